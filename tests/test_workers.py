@@ -4,19 +4,23 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.data.records.framing import open_example_files, read_examples
 from official_bert.features import pretraining_features
+from official_bert.fine_tuning import pretrain
 from official_bert.modeling import heads
 from official_bert.training import run_log
 from tests import training_state
-from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, flags_of, make_base
+from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, flags_of, make_base, write_records
 from tests.scripts import flag_list, run_here, run_script
 from tests.shared import ROOT, in_test_long
 from tests.test_replicas import assert_same_pretraining, assert_same_results, program_of, run_of_family
@@ -131,11 +135,6 @@ def test_sigterm_of_one_worker_saves_and_the_launcher_brings_a_cluster_back_afte
     process = start([*ON_WORKERS, *flags], log)
     wait_for_checkpoint(output, (step // SAVED_EVERY + 1) * SAVED_EVERY, process, log)
     os.kill(worker_process(output, 1), signal.SIGKILL)
-    killed_secs = time.monotonic()
-    while "The workers ended" not in log.read_text():
-        assert time.monotonic() - killed_secs < 60, "the peer of a killed worker ends within a minute"
-        time.sleep(0.2)
-    print(f"the peer ended {time.monotonic() - killed_secs:.0f} s after the kill")
     assert process.wait(timeout=300) == 0, log.read_text()[-3000:]
     text = log.read_text()
     assert "[worker 0] run_pretraining.py: worker 0 of 2 ends, since worker 1 has ended or cannot be reached" in text
@@ -175,21 +174,137 @@ def test_workers_with_files_of_their_own_resume_exactly(base, tmp_path):
     print(f"{len(found['whole'])} tensors after a stop and a resume are equal, bit by bit")
 
 
-OTHER_FOLDER = """
+# Worker i runs the script in the i-th folder; worker 1 with a further flag.
+EACH_ITS_OWN = """
 import json, os, sys
 index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-os.execv(sys.executable, [sys.executable, "run_pretraining.py", *sys.argv[3:], f"--output_dir={sys.argv[1 + index]}"])
+script, flag, *folders = sys.argv[1:5]
+os.chdir(folders[index])
+os.execv(sys.executable, [sys.executable, script, *sys.argv[5:], *[flag] * (flag != "" and index)])
 """
+
+
+def refused_on_each_its_own(folders, flag: str, flags: list[str]) -> str:
+    """The log of two workers that differ, and that end in a sentence."""
+    program = ("--max_restarts=0", "--", sys.executable, "-c", EACH_ITS_OWN, ROOT / "run_pretraining.py", flag)
+    return run_script("launch.py", "--num_workers=2", *program, *folders, *flags, status=1).stdout.replace(
+        f"{ROOT}/", ""
+    )
 
 
 def test_workers_that_see_different_folders_are_refused(base, whole, tmp_path):
     """A worker finds no checkpoint where the chief has one: the folder is local to its machine."""
-    flags = [flag for flag in flags_on_workers(base, tmp_path) if not flag.startswith("--output_dir=")]
-    ended = run_script(
-        "launch.py", "--num_workers=2", "--", sys.executable, "-c", OTHER_FOLDER, whole, tmp_path, *flags, status=1
-    )
-    sentence = f"--output_dir={tmp_path}: worker 1 finds no checkpoint in it, and the chief model.ckpt-{STEPS}"
-    assert f"[worker 1] run_pretraining.py: {sentence}; name a folder on a file system" in ended.stdout
-    assert "[worker 0] run_pretraining.py: --output_dir: another worker finds other checkpoints" in ended.stdout
-    assert "Every worker refused its input" in ended.stderr
+    log = refused_on_each_its_own((whole, tmp_path), "", flags_on_workers(base, "."))
+    sentence = f"--output_dir=.: worker 1 finds no checkpoint in it, and the chief model.ckpt-{STEPS}"
+    assert f"[worker 1] run_pretraining.py: {sentence}; name a folder on a file system" in log
+    assert "[worker 0] run_pretraining.py: --output_dir: another worker finds other checkpoints" in log
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "of_chief"),
+    [
+        ("num_train_steps", 12, STEPS),  # of which one worker would wait for the other
+        *in_test_long(
+            ("learning_rate", 1.0, 1e-4),
+            ("train_batch_size", 4, 8),
+            ("random_seed", 8, 7),
+            ("log_every_steps", 7, SAVED_EVERY),
+            ("output_dir", "other", "out"),
+            ("input_file", ["records.tfrecord"], ["records.tfrecord", "more.tfrecord"]),
+        ),
+    ],
+)
+def test_workers_with_different_flags_are_refused(base, tmp_path, name, value, of_chief):
+    flag = f"--{name}={','.join(value) if isinstance(value, list) else value}"
+    flags = flags_on_workers(base, "out", input_file="records.tfrecord,more.tfrecord")
+    log = refused_on_each_its_own((base, base), flag, flags)
+    of_files = name == "input_file"
+    for index, here in enumerate((of_chief, value)):
+        what = f"--{name}={here} here{', the content of --input_file' * of_files}"
+        assert f"[worker {index}] run_pretraining.py: the workers differ in {what}; start all of them" in log
+    assert not (base / "out").exists()
+
+
+@pytest.mark.long
+def test_workers_with_different_files_of_one_name_are_refused(base, tmp_path):
+    folders = [shutil.copytree(base, tmp_path / name) for name in "ab"]
+    shutil.copy(base / "no_dropout.json", folders[1] / "bert_config.json")
+    names = {"bert_config_file": "bert_config.json", "input_file": "more.tfrecord"}
+    log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
+    assert log.count("run_pretraining.py: the workers differ in the content of --bert_config_file; start all") == 2
+    shutil.copy(base / "bert_config.json", folders[1])
+    write_records(folders[1] / "more.tfrecord", 63)
+    log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
+    assert log.count("run_pretraining.py: the workers differ in the content of --input_file; start all") == 2
+
+
+@pytest.mark.parametrize(
+    ("counts", "warns"),
+    [
+        ([64, 64], ""),
+        ([100, 102, 101], "hold 100 records and those of another 102, so that some records are read 2.0%"),
+    ],
+)
+def test_shares_of_about_equal_size_are_read(caplog, counts, warns):
+    pretrain._check_shares(counts)
+    assert len(caplog.messages) == bool(warns)
+    assert warns in caplog.text
+
+
+@pytest.mark.long
+def test_shares_of_different_size_are_refused(base, tmp_path):
+    """Three files for two workers: the records of one are read twice as often."""
+    names = ",".join(f"{base}/{name}.tfrecord" for name in ("records", "more", "padded"))
+    flags = flags_on_workers(base, tmp_path, file_order="own", input_file=names)
+    log = run_script("launch.py", *ON_WORKERS, *flags, status=1).stdout
+    sentence = "--file_order=own: the files of one worker hold 64 records and those of another 128"
+    assert log.count(f"run_pretraining.py: {sentence}, so that some records are read 100.0% more often") == 2
+
+
+@pytest.mark.long
+def test_one_worker_that_refuses_its_input_ends_the_other(base, tmp_path):
+    """Each reads files of its own, of which those of worker 1 hold a record that no batch may have."""
+    bad = tmp_path / "bad.tfrecord"
+    examples = [values for _, values in read_examples(str(base / "more.tfrecord"))]
+    features = {name: np.stack([example[name] for example in examples]) for name in examples[0]}
+    features["masked_lm_weights"][40, 0] = np.nan
+    with open_example_files([str(bad)]) as files:
+        files.write(features)
+    flags = flags_on_workers(base, tmp_path / "out", file_order="own", input_file=f"{base}/records.tfrecord,{bad}")
+    ended = run_script("launch.py", "--max_restarts=0", *ON_WORKERS, *flags, status=75)
+    assert f"[worker 1] run_pretraining.py: {bad}: record 40 (from 0): masked_lm_weights holds nan" in ended.stdout
+    assert "[worker 0] run_pretraining.py: worker 0 of 2 ends, since worker 1 has ended or cannot" in ended.stdout
+    assert "The workers ended: worker 0 with status 75, worker 1 with status 1" in ended.stderr
+
+
+# The chief kills itself once, before the last part of a checkpoint gets its name.
+KILLED_IN_A_SAVE = """
+import json, os, sys
+import tensorflow as tf
+from official_bert.cli.commands import run_command
+killed, target = sys.argv[1:3]
+real = tf.io.gfile.rename
+def rename(source, to, overwrite=False):
+    if to == target and not os.path.exists(killed):
+        open(killed, "w").close()
+        os.kill(os.getpid(), 9)
+    real(source, to, overwrite)
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:
+    tf.io.gfile.rename = rename
+sys.argv = ["run_pretraining.py", *sys.argv[3:]]
+run_command("run_pretraining")
+"""
+
+
+@pytest.mark.long
+def test_a_chief_that_is_killed_while_it_saves_leaves_the_checkpoint_before(base, whole, tmp_path):
+    output = tmp_path / "out"
+    target = f"{output}/model.ckpt-{STOP_AFTER}.index"
+    program = (sys.executable, "-c", KILLED_IN_A_SAVE, tmp_path / "killed", target)
+    ended = run_script("launch.py", "--num_workers=2", "--", *program, *flags_on_workers(base, output))
+    assert "The workers ended: worker 0 with signal 9 (SIGKILL), worker 1 with status 75" in ended.stderr
+    assert "[worker 1] run_pretraining.py: worker 1 of 2 ends, since worker 0 has ended or cannot" in ended.stdout
+    assert f"Restored checkpoint {output}/model.ckpt-{STOP_AFTER - SAVED_EVERY}" in ended.stdout
+    expected = checkpoint_values(whole / f"model.ckpt-{STEPS}")
+    training_state.assert_equal(checkpoint_values(output / f"model.ckpt-{STEPS}"), expected)

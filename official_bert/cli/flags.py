@@ -340,6 +340,8 @@ def _refuse_bare_search(words: list[str]):
 
 def _stray(word: str, before: str = "") -> InputError:
     """Returns the error of a word that belongs to no flag, behind the word `before`."""
+    if "max_restarts" in flags.FLAGS:  # of launch.py
+        return InputError(f"the word {word!r} belongs to no flag; write -- before the command of the workers")
     example = f"{before}={word}" if re.fullmatch("--[^-=]+", before) else "--flag=value"
     return InputError(f"the word {word!r} belongs to no flag; write {example}, and lists with commas")
 

@@ -10,6 +10,7 @@ import contextlib
 import glob
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,6 +28,8 @@ from official_bert.options.running import LaunchOptions
 _STRATEGY = "distribution_strategy"
 _PATIENCE_SECS = 90.0  # in which the peers of a failed worker find out and end by themselves
 _GRACE_SECS = processes.GRACE_SECS
+_PROGRAM = "official-bert"  # and what runs its commands where it is not on the path
+_MAIN = "from official_bert.cli.commands import main; main()"
 
 
 def run(options: LaunchOptions):
@@ -57,6 +60,8 @@ def _command(options: LaunchOptions) -> list[str]:
         if not os.path.exists(script):
             raise InputError(f"{script}: no such file; name a training script, such as run_pretraining.py")
         command = [sys.executable, "-u", script, *words]
+    elif script == _PROGRAM or not shutil.which(script):
+        command = [sys.executable, "-u", "-c", _MAIN, *([] if script == _PROGRAM else [script]), *words]
     else:
         command = [script, *words]
     if not any(word.lstrip("-").partition("=")[0] == _STRATEGY for word in words):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import tensorflow as tf
 from absl import logging
 
 from official_bert import model_dir
+from official_bert.data.records.record_files import sizes_and_times
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
 from official_bert.options.training import OF_EACH_PASS, OF_OWN_FILES, PretrainingOptions
@@ -16,13 +18,14 @@ from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.pretraining.objective import perplexity
 from official_bert.tasks.pretraining.task import PretrainingTask, RecordSet
-from official_bert.training import distribution, loop, reporting, run_log, workers
+from official_bert.training import distribution, loop, reporting, run_log, starting_point, workers
 from official_bert.training.batches import RecordBatches
 from official_bert.training.model_card import write_model_card
 from official_bert.training.trainer import Trainer
 from official_bert.training.workers import output_folder
 
 _EVALUATION_SEED = 12345  # of the masks, so that evaluations of different runs compare
+_MOST_EXCESS = 0.05  # of the records of one worker over those of another
 _FEW_FILES = 16  # of more, the first four are different ones in 94 % of all runs
 
 
@@ -32,7 +35,7 @@ def pretrain(options: PretrainingOptions):
     Raises:
         InputError: an option or a file cannot be used.
     """
-    source = resolve(options)
+    given, source = options, resolve(options)
     options = source.options
     if not (options.do_train or options.do_eval):
         raise InputError("nothing to do: give --do_train or --do_eval")
@@ -51,20 +54,30 @@ def pretrain(options: PretrainingOptions):
         task.encode(task.read(data_files, name)[""], None, options.max_seq_length, name) for name in ("train", "dev")
     )
     vocabulary = source.vocabulary(train.files) if options.do_train else ()
-    with output_folder(options.output_dir, strategy) as folder:
+    if options.do_eval:
+        dev.check(config)
+    written = sizes_and_times(train.files)
+    contents = {"bert_config_file": config.to_dict(), "input_file": {name: size for name, (size, _) in written.items()}}
+    with output_folder(given, strategy, contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         build = functools.partial(task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy))
         steps = options.num_train_steps, options.num_warmup_steps
         trainer = Trainer(
             own, options.output_dir, strategy, config, build, *steps, has_own_input=options.file_order in OF_OWN_FILES
         )
-        run_log.write_start(folder, options, trainer.seed, strategy, trainer.facts)
+        if workers.is_chief(strategy) and options.do_train and trainer.global_step:
+            starting_point.warn_of_other_records(options, trainer.global_step, written)
+        if options.do_train:  # nothing is written before a record of each file has been looked at
+            with train.explaining_errors(config):
+                batches = _batches(own, trainer, train)
+        records = starting_point.facts_of(written)
+        run_log.write_start(folder, options, trainer.seed, strategy, trainer.facts | {"records": records})
         if options.do_train:
             record = model_dir.TaskRecord("pretraining", "pretraining", task.settings())
             model_dir.write(folder, config, *vocabulary, record)
             objective = task.objective(trainer.model)
             with train.explaining_errors(config):
-                trainer.fit(objective, _batches(own, trainer, train))
+                trainer.fit(objective, batches)
         if options.do_eval:
             _evaluate(own, trainer, task, dev)
         write_model_card(folder, "masked words and next sentences", options)
@@ -83,6 +96,7 @@ def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) 
                 "or make more files"
             )
         records = dataclasses.replace(records, files=names[workers.worker_index(strategy) :: count])
+        _check_shares(workers.from_all(strategy, records.count()))
         batch_size //= count
     if 1 < len(records.files) <= _FEW_FILES and not each_pass:
         logging.warning(
@@ -92,6 +106,20 @@ def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) 
         )
     dataset, key = records.training(trainer.config, batch_size, trainer.seed, each_pass)
     return RecordBatches(dataset, strategy, trainer.steps_per_loop, trainer.seed, key, has_own_files)
+
+
+def _check_shares(counts: Sequence[int]):
+    """Validates that the workers' files hold about equally many records, int[workers], for each reads its own."""
+    least, most = min(counts), max(counts)
+    excess = most / max(1, least) - 1
+    sentence = (
+        f"--file_order=own: the files of one worker hold {least} records and those of another {most}, so that some "
+        f"records are read {excess:.1%} more often than others"
+    )
+    if excess > _MOST_EXCESS:
+        raise InputError(f"{sentence}; make files of equal size, whose number is a multiple of {len(counts)}")
+    if excess:
+        logging.warning("%s", sentence)
 
 
 def _log_input(title: str, batch_size: int, records: RecordSet):

@@ -31,7 +31,7 @@ from official_bert.tasks.base import DataFiles, Task
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import distribution, reporting, run_log
 from official_bert.training.model_card import write_model_card
-from official_bert.training.workers import output_folder
+from official_bert.training.workers import check_equal, output_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +41,12 @@ class Sets:
     train: EncodedSet | None
     dev: Mapping[str, EncodedSet]
     test: Mapping[str, EncodedSet]
+
+    @property
+    def lengths(self) -> dict[str, list[bytes]]:
+        """Returns the lengths of all examples, which tell the sets of two workers apart."""
+        sets = {"training": [self.train] if self.train else [], "dev": self.dev.values(), "test": self.test.values()}
+        return {f"the {name} set": [encoded.lengths.tobytes() for encoded in found] for name, found in sets.items()}
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -54,7 +60,7 @@ def fine_tune(options: FineTuningOptions) -> Score | None:
     Returns the task's main metric on the first evaluated set; None without an evaluation.
     """
     entry = registry.find(options.task_name, options.script)
-    source = resolve(options, entry.family)
+    given, source = options, resolve(options, entry.family)
     options = source.options
     _check_flags(options)
     source.check_task(options.task_name, registry.is_same)
@@ -64,13 +70,15 @@ def fine_tune(options: FineTuningOptions) -> Score | None:
         return search(options, fine_tune, distribution.make_strategy(options).num_replicas_in_sync)
     strategy = distribution.make_strategy(options)
     _check_run(source)
-    with output_folder(options.output_dir, strategy) as folder:
+    contents = {"bert_config_file": config.to_dict(), "vocab_file": tokenizer.vocab}
+    with output_folder(given, strategy, contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         # All sets are read and encoded before training, so that a corrupt file does not stop the run after it.
         sets = _encode(own, task, tokenizer, _read(source, task))
+        check_equal(strategy, sets.lengths)
         if task.predicts_without_model:
-            run_log.write_start(folder, own, own.random_seed, strategy)
-            return _predict_without_model(own, task, sets)
+            _predict_without_model(own, task, sets)
+            return run_log.write_start(folder, own, own.random_seed, strategy)
         first = next(iter((sets.dev or sets.test).values())) if sets.train is None else sets.train
         check_unknown_in(tokenizer, first, own.max_seq_length)
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts)

@@ -22,10 +22,11 @@ _NOT_SUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Creates the folder and keeps it for this process, as a context manager.
+    """Creates the folder and keeps it for this process, as a context manager; one that stays empty is removed again.
 
     Remote folders and file systems without locks are not locked.
     """
+    is_new = not os.path.exists(folder)
     files.make_folder(folder)
     path = os.path.join(folder, LOCK_FILE)
     lock = None if files.is_remote(folder) else _lock(path)
@@ -37,6 +38,8 @@ def locked(folder: str) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             os.remove(path)  # first: whoever opens the file after the unlocking must make a new one
+            if is_new:
+                os.rmdir(folder)  # which fails if anything is in it
         os.close(lock)
 
 

@@ -14,7 +14,11 @@ class LaunchOptions:
         help="The number of times that all workers are started again after one of them has failed. The training then "
         "goes on from its last checkpoint.",
     )
-    command: tuple[str, ...] = option((), after_dashes=True, help="The script that every worker runs, and its flags.")
+    command: tuple[str, ...] = option(
+        (),
+        after_dashes=True,
+        help="The script, or the command of official-bert, that every worker runs, and its flags.",
+    )
 
 
 COMMANDS, TABLE = "commands", "table"

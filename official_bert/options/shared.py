@@ -117,7 +117,8 @@ class DistributionOptions:
     steps_per_loop: int = option(
         10,
         check=SIZE,
-        help="The number of training steps in one call into TensorFlow. A TPU follows --iterations_per_loop.",
+        help="The most training steps in one call into TensorFlow, which ends after about a second, so that a signal "
+        "does not wait. A TPU follows --iterations_per_loop.",
     )
     distribution_strategy: str | None = option(
         None,

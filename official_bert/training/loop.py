@@ -17,6 +17,7 @@ from official_bert.training.distribution import is_tpu, split_over_replicas
 from official_bert.training.step import Objective, TrainingStep, evaluation_step
 
 FIRST_LOG_STEPS = 10  # of the first progress line
+SECS_OF_A_CALL = 1.0  # into TensorFlow, after which a signal is noticed, at the end of a step
 
 Sums = dict[str, float]
 # Batches of per-replica values by feature: stacked, [steps, batch / replicas, ...], or one by one,
@@ -78,11 +79,12 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
 
     @tf.function(reduce_retracing=True)
     def loop(batches, num_steps):
-        sums = dict.fromkeys(step.sum_names, 0.0)
+        # In float64 float32 values add up exactly, whatever the number of steps in a call.
+        sums = dict.fromkeys(step.sum_names, tf.zeros([], tf.float64))
         for index in tf.range(num_steps):
             function, arguments = call_of(batches, index)
             more = _summed(strategy, strategy.run(function, args=arguments))
-            sums = {name: value + more[name] for name, value in sums.items()}
+            sums = {name: value + tf.cast(more[name], tf.float64) for name, value in sums.items()}
         return sums
 
     def one_step(batches):

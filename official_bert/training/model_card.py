@@ -13,6 +13,7 @@ from absl import logging
 
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
+from official_bert.model_dir import ModelFolder
 from official_bert.options.fields import without_flag
 from official_bert.training import run_log
 
@@ -78,6 +79,9 @@ def _generated(output_dir: str, task: str, options) -> Iterator[str]:
     for name in _DATA_FLAGS:
         if flags.get(name):
             yield f"- Data: `--{name}` {_code(flags[name])}"
+    if weights := flags.get("class_weights"):
+        pairs = zip(ModelFolder(output_dir).labels() or (), weights, strict=False)
+        yield f"- Class weights: {', '.join(f'{_code(label)} {_code(weight)}' for label, weight in pairs)}"
     yield f"- Seed: {record['seed']}"
     count = record["num_replicas"]
     yield f"- Devices: {', '.join(record['devices'])}, {count} replica{'' if count == 1 else 's'}"

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.io import writing
+from official_bert.io import files, writing
 from official_bert.io.errors import Diverged, brief
 from official_bert.io.progress import clock_time, updated_line
 from official_bert.optimization import AdamWeightDecayOptimizer
@@ -25,6 +25,7 @@ from official_bert.training.precision import UPDATES, LossScale
 from official_bert.training.step import GRADIENT_NORM, Objective
 
 FINISHED, STOPPED_EARLY = "finished", "stopped early"
+_LARGEST = float(np.finfo(np.float32).max)  # beyond it is the perplexity of a loss above 88
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
 
@@ -132,6 +133,13 @@ class TrainingReport:
         }
         if self._loss_scale:
             metrics |= self._loss_scale.metrics()
+        if max(metrics.values()) > _LARGEST and max(self.metrics.values(), default=0.0) <= _LARGEST:
+            logging.warning(
+                "The training diverges: the loss is %.4g at step %d; stop it, and lower --learning_rate or lengthen "
+                "its warm-up",
+                metrics["loss"],
+                self._step,
+            )
         self.metrics = metrics
         past = _Interval(*(end - start for end, start in zip(self._now(), self._since, strict=True)))
         speeds = self._speeds(past)
@@ -247,9 +255,17 @@ def log_table(title: str, texts: Mapping[str, str]):
         logging.info("  %s = %s", name.ljust(width), text)
 
 
+_kept_writers: dict[str, tuple] = {}  # by folder; with a file of it, which shows that this is still the same folder
+
+
 def write_scalars(folder: str, scalars: Mapping[str, float], step: int):
-    """Writes the TensorBoard scalars of a step to a folder."""
-    _write_scalars(_event_writer(folder), scalars, step)
+    """Writes the TensorBoard scalars of a step to a folder, those of all evaluations of a run into one file."""
+    writer, file = _kept_writers.get(folder, (None, ""))
+    if not files.exists(file):
+        writer = _event_writer(folder)
+        _kept_writers.clear()
+    _write_scalars(writer, scalars, step)
+    _kept_writers[folder] = writer, next(iter(files.matching(os.path.join(folder, "events.out.tfevents.*"))), "")
 
 
 def _event_writer(folder: str):
@@ -264,9 +280,9 @@ def _event_writer(folder: str):
 def _write_scalars(writer, scalars: Mapping[str, float], step: int):
     """Writes scalars; a full disk costs the plot and not the run."""
     try:
-        with writer.as_default(step=step):
-            for name, value in scalars.items():
-                tf.summary.scalar(name, value)
+        with writer.as_default(step=step), np.errstate(over="ignore"):
+            for name, value in scalars.items():  # inf beyond float32
+                tf.summary.scalar(name, np.float32(value))
         writer.flush()
     except tf.errors.OpError as error:
         logging.warning("TensorBoard's scalars of step %d are lost (%s); make room on the disk", step, brief(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -31,6 +31,11 @@ _OF_UPDATES = (
     "num_train_epochs",
     "num_warmup_steps",
     "warmup_proportion",
+    "masked_lm_prob",
+    "do_whole_word_mask",
+    "mask_rates",
+    "ngram_masking",
+    "use_next_sentence",
     "train_batch_size",
     "dtype",
 )
@@ -119,6 +124,25 @@ def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
     before = with_todays_optimizer(earlier[-1].get("flags") or {}) if earlier else {}
     if changed := run_log.changed_flags(before, now, _OF_UPDATES):
         logging.warning("%s goes on from step %d with other flags than before: %s", run_dir, step, changed)
+
+
+def facts_of(records: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Returns what the start line of run_log.py keeps of the sizes and times of record files."""
+    sizes, times = zip(*records.values(), strict=True)
+    return {"bytes": sum(sizes), "newest": max(times)}
+
+
+def warn_of_other_records(options: TrainingOptions, step: int, records: Mapping[str, tuple[int, int]]):
+    """Warns of record files that were made anew under their names since the run began, by their sizes and times."""
+    earlier = run_log.trainings(options.output_dir)
+    before = earlier[-1].get("records") if earlier else None
+    if before in (None, facts_of(records)) or earlier[-1]["flags"].get("input_file") != options.input_file:
+        return
+    newer = [file for file, (_, time) in records.items() if time > before["newest"]] or options.input_file
+    logging.warning(
+        "%s goes on from step %d, but since its start other records were written under the same names: %s; the run "
+        "goes on at its position in them", options.output_dir, step, ", ".join(newer),
+    )  # fmt: skip
 
 
 def way_out(options: TrainingOptions, latest: str | None) -> str:

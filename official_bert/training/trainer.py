@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -25,7 +26,7 @@ from official_bert.optimization import make_optimizer
 from official_bert.optimization.adam import has_xla
 from official_bert.options.shared import FLOAT16
 from official_bert.options.training import PER_REPLICA, TrainingOptions
-from official_bert.training import distribution, precision, run_log, starting_point, workers
+from official_bert.training import distribution, loop, precision, run_log, starting_point, workers
 from official_bert.training.loop import Drawn, Stops, Sums, compiled_steps
 from official_bert.training.reporting import TrainingReport, WorkCounter
 from official_bert.training.step import Objective, TrainingStep
@@ -198,15 +199,18 @@ class Trainer:
         if self.checkpoints.latest is None:
             self._save(step, batches)
         with self._summarised(report):
-            is_over = step > 0 and is_stopped_by_hooks(step)
+            is_over, most_steps = step > 0 and is_stopped_by_hooks(step), 1
             while step < self.num_train_steps and not is_over:
-                num_steps = stops.next_count(step)
+                num_steps = min(stops.next_count(step), most_steps)
                 with processes.deferred() as arrived:
+                    start_secs = time.monotonic()
                     drawn = batches.draw(num_steps)
                     sums = run_steps(drawn, num_steps)
                     num_updates = report.add(drawn, num_steps, sums)  # fewer than steps if float16 overflows
                     step += num_updates
-                    is_ending = workers.is_true_of_any(self.strategy, arrived() is not None)
+                    secs_of_step = (time.monotonic() - start_secs) / num_steps
+                    most_steps = self._most_steps_of_a_call(secs_of_step, is_ending=arrived() is not None)
+                    is_ending = most_steps == 0
                     if is_ending or stops.logs_at(step):
                         report.write()
                     if is_ending or (num_updates and stops.saves_at(step)):
@@ -216,6 +220,14 @@ class Trainer:
                         raise Terminated(arrived() or signal.SIGTERM)
                 is_over = num_updates > 0 and is_stopped_by_hooks(step)
             report.write()
+
+    def _most_steps_of_a_call(self, secs_of_step: float, is_ending: bool) -> int:
+        """Returns how many updates the next call into TensorFlow may make for a signal not to wait, in all workers.
+
+        That is 0 if one of them is ending. Only a TPU, whose loops are the original's, makes all that it is told to.
+        """
+        most = self.steps_per_loop if distribution.is_tpu(self.strategy) else int(loop.SECS_OF_A_CALL / secs_of_step)
+        return int(workers.from_all(self.strategy, 0 if is_ending else max(1, most)).min())
 
     def _restore(self, batches: Batches) -> int:
         """Restores the position in the data, if these are the same as before, and returns the step.

@@ -7,19 +7,23 @@ The functions also take the strategies of a single process, which is the chief a
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import hashlib
 import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from official_bert.io.errors import InputError, WorkerLost
 from official_bert.io.folder_lock import locked
+from official_bert.options.training import TrainingOptions
 
 _ROLES = ("chief", "worker")  # in the order in which TensorFlow numbers the workers
 # What TensorFlow raises in a collective operation when another worker is gone.
@@ -92,28 +96,57 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 def from_chief(strategy: tf.distribute.Strategy, number: int) -> int:
     """Returns the chief's number; all workers call the function at the same point."""
-    return _sum_over_workers(strategy, number if is_chief(strategy) else 0)
+    return int(from_all(strategy, number)[0])
+
+
+def from_all(strategy: tf.distribute.Strategy, number: int) -> np.ndarray:
+    """Returns the number of each worker, int64[workers]; all workers call the function at the same point."""
+    own = np.arange(num_workers(strategy)) == worker_index(strategy)
+    return _sum_over_workers(strategy, own * np.int64(number))
 
 
 def is_true_of_any(strategy: tf.distribute.Strategy, condition: bool) -> bool:
     """Tells whether the condition holds on some worker; all workers call the function at the same point."""
-    return bool(_sum_over_workers(strategy, int(condition)))
+    return bool(from_all(strategy, int(condition)).any())
 
 
 def wait_for_all(strategy: tf.distribute.Strategy):
     """Returns when all workers have called the function."""
-    _sum_over_workers(strategy, 0)
+    from_all(strategy, 0)
 
 
-def _sum_over_workers(strategy: tf.distribute.Strategy, number: int) -> int:
+def check_equal(strategy: tf.distribute.Strategy, values: Mapping[str, object]):
+    """Refuses to go on if the workers have different values, by the names of messages, such as "--learning_rate".
+
+    All workers call the function at the same point, and each of them raises the InputError.
+    """
     if num_workers(strategy) == 1:
-        return number
-    return int(_compiled_sum(strategy)(tf.constant(number, tf.int64)))
+        return
+    if len(set(from_all(strategy, _digest(list(values))))) > 1:  # so the values cannot be compared one by one
+        raise InputError("the workers run different scripts or versions; start all of them with the same command")
+    numbers = np.array([_digest(value) for value in values.values()])
+    of_chief = _sum_over_workers(strategy, numbers * is_chief(strategy))
+    differs = _sum_over_workers(strategy, np.not_equal(numbers, of_chief).astype(np.int64))
+    if differs.any():
+        names = np.array([*values])[differs > 0]
+        named = ", ".join(f"{name}={values[name]} here" if name.startswith("--") else name for name in names)
+        raise InputError(f"the workers differ in {named}; start all of them with the same flags on the same files")
+
+
+def _digest(value: object) -> int:
+    """Returns a hash of 60 bits of what a value looks like."""
+    return int(hashlib.sha256(repr(value).encode()).hexdigest()[:15], 16)
+
+
+def _sum_over_workers(strategy: tf.distribute.Strategy, numbers: np.ndarray) -> np.ndarray:
+    if num_workers(strategy) == 1:
+        return numbers
+    return np.asarray(_compiled_sum(strategy)(tf.constant(numbers, tf.int64)))
 
 
 @functools.cache
 def _compiled_sum(strategy: tf.distribute.Strategy):
-    """Returns a function of int64[] that sums the numbers of all workers."""
+    """Returns a function of int64[n] that sums the numbers of all workers."""
 
     def on_replica(number):
         context = tf.distribute.get_replica_context()
@@ -154,12 +187,19 @@ def _named(error: tf.errors.OpError, strategy: tf.distribute.Strategy) -> str:
 
 
 @contextlib.contextmanager
-def output_folder(run_dir: str, strategy: tf.distribute.Strategy) -> Iterator[str]:
-    """Yields the folder that this worker writes to: of the chief `run_dir`, which is locked, else a temporary one."""
+def output_folder(
+    given: TrainingOptions, strategy: tf.distribute.Strategy, contents: Mapping[str, object]
+) -> Iterator[str]:
+    """Yields the folder that this worker writes to: of the chief --output_dir, locked, else a temporary one.
+
+    Before that the workers compare the flags that they were given, and the `contents` of files by the names of flags.
+    """
     with explaining_lost_workers(strategy):
+        flags = {f"--{name}": value for name, value in dataclasses.asdict(given).items()}
+        check_equal(strategy, flags | {f"the content of --{name}": value for name, value in contents.items()})
         if is_chief(strategy):
-            with locked(run_dir):
-                yield run_dir
+            with locked(given.output_dir):
+                yield given.output_dir
                 wait_for_all(strategy)
         else:
             with tempfile.TemporaryDirectory() as folder, _quiet():

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -96,9 +95,7 @@ time.sleep(100 if not {IS_SECOND} else 1)
 sys.exit(5)
 """
     options = LaunchOptions(num_workers=2, command=(sys.executable, "-c", program))
-    begun = time.monotonic()
     assert launch._run_workers(list(options.command), options) == [-signal.SIGKILL, 5]
-    assert time.monotonic() - begun < 50
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be shared")
@@ -115,6 +112,15 @@ def test_cpus_and_gpus_are_shared():
 def test_a_script_is_named_before_anything_starts():
     with pytest.raises(InputError, match=r"run_pretrainin.py: no such file"):
         launch.run(LaunchOptions(num_workers=2, command=("run_pretrainin.py",)))
+
+
+def test_the_command_is_behind_dashes_and_may_be_one_of_official_bert():
+    ended = run_script("launch.py", "--num_workers=2", "run_pretraining.py", status=1)
+    assert "launch.py: the word 'run_pretraining.py' belongs to no flag; write -- before the command" in ended.stderr
+    for words in (("official-bert", "run_pretrainin"), ("run_pretrainin",)):
+        ended = run_script("launch.py", "--num_workers=2", "--", *words, status=1)
+        asked = "official-bert: there is no command 'run_pretrainin'; did you mean run_pretraining?"
+        assert sorted(ended.stdout.splitlines()) == [f"[worker {index}] {asked}" for index in (0, 1)]
 
 
 def test_flags_of_the_command_are_not_the_launchers():

@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from official_bert.data.records.pretraining_input import pretraining_limits, tra
 from official_bert.features import pretraining_features
 from official_bert.modeling.flops import training_flops
 from official_bert.tasks.pretraining.objective import PretrainingObjective
-from official_bert.training import precision, run_log
+from official_bert.training import loop, precision, run_log
 from official_bert.training.starting_point import seed_initial_weights
 from tests import toy, training_state
 from tests.checkpoints.sample import pretraining_shapes
@@ -261,6 +262,7 @@ def test_a_folder_goes_on_with_other_flags_where_it_stopped(base, tmp_path):
         run_file.read_text().replace('"optimizer_type"', '"adam_bias_correction": true, "optimizer_type"')
     )
     log = run(base, tmp_path, num_train_steps=4, random_seed=None, optimizer_type="lamb", dtype="float16")
+    assert "other records" not in log
     assert (
         f"{tmp_path} goes on from step 2 with other flags than before: --optimizer_type=lamb (adamw_bias_correction "
         "before), --num_train_steps=4 (2 before), --dtype=float16 (float32 before)\n" in log
@@ -281,13 +283,18 @@ def test_a_folder_goes_on_with_other_flags_where_it_stopped(base, tmp_path):
     assert checkpoint_values(tmp_path / "model.ckpt-7")["global_step"] == 7
 
 
-def test_the_same_seed_gives_the_same_run(base, tmp_path):
-    fresh = {"init_checkpoint": None, "num_train_steps": 3}
+def test_the_same_seed_gives_the_same_run(base, tmp_path, monkeypatch):
+    """Whatever the number of steps in a call into TensorFlow, which a slow machine makes one by one."""
+    fresh = {"init_checkpoint": None, "num_train_steps": 3, "log_every_steps": 3}
     run(base, tmp_path / "a", **fresh)
-    run(base, tmp_path / "b", **fresh, steps_per_loop=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "SECS_OF_A_CALL", 1e-9)
+        run(base, tmp_path / "b", **fresh)
     run(base, tmp_path / "c", **fresh | {"random_seed": 8})
     a, b, c = (checkpoint_values(tmp_path / name / "model.ckpt-3") for name in "abc")
     training_state.assert_equal(a, b)
+    (row,), (other,) = (run_log.read(str(tmp_path / name), run_log.TRAIN) for name in "ab")
+    assert [row[name] for name in ("loss", "gradient_norm")] == [other[name] for name in ("loss", "gradient_norm")]
     table = "bert/embeddings/word_embeddings"
     assert np.abs(a[table] - c[table]).max() > 1e-2
 
@@ -320,8 +327,10 @@ def test_a_run_in_16_bits_resumes_with_the_same_bits(base, made, tmp_path, dtype
     if dtype == "float16":
         assert [row["loss_scale"] / 2**15 for row in log] == [1, 1, 2, 2, 2, 4, 4, 4, 8, 8]
         assert {row["skipped_updates"] for row in log} == {0}
-    losses = [list(scalars(folder, "loss").values()) for folder in (made(), whole)]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-2 if dtype == "bfloat16" else 2e-3)
+    # In float32 with the same dropout masks.
+    losses = [list(scalars(folder, "loss").values()) for folder in (made(num_accumulation_steps=2), whole)]
+    print(f"losses within {np.max(np.abs(np.divide(*losses) - 1)):.2g}")
+    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-4 if dtype == "bfloat16" else 2e-5)
     assert losses[0] != losses[1]
 
 
@@ -477,6 +486,17 @@ def test_masks_are_drawn_anew_in_each_pass_and_a_resumed_run_draws_the_same(base
     expected = checkpoint_values(whole / "model.ckpt-10")
     training_state.assert_equal(checkpoint_values(resumed / "model.ckpt-10"), expected)
     assert figures(resumed) == figures(whole)
+    # An evaluation may have fixed masks: its numbers are those of a run without --dynamic_masking.
+    evaluation = {"do_train": False, "do_eval": True, "max_eval_steps": 0}
+    fixed = tmp_path / "fixed"
+    run(base, fixed, **evaluation, init_checkpoint=whole)
+    run(base, whole, **changes | evaluation, eval_input_file=base / "records.tfrecord")
+    assert figures(whole) == pytest.approx(figures(fixed) | {"global_step": 10}, abs=1e-6)
+    # Masks and records are no longer those of the beginning.
+    os.utime(tmp_path / "records-00001-of-00002.gz", ns=(0, 2**62))
+    log = run(base, resumed, **changes | {"masked_lm_prob": 0.5, "do_whole_word_mask": False, "num_train_steps": 11})
+    assert "--masked_lm_prob=0.5 (0.15 before), --do_whole_word_mask=False (True before)" in log
+    assert f"other records were written under the same names: {tmp_path}/records-00001-of-00002.gz; the run" in log
     losses = list(scalars(whole, "masked_lm_loss").values())
     assert len({round(loss, 5) for loss in losses}) == len(losses), "no batch has the masks of another"
     print(f"{len(expected)} tensors of a resumed run with dynamic masks are equal, bit by bit")

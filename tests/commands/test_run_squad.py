@@ -173,6 +173,7 @@ def test_an_ensemble_of_a_run_with_itself_is_that_run(trained):
     other = [*flag_list(doc_stride=6), f"--output_dir={folder / 'refused'}"]
     with pytest.raises(InputError, match=r"logits\.npz: its logits are of another doc_stride"):
         run_here("run_squad.py", *model, *ensemble, *other)
+    assert not (folder / "refused").exists()
 
 
 def run(base, **given):

@@ -150,6 +150,16 @@ def _bad_records(folder: pathlib.Path, feature: str, value: float, number: int) 
     return pretraining(folder, "--do_train")
 
 
+def _masked_and_not(folder: pathlib.Path, *flags: str, lacks: str = "") -> list[str]:
+    """A training on whole.tfrecord, whose records have no masks, and on records.tfrecord, which have some."""
+    arguments = pretraining(folder, "--do_train", f"--vocab_file={folder}/vocab.txt", *flags)
+    examples = [values for _, values in read_examples(str(folder / "records.tfrecord"))]
+    with open_example_files([str(folder / "whole.tfrecord")]) as files:
+        files.write({name: np.stack([e[name] for e in examples]) for name in examples[0] if "masked_lm" not in name})
+    (folder / "vocab.txt").write_text((folder / "vocab.txt").read_text().replace(lacks or "\0", "lacking"))
+    return [word.replace("INPUT", str(folder)) for word in arguments]
+
+
 def _scores(folder: pathlib.Path, last: str) -> list[str]:
     (folder / "classification" / "train.tsv").write_text(f"text\tlabel\nthe cat\t1.0\nthe cat\t{last}\n")
     return classifier(folder, "--do_train", "--label_type=score")
@@ -162,6 +172,26 @@ DATA = [
         "records.tfrecord: record 11 (from 0): masked_lm_weights holds nan",
         leaves=("out/*",),
     ),
+    row(
+        "no masks, some masks",
+        lambda folder: _masked_and_not(folder, "--dynamic_masking", "--input_file=INPUT/whole*,INPUT/rec*"),
+        "records.tfrecord: record 0 (from 0) has masks already; leave out --dynamic_masking",
+    ),
+    row(
+        "some masks, no masks",
+        lambda folder: _masked_and_not(folder, "--input_file=INPUT/rec*,INPUT/whole*"),
+        "whole.tfrecord: record 0 (from 0) has no masked_lm_positions; give --dynamic_masking if no file has masks",
+    ),
+    row(
+        "no masks for an evaluation behind a training",
+        lambda folder: _masked_and_not(folder, "--do_eval", "--eval_input_file=INPUT/whole.tfrecord"),
+        "whole.tfrecord: record 0 (from 0) has no masked_lm_positions",
+    ),
+    row(
+        "a vocabulary without [MASK]",
+        lambda folder: _masked_and_not(folder, "--dynamic_masking", "--input_file=INPUT/whole*", lacks="[MASK]"),
+        "the vocabulary lacks [MASK]",
+    ),
     row("score nan", lambda folder: _scores(folder, "nan"), "train.tsv: line 3", "no number"),
     row("score 1e30", lambda folder: _scores(folder, "1e30"), "train.tsv: line 3", "too large"),
     row(
@@ -169,14 +199,15 @@ DATA = [
         lambda folder: _with_other_config(folder, _bad_records(folder, "input_mask", 2, 0), hidden_act="relu"),
         "records.tfrecord: record 0 (from 0): input_mask holds 2",
         warns=("its hidden_act is gelu, and relu by --bert_config_file: the weights were trained with",),
-        leaves=("out/*",),
     ),
 ]
 
 
 @table([*RESUMING, *CONFIGS, *DATA])
 def test_runs(row, folder):
+    had_out = row in RESUMING
     check(row, folder)
+    assert had_out or (folder / "out").exists() == bool(row.leaves), "no folder is left of a refused run"
 
 
 def test_extras_of_a_kill_go_with_the_next_run(folder):

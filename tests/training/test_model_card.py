@@ -27,6 +27,7 @@ def record(options, seed=7, num_updates=5):
 def test_a_card_says_what_was_trained_on_what(options, tmp_path):
     record(options)
     (tmp_path / "eval_results.txt").write_text("eval_accuracy = 0.75\nglobal_step = 12\n")
+    (tmp_path / "labels.txt").write_text("bad\ngood\n")
     (tmp_path / "eval_results_mm.txt").write_text("eval_accuracy = 0.5\n")
     write_model_card(str(tmp_path), "CoLA", options)
     card = (tmp_path / FILE).read_text()
@@ -35,6 +36,7 @@ def test_a_card_says_what_was_trained_on_what(options, tmp_path):
         "- Task: CoLA (`run_classifier.py`)",
         "- Started from: `base/bert_model.ckpt`",
         "- Data: `--data_dir` `glue/CoLA`",
+        "- Class weights: `bad` `1`, `good` `2 3`",
         "- Seed: 7",
         "- Devices: /device:CPU:0, 1 replica",
         "| `--learning_rate` | `2e-05` |",

@@ -7,6 +7,7 @@ import pytest
 from official_bert.io.errors import InputError
 from official_bert.training import run_log
 from official_bert.training.periodic_evaluation import PeriodicEvaluation
+from tests.commands.pretraining_run import scalars
 
 
 class Recorder:
@@ -42,6 +43,8 @@ def test_the_first_of_the_best_is_kept_and_nan_is_the_worst(tmp_path, caplog):
     rows = run_log.read(str(tmp_path), run_log.EVALUATION)
     assert [row["f1"] for row in rows] == [None, -0.5, 0.25, 0.25, None, 0.5, 0.4]
     assert [row["step"] for row in rows] == [10, 20, 30, 40, 50, 60, 70]
+    assert len(list((tmp_path / "eval").iterdir())) == 1, "all of them are in one event file"
+    assert list(scalars(tmp_path / "eval", "f1")) == [10, 20, 30, 40, 50, 60, 70]
     assert caplog.messages == ["f1 is not a number: it counts as the worst"] * 2
 
 

@@ -18,7 +18,7 @@ from official_bert.fine_tuning.pretrain import pretrain
 from official_bert.io.errors import Diverged
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.options.training import PretrainingOptions
-from official_bert.training import distribution, run_log, trainer
+from official_bert.training import distribution, loop, run_log, trainer
 from official_bert.training.starting_point import seed_initial_weights
 from official_bert.training.trainer import Trainer
 from tests import toy, training_state
@@ -190,6 +190,7 @@ class MadeUp:
     key = 1
 
     def __init__(self, folder, monkeypatch, num_train_steps, **flags):
+        monkeypatch.setattr(loop, "SECS_OF_A_CALL", 1e9)
         self.state = tf.train.Checkpoint(key=tf.Variable(1), seed=tf.Variable(7))
         self.calls, self.saved, self.updates = [], [], iter(())
         options = ClassificationOptions(
@@ -247,6 +248,16 @@ def test_hooks_are_called_after_a_checkpoint_and_may_stop_the_training(tmp_path,
     assert hooks[0].calls == [(5, 2.0), (10, 2.0)]
     assert hooks[1].calls == [(7, 2.0), (14, 2.0)]
     assert made_up.logged() == [(step, 2.0) for step in (4, 8, 10, 12, 14)], "the last line is of what was left"
+
+
+@pytest.mark.parametrize(
+    ("is_tpu", "secs_of_step", "is_ending", "most_steps"),
+    [(False, 0.3, False, 3), (False, 17.0, False, 1), (False, 0.3, True, 0), (True, 0.3, False, 200)],
+)
+def test_a_call_ends_after_a_second(monkeypatch, is_tpu, secs_of_step, is_ending, most_steps):
+    monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
+    made_up = types.SimpleNamespace(strategy=tf.distribute.get_strategy(), steps_per_loop=200)
+    assert Trainer._most_steps_of_a_call(made_up, secs_of_step, is_ending) == most_steps
 
 
 def test_a_run_that_goes_on_calls_the_hooks_of_its_step_first(tmp_path, monkeypatch):

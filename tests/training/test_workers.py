@@ -51,11 +51,17 @@ task = {"type": ("chief", "worker")[index], "index": 0}
 os.environ["TF_CONFIG"] = json.dumps({"cluster": {"chief": hosts[:1], "worker": hosts[1:]}, "task": task})
 import numpy as np
 import tensorflow as tf
+from official_bert.io.errors import InputError
 from official_bert.options.shared import DistributionOptions
 from official_bert.training import workers
 from official_bert.training.distribution import make_strategy, split_over_replicas
 
 strategy = make_strategy(DistributionOptions(distribution_strategy="multi_worker_mirrored"))
+def said(**values):
+    try:
+        workers.check_equal(strategy, values)
+    except InputError as error:
+        return str(error)
 batch = {"x": np.arange(8).reshape(1, 8)}
 def local(parts):
     return [np.asarray(value).tolist() for value in strategy.experimental_local_results(parts["x"])]
@@ -63,6 +69,10 @@ print(json.dumps({
     "index": workers.worker_index(strategy), "count": workers.num_workers(strategy),
     "chief": workers.is_chief(strategy),
     "from chief": workers.from_chief(strategy, 2**40 + index),
+    "all": workers.from_all(strategy, 3 + index).tolist(),
+    "equal": said(a=1, b=[2]),
+    "other values": said(**{"a": 1, "--b": 2 + index, "c": index}),
+    "other names": said(**{"a" * (1 + index): 1}),
     "any": [workers.is_true_of_any(strategy, index == one) for one in (0, 1, 2)],
     "part": local(split_over_replicas(strategy, batch)),
     "own": local(split_over_replicas(strategy, batch, is_own=True)),
@@ -78,9 +88,12 @@ def test_two_workers_agree_and_share_batches():
         if text.startswith("{"):
             found[name[-1]] = json.loads(text)
     common = {"count": 2, "from chief": 2**40, "any": [True, True, False], "own": [[list(range(8))]]}
+    common |= {"all": [3, 4], "equal": None}
+    common |= {"other names": "the workers run different scripts or versions; start all of them with the same command"}
+    differ = "the workers differ in --b={} here, c; start all of them with the same flags on the same files"
     assert found == {
-        "0": common | {"index": 0, "chief": True, "part": [[[0, 1, 2, 3]]]},
-        "1": common | {"index": 1, "chief": False, "part": [[[4, 5, 6, 7]]]},
+        "0": common | {"index": 0, "chief": True, "part": [[[0, 1, 2, 3]]], "other values": differ.format(2)},
+        "1": common | {"index": 1, "chief": False, "part": [[[4, 5, 6, 7]]], "other values": differ.format(3)},
     }
 
 

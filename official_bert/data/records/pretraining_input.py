@@ -15,7 +15,7 @@ from absl import logging
 
 from official_bert.data.pretraining.masks import DTYPES, NAMES, DynamicMasks
 from official_bert.data.records.framing import read_examples
-from official_bert.data.records.record_files import names_and_compressions, records_of, untuned
+from official_bert.data.records.record_files import for_each, names_and_compressions, records_of, untuned
 from official_bert.features import MASKED_LM_POSITIONS, Feature
 from official_bert.io.errors import InputError
 from official_bert.io.files import is_remote
@@ -65,7 +65,7 @@ def training_dataset(
     with the same `reading_key`. Unless `shuffles_each_pass`, the files are repeated first and shuffled then, as in the
     original, so that of a few files one may be read twice at the same time.
     """
-    check_first_record(files, features, limits)
+    check_first_records(files, features, limits)
     together = min(FILES_READ_TOGETHER, len(files))
     # Parallel reads hide the latency of remote files; for local files their threads cost a quarter of the speed.
     parallel_calls = together if any(map(is_remote, files)) else None
@@ -95,7 +95,7 @@ def evaluation_dataset(
 
     With `masks` a record has the same mask in all passes. The rest is as in `training_dataset`.
     """
-    check_first_record(files, features, limits)
+    check_first_records(files, features, limits)
     dataset = _in_order(files)
     if masks:
         dataset = dataset.map(lambda record: (record, tf.constant(0, tf.int64)))
@@ -173,19 +173,25 @@ def _stored_dtype(feature: Feature) -> tf.DType:
     return tf.float32 if feature.dtype == "float32" else tf.int64
 
 
-def check_first_record(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
-    """Validates the first record, without which an endless pipeline would hang, and warns of empty files."""
-    found = False
-    for file in files:
-        if tf.io.gfile.stat(file).length == 0:
+def check_first_records(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
+    """Validates the first record of each file, without which an endless pipeline would hang; warns of empty files."""
+    firsts = _first_records(files)
+    for file, values in zip(files, firsts, strict=True):
+        if values is not None:
+            _check_record(file, 0, values, features, limits)
+        elif tf.io.gfile.stat(file).length == 0:
             logging.warning("%s: empty, holds no record", file)
-        elif not found:
-            for index, values in read_examples(file):
-                _check_record(file, index, values, features, limits)
-                found = True
-                break
-    if not found:
+    if all(values is None for values in firsts):
         raise InputError(f"{', '.join(files)}: no record in any file; make them with create_pretraining_data.py")
+
+
+def have_masks(files: Sequence[str]) -> bool:
+    """Tells whether the records of the first file that has some were made with their masks."""
+    return "masked_lm_ids" in next(filter(None, _first_records(files)), {})
+
+
+def _first_records(files: Sequence[str]) -> list[dict[str, np.ndarray] | None]:
+    return for_each(lambda file: next((values for _, values in read_examples(file)), None), files)
 
 
 def diagnose(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]) -> InputError | None:
@@ -227,7 +233,7 @@ def _check_record(file: str, index: int, values: Mapping[str, np.ndarray], featu
         name = feature.name
         if name not in values:
             is_unmasked = name.startswith("masked_lm_") and "input_ids" in values
-            remedy = "give --dynamic_masking, or " if is_unmasked else ""
+            remedy = "give --dynamic_masking if no file has masks, or " if is_unmasked else ""
             raise InputError(f"{record} has no {name}; {remedy}make the records with create_pretraining_data.py")
         stored = values[name]
         if stored.dtype != _stored_dtype(feature).as_numpy_dtype:

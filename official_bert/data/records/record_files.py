@@ -6,13 +6,13 @@ import concurrent.futures
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from absl import logging
 
 from official_bert.data.model_inputs import log_example
-from official_bert.data.records.framing import ExampleFiles, is_compressed, open_example_files
+from official_bert.data.records.framing import ExampleFiles, check_lengths, is_compressed, open_example_files
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
@@ -21,14 +21,14 @@ from official_bert.io.reading import as_object, field
 if TYPE_CHECKING:
     import tensorflow as tf
 
+T = TypeVar("T")
+
 MANIFEST_SUFFIX = ".manifest.json"  # beside sharded record files; a glob may match it although it is none
 SHARD_NAME = re.compile(r"-\d{5}-of-\d{5}(\.gz)?$")  # the end of a sharded file's name
 _EXAMPLES_AT_ONCE = 1_000
 _EXAMPLES_BETWEEN_LINES = 10_000
 _LOGGED_EXAMPLES = 20
-# What tf.data.Dataset.skip leaves out: all records, or the whole file unread.
-_ALL, _NONE_READ = (1 << 31) - 1, -1
-_FILES_OPENED_TOGETHER = 16  # which hides the latency of remote ones
+_FILES_OPENED_TOGETHER = 16
 
 
 def write_encoded_set(path: str, num_examples: int, records: Callable[[np.ndarray], Mapping[str, np.ndarray]]):
@@ -110,9 +110,21 @@ def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
     """Returns a dataset of the arguments of `records_of` for each file, whose first bytes are read now."""
     import tensorflow as tf
 
+    return tf.data.Dataset.from_tensor_slices((list(files), for_each(is_compressed, files)))
+
+
+def sizes_and_times(files: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Returns the number of bytes of each file, and when it was written, in nanoseconds."""
+    import tensorflow as tf
+
+    found = for_each(tf.io.gfile.stat, files)
+    return {file: (stat.length, stat.mtime_nsec) for file, stat in zip(files, found, strict=True)}
+
+
+def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
+    """Returns what `read` returns for each file, several at a time, which hides the latency of remote ones."""
     with concurrent.futures.ThreadPoolExecutor(_FILES_OPENED_TOGETHER) as pool:
-        compressed = list(pool.map(is_compressed, files))
-    return tf.data.Dataset.from_tensor_slices((list(files), compressed))
+        return list(pool.map(read, files))
 
 
 def untuned() -> tf.data.Options:
@@ -132,19 +144,20 @@ def records_of(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.dat
     """Returns a dataset of the serialized records, string[], of one file, after a check of their lengths.
 
     TensorFlow reserves the memory for a record before it reads it, so a length of 2^40 ends the process, also with a
-    valid checksum. To skip a record it only reads the length, and notices where the file ends. All records of a file
-    are therefore skipped when it is opened. Compressed files are read in pieces, and need no such check; remote ones
-    get none, because it would read them twice.
+    valid checksum. All lengths of a file are therefore looked at when it is opened. Compressed files are read in
+    pieces, and need no such check; remote ones get none, because it would read them twice.
     """
     import tensorflow as tf
 
-    file = tf.convert_to_tensor(file)
-    is_remote = tf.strings.regex_full_match(file, r".*://.*")
-    compression = tf.where(is_compressed, "GZIP", "")
-    skipped = tf.cast(tf.where(is_compressed | is_remote, _NONE_READ, _ALL), tf.int64)
-    # Not as a part of the dataset: after an error a pipeline goes on with its next part.
-    unread = tf.data.TFRecordDataset(file, compression).skip(skipped).with_options(untuned())
-    checked = unread.reduce(0, lambda count, _: count + 1)
-    with tf.control_dependencies([checked]):
-        file = tf.identity(file)
-    return tf.data.TFRecordDataset(file, compression)
+    # Not as a part of the dataset: after an error a pipeline goes on with its next part. Not by a dataset of its own
+    # either, which takes ten times as long to make as to read a small file.
+    file = tf.numpy_function(_with_checked_lengths, [file, is_compressed], tf.string, stateful=False)
+    file.set_shape([])
+    return tf.data.TFRecordDataset(file, tf.where(is_compressed, "GZIP", ""))
+
+
+def _with_checked_lengths(file: bytes | np.ndarray, is_compressed: bool) -> bytes:
+    path = os.fsdecode(np.asarray(file).item())  # a text where the call is eager
+    if not (is_compressed or files.is_remote(path)):
+        check_lengths(path)
+    return os.fsencode(path)

@@ -136,13 +136,16 @@ class ClassificationTask(Task):
         return sets
 
     def _check_class_weights(self):
-        """Validates that each label, known when the training set is read, has a weight."""
+        """Validates that each label, known when the training set is read, has a weight, and logs which."""
         labels, weights = self.labels, self.class_weights
         if weights and len(weights) != len(labels):
             raise InputError(
                 f"--class_weights: {len(weights)} weights for {len(labels)} labels "
                 f"({', '.join(map(str, labels))}); give one for each, in this order"
             )
+        if weights:
+            pairs = zip(labels, weights, strict=True)
+            logging.info("Class weights: %s", ", ".join(f"{label}: {weight:g}" for label, weight in pairs))
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
         encoded = encoded_examples(examples, self.labels, max_seq_length, tokenizer, logs_first=True)

@@ -63,6 +63,10 @@ class RecordSet:
             self.files, self.features, batch_size, self._limits(config), repeat, masks
         )
 
+    def check(self, config: BertConfig):
+        """Validates the first record of each file."""
+        pretraining_input.check_first_records(self.files, self.features, self._limits(config))
+
     def count(self) -> int:
         return pretraining_input.count_records(self.files)
 
@@ -106,7 +110,8 @@ class PretrainingTask(TrainableTask):
         return {"": expand_records(patterns or data_files.named["train"], flag)}
 
     def encode(self, examples: list[str], tokenizer, max_seq_length, set_name) -> RecordSet:
-        if self._flags["dynamic_masking"]:
+        # An evaluation may have fixed masks, which compare well.
+        if self._flags["dynamic_masking"] and not (set_name == "dev" and pretraining_input.have_masks(examples)):
             return RecordSet(examples, unmasked_features(max_seq_length), self._masks)
         return RecordSet(examples, pretraining_features(**self.settings()))
 

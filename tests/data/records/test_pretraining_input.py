@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.pretraining_input import (
-    check_first_record,
+    check_first_records,
     count_records,
     diagnose,
     evaluation_dataset,
@@ -191,7 +191,7 @@ def test_other_errors_pass_unchanged(files):
 
 
 def test_empty_files_are_warned_of_or_refused(files, tmp_path, caplog):
-    check_first_record(files, FEATURES, LIMITS)
+    check_first_records(files, FEATURES, LIMITS)
     assert caplog.messages == [f"{files[1]}: empty, holds no record"]
     none = [files[1], write(tmp_path / "nothing.tfrecord.gz", [])]
     for dataset in (evaluation_dataset, functools.partial(training_dataset, seed=0)):
@@ -296,5 +296,5 @@ def test_an_iterator_goes_on_where_it_was_saved(files, unmasked, tmp_path, masks
 def test_records_with_masks_and_without_are_told_apart(files, unmasked):
     with pytest.raises(InputError, match=r"record 0 \(from 0\) has masks already; leave out --dynamic_masking"):
         training_dataset(files, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS, masks=Spy())
-    with pytest.raises(InputError, match="has no masked_lm_positions; give --dynamic_masking, or make the records"):
+    with pytest.raises(InputError, match="has no masked_lm_positions; give --dynamic_masking if no file"):
         training_dataset(unmasked, FEATURES, 10, seed=1, limits=LIMITS)

@@ -95,11 +95,14 @@ def test_losses_of_the_best_constant_output():
     assert constant_losses(ColaProcessor(), np.int32([1, 0]), class_weights=[1.0, 3.5]) is None
 
 
-def test_weights_of_the_labels(tmp_path):
+def test_weights_of_the_labels(tmp_path, caplog):
     task = ClassificationTask(ColaProcessor(), class_weights=[1.0, 3.5])
     np.testing.assert_array_equal(task.weights(features(np.int32([1, 0]))), [3.5, 1.0])
     np.testing.assert_array_equal(task.weights(features(np.int32([1, 1]), real=(0, 1))), [0.0, 3.5])
     (tmp_path / "train.tsv").write_text("s\t1\t*\tthe cat\n")
+    caplog.set_level("INFO")
+    task.read(DataFiles(str(tmp_path)), "train")
+    assert "Class weights: 0: 1, 1: 3.5" in caplog.messages
     with pytest.raises(InputError, match="1 weights for 2 labels"):
         ClassificationTask(ColaProcessor(), class_weights=[1.0]).read(DataFiles(str(tmp_path)), "train")
     with pytest.raises(InputError, match="--class_weights: only for tasks with one label"):
