@@ -1,7 +1,6 @@
 """The original's functions of run_squad.py: windows, TFRecord files of them, and files of answers."""
 
 import contextlib
-import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ from official_bert.compat.input_functions import InputFn, record_input_fn
 from official_bert.data.records.framing import open_example_files
 from official_bert.features import squad_features
 from official_bert.tasks.squad.answers import RawResult, choose_answers, extract_candidates, write_json
+from official_bert.tasks.squad.answers import softmax as _compute_softmax  # noqa: F401
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.windows import InputFeatures, windows_of
@@ -22,12 +22,6 @@ _RECORDS_AT_A_TIME = 256
 def _get_best_indexes(logits: Sequence[float], n_best_size: int) -> list[int]:
     """Returns the positions of the highest logits, the first among equals."""
     return np.argsort(-np.asarray(logits, float), kind="stable")[:n_best_size].tolist()
-
-
-def _compute_softmax(scores: Sequence[float]) -> list[float]:
-    highest = max(scores, default=0.0)
-    weights = [math.exp(score - highest) for score in scores]
-    return [weight / sum(weights) for weight in weights]
 
 
 def record_arrays(features: Sequence[InputFeatures], is_training: bool) -> dict[str, np.ndarray]:

@@ -65,9 +65,10 @@ def nbest(windows, doc_tokens, n_best_size, max_answer_length, final_text, versi
         entries.append(("empty", 0.0, 0.0))
     highest = max(start + end for _, start, end in entries)
     weights = [math.exp(start + end - highest) for _, start, end in entries]
-    return [
-        (text, weight / sum(weights), start, end) for (text, start, end), weight in zip(entries, weights, strict=True)
-    ]
+    total = 0.0
+    for weight in weights:  # sum() rounds otherwise since Python 3.12
+        total += weight
+    return [(text, weight / total, start, end) for (text, start, end), weight in zip(entries, weights, strict=True)]
 
 
 def final_text(pred_text: str, orig_text: str, tokenizer) -> str:

@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -105,14 +106,19 @@ class Ranking(NamedTuple):
 
     def nbest(self) -> list[dict[str, Any]]:
         """Returns the entries as in `Candidates`, with the softmax of their scores, keys in the original's order."""
-        scores = [entry.start_logit + entry.end_logit for entry in self.entries]
-        highest = max(scores)
-        weights = [math.exp(score - highest) for score in scores]
-        *_, total = itertools.accumulate(weights)  # sum() rounds otherwise since Python 3.12
+        shares = softmax([entry.start_logit + entry.end_logit for entry in self.entries])
         return [
-            {"text": text, "probability": weight / total, "start_logit": start_logit, "end_logit": end_logit}
-            for (text, start_logit, end_logit, _), weight in zip(self.entries, weights, strict=True)
+            {"text": text, "probability": share, "start_logit": start_logit, "end_logit": end_logit}
+            for (text, start_logit, end_logit, _), share in zip(self.entries, shares, strict=True)
         ]
+
+
+def softmax(scores: Sequence[float]) -> list[float]:
+    """Returns the probabilities of scores, to the last bit as the original's loop."""
+    highest = max(scores, default=0.0)
+    weights = [math.exp(score - highest) for score in scores]
+    total = functools.reduce(operator.add, weights, 0.0)  # sum() rounds otherwise since Python 3.12
+    return [weight / total for weight in weights]
 
 
 class Candidates(NamedTuple):
