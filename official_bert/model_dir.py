@@ -97,14 +97,6 @@ class ModelFolder:
         """Returns the files with the metrics of evaluations."""
         return [path for folder in self._folders for path in files.matching(os.path.join(folder, "eval_results*.txt"))]
 
-
-def read_labels(path: str) -> list[str]:
-    """Reads the labels of a model's folder or of an export."""
-    labels = list(reading.read_lines(path))
-    if not labels or "" in labels or len(set(labels)) < len(labels):
-        raise InputError(f"{path}: must name each label once, on a line of its own; restore what the training wrote")
-    return labels
-
     def huggingface_task(self) -> tuple[TaskRecord | None, list[str] | None]:
         """Returns the task and the labels that a config.json of Hugging Face tells, None for those that it does not."""
         if os.path.basename(self.config_file or "") != HUGGINGFACE_CONFIG_NAME:
@@ -121,6 +113,14 @@ def read_labels(path: str) -> list[str]:
         record = TaskRecord(task_name, family, {"label_type": kind} if family == "classification" else {})
         labels = [field(ids, str(number), str, f"{self.config_file}: id2label") for number in range(len(ids))]
         return record, None if kind == SCORE else labels
+
+
+def read_labels(path: str) -> list[str]:
+    """Reads the labels of a model's folder or of an export."""
+    labels = list(reading.read_lines(path))
+    if not labels or "" in labels or len(set(labels)) < len(labels):
+        raise InputError(f"{path}: must name each label once, on a line of its own; restore what the training wrote")
+    return labels
 
 
 def write(folder: str, config: BertConfig, *beside):
