@@ -126,8 +126,7 @@ class BertModel(ConfiguredModel):
         """
         if others:
             raise TypeError(
-                f"{', '.join(others)}: no argument of BertModel; docs/migrating_from_tf1.md shows what stands in the "
-                "place of the original's"
+                f"{', '.join(others)}: no argument of BertModel; docs/public_names.md says what replaces the original's"
             )
         check_config(config)
         config.validate()
