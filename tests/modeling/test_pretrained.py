@@ -261,7 +261,7 @@ def test_features_are_a_dict_or_keywords(kind):
     batch |= predictions
     expected = model(*batch.values()) if kind == "encoder" else model.call(batch)
     assert_same(model(batch | {"label_ids": LABELS}), expected)
-    assert_same(model(**batch), expected)
+    assert_same(model(**batch, training=tf.constant(False)), expected)
     # The names of transformers, whose tokenizers return a Mapping that is no dict.
     others = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
     batch = {others.get(name, name): value for name, value in batch.items()}
