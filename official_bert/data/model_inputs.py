@@ -150,7 +150,8 @@ def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray):
 def check_unknown_in(tokenizer: FullTokenizer, encoded: EncodedSet, length: int):
     """Does what `check_unknown` does for the first texts of a set, padded to `length` tokens."""
     rows = np.arange(min(FIRST_TEXTS, len(encoded.lengths)))
-    check_unknown(tokenizer, encoded.features(rows, length)["input_ids"])
+    if rows.size:
+        check_unknown(tokenizer, encoded.features(rows, length)["input_ids"])
 
 
 def warn_of_unknown(share: float):

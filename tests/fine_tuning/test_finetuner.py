@@ -153,8 +153,10 @@ def test_training_that_learns_nothing_stops_and_is_said(options, tmp_path, caplo
 def test_frozen_layers_stay_as_they_are_while_the_others_learn(options, tmp_path, caplog):
     with pytest.raises(InputError, match="--freeze_layers=3: is more than the number of layers, 2"):
         run(options, tmp_path / "refused", freeze_layers=3)
-    score = run(options, tmp_path, freeze_layers=1, learning_rate=5e-3, num_train_epochs=4.0, do_eval=True)
+    flags = {"learning_rate": 5e-3, "num_train_epochs": 4.0, "warmup_proportion": 0.199}
+    score = run(options, tmp_path, freeze_layers=1, do_eval=True, **flags)
     assert score.has_learnt
+    assert scalars(tmp_path, "learning_rate")[10] == pytest.approx(5e-3 * 10 / int(0.199 * 64))
     assert "learnt nothing" not in caplog.text
     before, after = checkpoint_values(options.init_checkpoint), checkpoint_values(tmp_path / "model.ckpt-64")
     frozen = ("bert/embeddings/", "bert/encoder/layer_0/")

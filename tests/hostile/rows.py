@@ -71,8 +71,12 @@ def check(row: Row, folder: pathlib.Path):
         assert part in ended.log, ended.log[-2000:]
     added = [name for name in after if name not in before]
     changed = [name for name in before if after.get(name) != before[name]]
-    surplus = [name for name in added if not any(fnmatch.fnmatch(name, glob) for glob in row.leaves)]
-    surplus += [f"~{name}" for name in changed if not any(fnmatch.fnmatch(f"~{name}", glob) for glob in row.leaves)]
+    leaves = [*row.leaves, *(f".{records}.manifest.json" for records in row.leaves)]
+    surplus = [
+        name
+        for name in [*added, *(f"~{name}" for name in changed)]
+        if not any(fnmatch.fnmatch(name, glob) for glob in leaves)
+    ]
     assert surplus == [], surplus
 
 

@@ -117,7 +117,7 @@ def test_weights_of_the_labels(tmp_path, caplog):
     np.testing.assert_array_equal(task.weights(features(np.int32([1, 0]))), [3.5, 1.0])
     np.testing.assert_array_equal(task.weights(features(np.int32([1, 1]), real=(0, 1))), [0.0, 3.5])
     (tmp_path / "train.tsv").write_text("s\t1\t*\tthe cat\n")
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     task.read(DataFiles(str(tmp_path)), "train")
     assert "Class weights: 0: 1, 1: 3.5" in caplog.messages
     with pytest.raises(InputError, match="1 weights for 2 labels"):
