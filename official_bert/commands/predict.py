@@ -213,7 +213,7 @@ def _check_files(options: PredictOptions):
     if options.output_file == STANDARD:
         return
     model = options.model
-    found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(os.path.join(model, depth))]
+    found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(depth, model)]
     writing.keep_apart(
         [options.output_file],
         {

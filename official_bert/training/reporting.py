@@ -260,7 +260,7 @@ _kept_writer = {}  # of the folder that was written to last
 
 def write_scalars(folder: str, scalars: Mapping[str, float], step: int):
     """Writes the TensorBoard scalars of a step to a folder, those of all evaluations of a run into one file."""
-    if folder not in _kept_writer or not files.matching(os.path.join(folder, "events.out.tfevents.*")):
+    if folder not in _kept_writer or not files.matching("events.out.tfevents.*", folder):
         _kept_writer.clear()
         _kept_writer[folder] = _event_writer(folder)
     _write_scalars(_kept_writer[folder], scalars, step)
