@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """Makes masked LM and next-sentence TFRecords from raw text for run_pretraining."""
 
+import functools
+
+from official_bert import compat
 from official_bert.cli import commands
 
-
-def __getattr__(name: str):
-    from official_bert import compat  # late: a run needs none of it
-
-    return compat.name_of("create_pretraining_data", name)
-
+__getattr__ = functools.partial(compat.name_of, "create_pretraining_data")  # what others import
 
 if __name__ == "__main__":
     commands.run_command("create_pretraining_data")

@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """Fine-tunes BERT for text classification or regression, evaluates it, and predicts with it."""
 
+import functools
+
+from official_bert import compat
 from official_bert.cli import commands
 
-
-def __getattr__(name: str):
-    from official_bert import compat  # late: a run needs none of it
-
-    return compat.name_of("run_classifier", name)
-
+__getattr__ = functools.partial(compat.name_of, "run_classifier")  # what others import
 
 if __name__ == "__main__":
     commands.run_command("run_classifier")

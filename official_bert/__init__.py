@@ -5,7 +5,6 @@ imported, before or after, it knows our classes and loads a .keras file with the
 """
 
 import importlib
-import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
@@ -76,13 +75,14 @@ def _register():
 
 
 class _FinderOfKeras:
-    """Finds Keras once, as all others do, and lets our classes be registered when its import is complete."""
+    """Finds Keras as the finders behind it do, and lets our classes be registered when its import is complete."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "keras":
             return None
-        sys.meta_path.remove(self)
-        if spec := importlib.util.find_spec(name):
+        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        found = (finder.find_spec(name, path, target) for finder in behind)
+        if spec := next(filter(None, found), None):
             execute = spec.loader.exec_module
             spec.loader.exec_module = lambda module: (execute(module), _register())
         return spec

@@ -95,7 +95,7 @@ class ModelFolder:
 
     def evaluations(self) -> list[str]:
         """Returns the files with the metrics of evaluations."""
-        return [path for folder in self._folders for path in files.matching(os.path.join(folder, "eval_results*.txt"))]
+        return [path for folder in self._folders for path in files.matching("eval_results*.txt", folder)]
 
     def huggingface_task(self) -> tuple[TaskRecord | None, list[str] | None]:
         """Returns the task and the labels that a config.json of Hugging Face tells, None for those that it does not."""

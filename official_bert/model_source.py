@@ -22,7 +22,7 @@ from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
 from official_bert.model_dir import ModelFolder, TaskRecord, holds_checkpoints
-from official_bert.options.fields import kind_of
+from official_bert.options.fields import fault_of, kind_of
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig, unknown_casing
 
@@ -285,15 +285,13 @@ def _as_recorded(settings: TokenizerConfig, path: str) -> TokenizerConfig:
 
 def _check_recorded(field: dataclasses.Field, value, source: str | None):
     """Checks a value of task.json as its flag would be."""
-    check, kind = field.metadata["check"], kind_of(field)
+    kind = kind_of(field)
     is_infinite = isinstance(value, float) and kind is float  # as a threshold may be
     is_typed = is_infinite or is_of_kind(value, kind)
-    is_known = value in (field.metadata["choices"] or (value,))
-    if value is None or (is_typed and is_known and not (check and not check[0](value))):
-        return
-    raise InputError(
-        f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what the training wrote"
-    )
+    if value is not None and not (is_typed and fault_of(field, value) is None):
+        raise InputError(
+            f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what the training wrote"
+        )
 
 
 def check_config_beside(checkpoint: str, config: BertConfig, in_training: bool = False):

@@ -206,7 +206,7 @@ def test_light_modules_load_no_tensorflow():
 
 
 def test_scripts_are_thin_and_import_only_the_commands():
-    """Loading a script loads no runner: TensorFlow comes in with it."""
+    """Loading a script loads no runner: TensorFlow comes in with it. `compat` finds the original's names when asked."""
     modules = frozenset(sources())
     for path in sorted(ROOT.glob("*.py")):
         name, source = path.name, path.read_text(encoding="utf-8")
@@ -214,7 +214,7 @@ def test_scripts_are_thin_and_import_only_the_commands():
         assert ast.get_docstring(ast.parse(source)), f"{name} has no docstring"
         for one in imports_of(source, modules):
             if one.ours and one.when == WITH_IMPORTER:
-                assert room_of(one.module) == "cli", f"{name}: imports {one.module} too early"
+                assert room_of(one.module) == "cli" or one.module == "compat", f"{name}: imports {one.module} too early"
             assert one.module.split(".")[0] not in HEAVY, f"{name}: imports {one.module}"
 
 

@@ -1,5 +1,6 @@
 """Defines absl flags from options classes; only scripts import this module."""
 
+import collections
 import contextlib
 import dataclasses
 import itertools
@@ -10,7 +11,6 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
 
 from absl import app, flags, logging
 
@@ -285,22 +285,19 @@ def _help_of(name: str, mark: str = "") -> str:
 
 def _with_flagfiles(words: list[str]) -> list[str]:
     """Puts the lines of each --flagfile in its place, as absl does, which would follow nested ones without a bound."""
-    found, num_read = [], 0
-    opened: list[tuple[str, Iterator[str]]] = [("", iter(words))]
-    while opened:
-        word = next(opened[-1][1], None)
-        directive = word and re.fullmatch("--?flagfile(=.*)?", word)
-        if word is None:
-            opened.pop()
-        elif not directive:
+    found, left, num_read = [], collections.deque(words), 0
+    while left:
+        word = left.popleft()
+        if not (directive := re.fullmatch("--?flagfile(=.*)?", word)):
             found.append(word)
-        else:
-            path = os.path.expanduser((directive[1] or f"={next(opened[-1][1], '')}")[1:].strip())
-            num_read += 1
-            if any(path == other for other, _ in opened[1:]) or num_read > _MOST_FLAGFILES:
-                fault = f"more than {_MOST_FLAGFILES} of them" if num_read > _MOST_FLAGFILES else "includes itself"
-                raise InputError(f"--flagfile={path}: {fault}; take out the line that names it")
-            opened.append((path, iter(_lines_of(path))))
+            continue
+        path = os.path.expanduser((directive[1] or f"={left.popleft() if left else ''}")[1:].strip())
+        num_read += 1
+        if num_read > _MOST_FLAGFILES:
+            raise InputError(
+                f"--flagfile={path}: is one of more than {_MOST_FLAGFILES}, or includes itself; take it out"
+            )
+        left.extendleft(reversed(_lines_of(path)))
     return found
 
 

@@ -58,7 +58,7 @@ def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, config_fi
         names_of_outputs = (huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE)
     else:
         names_of_outputs = (CONFIG_NAME, f"{TF1_NAME}.index")
-    weights = files.matching(os.path.join(checkpoint.path, "*.safetensors"))
+    weights = files.matching("*.safetensors", checkpoint.path)
     writing.keep_apart(
         [os.path.join(options.output_dir, name) for name in names_of_outputs],
         {"model": [checkpoint.path, f"{checkpoint.path}.index", *weights], "bert_config_file": [config_file]},

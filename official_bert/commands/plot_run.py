@@ -49,9 +49,7 @@ def _curves(rows: Iterable[Mapping]) -> Curves:
 
 def _of_event_files(folder: str) -> Curves:
     """Returns the scalars of all event files; of a step that two of them have, those of the later file."""
-    return _curves(
-        row for path in files.matching(os.path.join(folder, "events.out.tfevents.*")) for row in _events(path)
-    )
+    return _curves(row for path in files.matching("events.out.tfevents.*", folder) for row in _events(path))
 
 
 def _events(path: str) -> Iterator[dict]:

@@ -136,6 +136,10 @@ def _json_object(line: str, columns: Sequence[str]) -> dict:
     found = reading.parse_json(line, has_lines=False)
     if not isinstance(found, dict):
         raise InputError(f"no JSON object; give one with the fields {', '.join(columns)}")
+    try:
+        _encoded(found.get("id"))
+    except ValueError:
+        raise InputError("the field id has NaN, Infinity or half of a surrogate pair") from None
     return found
 
 
@@ -162,12 +166,16 @@ def _answers(predictor: Predictor, requests: Sequence[Sequence[str]]) -> Iterato
         yield from _answers(predictor, [request])
 
 
+def _encoded(value) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
 def _json_line(answer: dict | InputError, further: dict) -> bytes:
     """Returns the line of an answer, with its further fields, of which `truncated` is only of a model's answer."""
     if isinstance(answer, InputError):
         answer, further = {"error": str(answer)}, {name: further[name] for name in further if name == "id"}
     try:
-        return json.dumps(further | answer, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        return _encoded(further | answer) + b"\n"
     except ValueError:
         raise InputError(
             "the model gives numbers that are not finite; its checkpoint is corrupt, or its training diverged"
@@ -205,7 +213,7 @@ def _check_files(options: PredictOptions):
     if options.output_file == STANDARD:
         return
     model = options.model
-    found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(os.path.join(model, depth))]
+    found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(depth, model)]
     writing.keep_apart(
         [options.output_file],
         {

@@ -140,7 +140,7 @@ def scale_of(name: str, catalogue: Catalogue) -> Scale:
 
 def names_of(folder: str) -> list[str]:
     """Returns the names of the experiments in a folder."""
-    found = [os.path.basename(path) for path in files.matching(os.path.join(folder, f"*{SUFFIX}"))]
+    found = [os.path.basename(path) for path in files.matching(f"*{SUFFIX}", folder)]
     return [name.removesuffix(SUFFIX) for name in found if name not in (SCALES_FILE, TASKS_FILE)]
 
 

@@ -105,7 +105,7 @@ def _strip(steps: Iterable[Step], unfinished: set[Step], layout: Layout):
         _write(layout, step, result | {"is_stripped": True})
         for folder, _, _ in list(os.walk(layout.output(step))):
             for pattern in _LARGE:
-                for path in files.matching(os.path.join(folder, pattern)):
+                for path in files.matching(pattern, folder):
                     files.remove(path)
 
 
@@ -145,7 +145,7 @@ def read_metrics(output_dir: str) -> dict[str, float | None]:
         rows = csv.DictReader(reading.read_lines(search), delimiter="\t")
         folder = next((os.path.join(folder, row["run"]) for row in rows if row["best"] == _BEST_MARK), folder)
     metrics = {}
-    for path in files.matching(os.path.join(folder, f"{_EVALUATION}*{_SUFFIX}")):
+    for path in files.matching(f"{_EVALUATION}*{_SUFFIX}", folder):
         suffix = os.path.basename(path).removeprefix(_EVALUATION).removesuffix(_SUFFIX)
         for line in reading.read_lines(path):
             name, equals, text = line.partition(" = ")

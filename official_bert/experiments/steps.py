@@ -17,7 +17,7 @@ from typing import Any
 from official_bert.config import FURTHER_FIELDS, BertConfig
 from official_bert.io import files
 from official_bert.io.errors import InputError, did_you_mean
-from official_bert.options.fields import flag_fields, kind_of
+from official_bert.options.fields import fault_of, flag_fields, kind_of
 
 DATA, OWN, CONFIG = ":data", ":own", ":config"  # roots of places that no given model has for a name
 _WITHOUT_MEANING = ("num_workers", "log_every_steps")  # flags that change no result
@@ -99,7 +99,7 @@ def check_step(step: Step, commands: Mapping[str, Any], path: str):
 
 def _fault(field: dataclasses.Field, value: Any) -> str | None:
     """Returns why a flag cannot have a value, in words; None if it can, or if only its place is known."""
-    kind, check, choices = kind_of(field), field.metadata["check"], field.metadata["choices"]
+    kind = kind_of(field)
     if kind == list[str] or isinstance(value, Place):
         return None
     if isinstance(value, tuple):
@@ -111,9 +111,7 @@ def _fault(field: dataclasses.Field, value: Any) -> str | None:
         value = kind(text)
     except ValueError:
         return f"must be {_NUMBERS[kind]}"
-    if choices and value not in choices:
-        return f"must be one of {', '.join(choices)}"
-    return None if check is None or check[0](value) else check[1]
+    return fault_of(field, value)
 
 
 def _text(value: str | float | bool) -> str:

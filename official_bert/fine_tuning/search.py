@@ -240,7 +240,7 @@ def _drop_large_files(options: FineTuningOptions, scores: Mapping[Trial, Score])
     for trial in scores.keys() - {best}:
         folder = os.path.join(options.output_dir, trial.folder)
         for pattern in _LARGE_FILES:
-            for path in files.matching(os.path.join(folder, pattern)):
+            for path in files.matching(pattern, folder):
                 files.remove(path)
         for checkpoint_folder in with_best(folder):
             remove_all(checkpoint_folder)

@@ -145,11 +145,13 @@ def as_python_glob(pattern: str) -> str:
     return re.sub(r"(?s)\\(.)|\[\^", lambda found: local_glob.escape(found[1]) if found[1] else "[!", pattern)
 
 
-def matching(pattern: str) -> list[str]:
+def matching(pattern: str, folder: str = "") -> list[str]:
     """Returns the files that a glob matches, as TensorFlow's, and so the original's: hidden ones, too.
 
-    They are sorted by name; the original takes the file system's order.
+    They are sorted by name; the original takes the file system's order. With a folder, whose name is no pattern, the
+    glob is for what is in it.
     """
+    pattern = os.path.join(local_glob.escape(folder), pattern)
     if is_remote(pattern):
         found = _gfile().glob(pattern)
     else:

@@ -1,6 +1,7 @@
 """The model: BertModel, the pre-training heads and losses, and the original's public helpers."""
 
 from official_bert.config import BertConfig
+from official_bert.io.errors import no_attribute
 from official_bert.modeling.attention import create_attention_mask_from_input_mask
 from official_bert.modeling.bert import BertModel, BertOutput, BertOutputWithAttentions
 from official_bert.modeling.layers import create_initializer, gather_indexes, gelu, get_activation, get_shape_list
@@ -34,5 +35,4 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    hint = "docs/migrating_from_tf1.md shows what stands in the place of the original's names"
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; {hint}")
+    raise no_attribute(__name__, name)  # such as layer_norm

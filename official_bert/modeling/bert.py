@@ -12,7 +12,7 @@ from official_bert.modeling.attention import pooled_vectors
 from official_bert.modeling.encoder import Encoder
 from official_bert.modeling.inputs import checked_encoder_inputs, given_features
 from official_bert.modeling.layers import Dense, DenseLayer, create_initializer, draw_seed, dropout, layer_norm
-from official_bert.modeling.pretrained import PACKAGE, ConfiguredModel, check_config, in_context
+from official_bert.modeling.pretrained import PACKAGE, ConfiguredModel, check_config, in_context, warn_of_backend
 
 
 class BertOutput(NamedTuple):
@@ -126,10 +126,10 @@ class BertModel(ConfiguredModel):
         """
         if others:
             raise TypeError(
-                f"{', '.join(others)}: no argument of BertModel; docs/migrating_from_tf1.md shows what stands in the "
-                "place of the original's"
+                f"{', '.join(others)}: no argument of BertModel; docs/public_names.md says what replaces the original's"
             )
         check_config(config)
+        warn_of_backend()
         config.validate()
         super().__init__(name=name)
         self.config = copy.deepcopy(config)

@@ -119,7 +119,7 @@ class HeadedModel(ConfiguredModel):
         Token ids alone, lists, arrays and tensors of other integers do as well, and `attention_mask` and
         `token_type_ids`, transformers' names for `input_mask` and `segment_ids`.
         """
-        if getattr(training, "shape", ()):
+        if len(getattr(training, "shape", ())):
             raise InputError("training: is an array; give a mask by its name, as in model(ids, input_mask=mask)")
         given = given_features(features, keywords, self.feature_names)
         return super().__call__(self.checked(given), dropout_seed=dropout_seed, **in_context(training))

@@ -173,14 +173,17 @@ class ConfiguredModel(keras.Model):
 
 
 def check_config(config):
-    """Refuses what is no configuration, and warns of a backend with which a model cannot be trained."""
+    """Refuses what is no configuration."""
     if not isinstance(config, BertConfig):
         raise TypeError(
             f"config: must be a BertConfig, as of BertConfig.from_size('base') or BertConfig.from_json_file(path), got "
             f"{config!r:.60}"
         )
-    if keras.backend.backend() != "tensorflow":
-        backend = keras.backend.backend()
+
+
+def warn_of_backend():
+    """Warns of a backend with which a model cannot be trained."""
+    if (backend := keras.backend.backend()) != "tensorflow":
         errors.warn("KERAS_BACKEND=%s: models can be used, but not trained; set KERAS_BACKEND=tensorflow", backend)
 
 

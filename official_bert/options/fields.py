@@ -34,6 +34,14 @@ def kind_of(field: dataclasses.Field) -> type:
     return field.type.__args__[0] if isinstance(field.type, types.UnionType) else field.type
 
 
+def fault_of(field: dataclasses.Field, value) -> str | None:
+    """Returns why a flag cannot have a value of its type, in words; None if it can."""
+    choices, check = field.metadata["choices"], field.metadata["check"]
+    if choices and value not in choices:
+        return f"must be one of {', '.join(choices)}"
+    return None if check is None or check[0](value) else check[1]
+
+
 def flag_fields(options_class: type) -> list[dataclasses.Field]:
     """Returns the fields of an options class that are flags."""
     return [

@@ -88,8 +88,13 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
 def _known_of_sentences(source: ModelSource) -> dict[str, Any]:
     """Returns what a folder of sentence-transformers says in place of flags that are not given."""
     found, options = SentenceModules.read(source.dir.path), source.options
-    if DENSE in dict(found.layers):
-        raise InputError(f"{source.dir.path}: has a Dense module, which SentenceEncoder reads and an export does not")
+    tokenizer = source.dir.tokenizer_config()
+    for is_there, what in (
+        (DENSE in dict(found.layers), "a Dense module"),
+        (found.lowers and tokenizer and tokenizer.do_lower_case is False, "do_lower_case beside a cased tokenizer"),
+    ):
+        if is_there:
+            raise InputError(f"{source.dir.path}: has {what}, which SentenceEncoder reads and an export does not")
     said = {"pooling": found.pooling, "normalize": bool(found.layers), "max_seq_length": found.max_seq_length}
     return {name: value for name, value in said.items() if getattr(options, name) is None}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from official_bert.io.errors import InputError
-from official_bert.options.fields import kind_of
+from official_bert.options.fields import fault_of, kind_of
 from official_bert.options.serving import POOLER, PredictorOptions
 from official_bert.serving.model import InMemoryModel, SavedModel, open_model
 from official_bert.tasks import registry
@@ -165,16 +165,10 @@ def _as_request(request: Any) -> Texts:
 
 def _check_value(field: dataclasses.Field, value: Any):
     """Refuses the value of an argument that its flag would refuse."""
-    (kind, name), choices, check = _KINDS[kind_of(field)], field.metadata["choices"], field.metadata["check"]
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        fault = f"must be {name}"
-    elif choices and value not in choices:
-        fault = f"must be one of {', '.join(choices)}"
-    elif check and not check[0](value):
-        fault = check[1]
-    else:
-        return
-    raise InputError(f"{field.name}={value!r}: {fault}")
+    kind, name = _KINDS[kind_of(field)]
+    is_typed = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if fault := fault_of(field, value) if is_typed else f"must be {name}":
+        raise InputError(f"{field.name}={value!r}: {fault}")
 
 
 def _check_settings(given: Mapping[str, Any], model: SavedModel | InMemoryModel):

@@ -91,7 +91,7 @@ def _generated(output_dir: str, task: str, options) -> Iterator[str]:
     changed = {name: value for name, value in flags.items() if value != defaults.get(name, value)}
     yield writing.markdown_table(("flag", "value"), ((f"`--{name}`", _code(value)) for name, value in changed.items()))
     yield ""
-    for results in files.matching(os.path.join(output_dir, "eval_results*.txt")):
+    for results in files.matching("eval_results*.txt", output_dir):
         lines = [line.split(" = ") for line in reading.read_lines(results)]
         yield from (f"## Results: {os.path.basename(results)}", "")
         yield from (writing.markdown_table(("metric", "value"), (line for line in lines if len(line) == 2)), "")

@@ -255,17 +255,15 @@ def log_table(title: str, texts: Mapping[str, str]):
         logging.info("  %s = %s", name.ljust(width), text)
 
 
-_kept_writers: dict[str, tuple] = {}  # by folder; with a file of it, which shows that this is still the same folder
+_kept_writer = {}  # of the folder that was written to last
 
 
 def write_scalars(folder: str, scalars: Mapping[str, float], step: int):
     """Writes the TensorBoard scalars of a step to a folder, those of all evaluations of a run into one file."""
-    writer, file = _kept_writers.get(folder, (None, ""))
-    if not files.exists(file):
-        writer = _event_writer(folder)
-        _kept_writers.clear()
-    _write_scalars(writer, scalars, step)
-    _kept_writers[folder] = writer, next(iter(files.matching(os.path.join(folder, "events.out.tfevents.*"))), "")
+    if folder not in _kept_writer or not files.matching("events.out.tfevents.*", folder):
+        _kept_writer.clear()
+        _kept_writer[folder] = _event_writer(folder)
+    _write_scalars(_kept_writer[folder], scalars, step)
 
 
 def _event_writer(folder: str):

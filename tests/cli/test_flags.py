@@ -173,9 +173,9 @@ def test_unknown_flags_are_named_and_left_alone(script):
         (["--flagfile={0}/words"], "the word 'word' belongs to no flag"),
         (["--flagfile={0}/bytes"], "/bytes: is UTF-16; save it as UTF-8"),
         (["--flagfile={0}/absent"], "/absent: no such file; check the path"),
-        (["--flagfile={0}/itself"], "/itself: includes itself; take out the line that names it"),
-        (["--flagfile={0}/0"], "/1000: more than 1000 of them; take out the line that names it"),
-        (["--flagfile={0}/twice0"], ": more than 1000 of them; take out the line"),
+        (["--flagfile={0}/itself"], "/itself: is one of more than 1000, or includes itself; take it out"),
+        (["--flagfile={0}/0"], "/1000: is one of more than 1000, or includes itself; take it out"),
+        (["--flagfile={0}/twice0"], ": is one of more than 1000, or includes itself; take it out"),
         (
             ["--input_file=a", "--strict_flags", "--dotrain", "--use_gpu=1"],
             "py: unknown flag, which --strict_flags refuses: --dotrain; did you mean --do_train?, --use_gpu=1\n",

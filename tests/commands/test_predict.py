@@ -85,6 +85,8 @@ BAD_JSON = [
     (b'{"question": "who ?", "context": ["a"]}', "the field context is no text"),
     (b'{"question": "\\ud800", "context": "a"}', "the field question has half of a surrogate pair"),
     (b'{"question": "a", "context": "a", "question": 3}', "the field question is no text"),
+    (b'{"question": "a", "context": "a", "id": ["\\ud800"]}', "the field id has NaN, Infinity or half of a"),
+    (b'{"question": "a", "context": "a", "id": NaN}', "the field id has NaN, Infinity or half of a"),
     (b"\xff", "byte 1 is no UTF-8"),
 ]
 BAD_TSV = [(b"", "the model takes 2 texts (question, context), 1 given"), (b"who ?\tthe c\xe4t", "byte 12 is no UTF-8")]

@@ -42,6 +42,14 @@ def test_a_glob_matches_what_tensorflows_does(tmp_path, pattern, found):
     assert not set(files.matching(f"{tmp_path}/*")) - {f"{tmp_path}/{name}" for name in names}
 
 
+@pytest.mark.parametrize("name", ["[a]", "[^a]", "*"])
+def test_the_name_of_a_folder_is_no_pattern(tmp_path, name):
+    for folder in (name, "a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.txt").touch()
+    assert files.matching("*.txt", str(tmp_path / name)) == [str(tmp_path / name / "x.txt")]
+
+
 def test_what_cannot_be_opened_is_named(tmp_path):
     with pytest.raises(InputError, match="absent: no such file"):
         files.open_file(str(tmp_path / "absent"))

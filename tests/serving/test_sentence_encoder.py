@@ -124,6 +124,10 @@ def test_modules_of_a_folder_are_computed_unless_an_argument_says_otherwise(fold
         return
     task = build(ServedOptions(model=str(made), task_name="embedding")).task
     assert (task.pooling, task.normalize) == (mode.partition("_")[0], "Normalize" in modules)
+    (made / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    (made / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    with pytest.raises(InputError, match="has do_lower_case beside a cased tokenizer, which SentenceEncoder reads and"):
+        build(ServedOptions(model=str(made), task_name="embedding"))
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def _log_columns(rows: Iterable[Sequence]):
 # The metrics that a processor can name, as functions of targets and predictions.
 _LABEL_METRICS = {"accuracy": classification.accuracy, "f1": classification.f1, "matthews": classification.matthews}
 _SCORE_METRICS = {"pearson": classification.pearson, "spearman": classification.spearman}
-# "precision" brings all three for each label and, of two labels, those of the second, of more, averages.
+# Each but "f1" brings all three for each label and, of two labels, those of the second, of more, averages.
 _OF_A_LABEL = ("precision", "recall", "f1")
 _OF_EACH_LABEL = {f"{average}{name}" for average in ("", "micro_", "macro_") for name in _OF_A_LABEL}
 _LARGEST_CLASS_WEIGHT = 1e6  # no ratio of labels is larger, and losses stay far from overflow
@@ -125,7 +125,7 @@ class ClassificationTask(Task):
         data_dir, processor = data_files.data_dir, self.processor
         if set_name == "train":
             sets, kind = {"": processor.get_train_examples(data_dir)}, "training"
-            self._check_class_weights()
+            self._check_labels()
         elif set_name == "dev":
             sets, kind = processor.dev_sets(data_dir), "development"
         else:
@@ -135,9 +135,20 @@ class ClassificationTask(Task):
             _check_examples(examples, data_dir, kind, is_labelled=set_name != "test")
         return sets
 
-    def _check_class_weights(self):
-        """Validates that each label, known when the training set is read, has a weight, and logs which."""
-        labels, weights = self.labels, self.class_weights
+    @property
+    def _scores_labels(self) -> bool:
+        return bool((_OF_EACH_LABEL - _LABEL_METRICS.keys()).intersection(self.processor.metrics))
+
+    def _check_labels(self):
+        """Validates the main metric and the weights of the labels, known when the training set is read."""
+        labels, weights, main = self.labels, self.class_weights, self.processor.main_metric
+        if self._scores_labels:
+            is_binary = len(labels) == 2 and not self.processor.is_multi_label
+            if main in (f"micro_{name}" if is_binary else name for name in _OF_A_LABEL):
+                raise InputError(
+                    f"{type(self.processor).__name__}: the main metric {main} is none of {len(labels)} labels; name "
+                    f"{main.removeprefix('micro_') if is_binary else f'micro_{main} or macro_{main}'}"
+                )
         if weights and len(weights) != len(labels):
             raise InputError(
                 f"--class_weights: {len(weights)} weights for {len(labels)} labels "
@@ -206,7 +217,7 @@ class ClassificationTask(Task):
         """Returns the processor's metrics under keys of the original's form, such as `eval_accuracy`."""
         processor, targets, predictions = self.processor, encoded.label_ids, self.predictions(outputs)
         scores, computed = {}, set()
-        if "precision" in processor.metrics:
+        if self._scores_labels:
             scores, computed = classification.per_label(targets, predictions, self.labels), _OF_EACH_LABEL
         table = _SCORE_METRICS if processor.is_regression else _LABEL_METRICS
         for name in processor.metrics:

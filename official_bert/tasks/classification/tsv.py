@@ -132,8 +132,11 @@ class TsvProcessor(DataProcessor):
         return labels
 
     def _examples(self, table: "_Table", guid: str, labelled: bool = True) -> list[InputExample]:
-        text_a = table.column(table.text_column(self._text_a), "text_a")
-        text_b = table.column(self._text_b, "text_b") if self._text_b else lambda row: None
+        first, second = table.text_column(self._text_a), self._text_b
+        text_a = table.column(first, "text_a")
+        text_b = table.column(second, "text_b") if second else lambda row: None
+        if second and table.number(first, "text_a") == table.number(second, "text_b"):
+            raise InputError(f"--columns: text_b={second} is the column of text_a={first}, too; name both")
         unknown = () if self.is_multi_label else None  # the encoder turns () into a zero for each label
         label_of = self._target_of(table) if labelled else lambda row: unknown
         if labelled and table.header:

@@ -22,7 +22,7 @@ _OTHER_BLANKS = re.compile("[^\\S \t\r\n\u202f]")  # white space inside the word
 
 def convert(options: TriviaqaOptions):
     """Writes the SQuAD file of TriviaQA's JSON and the folder of its documents: the function of convert_triviaqa.py."""
-    documents = files.matching(os.path.join(options.data_dir, "*"))
+    documents = files.matching("*", options.data_dir)
     writing.keep_apart([options.output_file], {"input_file": [options.input_file], "data_dir": documents})
     triviaqa_to_squad(options.input_file, options.data_dir, options.output_file)
 

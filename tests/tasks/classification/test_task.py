@@ -57,6 +57,23 @@ def test_f1_of_two_labels_is_that_of_the_second_and_of_more_an_average(tmp_path,
     assert ("eval_precision, eval_recall, eval_f1: of the label yes" in caplog.messages) == (keys == ("f1",))
 
 
+@pytest.mark.parametrize(
+    ("labels", "main", "other"),
+    [("no yes", "micro_f1", "name f1$"), ("a b c", "f1", "name micro_f1 or macro_f1$"), ("a b c", "macro_f1", None)],
+)
+def test_the_main_metric_is_one_that_the_labels_have(tmp_path, labels, main, other):
+    (tmp_path / "train.tsv").write_text("text\tlabel\nthe cat\t" + labels.split()[0])
+    task = ClassificationTask(TsvProcessor("text", labels=labels.split()))
+    task.processor.metrics, task.processor.main_metric = ("recall",), main
+    encoded = types.SimpleNamespace(label_ids=np.array([0, 1]))
+    assert "eval_macro_f1" in task.metrics(encoded, {"probabilities": np.eye(len(task.labels))[[0, 1]]})
+    if other:
+        with pytest.raises(InputError, match=f"the main metric {main} is none of .* labels; {other}"):
+            task.read(DataFiles(str(tmp_path)), "train")
+        return
+    task.read(DataFiles(str(tmp_path)), "train")
+
+
 def test_several_labels_at_once():
     processor = TsvProcessor("0", labels=["x", "y", "z"], is_multi_label=True)
     task = ClassificationTask(processor)

@@ -91,6 +91,7 @@ def test_scores(write):
         ("", {"label_column": "text"}, r"--columns: label=text is the column of text_a=0, too"),
         ("", {"text_b_column": "1"}, r"--columns: label=-1 is the column of text_b=1, too"),
         ("", {"text_a_column": None, "label_column": "0"}, "--columns: label=0 is the column of text_a=text, too"),
+        ("b\ty\n", {"text_a_column": None, "text_b_column": "0"}, "text_b=0 is the column of text_a=text, too;"),
     ],
 )
 def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
