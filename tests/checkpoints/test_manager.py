@@ -72,13 +72,17 @@ def test_the_input_goes_on_where_it_was(tmp_path):
 def test_every_worker_may_have_its_own_input(tmp_path):
     """The checkpoint is listed when all workers have written theirs."""
 
+    waited = []
+
     def wait_for_all():
         assert not (tmp_path / "checkpoint").exists()
         assert (tmp_path / "input.ckpt-3-1.index").exists()
+        waited.append(worker)
 
     for worker in (1, 0):
         state = tf.train.Checkpoint(position=tf.Variable(100 + worker))
         CheckpointManager(str(tmp_path), variables(3), 5, worker, wait_for_all).save(3, state)
+        assert waited.pop() == worker
     for worker in (0, 1):
         state = tf.train.Checkpoint(position=tf.Variable(0))
         CheckpointManager(str(tmp_path), variables(), 5, worker, wait_for_all).restore(state)

@@ -123,12 +123,15 @@ def test_a_place_that_cannot_be_written_to(tmp_path):
         tf1.write(str(tmp_path / "file" / "model.ckpt"), {"a": np.float32(1)})
 
 
-def test_removing_touches_no_other_file(tmp_path):
+def test_removing_begins_with_the_index_and_touches_no_other_file(tmp_path, monkeypatch):
     for name in ("model.ckpt-1", "model.ckpt-10"):
         tf1.write(str(tmp_path / name), {"a": np.float32(1)})
     for name in ("model.ckpt-1.meta", "model.ckpt-1.notes.txt"):
         (tmp_path / name).write_text("")
+    deleted, delete = [], tf.io.gfile.remove
+    monkeypatch.setattr(tf.io.gfile, "remove", lambda path: deleted.append(path) or delete(path))
     tf1.remove(str(tmp_path / "model.ckpt-1"))
+    assert deleted[0] == str(tmp_path / "model.ckpt-1.index")
     assert sorted(os.listdir(tmp_path)) == [
         "model.ckpt-1.notes.txt",
         "model.ckpt-10.data-00000-of-00001",

@@ -113,6 +113,7 @@ def test_records_are_shuffled_among_a_hundred(tmp_path):
     file = write(tmp_path / "ordered.tfrecord", range(400))
     seen = trained_on([file], 20)
     assert 90 <= max(number - place for place, number in enumerate(seen)) < 100
+    assert seen == trained_on([file], 20) != trained_on([file], 20, seed=2)
 
 
 def repeats_nearby(seen: list[int], distance: int) -> int:
