@@ -147,7 +147,6 @@ checkpoints/tf1.py: checkpoints/test_tf1.py
     if checksum != zlib.crc32(content[: -_CHECKSUM.size]): -> if False:
     LARGEST_WEIGHT = 1e6 -> LARGEST_WEIGHT = 1e30
     listdir(folder), key=lambda name: name -> listdir(folder), key=lambda name: not name
-checkpoints/tf1.py: checkpoints/test_manager.py
     key=lambda name: not name.endswith(".index") -> key=lambda name: name.endswith(".index")
 checkpoints/manager.py: checkpoints/test_manager.py
     self._check_inputs(self._step(checkpoint)) -> pass
