@@ -211,6 +211,22 @@ def test_the_vocabulary_of_a_pretraining_is_found_or_warned_of(make, tmp_path, c
     assert found(bert_config_file=alone, vocab_file=str(folder / "vocab.txt"))[0] == str(folder / "vocab.txt")
 
 
+def test_the_casing_of_a_pretraining_is_that_of_all_its_records(make, tmp_path):
+    folder = make()
+    (folder / "tokenizer_config.json").unlink()
+    given = {"input_file": ["i"], "output_dir": "absent", "bert_config_file": str(folder / "bert_config.json")}
+    for name, lower in (("lower", True), ("cased", False)):
+        (tmp_path / name).write_bytes(b"12")
+        manifest = {"flags": {"do_lower_case": lower}, "shards": [{"file": name, "bytes": 2}]}
+        (tmp_path / f".{name}.manifest.json").write_text(json.dumps(manifest))
+    source = resolve(PretrainingOptions(**given))
+    lower, cased = str(tmp_path / "lower"), str(tmp_path / "cased")
+    assert [source.vocabulary([path])[1].do_lower_case for path in (lower, cased)] == [True, False]
+    sentence = "lower was made into records with do_lower_case=True, and .* or another file of records says False"
+    with pytest.raises(InputError, match=sentence):
+        source.vocabulary([lower, cased])
+
+
 def test_a_config_that_changes_the_numbers_is_refused(make):
     folder, config = make(), BertConfig.from_dict(toy.BERT_CONFIG | {"hidden_dropout_prob": 0.3})
     check_config_beside(str(folder), config)

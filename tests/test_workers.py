@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 
+from official_bert.checkpoints import tf1
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.data.records.framing import open_example_files, read_examples
 from official_bert.features import pretraining_features
@@ -237,6 +238,12 @@ def test_workers_with_different_files_of_one_name_are_refused(base, tmp_path):
     write_records(folders[1] / "more.tfrecord", 63)
     log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
     assert log.count("run_pretraining.py: the workers differ in the content of --input_file; start all") == 2
+    shutil.copy(folders[0] / "more.tfrecord", folders[1])
+    for folder, value in zip(folders, (0.1, 0.2), strict=True):
+        tf1.write(str(folder / "begin.ckpt"), {"bert/pooler/dense/bias": np.full(16, value, np.float32)})
+    names["init_checkpoint"] = "begin.ckpt"
+    log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
+    assert log.count("run_pretraining.py: the workers differ in the weights that they begin with; start all") == 2
 
 
 @pytest.mark.parametrize(

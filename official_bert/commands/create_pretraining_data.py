@@ -52,6 +52,7 @@ def _run_exact(
                 "--generator=sharded, or leave the flag out"
             )
     _keep_apart(options, options.output_file)
+    shards.check_exact_names(options.output_file)
     input_files = files.expand(options.input_file, "input_file")
     # The outputs are opened first, so that a path that cannot be written does not waste hours.
     with open_example_files(options.output_file) as example_files:

@@ -53,7 +53,8 @@ def pretrain(options: PretrainingOptions):
     train, dev = (
         task.encode(task.read(data_files, name)[""], None, options.max_seq_length, name) for name in ("train", "dev")
     )
-    vocabulary = source.vocabulary(train.files) if options.do_train else ()
+    records = [*train.files, *(dev.files if options.do_eval else ())]
+    vocabulary = source.vocabulary(records) if options.do_train else ()
     if options.do_eval:
         dev.check(config)
     written = sizes_and_times(train.files)

@@ -4,7 +4,7 @@ The values are known only in eager calls; in a compiled step the input pipeline 
 checks in `__call__`, because Keras wraps an error that occurs in `call` in a page of text.
 """
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 import numpy as np
 from keras import SymbolicScope, backend, ops
@@ -35,15 +35,16 @@ def given_features(features, keywords: Mapping, names: Collection[str]) -> dict:
 
     They are given as a dict with `input_ids`, or as keyword arguments, of which the ids may also stand alone. Besides
     `names`, which the model reads, a dict may have the features of our batches. Other names are refused in eager and
-    functional calls; the batches of a compiled step may have labels of any name.
+    functional calls; the batches of a compiled step, as in `fit`, may have labels of any name that is no misprint.
     """
     _check_names(keywords, names, names)
     given = _in_our_names(keywords)
     if isinstance(features, Mapping):
         if given:
             raise InputError(f"{', '.join(given)}: given beside the features; put all of them into one dict")
-        if not hasattr(features.get("input_ids"), "graph"):  # as a tensor has while TensorFlow traces a function
-            _check_names(features, names, BATCH_FEATURES.union(names))
+        is_traced = hasattr(features.get("input_ids"), "graph")  # as a tensor has while TensorFlow traces a function
+        others = {name for name in features if is_traced and not _is_misprint(name, (*names, *SYNONYMS))}
+        _check_names(features, names, BATCH_FEATURES.union(names, others))
         given = _in_our_names(features)
     elif features is not None:
         if "input_ids" in given:
@@ -63,6 +64,16 @@ def _check_names(given: Iterable[str], names: Iterable[str], known: Container[st
             question = did_you_mean(name, (*names, *SYNONYMS))
             ending = f"; {question}" if question else ""
             raise InputError(f"{name}: no input of the model, which takes {', '.join(names)}{ending}")
+
+
+def _is_misprint(name: str, names: Sequence[str]) -> bool:
+    """Tells whether a name differs from one of the `names` by a letter, which is wrong, missing, surplus or moved."""
+    return any(not _shortened(name).isdisjoint(_shortened(known)) for known in names)
+
+
+def _shortened(word: str) -> set[str]:
+    """Returns a word and what is left of it without one of its letters."""
+    return {word, *(word[:at] + word[at + 1 :] for at in range(len(word)))}
 
 
 def _in_our_names(features: Mapping) -> dict:
@@ -137,6 +148,8 @@ def _check_values(name: str, values, size: int, meaning: str):
     values = values.numpy() if hasattr(values, "numpy") else values
     if not isinstance(values, np.ndarray) or not values.size:
         return
+    if values.dtype.kind in "OSU":  # texts
+        raise InputError(f"{name} holds no numbers; it takes 0 to {size - 1} ({meaning}")
     if values.dtype.kind not in "biu" and (values != np.floor(values)).any():
         raise InputError(f"{name} holds numbers that are not whole; it takes 0 to {size - 1} ({meaning}")
     for value in (values.min(), values.max()):

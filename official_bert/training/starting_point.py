@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -117,6 +119,13 @@ def check_same_folder(strategy: tf.distribute.Strategy, checkpoints: CheckpointM
         )
 
 
+def check_same_weights(strategy: tf.distribute.Strategy, weights: Mapping[str, tf.Variable]):
+    """Checks that all workers begin with the same weights, for files of one name may differ between machines."""
+    if workers.num_workers(strategy) > 1:
+        sums = {name: zlib.crc32(np.ascontiguousarray(weight.numpy())) for name, weight in weights.items()}
+        workers.check_equal(strategy, {"the weights that they begin with": sums})
+
+
 def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
     """Warns of flags that make the rest of a training differ from its beginning, which may be on purpose."""
     earlier = run_log.trainings(run_dir)
@@ -140,8 +149,8 @@ def warn_of_other_records(options: TrainingOptions, step: int, records: Mapping[
         return
     newer = [file for file, (_, time) in records.items() if time > before["newest"]] or options.input_file
     logging.warning(
-        "%s goes on from step %d, but since its start other records were written under the same names: %s; the run "
-        "goes on at its position in them", options.output_dir, step, ", ".join(newer),
+        "%s goes on from step %d, but since its start files were written anew under the same names: %s; if they hold "
+        "other records, the run goes on at its position in these", options.output_dir, step, ", ".join(newer),
     )  # fmt: skip
 
 

@@ -129,6 +129,7 @@ class Trainer:
             self.optimizer.global_step.assign(self.checkpoints.latest_step())
         log_trainable_variables(self.model, loaded)
         starting_point.check_same_folder(strategy, self.checkpoints)
+        starting_point.check_same_weights(strategy, weights)
         if not worker and self.num_updates and self.global_step:
             starting_point.warn_of_changed_flags(options, run_dir, self.global_step)
 

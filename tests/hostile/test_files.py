@@ -84,6 +84,7 @@ IN_PLACE_OF_SHARDS = [
     row("a work file", lambda at: full_folder(at, ".rec.sharded/00000.txt"), "00000.txt: is a folder in the place"),
     row("beside work files", lambda at: full_folder(at, ".rec.sharded/00000.mine"), leaves=SHARDS),
     row("a name too long", lambda at: sharded(at, "a" * 236), "manifest.json: cannot", "too long); give it a shorter"),
+    row("an exact one", lambda at: corpus(at, "a" * 236), "manifest.json: cannot", "too long); give it a shorter"),
 ]
 
 OUTPUTS_THAT_ARE_INPUTS = [

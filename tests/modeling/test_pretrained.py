@@ -271,6 +271,9 @@ def test_features_are_a_dict_or_keywords(kind):
     assert_same(keras.Model(symbolic, model(symbolic))(batch), expected)
     if kind == "encoder":
         np.testing.assert_allclose(model.predict(batch, verbose=0).pooled_output, expected.pooled_output, atol=1e-6)
+        model.predict(batch | {"my_labels": LABELS}, verbose=0)
+        with pytest.raises(InputError, match=r"attention_masks: no input .*; did you mean attention_mask"):
+            model.predict(batch | {"attention_masks": MASK}, verbose=0)
 
 
 @pytest.mark.parametrize(
@@ -319,6 +322,7 @@ def test_features_are_a_dict_or_keywords(kind):
             {},
             r"segment_ids holds numbers that are not whole; it takes 0 to 1 \(type",
         ),
+        ("encoder", (IDS, MASK.astype(str)), {}, r"input_mask holds no numbers; it takes 0 to 1 \(1 for a token, 0"),
         ("encoder", (IDS, MASK, MASK + 1), {}, r"segment_ids holds 2, outside 0 to 1 \(type_vocab_size 2\); use"),
         ("classifier", ({"input_ids": IDS, "input_mask": MASK[:, :3]},), {}, "input_mask has shape"),
     ],

@@ -154,8 +154,20 @@ def check_places(job: ShardJob):
             raise InputError(
                 f"{path}: is a {what} in the place of an output; move it away, or name another --output_file"
             )
-    with writing.saying_why(job.manifest_file), contextlib.suppress(FileNotFoundError):
-        os.lstat(writing.temporary_name(*os.path.split(job.manifest_file)))  # the longest name of all
+    _check_length(job.manifest_file)
+
+
+def check_exact_names(output_files: Sequence[str]):
+    """Raises InputError if the manifest beside a record file would have too long a name."""
+    for path in output_files:
+        if not (files.is_remote(path) or files.is_special(path)):
+            _check_length(hidden_manifest(path))
+
+
+def _check_length(manifest_file: str):
+    """Raises InputError if a manifest, whose name is the longest of all while it is written, could not be named."""
+    with writing.saying_why(manifest_file), contextlib.suppress(FileNotFoundError):
+        os.lstat(writing.temporary_name(*os.path.split(manifest_file)))
 
 
 def write_shards(

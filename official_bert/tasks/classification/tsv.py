@@ -15,6 +15,7 @@ from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, checked_label, warn_of_lost_row
 
 _TEXT_NAMES = ("text", "sentence", "sentence1")
+_SECOND_NAMES = ("text_b", "sentence2")
 
 
 class TsvProcessor(DataProcessor):
@@ -137,6 +138,8 @@ class TsvProcessor(DataProcessor):
         text_b = table.column(second, "text_b") if second else lambda row: None
         if second and table.number(first, "text_a") == table.number(second, "text_b"):
             raise InputError(f"--columns: text_b={second} is the column of text_a={first}, too; name both")
+        if self._text_a is None and not second:
+            table.warn_of_second_text()
         unknown = () if self.is_multi_label else None  # the encoder turns () into a zero for each label
         label_of = self._target_of(table) if labelled else lambda row: unknown
         if labelled and table.header:
@@ -229,6 +232,12 @@ class _Table:
                 "--columns=text_a=..."
             )
         return (named[0] if len(named) == 1 else COLUMNS["text_a"]) if column is None else column
+
+    def warn_of_second_text(self):
+        """Warns of a column whose name says that it is the second text of a pair, which is not read."""
+        for name in self._names:
+            if name.lower() in _SECOND_NAMES:
+                logging.warning("%s: the column %s is not read; name it, --columns=text_b=%s", self.path, name, name)
 
     def number(self, column: str, flag: str) -> int:
         """Returns the index of a column; it stays negative if it lies outside the first row."""

@@ -105,11 +105,13 @@ def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
     [("id\tText\tlabel", "b"), ("id\tsentence\tlabel", "b"), ("sentence1\tsentence2\tlabel", "a"),
      ("body\tlabel", "a"), ("id\tkind\tReview Text", None), ("text\tsentence\tlabel", None)],
 )  # fmt: skip
-def test_the_text_column_is_named_or_its_name_is_known(write, header, text):
+def test_the_text_column_is_named_or_its_name_is_known(write, header, text, caplog):
     data_dir = write(train=f"{header}\na\tb\tx\nc\td\ty\n" if header.count("\t") == 2 else f"{header}\na\tx\nb\ty\n")
     processor = TsvProcessor.from_settings({"columns": None})
     if text:
         assert processor.get_train_examples(data_dir)[0].text_a == text
+        is_pair = "sentence2" in header
+        assert ("the column sentence2 is not read; name it, --columns=text_b=sentence2" in caplog.text) == is_pair
         return
     with pytest.raises(InputError, match=r"^--columns: .*train.tsv has 3 columns, \w.*; name that of the text, --col"):
         processor.get_train_examples(data_dir)
