@@ -111,7 +111,7 @@ data/pretraining/one_shard.py: data/pretraining/test_pairs.py data/pretraining/t
     stream(config.random_seed, number, _PAIRS) -> stream(config.random_seed, _PAIRS)
 data/pretraining/masks.py: data/pretraining/test_masks.py
     np.clip(wanted, 1, max_predictions_per_seq) -> np.clip(wanted, 0, max_predictions_per_seq)
-    starts[:, 1] |= candidates[:, 1] -> pass
+    starts = candidates & ~self._continues[input_ids] -> starts = candidates
     total + size_here[:, column] <= num_wanted -> total + size_here[:, column] < num_wanted
     (input_mask > 0) & ~np.isin(ids, self._special) -> input_mask > 0
     stream(self._seed, passes, records) -> stream(self._seed, records)

@@ -173,11 +173,12 @@ class LeftToRightObjective(_Metrics):
 
 def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
     """Returns the perplexity of the masked words or of the next tokens, the exponential of their mean loss."""
-    return {
-        f"{words}_perplexity": float(np.exp(metrics[f"{words}_loss"]))
-        for words in ("masked_lm", "next_token")
-        if f"{words}_loss" in metrics
-    }
+    with np.errstate(over="ignore"):  # inf, of a training that diverges
+        return {
+            f"{words}_perplexity": float(np.exp(metrics[f"{words}_loss"]))
+            for words in ("masked_lm", "next_token")
+            if f"{words}_loss" in metrics
+        }
 
 
 def unmasked_ids(features: dict, vocab_size: int):
