@@ -112,6 +112,7 @@ data/pretraining/one_shard.py: data/pretraining/test_pairs.py data/pretraining/t
 data/pretraining/masks.py: data/pretraining/test_masks.py
     np.clip(wanted, 1, max_predictions_per_seq) -> np.clip(wanted, 0, max_predictions_per_seq)
     starts = candidates & ~self._continues[input_ids] -> starts = candidates
+    starts[:, 1] |= candidates[:, 1] -> pass
     total + size_here[:, column] <= num_wanted -> total + size_here[:, column] < num_wanted
     (input_mask > 0) & ~np.isin(ids, self._special) -> input_mask > 0
     stream(self._seed, passes, records) -> stream(self._seed, records)

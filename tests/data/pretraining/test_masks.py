@@ -169,7 +169,8 @@ def test_whole_words_are_masked_with_all_their_pieces():
     # A piece that goes on with a word is masked exactly when the piece before it is.
     inside = continues[:, 2:] & ~np.isin(ids[:, 1:-1], [CLS, SEP])
     np.testing.assert_array_equal(is_masked[:, 2:][inside], is_masked[:, 1:-1][inside])
-    assert is_masked[continues[:, 1], 1].any()  # a word, although no piece is before it
+    leading = is_masked[continues[:, 1] & ~continues[:, 2]]  # a first piece is a word, although none is before it
+    assert (leading[:, 1] != leading[:, 2]).any()
     # The second segment, from position 14 on, begins a word, unless with a piece that goes on with the last one.
     differs = is_masked[:, 12] != is_masked[:, 14]
     assert differs[~continues[:, 14]].any()
