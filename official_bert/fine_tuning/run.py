@@ -9,8 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import zlib
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from official_bert import model_dir
 from official_bert.checkpoints.folder import latest_checkpoint, with_best
@@ -31,7 +34,9 @@ from official_bert.tasks.base import DataFiles, Task
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import distribution, reporting, run_log
 from official_bert.training.model_card import write_model_card
-from official_bert.training.workers import check_equal, output_folder
+from official_bert.training.workers import check_equal, num_workers, output_folder
+
+_CHECKED_TOGETHER = 1000  # examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,16 +47,24 @@ class Sets:
     dev: Mapping[str, EncodedSet]
     test: Mapping[str, EncodedSet]
 
-    @property
-    def lengths(self) -> dict[str, list[bytes]]:
-        """Returns the lengths of all examples, which tell the sets of two workers apart."""
+    def checksums(self, length: int) -> dict[str, list[int]]:
+        """Returns checksums of all examples, of at most `length` tokens, which tell the sets of two workers apart."""
         sets = {"training": [self.train] if self.train else [], "dev": self.dev.values(), "test": self.test.values()}
-        return {f"the {name} set": [encoded.lengths.tobytes() for encoded in found] for name, found in sets.items()}
+        return {f"the {name} set": [_checksum(encoded, length) for encoded in found] for name, found in sets.items()}
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Returns the sizes of the training set, as of `counts_of`; empty without training."""
         return {} if self.train is None else counts_of(self.train)
+
+
+def _checksum(encoded: EncodedSet, length: int) -> int:
+    checksum, num_examples = 0, len(encoded.lengths)
+    for start in range(0, num_examples, _CHECKED_TOGETHER):
+        rows = np.arange(start, min(start + _CHECKED_TOGETHER, num_examples))
+        for _, values in sorted(encoded.features(rows, length).items()):
+            checksum = zlib.crc32(np.ascontiguousarray(values), checksum)
+    return checksum
 
 
 def fine_tune(options: FineTuningOptions) -> Score | None:
@@ -75,7 +88,8 @@ def fine_tune(options: FineTuningOptions) -> Score | None:
         own = dataclasses.replace(options, output_dir=folder)
         # All sets are read and encoded before training, so that a corrupt file does not stop the run after it.
         sets = _encode(own, task, tokenizer, _read(source, task))
-        check_equal(strategy, sets.lengths)
+        if num_workers(strategy) > 1:
+            check_equal(strategy, sets.checksums(own.max_seq_length))
         if task.predicts_without_model:
             _predict_without_model(own, task, sets)
             return run_log.write_start(folder, own, own.random_seed, strategy)

@@ -5,11 +5,12 @@ import dataclasses
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from official_bert import tokenization
 from official_bert.data.records.framing import read_examples
-from official_bert.fine_tuning.run import fine_tune
+from official_bert.fine_tuning.run import Sets, fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.tokenizer_config import TokenizerConfig
@@ -105,3 +106,24 @@ def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, fa
             family, dataclasses.replace(bare, model=str(folder)), tmp_path / folder.name, do_predict=True, **also
         )
         assert (tmp_path / folder.name / predictions).read_text() == content
+
+
+class Encoded:
+    """A set of one token an example."""
+
+    def __init__(self, tokens: list[int]):
+        self.tokens, self.lengths = np.array(tokens)[:, None], np.ones(len(tokens), np.int64)
+
+    def features(self, rows, length):
+        return {"input_ids": self.tokens[rows]}
+
+
+def test_checksums_tell_sets_of_the_same_lengths_apart():
+    def of(*sets):
+        train, dev, test = map(Encoded, sets)
+        return Sets(train, {"": dev}, {"": test}).checksums(1)
+
+    long = [*range(2500)]
+    assert of(long, [1], [2]) == of(long, [1], [2])
+    assert len({str(of(*sets)) for sets in ((long, [1], [2]), (long[::-1], [1], [2]), (long, [2], [2]))}) == 3
+    assert Sets(None, {}, {}).checksums(1) == {"the training set": [], "the dev set": [], "the test set": []}
