@@ -86,8 +86,9 @@ def _in_our_names(features: Mapping) -> dict:
 
 
 def checked_features(config, given: dict) -> dict:
-    """Checks the encoder's inputs among `given_features`; those of choices, [B, N, S], the encoder itself checks."""
+    """Checks the encoder's inputs among `given_features`; the shapes of choices, [B, N, S], the encoder checks."""
     if len(_with_shape("input_ids", given["input_ids"]).shape) == 3:
+        _check_mask_and_segments(config, given.get("input_mask"), given.get("segment_ids"))
         return given
     inputs = checked_encoder_inputs(config, *(given.get(name) for name in ENCODER_INPUTS))
     checked = zip(ENCODER_INPUTS, inputs, strict=True)
@@ -107,9 +108,7 @@ def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
         )
     input_mask = _of_equal_shape("input_mask", input_mask, input_ids)
     segment_ids = _of_equal_shape("segment_ids", segment_ids, input_ids)
-    _check_values("input_mask", input_mask, 2, "1 for a token, 0 for padding)")
-    num_segments = config.type_vocab_size
-    _check_values("segment_ids", segment_ids, num_segments, f"type_vocab_size {num_segments}); {_BELONG}")
+    _check_mask_and_segments(config, input_mask, segment_ids)
     if segment_ids is not None and _finds_shapes():
         segment_ids = ops.cast(segment_ids, "int32")
     return checked_ids("input_ids", input_ids, config.vocab_size, "vocab_size"), input_mask, segment_ids
@@ -141,6 +140,12 @@ def _of_equal_shape(name, value, input_ids):
             f"{name} has shape {tuple(value.shape)}, but input_ids has {tuple(input_ids.shape)}; they must be equal"
         )
     return value
+
+
+def _check_mask_and_segments(config, input_mask, segment_ids):
+    _check_values("input_mask", input_mask, 2, "1 for a token, 0 for padding)")
+    num_segments = config.type_vocab_size
+    _check_values("segment_ids", segment_ids, num_segments, f"type_vocab_size {num_segments}); {_BELONG}")
 
 
 def _check_values(name: str, values, size: int, meaning: str):

@@ -324,6 +324,7 @@ def test_features_are_a_dict_or_keywords(kind):
         ),
         ("encoder", (IDS, MASK.astype(str)), {}, r"input_mask holds no numbers; it takes 0 to 1 \(1 for a token, 0"),
         ("encoder", (IDS, MASK, MASK + 1), {}, r"segment_ids holds 2, outside 0 to 1 \(type_vocab_size 2\); use"),
+        ("choice", (IDS[:, None],), {"input_mask": MASK[:, None] * 2}, "input_mask holds 2, outside 0 to 1"),
         ("classifier", ({"input_ids": IDS, "input_mask": MASK[:, :3]},), {}, "input_mask has shape"),
     ],
 )
