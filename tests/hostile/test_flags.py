@@ -16,11 +16,15 @@ from tests.hostile.rows import check, row, table
 from tests.scripts import end_of
 
 
-@pytest.mark.parametrize("given", [f"--random_seed={'1' * 5000}", "--masked_lm_prob=nan"])
-def test_numbers_have_bounds(folder, given):
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [(f"--random_seed={'1' * 5000}", ""), ("--masked_lm_prob=nan", "nan: must be a finite number")],
+)
+def test_numbers_have_bounds(folder, given, sentence):
     ended = end_of(*corpus(folder), given)
     assert ended.status == 1
     assert ended.sentence.startswith(f"create_pretraining_data.py: {given.partition('=')[0]}=")
+    assert sentence in ended.sentence
     assert "\n" not in ended.sentence
 
 
