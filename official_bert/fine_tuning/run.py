@@ -59,6 +59,7 @@ class Sets:
 
 
 def _checksum(encoded: EncodedSet, length: int) -> int:
+    """Returns the CRC-32 of the features of all examples, in their order, padded to `length` tokens."""
     checksum, num_examples = 0, len(encoded.lengths)
     for start in range(0, num_examples, _CHECKED_TOGETHER):
         rows = np.arange(start, min(start + _CHECKED_TOGETHER, num_examples))

@@ -139,6 +139,7 @@ def _digest(value: object) -> int:
 
 
 def _sum_over_workers(strategy: tf.distribute.Strategy, numbers: np.ndarray) -> np.ndarray:
+    """Returns the sums of all workers' numbers, int64[n] as these are."""
     if num_workers(strategy) == 1:
         return numbers
     return np.asarray(_compiled_sum(strategy)(tf.constant(numbers, tf.int64)))
