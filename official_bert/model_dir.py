@@ -8,9 +8,10 @@
 In: a folder, or the checkpoint in it. Out: a ModelFolder. `write` writes these files.
 """
 
+import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from official_bert.config import BertConfig
@@ -38,12 +39,14 @@ def holds_checkpoints(folder: str) -> bool:
 class TaskRecord(NamedTuple):
     """What a model was trained on.
 
-    `settings` are, by flag name, what decides how the model is used: lengths, rules, the tuned threshold.
+    `settings` are, by flag name, what decides how the model is used: lengths, rules, the tuned threshold. `labels` is
+    what `record_of_labels` says; None in files of earlier versions.
     """
 
     task_name: str
     family: str
     settings: dict[str, Any]
+    labels: dict[str, Any] | None = None
 
 
 class ModelFolder:
@@ -79,7 +82,8 @@ class ModelFolder:
             return None
         content = reading.read_json(self.task_file)
         kinds = {"task_name": str, "family": str, "settings": dict}
-        record = TaskRecord(**{name: field(content, name, kinds[name], self.task_file) for name in kinds})
+        known = {name: field(content, name, kinds[name], self.task_file) for name in kinds}
+        record = TaskRecord(**known, labels=content.get("labels"))
         # An earlier version wrote these two in place of label_type; a user's task may have settings of these names.
         old = [name for name in _OLD_LABEL_TYPES if record.task_name == "tsv" and name in record.settings]
         if old:
@@ -90,8 +94,14 @@ class ModelFolder:
         return record
 
     def labels(self) -> list[str] | None:
-        """Reads the labels."""
-        return None if self.labels_file is None else read_labels(self.labels_file)
+        """Reads the labels, which must be those of the training."""
+        labels, record = None if self.labels_file is None else read_labels(self.labels_file), self.task()
+        if labels and record and record.labels not in (None, record_of_labels(labels)):
+            raise InputError(
+                f"{self.labels_file}: the model was trained with other labels or another order, as {self.task_file} "
+                "says; restore what the training wrote"
+            )
+        return labels
 
     def evaluations(self) -> list[str]:
         """Returns the files with the metrics of evaluations."""
@@ -123,6 +133,16 @@ def read_labels(path: str) -> list[str]:
     return labels
 
 
+def record_of_labels(labels: Sequence | None) -> dict[str, Any] | None:
+    """Returns what a record says of the labels of a model."""
+    return {"number": len(labels), "sha256": hashlib.sha256(lines_of(labels)).hexdigest()} if labels else None
+
+
+def lines_of(labels: Iterable) -> bytes:
+    """Returns the content of labels.txt."""
+    return "".join(f"{label}\n" for label in labels).encode()
+
+
 def write(folder: str, config: BertConfig, *beside):
     """Writes the files of a model into its folder, which is created; `beside` are the arguments of `write_beside`."""
     files.make_folder(folder)
@@ -135,7 +155,7 @@ def write_beside(
     vocab_file: str | None,
     tokenizer_config: TokenizerConfig | None,
     record: TaskRecord | None = None,
-    labels: Iterable[str] | None = None,
+    labels: Sequence[str] | None = None,
 ):
     """Writes the files of a model except its configuration; absent ones are left out."""
     target = os.path.join(folder, VOCAB_NAME)
@@ -145,9 +165,9 @@ def write_beside(
     if tokenizer_config:
         _write_text(folder, TOKENIZER_CONFIG_NAME, tokenizer_config.to_json_string())
     if labels is not None:
-        _write_text(folder, LABELS_NAME, "".join(f"{label}\n" for label in labels))
+        _write_text(folder, LABELS_NAME, lines_of(labels).decode())
     if record is not None:
-        write_record(folder, record)
+        write_record(folder, record._replace(labels=record_of_labels(labels)))
 
 
 def write_record(folder: str, record: TaskRecord):

@@ -65,6 +65,12 @@ def has_capital_pieces(vocabulary: Iterable[str]) -> bool:
     return sum(piece != piece.lower() for piece in pieces) > _CASED_SHARE * len(pieces)
 
 
+def has_case(vocabulary: Iterable[str]) -> bool:
+    """Tells whether half of a vocabulary's pieces or more could have capitals, as those of Chinese or Hindi cannot."""
+    pieces = [piece for piece in vocabulary if not piece.startswith(("[", "<"))]
+    return 2 * sum(piece.upper() != piece.lower() for piece in pieces) >= len(pieces)
+
+
 def unknown_casing(path: str) -> InputError:
     """Returns the error of a use of a tokenizer_config.json that leaves the casing open."""
     return InputError(

@@ -28,7 +28,7 @@ from official_bert.graph_text.text_reader import TextReader
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field, is_of_kind
-from official_bert.model_dir import LABELS_NAME
+from official_bert.model_dir import LABELS_NAME, lines_of, record_of_labels
 from official_bert.options.fine_tuning import AUTO, SquadServing
 from official_bert.options.serving import ExportOptions, ServedOptions
 from official_bert.serving import signatures
@@ -119,7 +119,7 @@ def export_model(built: TrainedModel) -> str:
         }
         labels = list(map(str, built.task.labels or ()))
         if labels:
-            extra_files[f"assets.extra/{LABELS_NAME}"] = _lines(labels)
+            extra_files[f"assets.extra/{LABELS_NAME}"] = lines_of(labels)
         names = ", ".join(content.signatures)
         logging.info("Compiling the signatures %s ...", names)
         exported = ExportedModel(content.signatures, weights, content.resources, labels)
@@ -249,16 +249,6 @@ def record_of(built: TrainedModel, export_text: bool = False) -> Record:
         versions=package_versions(),
         labels=record_of_labels(built.task.labels),
     )
-
-
-def record_of_labels(labels: Sequence | None) -> dict[str, Any] | None:
-    """Returns what a record says of the labels of a model."""
-    return {"number": len(labels), "sha256": hashlib.sha256(_lines(labels)).hexdigest()} if labels else None
-
-
-def _lines(labels: Sequence) -> bytes:
-    """Returns the content of labels.txt."""
-    return "".join(f"{label}\n" for label in labels).encode()
 
 
 def _digest_of_weights(weights: Mapping[str, tf.Variable]) -> str:

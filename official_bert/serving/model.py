@@ -20,7 +20,7 @@ from official_bert.data.model_inputs import check_unknown_in, check_vocabulary
 from official_bert.features import EncodedSet
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
-from official_bert.model_dir import LABELS_NAME, ModelFolder, read_labels
+from official_bert.model_dir import LABELS_NAME, ModelFolder, read_labels, record_of_labels
 from official_bert.model_source import ModelSource, check_config_beside
 from official_bert.options.serving import ExportOptions, ServedOptions
 from official_bert.options.shared import FLOAT32
@@ -31,7 +31,6 @@ from official_bert.serving.export import (
     export_model,
     import_text_ops,
     record_of,
-    record_of_labels,
     task_signatures,
     versions,
 )

@@ -93,6 +93,9 @@ def test_a_vocabulary_of_another_casing_or_language_is_warned_of(tmp_path, caplo
         (["the", "The"], True, "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?"),
         (["the"], True, ""),
         (["the", "The"], False, ""),
+        (["the", "काम", "##का"], False, ""),  # a writing without capitals
+        (["The", "काम", "##का"], True, "but the text is lower-cased: is --do_lower_case=True right?"),
+        (["the", "काम"], False, "but the text keeps its own: is --do_lower_case=False right?"),
     ):
         caplog.clear()
         path = toy.write_vocabulary(tmp_path, [*toy.VOCABULARY[:5], *pieces])

@@ -1,5 +1,6 @@
 """Hostile weights: what a checkpoint lacks or holds, and a trained model with the task or labels of another one."""
 
+import hashlib
 import json
 import pathlib
 from collections.abc import Callable
@@ -123,7 +124,8 @@ def trained(folder: pathlib.Path, labels: str = "a\nb\nc\n"):
     """Writes what a training of the classifier leaves in `out`: a checkpoint, its labels, and the record of the run."""
     write_output_dir(folder, with_head(tensors_of(folder), 3))
     (folder / "out" / "labels.txt").write_text(labels)
-    record = {"task_name": "tsv", "family": "classification", "settings": {"max_seq_length": 16}}
+    told = {"number": 3, "sha256": hashlib.sha256(b"a\nb\nc\n").hexdigest()}
+    record = {"task_name": "tsv", "family": "classification", "settings": {"max_seq_length": 16}, "labels": told}
     (folder / "out" / "task.json").write_text(json.dumps(record))
 
 
@@ -132,9 +134,12 @@ def export_as(folder: pathlib.Path, task_name: str, *flags: str) -> list[str]:
     return export(folder, f"--init_checkpoint={folder}/out", f"--task_name={task_name}", *flags)
 
 
-def with_a_label_twice(folder: pathlib.Path) -> list[str]:
-    trained(folder, "a\nb\nb\n")
-    return classifier(folder, "--do_eval")
+def with_labels(labels: str) -> Callable[[pathlib.Path], list[str]]:
+    def make(folder: pathlib.Path) -> list[str]:
+        trained(folder, labels)
+        return classifier(folder, "--do_eval")
+
+    return make
 
 
 def with_another_vocabulary(folder: pathlib.Path) -> list[str]:
@@ -167,7 +172,8 @@ TRAINED = [
         "--task_name=CoLA: ",
         "out/task.json says tsv; leave the flag out",
     ),
-    row("a label twice", with_a_label_twice, "out/labels.txt: must name each label once"),
+    row("a label twice", with_labels("a\nb\nb\n"), "out/labels.txt: must name each label once"),
+    row("labels in another order", with_labels("b\na\nc\n"), "out/labels.txt: the model was trained with other labels"),
     row("another vocabulary", with_another_vocabulary, "there/vocab.txt: is of another conversion"),
     row(
         "another class than the training's",
