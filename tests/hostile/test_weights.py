@@ -173,7 +173,11 @@ TRAINED = [
         "out/task.json says tsv; leave the flag out",
     ),
     row("a label twice", with_labels("a\nb\nb\n"), "out/labels.txt: must name each label once"),
-    row("labels in another order", with_labels("b\na\nc\n"), "out/labels.txt: the model was trained with other labels"),
+    row(
+        "labels.txt in another order",
+        with_labels("b\na\nc\n"),
+        "out/labels.txt: the model was trained with other labels",
+    ),
     row("another vocabulary", with_another_vocabulary, "there/vocab.txt: is of another conversion"),
     row(
         "another class than the training's",
