@@ -40,11 +40,10 @@ def download(url: str, path: str):
             remedy = isinstance(error, OSError) and writing.remedy_of(error)
         if not why:
             return
-        if _length(path) <= before:
-            kept = f", which goes on behind the {before:,} bytes that are there" if before else ""
-            raise InputError(
-                f"{url}: cannot be downloaded ({why}); {remedy or 'check the network'} and start again{kept}"
-            )
+        if (kept := _length(path)) <= before:
+            more = f" (it goes on behind {kept:,} bytes)" if kept else ""
+            remedy = remedy or "check the network"
+            raise InputError(f"{url}: cannot be downloaded ({why}); {remedy} and start again{more}")
 
 
 def _length(path: str) -> int:
