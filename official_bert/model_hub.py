@@ -34,7 +34,6 @@ RELEASES = {
 _PATHS = {name: f"{release}/{name}" for release, names in RELEASES.items() for name in names}
 _PATHS |= {f"{release}/{name}": f"{release}/{name}" for release, names in RELEASES.items() for name in names}
 _MEMBERS = ("vocab.txt", "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index")
-_GRAPH = "bert_model.ckpt.meta"  # of TF1; an archive may lack it
 
 _OWNER = "google-bert"
 _SIZES = ("base-uncased", "base-cased", "large-uncased", "large-cased", "base-chinese")
@@ -130,7 +129,7 @@ def _unpack(url: str, archive: str, target: str):
                 file.write(f"{digest}  {os.path.basename(archive)}\n")
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # the last is of an encrypted one
         os.remove(archive)
-        raise InputError(f"{url}: is no archive of a model ({brief(error)}); download it again") from None
+        raise InputError(f"{url}: is no archive of a model ({brief(error)}); start again to download it anew") from None
 
 
 def _members(zipped: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -140,7 +139,7 @@ def _members(zipped: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
         *folders, name = member.filename.split("/")
         if {"", ".."} & set(folders):
             raise zipfile.BadZipFile(f"it has a member {member.filename!r}")
-        if name in (*_MEMBERS, _GRAPH):
+        if name in _MEMBERS:
             found[name] = member
     if missing := [name for name in _MEMBERS if name not in found]:
         raise zipfile.BadZipFile(f"it lacks {', '.join(missing)}")
