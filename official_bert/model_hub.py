@@ -36,10 +36,12 @@ _PATHS |= {f"{release}/{name}": f"{release}/{name}" for release, names in RELEAS
 _MEMBERS = ("vocab.txt", "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index")
 
 _OWNER = "google-bert"
-_SIZES = ("base-uncased", "base-cased", "large-uncased", "large-cased", "base-chinese")
-_SIZES += ("base-multilingual-cased", "base-multilingual-uncased")
-_SIZES += ("large-uncased-whole-word-masking", "large-cased-whole-word-masking")
-_WITHOUT_OWNER = tuple(f"bert-{size}" for size in _SIZES)  # which the Hub knows without an owner, too
+_CASES = ("base{}", "large{}", "base-multilingual{}", "large{}-whole-word-masking")
+# What the Hub knows without an owner, too.
+_WITHOUT_OWNER = (
+    *(f"bert-{name.format(case)}" for name in _CASES for case in ("-uncased", "-cased")),
+    "bert-base-chinese",
+)
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(@[\w./-]+)?", re.ASCII)
 # What is read of a model, and of the modules of sentence-transformers in numbered folders. No pickles: they run code.
 _FILES = "model*.safetensors model.safetensors.index.json config.json vocab.txt tokenizer_config.json modules.json"
@@ -94,14 +96,9 @@ def _archive(path: str) -> str:
         if files.exists(target):
             return target
         # A remote file system cannot append, so what is interrupted there begins anew.
-        is_remote = files.is_remote(target)
-        place = stack.enter_context(tempfile.TemporaryDirectory()) if is_remote else folder
+        place = stack.enter_context(tempfile.TemporaryDirectory()) if files.is_remote(target) else folder
         archive = os.path.join(place, f"{os.path.basename(target)}.zip")
-        try:
-            download.download(url, archive)
-        except InputError as error:
-            remedy = f"or set {ARCHIVES} to the address of a mirror, or give the path of a folder"
-            raise InputError(f"{error}, {remedy}") from None
+        download.download(url, archive, f"or set {ARCHIVES} to the address of a mirror, or give the path of a folder")
         _unpack(url, archive, target)
         os.remove(archive)
     return target
@@ -147,10 +144,7 @@ def _members(zipped: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 def _repository(model: str) -> str:
-    """Returns the folder of a repository of the Hub in the cache of huggingface_hub, which asks for a newer revision.
-
-    Without network it takes what is in the cache.
-    """
+    """Returns the folder of a repository of the Hub in huggingface_hub's cache; without network it takes what is there."""
     try:
         import huggingface_hub
     except ImportError:

@@ -18,8 +18,10 @@ _TIMEOUT_SECS = 60  # without a byte
 _MB = 1e6
 
 
-def download(url: str, path: str):
+def download(url: str, path: str, otherwise: str):
     """Downloads a file; an interrupted transfer is taken up again as long as more arrives each time.
+
+    `otherwise` ends the sentence of an error: what else helps.
 
     Raises:
         InputError: the server refuses, or nothing more arrives. What has arrived stays for the next call.
@@ -34,7 +36,8 @@ def download(url: str, path: str):
                     return  # all was there
                 os.remove(path)  # it is longer, so no beginning of this file
                 continue
-            raise InputError(f"{url}: the server answers {error.code} ({error.reason}); check the address") from None
+            answer = f"{error.code} ({error.reason})"
+            raise InputError(f"{url}: the server answers {answer}; check the address, {otherwise}") from None
         except (OSError, http.client.HTTPException) as error:
             why = str(getattr(error, "reason", error))
             remedy = isinstance(error, OSError) and writing.remedy_of(error)
@@ -43,7 +46,7 @@ def download(url: str, path: str):
         if (kept := _length(path)) <= before:
             more = f" (it goes on behind {kept:,} bytes)" if kept else ""
             remedy = remedy or "check the network"
-            raise InputError(f"{url}: cannot be downloaded ({why}); {remedy} and start again{more}")
+            raise InputError(f"{url}: cannot be downloaded ({why}); {remedy} and start again{more}, {otherwise}")
 
 
 def _length(path: str) -> int:

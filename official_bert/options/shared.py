@@ -9,10 +9,7 @@ ALLOW_MISSING_WEIGHTS = (
     "Use the model although its checkpoint lacks weights, which are then random, or has layers that the model leaves "
     "out. Without this flag that is an error, except at the start of training."
 )
-CHECKPOINT_FORMS = (
-    "a TF1 checkpoint prefix or folder, the --output_dir of a training script, a Hugging Face folder, or the name of a "
-    "model, as for --model"
-)
+CHECKPOINT_FORMS = "a TF1 checkpoint prefix or folder, the --output_dir of a training, a Hugging Face folder, or a name"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
