@@ -144,7 +144,7 @@ def _members(zipped: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 def _repository(model: str) -> str:
-    """Returns the folder of a repository of the Hub in huggingface_hub's cache; without network it takes what is there."""
+    """Returns the folder of a repository in the cache of huggingface_hub; without network it takes what is there."""
     try:
         import huggingface_hub
     except ImportError:
