@@ -91,7 +91,7 @@ tokenization.py: test_tokenization.py
     len(word) > self.max_input_chars_per_word -> len(word) >= self.max_input_chars_per_word
     self.strip_accents = do_lower_case if strip_accents is None else strip_accents -> self.strip_accents = do_lower_case
     normalize("NFD" -> normalize("NFKD"
-    "multilingual_L-12_H-768_A-12", -> "multilingual_L-12_H-768_A-16",
+    release < "2019" -> release < "2018_11_03"
     if char in "\0\ufffd" -> if char in "\0"
     [row, num_first : len(ids)] -> [row, num_first - 1 : len(ids)]
 tokenizer_config.py: test_tokenization.py data/test_model_inputs.py

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
+from official_bert import model_hub
 from official_bert.config import BertConfig, read_config
 from official_bert.data.model_inputs import check_vocabulary
 from official_bert.data.records.record_files import SHARD_NAME, manifest_beside
@@ -58,7 +59,10 @@ class ModelSource:
 
     def __init__(self, options):
         output_dir = getattr(options, "output_dir", None)
-        self.options = options
+        models = {name: value for name in ("model", "init_checkpoint") if (value := getattr(options, name, None))}
+        self.options = options = dataclasses.replace(
+            options, **{name: model_hub.local_path(model) for name, model in models.items()}
+        )
         self.resumes = bool(output_dir) and holds_checkpoints(output_dir)
         given = getattr(options, "init_checkpoint", None) or options.model
         self.path: str | None = output_dir if self.resumes else given

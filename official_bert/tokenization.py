@@ -14,6 +14,7 @@ from typing import Self
 
 import numpy as np
 
+from official_bert import model_hub
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig, joined, unknown_casing
@@ -21,14 +22,6 @@ from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfi
 NEEDED_PIECES = ("[CLS]", "[SEP]", "[UNK]")  # of a vocabulary that makes model inputs
 _FRAME = ("[PAD]", "[CLS]", "[SEP]")  # the pieces of model inputs that stand for no part of the text
 _MIN_SEQ_LENGTH = 3  # the special tokens of a pair
-
-_LOWER_CASED_MODELS = (
-    "uncased_L-24_H-1024_A-16",
-    "uncased_L-12_H-768_A-12",
-    "multilingual_L-12_H-768_A-12",
-    "chinese_L-12_H-768_A-12",
-)
-_CASED_MODELS = ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12")
 
 # Each ideograph is a word of its own; kana, Hangul and U+3007 form words like letters.
 _CJK = (
@@ -54,7 +47,9 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
     if match is None:
         return
     name = match.group(1)
-    if name in (_CASED_MODELS if do_lower_case else _LOWER_CASED_MODELS):
+    # Of the later releases the original knows no casing.
+    is_known = any(name in names for release, names in model_hub.RELEASES.items() if release < "2019")
+    if is_known and bool(do_lower_case) == model_hub.is_cased(name):
         kind = "cased" if do_lower_case else "uncased"
         raise InputError(
             f"--do_lower_case={bool(do_lower_case)}: {init_checkpoint} is the {kind} model {name}; give "
@@ -144,11 +139,12 @@ class FullTokenizer:
         """Makes the tokenizer of a model, by the vocab.txt and tokenizer_config.json of its folder.
 
         Args:
-            folder: the folder of a model, or a checkpoint in it.
+            folder: the folder of a model, a checkpoint in it, or the name of a model, which is downloaded.
 
         Raises:
             InputError: there is no such folder or checkpoint, the folder has no vocabulary, or a file is corrupt.
         """
+        folder = model_hub.local_path(folder)
         if not files.is_folder(folder):
             if not files.exists(f"{folder}.index") and not files.exists(folder):
                 raise InputError(f"{folder}: no folder and no checkpoint is there; give the folder of a model")

@@ -16,6 +16,7 @@ import pytest
 
 from tests import shared
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the real Hugging Face Hub
 os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)  # with it, scripts print what TensorFlow has to say
 
 NEEDS = {

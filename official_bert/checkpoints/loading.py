@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from official_bert import model_hub
 from official_bert.checkpoints import folder, huggingface, names, tf1
 from official_bert.config import LEFT_TO_RIGHT, BertConfig
 from official_bert.io import files, writing
@@ -54,11 +55,11 @@ class LoadReport:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens a TF1 prefix or folder, an output_dir of this project, a Hugging Face folder or a safetensors file.
+    """Opens a TF1 prefix or folder, an output_dir, a Hugging Face folder, a safetensors file, or a model by its name.
 
     Of an output_dir it is the best checkpoint if the run kept one, else the newest. Weights are read by TF1 name.
     """
-    path = os.fspath(path)
+    path = model_hub.local_path(path)
     best_folder = os.path.join(path, folder.BEST_FOLDER)
     folder.check_not_lost(best_folder)
     best = folder.latest_checkpoint(best_folder)

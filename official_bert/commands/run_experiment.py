@@ -14,6 +14,7 @@ from typing import Any
 
 from absl import logging
 
+from official_bert import model_hub
 from official_bert.config import BertConfig
 from official_bert.experiments.declarations import read_catalogue, read_experiment, scale_of
 from official_bert.experiments.execution import check_given, execute, pending_steps, read_result
@@ -81,6 +82,7 @@ def read_encoders(words: Iterable[str]) -> dict[str, str]:
         name, folder = (name, folder) if equals and os.sep not in name else ("base", word)
         if name in found:
             raise InputError(f"--model={word}: names {name} twice; give each model a name of its own")
+        folder = model_hub.local_path(folder)
         path = ModelFolder(folder).config_file if files.is_folder(folder) else None
         if path is None:
             raise InputError(f"--model={word}: is no folder of a model, with a bert_config.json; check the path")

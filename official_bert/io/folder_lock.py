@@ -21,15 +21,16 @@ _NOT_SUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
-def locked(folder: str) -> Iterator[None]:
+def locked(folder: str, waits: bool = False) -> Iterator[None]:
     """Creates the folder and keeps it for this process, as a context manager; one that stays empty is removed again.
 
-    Remote folders and file systems without locks are not locked.
+    That another process keeps it is an error, or with `waits` the end of that one is waited for. Remote folders and
+    file systems without locks are not locked.
     """
     is_new = not os.path.exists(folder)
     files.make_folder(folder)
     path = os.path.join(folder, LOCK_FILE)
-    lock = None if files.is_remote(folder) else _lock(path)
+    lock = None if files.is_remote(folder) else _lock(path, waits)
     if lock is None:
         yield
         return
@@ -43,9 +44,11 @@ def locked(folder: str) -> Iterator[None]:
         os.close(lock)
 
 
-def _lock(path: str) -> int | None:
+def _lock(path: str, waits: bool) -> int | None:
     """Returns the open lock file, or None if the file system has no locks."""
+    how = fcntl.LOCK_EX | fcntl.LOCK_NB
     while True:
+        files.make_folder(os.path.dirname(path))  # its last owner may have removed it
         try:
             lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
@@ -53,13 +56,17 @@ def _lock(path: str) -> int | None:
                 f"{os.path.dirname(path)}: cannot be written ({error.strerror}); make room or name another folder"
             ) from None
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, how)
         except OSError as error:
             owner = _content(lock)
             os.close(lock)
             if error.errno in _NOT_SUPPORTED:
                 logging.warning("%s: the file system has no locks; start no second run here", path)
                 return None
+            if waits and how & fcntl.LOCK_NB:
+                logging.info("%s: waiting for %s", os.path.dirname(path), owner or "another process")
+                how = fcntl.LOCK_EX
+                continue
             raise InputError(
                 f"{os.path.dirname(path)}: {owner or 'another process'} works in it; wait for its end, or give another "
                 "folder"

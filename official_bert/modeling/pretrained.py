@@ -47,7 +47,8 @@ class ConfiguredModel(keras.Model):
 
         Args:
             folder: a TF1 prefix or folder, an output_dir of a training script, a Hugging Face folder or a safetensors
-                file, with bert_config.json or config.json beside it.
+                file, with bert_config.json or config.json beside it; or the name of a released model or of one on
+                the Hugging Face Hub, which is downloaded.
             **arguments: further arguments of the class, such as `use_one_hot_embeddings`. `num_outputs` of a classifier
                 or tagger is by default that of the checkpoint's head, or the number of lines of labels.txt beside it.
         """

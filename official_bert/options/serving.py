@@ -160,7 +160,7 @@ class PredictorOptions(recorded(SquadServing, "SQuAD", " Without this flag the v
 
     model: str = option(
         help="The exported model: the folder of a version, or an --export_dir, whose newest version is taken. The "
-        "--output_dir of a training script, or another folder of a model, needs no export."
+        "--output_dir of a training script, or another folder or the name of a model, needs no export."
     )
     batch_size: int = option(
         32,
@@ -217,7 +217,7 @@ TASKS_OF_CLASSES = {MODEL_CLASSES[family]: (task, family) for task, family in FA
 class ConversionOptions:
     model: str = option(
         help="The checkpoint to convert: a TF1 checkpoint prefix or folder, the --output_dir of a training script, "
-        "or a Hugging Face folder or its model.safetensors file."
+        "or a Hugging Face folder or its model.safetensors file, or the name of a model, which is downloaded."
     )
     output_dir: str = option(help="The folder where the script writes the converted checkpoint.")
     output_format: str = option(

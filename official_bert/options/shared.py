@@ -9,7 +9,7 @@ ALLOW_MISSING_WEIGHTS = (
     "Use the model although its checkpoint lacks weights, which are then random, or has layers that the model leaves "
     "out. Without this flag that is an error, except at the start of training."
 )
-CHECKPOINT_FORMS = "a TF1 checkpoint prefix or folder, the --output_dir of a training script, or a Hugging Face folder"
+CHECKPOINT_FORMS = "a TF1 checkpoint prefix or folder, the --output_dir of a training, a Hugging Face folder, or a name"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,9 @@ class ModelOptions:
         None,
         basic=True,
         help="The folder of a model: the --output_dir of a training script, the folder of a released model, or a "
-        "Hugging Face folder. It stands for --vocab_file, --bert_config_file and --init_checkpoint, as far as the "
-        "script has them, and for how the model reads text.",
+        "Hugging Face folder. A name, such as google-bert/bert-base-uncased or uncased_L-12_H-768_A-12, is downloaded. "
+        "It stands for --vocab_file, --bert_config_file and --init_checkpoint, as far as the script has them, and for "
+        "how the model reads text.",
     )
 
 

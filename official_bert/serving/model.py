@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from official_bert import model_hub
 from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.names import GLOBAL_STEP, families_of
 from official_bert.data.model_inputs import check_unknown_in, check_vocabulary
@@ -296,7 +297,8 @@ def _check_pieces(vocab_file: str):
 
 
 def open_model(model_dir: str, batch_size: int) -> SavedModel | InMemoryModel:
-    """Loads an export, or builds the model of a folder with a checkpoint."""
+    """Loads an export, or builds the model of a folder with a checkpoint, or of a name."""
+    model_dir = model_hub.local_path(model_dir)
     if not _is_export(model_dir) and ModelFolder(model_dir).config_file:
         return InMemoryModel(model_dir, batch_size)
     return SavedModel(model_dir, batch_size)

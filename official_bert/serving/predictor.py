@@ -45,7 +45,7 @@ class Predictor:
 
         Args:
             model_dir: a version's folder, an export_dir, of which the newest version is loaded, or the folder of a
-                model, such as the output_dir of a training.
+                model, such as the output_dir of a training, or the name of a model, which is downloaded.
             batch_size: number of examples that the model processes at once.
             **settings: further flags of predict.py that change the answers of a model, such as
                 null_score_diff_threshold=-1.5.

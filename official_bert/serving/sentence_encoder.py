@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files, reading
@@ -127,8 +128,8 @@ class SentenceEncoder:
         """Loads the model and its vocabulary; what an argument leaves open, a folder of sentence-transformers says.
 
         Args:
-            folder: the folder of a model as for `BertModel.from_pretrained`, with vocab.txt and, for a cased model,
-                tokenizer_config.json; or one of sentence-transformers, with modules.json.
+            folder: the folder of a model, or its name, as for `BertModel.from_pretrained`, with vocab.txt and, for a
+                cased model, tokenizer_config.json; or one of sentence-transformers, with modules.json.
             pooling: "mean" of the tokens' vectors, special ones included; the vector of [CLS] ("cls"); or the "max" of
                 each coordinate. It should be that with which the model was trained; "mean" if nothing says it.
             normalize: whether the vectors are divided by their norms; True if nothing says it.
@@ -137,7 +138,7 @@ class SentenceEncoder:
         """
         if pooling not in (None, *POOLINGS):
             raise InputError(f"pooling={pooling!r}: must be one of {', '.join(POOLINGS)}")
-        found = SentenceModules.read(os.fspath(folder))
+        found = SentenceModules.read(model_hub.local_path(folder))
         self.model = BertModel.from_pretrained(found.encoder)
         self.tokenizer = FullTokenizer.from_pretrained(found.encoder)
         longest = self.model.config.max_position_embeddings

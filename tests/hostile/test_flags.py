@@ -95,6 +95,12 @@ ROWS = [
         "--class_weights=1e30,1,1",
         leaves=("out/*",),
     ),
+    *(
+        row(
+            f"model {name}", lambda folder, name=name: train(folder, f"--model={name}"), f"{name}: no such folder", says
+        )
+        for name, says in (("no/such", "Hugging Face Hub"), ("cased_L-12_H-768_A12", "cased_L-12_H-768_A-12?"))
+    ),
     row("relative task", lambda folder: train(folder, "--task_name=.m:Class"), "'.m' is relative"),
     *(
         row(
