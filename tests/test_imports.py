@@ -28,6 +28,7 @@ LINES = (
     {"data"},
     {"graph_text", "model_dir"},
     {"features", "config", "tokenization", "metrics"},
+    {"tokenizer_call"},
     {"tokenizer_config"},
     {"options", "io", "__version__"},
 )
@@ -41,7 +42,8 @@ SINGLE_IMPORTER = {
     "tensorflow_serving": "serving.signatures",
 }
 _LIGHT_ROOMS = """
-cli config data features io metrics model_dir model_source options tasks tokenization tokenizer_config
+cli config data features io metrics model_dir model_source options tasks tokenization tokenizer_call
+tokenizer_config
 """
 LIGHT_ROOMS = _LIGHT_ROOMS.split()
 # Of the light rooms; what makes instances loads none of them.
@@ -52,7 +54,7 @@ LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 500
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES, MAX_LINES_OF_ALL = 160, 25_500
+MAX_FILES, MAX_LINES_OF_ALL = 166, 27_000
 
 WITH_IMPORTER, LATE, NEVER = "with its importer", "late in a function", "never, but by type checkers"
 
