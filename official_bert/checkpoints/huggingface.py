@@ -67,7 +67,7 @@ class HuggingFaceCheckpoint:
         folder = os.path.dirname(self.path) if is_weights_file(self.path) else self.path
         path = os.path.join(folder, CONFIG_FILE)
         named = reading.as_object(reading.read_json(path), path).get("architectures") if files.exists(path) else None
-        return _ABSENT_IN.get(named[0], ()) if isinstance(named, list) and len(named) == 1 else ()
+        return _ABSENT_IN.get(str(named[0]), ()) if isinstance(named, list) and len(named) == 1 else ()
 
     def _tensor(self, name: str) -> np.ndarray:
         tensor = self._tensors[name].get_tensor(name)

@@ -14,7 +14,6 @@ from official_bert.modeling.inputs import checked_encoder_inputs, given_features
 from official_bert.modeling.layers import Dense, DenseLayer, create_initializer, draw_seed, dropout, layer_norm
 from official_bert.modeling.pretrained import PACKAGE, ConfiguredModel, check_config, in_context, warn_of_backend
 
-
 # The names that transformers gives to the outputs: last_hidden_state, pooler_output, hidden_states and attentions.
 _TRANSFORMERS_NAMES = (
     property(lambda output: output.sequence_output),
