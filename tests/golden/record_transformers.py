@@ -123,7 +123,9 @@ def record_tokens(folder: pathlib.Path, vocab_file: pathlib.Path, num_cases: int
             arguments = {name: some[name] for name in chosen}
             try:
                 found = tokenizers[settings[number % 4]](texts, pairs, **arguments)
-            except Exception:  # too short for its arguments
+            except BaseException as error:  # too short for its arguments, of which some make Rust panic
+                if isinstance(error, KeyboardInterrupt):
+                    raise
                 continue
             case = [settings[number % 4], texts, pairs, arguments, dict(found)]
             file.write(f"{json.dumps(case)}\n".encode())
