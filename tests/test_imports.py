@@ -28,7 +28,7 @@ LINES = (
     {"data"},
     {"graph_text", "model_dir"},
     {"features", "config", "tokenization", "metrics"},
-    {"model_hub"},
+    {"model_hub", "tokenizer_call"},
     {"tokenizer_config"},
     {"options", "io", "__version__"},
 )
@@ -43,7 +43,8 @@ SINGLE_IMPORTER = {
     "huggingface_hub": "model_hub",
 }
 _LIGHT_ROOMS = """
-cli config data features io metrics model_dir model_hub model_source options tasks tokenization tokenizer_config
+cli config data features io metrics model_dir model_hub model_source options tasks tokenization tokenizer_call
+tokenizer_config
 """
 LIGHT_ROOMS = _LIGHT_ROOMS.split()
 # Of the light rooms; what makes instances loads none of them.
@@ -54,7 +55,7 @@ LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 500
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES, MAX_LINES_OF_ALL = 162, 25_760
+MAX_FILES, MAX_LINES_OF_ALL = 172, 27_800
 
 WITH_IMPORTER, LATE, NEVER = "with its importer", "late in a function", "never, but by type checkers"
 

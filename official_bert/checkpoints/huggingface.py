@@ -21,6 +21,8 @@ PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 CONFIG_FILE = "config.json"
 LINEAR_HEAD = "output_weights"
 SEQUENCE_CLASSIFICATION = MODEL_CLASSES["classification"]
+# What BertForPreTraining has, by prefixes of TF1 names, and a class of transformers with its masked LM head has not.
+_ABSENT_IN = {"BertForMaskedLM": ("bert/pooler/", "cls/seq_relationship/")}
 _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
@@ -58,6 +60,14 @@ class HuggingFaceCheckpoint:
         entry = self._entries[name]
         tensor = self._tensor(entry.huggingface)
         return np.ascontiguousarray(tensor.T) if entry.transposed else tensor
+
+    @property
+    def absent_in_class(self) -> tuple[str, ...]:
+        """The prefixes of weights that the class of the model has not, if config.json names its class."""
+        folder = os.path.dirname(self.path) if is_weights_file(self.path) else self.path
+        path = os.path.join(folder, CONFIG_FILE)
+        named = reading.as_object(reading.read_json(path), path).get("architectures") if files.exists(path) else None
+        return _ABSENT_IN.get(str(named[0]), ()) if isinstance(named, list) and len(named) == 1 else ()
 
     def _tensor(self, name: str) -> np.ndarray:
         tensor = self._tensors[name].get_tensor(name)

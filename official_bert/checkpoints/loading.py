@@ -17,6 +17,7 @@ from official_bert.io.errors import InputError
 from official_bert.model_dir import BEST_FOLDER, CONFIG_NAME, ModelFolder
 
 _NAMES_SHOWN = 6
+_MASKED_LM_BIAS = "cls/predictions/output_bias"
 _MISSING = (
     "which would stay random; give a checkpoint that was trained on the task, or --allow_missing_weights to use random "
     "weights on purpose"
@@ -120,12 +121,15 @@ def load_checkpoint(model, source: str | Checkpoint) -> LoadReport:
     if not report.matched:
         raise InputError(_nothing_matches(checkpoint))
     assign(checkpoint, {name: variables[name] for name in report.matched})
-    if report.missing:
-        logging.warning(
-            "%s lacks these variables of the model, which are randomly initialised: %s",
-            checkpoint.path,
-            ", ".join(report.missing),
-        )
+    # A masked LM of transformers has not the other heads of a pre-trained model.
+    known = getattr(checkpoint, "absent_in_class", ()) if _MASKED_LM_BIAS in report.matched else ()
+    for log, is_known in ((logging.warning, False), (logging.info, True)):
+        if missing := [name for name in report.missing if name.startswith(known) is is_known]:
+            log(
+                "%s lacks these variables of the model, which are randomly initialised: %s",
+                checkpoint.path,
+                ", ".join(missing),
+            )
     if report.unexpected:
         logging.warning("%s has weights that the model does not use: %s", checkpoint.path, ", ".join(report.unexpected))
     return report

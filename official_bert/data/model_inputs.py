@@ -9,7 +9,8 @@ from absl import logging
 
 from official_bert.features import EncodedSet, encoder_features
 from official_bert.io.errors import InputError, warn
-from official_bert.tokenization import NEEDED_PIECES, FullTokenizer
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenizer_call import NEEDED_PIECES
 from official_bert.tokenizer_config import has_capital_pieces, has_case, joined
 
 _SHOWN_TOKENS = 20

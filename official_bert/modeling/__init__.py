@@ -12,6 +12,7 @@ from official_bert.modeling.task_models import (
     BertSpans,
     BertTagger,
     PretrainingOutput,
+    SpanOutput,
 )
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "BertSpans",
     "BertTagger",
     "PretrainingOutput",
+    "SpanOutput",
     "create_attention_mask_from_input_mask",
     "create_initializer",
     "gather_indexes",

@@ -14,9 +14,20 @@ from official_bert.modeling.inputs import checked_encoder_inputs, given_features
 from official_bert.modeling.layers import Dense, DenseLayer, create_initializer, draw_seed, dropout, layer_norm
 from official_bert.modeling.pretrained import PACKAGE, ConfiguredModel, check_config, in_context, warn_of_backend
 
+# The names that transformers gives to the outputs: last_hidden_state, pooler_output, hidden_states and attentions.
+_TRANSFORMERS_NAMES = (
+    property(lambda output: output.sequence_output),
+    property(lambda output: output.pooled_output),
+    property(lambda output: (output.embedding_output, *output.all_encoder_layers)),
+    property(lambda output: output.all_attention_probabilities and tuple(output.all_attention_probabilities)),
+)
+
 
 class BertOutput(NamedTuple):
     """The output of BertModel; its `all_attention_probabilities` is None.
+
+    It answers to the names of transformers, too: `last_hidden_state`, `pooler_output`, `hidden_states` (the embeddings
+    and all layers) and `attentions`.
 
     Attributes:
         embedding_output: float[B, S, hidden], the embeddings after layer norm (and dropout in training).
@@ -33,6 +44,7 @@ class BertOutput(NamedTuple):
     pooled_output: Any
 
     all_attention_probabilities = None  # no field, because an output of a Keras layer holds tensors only
+    last_hidden_state, pooler_output, hidden_states, attentions = _TRANSFORMERS_NAMES
 
 
 class BertOutputWithAttentions(NamedTuple):
@@ -47,6 +59,8 @@ class BertOutputWithAttentions(NamedTuple):
     sequence_output: Any
     pooled_output: Any
     all_attention_probabilities: list
+
+    last_hidden_state, pooler_output, hidden_states, attentions = _TRANSFORMERS_NAMES
 
 
 class Embeddings(keras.layers.Layer):

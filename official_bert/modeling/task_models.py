@@ -30,11 +30,18 @@ from official_bert.options.serving import MODEL_CLASSES
 
 
 class PretrainingOutput(NamedTuple):
-    """The result of a call of BertPretrainer."""
+    """The result of a call of BertPretrainer.
+
+    The names of transformers are `prediction_logits` or, as of BertForMaskedLM, `logits`, and
+    `seq_relationship_logits`.
+    """
 
     masked_lm_logits: Any  # float32[B*P, V], or float32[B, S, V] for a call without `masked_lm_positions`
     next_sentence_logits: Any  # float32[B, 2], class 0 for a second segment that follows the first, 1 for a random one
     encoded: Any  # BertOutput
+
+    prediction_logits = logits = property(lambda output: output.masked_lm_logits)
+    seq_relationship_logits = property(lambda output: output.next_sentence_logits)
 
     @property
     def masked_lm_log_probs(self):
@@ -178,6 +185,13 @@ class BertChoice(HeadedModel):
         return ops.reshape(_logits(self, flat, training, dropout_seed, "pooled_output"), shape[:2])
 
 
+class SpanOutput(NamedTuple):
+    """The result of a call of BertSpans: the start logits and the end logits, float32[B, S] each."""
+
+    start_logits: Any
+    end_logits: Any
+
+
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertSpans(HeadedModel):
     """A model of answer spans: a start and an end logit for every token. Devlin et al. (2019), section 4.2."""
@@ -190,10 +204,10 @@ class BertSpans(HeadedModel):
         self.cls.build((None, self.config.hidden_size))
 
     def call(self, features, training=None, dropout_seed=None):
-        """Returns the start logits and the end logits, float32[B, S] each; padding is not masked out.
+        """Returns SpanOutput, the logits of start and end, in which padding is not masked out.
 
         The arguments are those of BertClassifier.
         """
         encoded = self.bert(features, training=training, dropout_seed=dropout_seed)
         logits = self.cls.squad(encoded.sequence_output)  # [B, S, 2]
-        return logits[..., 0], logits[..., 1]
+        return SpanOutput(logits[..., 0], logits[..., 1])

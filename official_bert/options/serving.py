@@ -210,7 +210,9 @@ MODEL_CLASSES = {
     "choice": "BertForMultipleChoice",
 }
 FAMILIES = {"tsv": "classification", "ner": "tagging", "swag": "choice"}  # by a task of each
-TASKS_OF_CLASSES = {MODEL_CLASSES[family]: (task, family) for task, family in FAMILIES.items()}
+TASKS_OF_CLASSES = {MODEL_CLASSES[family]: (task, family) for task, family in FAMILIES.items()} | {
+    "BertForQuestionAnswering": ("squad", "squad")
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,8 @@ from official_bert.io.errors import InputError
 from official_bert.io.reading import as_object, field, is_of_kind
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, normalized, pooled
-from official_bert.tokenization import FullTokenizer, listed_texts
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenizer_call import listed_texts
 from official_bert.tokenizer_config import TokenizerConfig
 
 _POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}  # by sentence-transformers' names

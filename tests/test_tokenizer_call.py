@@ -1,0 +1,105 @@
+"""A call of the tokenizer with transformers' arguments gives what transformers gives."""
+
+import gzip
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from official_bert.io.errors import InputError
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenizer_call import offsets_of
+from tests import toy
+from tests.golden.record_transformers import record_tokens
+from tests.shared import GOLDEN, recording
+
+IN_LISTS = "transformers_tokens.jsonl.gz"
+VOCABULARY = recording("uncased_vocab.txt")
+
+
+def cases(source: str, folder) -> list:
+    if source == "installed":
+        record_tokens(folder, VOCABULARY, num_cases=1000)
+    lines = gzip.decompress((GOLDEN if source == "recorded" else folder).joinpath(IN_LISTS).read_bytes())
+    return list(map(json.loads, lines.splitlines()))
+
+
+@pytest.mark.parametrize(
+    "source", ["recorded", pytest.param("installed", marks=pytest.mark.needs_extra("transformers"))]
+)
+def test_equals_transformers(source, tmp_path):
+    found = cases(source, tmp_path)
+    tokenizers = {
+        settings: FullTokenizer(str(VOCABULARY), *settings)
+        for settings in itertools.product([True, False], [None, True, False])
+    }
+    for settings, texts, pairs, arguments, expected in found:
+        made = tokenizers[tuple(settings)](texts, pairs, **arguments)
+        assert json.loads(json.dumps(made)) == expected, (settings, texts, pairs, arguments)
+    assert len(found) > 250
+    assert any(max(expected.get("overflow_to_sample_mapping", [0])) > 1 for *_, expected in found)
+    assert any("1, 0" in json.dumps(expected["attention_mask"]) for *_, expected in found)
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    return FullTokenizer(toy.write_vocabulary(tmp_path))
+
+
+def test_offsets_are_those_of_the_pieces(tokenizer):
+    text = "Th\u00e9 s\u0075\u0301nny\u200b mat\u00ad."
+    pieces = [text[start:end] for start, end in offsets_of(tokenizer, text)]
+    assert pieces == ["Th\u00e9", "s\u0075\u0301n", "ny", "mat", "."]
+    assert len(pieces) == len(tokenizer.encode(text))
+
+
+def test_arrays_and_tensors(tokenizer):
+    texts, windows = ["the cat sat", "rain"], {"max_length": 4, "stride": 1, "return_overflowing_tokens": True}
+    listed = tokenizer(texts, padding=True, return_offsets_mapping=True, **windows, truncation=True)
+    for kind, dtype in (("np", np.int64), ("tf", np.int32)):
+        made = tokenizer(
+            texts, padding=True, truncation=True, return_offsets_mapping=True, **windows, return_tensors=kind
+        )
+        assert sorted(made) == sorted(listed)
+        for name, values in listed.items():
+            np.testing.assert_array_equal(made[name], values)
+            assert np.asarray(made[name]).dtype == dtype
+    assert listed["overflow_to_sample_mapping"] == [0, 0, 1]
+    one = tokenizer("the cat", text_pair="rain", return_tensors="np")
+    assert one["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1]]
+    assert tokenizer("the cat", "rain", padding=False)["token_type_ids"] == [0, 0, 0, 0, 1, 1]
+    assert tokenizer(["the"], [None], padding=False) == tokenizer(["the"], padding=False)
+
+
+def test_the_longest_input_of_a_folder_is_the_usual_max_length(tokenizer, tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 6}')
+    of_folder, text = FullTokenizer.from_pretrained(str(tmp_path)), "the cat " * 9
+    assert len(of_folder(text, truncation=True)["input_ids"]) == 6
+    assert len(of_folder("the", padding="max_length")["input_ids"]) == 6
+    assert len(of_folder(text, padding=True)["input_ids"]) == 20
+    assert len(tokenizer(text, truncation=True)["input_ids"]) == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"padding": "long"}, "padding='long': must be one of False, 'do_not_pad', True"),
+        ({"truncation": "first"}, "truncation='first': must be one of None, False"),
+        ({"padding": "max_length"}, "padding='max_length': give max_length"),
+        ({"truncation": "only_second", "max_length": 3}, "truncation='only_second': there is no second text"),
+        ({"truncation": True, "max_length": 2}, "max_length: leaves room for 0 tokens of a text"),
+        ({"truncation": True, "max_length": 4, "stride": 2}, "leaves room for 2 tokens of a text, and stride=2"),
+        ({"return_tensors": "np"}, "input_ids: the examples differ in length; give padding=True"),
+        ({"return_tensors": "pt", "padding": True}, "return_tensors='pt': must be 'tf', 'np' or None"),
+        ({"max_seq_length": 9, "padding": True}, "max_seq_length: is called max_length beside"),
+    ],
+)
+def test_wrong_arguments_are_named(tokenizer, arguments, message):
+    with pytest.raises(InputError, match=message):
+        tokenizer(["the cat sat", "rain"], **arguments)
+
+
+def test_an_unknown_argument_is_an_error_of_python(tokenizer):
+    with pytest.raises(TypeError, match="pading"):
+        tokenizer("the cat", pading=True)
