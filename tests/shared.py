@@ -22,6 +22,7 @@ SHARED = ROOT.parent / "shared"
 
 _SERVING = "-r requirements-serving.txt"
 _RUNTIMES = "-r requirements-runtimes.txt"
+_DATA = "-r requirements-data.txt"
 _NOTEBOOK = "-r requirements-notebook.txt"
 INSTALLED_BY = {
     "ai_edge_litert": _RUNTIMES,
@@ -31,6 +32,8 @@ INSTALLED_BY = {
     "matplotlib": "-r requirements-plots.txt",
     "nbclient": _NOTEBOOK,
     "onnxruntime": _RUNTIMES,
+    "pandas": _DATA,
+    "pyarrow": _DATA,
     "tensorflow_serving": _SERVING,
     "tf2onnx": _RUNTIMES,
 }  # the optional packages that tests use, with what pip installs them by

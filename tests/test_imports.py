@@ -36,6 +36,7 @@ LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room
 SINGLE_IMPORTER = {
     "apache_beam": "data.pretraining.beam",
     "matplotlib": "io.pictures",
+    "pyarrow": "data.table_formats",
     "tensorflow_text": "graph_text.tokenizer",
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.signatures",
@@ -52,7 +53,7 @@ LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 500
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES, MAX_LINES_OF_ALL = 160, 25_500
+MAX_FILES, MAX_LINES_OF_ALL = 162, 25_980
 
 WITH_IMPORTER, LATE, NEVER = "with its importer", "late in a function", "never, but by type checkers"
 
