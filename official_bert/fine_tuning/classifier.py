@@ -135,6 +135,6 @@ def _plain(value: Any) -> Any:
     """Returns a text or a label as JSON has it; None for one that pandas lacks."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
-    if isinstance(value, (tuple, set, frozenset)):
-        value = list(value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(one) for one in value]
     return None if isinstance(value, float) and value != value else value
