@@ -320,7 +320,7 @@ export MODEL={output}/bert
 echo '{SENTENCES[1]}' | python predict.py --model=$MODEL
 
 # Fine-tune it to tell which part of Python's manual a sentence is from.
-python run_classifier.py --task_name=tsv --data_dir={output}/topics --model=$MODEL \\
+python run_classifier.py --task_name=text --data_dir={output}/topics --model=$MODEL \\
     --do_train=true --do_eval=true --max_seq_length={setting.max_seq_length} --num_train_epochs=10 \\
     --learning_rate=3e-4 --output_dir={output}/topics_model
 echo 'The command sets a breakpoint.' | python predict.py --model={output}/topics_model

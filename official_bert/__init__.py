@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # editors and type checkers see the names here
     from official_bert.checkpoints import load_checkpoint
     from official_bert.config import BertConfig
+    from official_bert.fine_tuning.classifier import ClassificationData, Classifier
     from official_bert.io.errors import InputError
     from official_bert.modeling import BertChoice, BertClassifier, BertModel, BertPretrainer, BertSpans, BertTagger
     from official_bert.optimization import AdamWeightDecayOptimizer, keras_optimizer
@@ -33,6 +34,8 @@ _PUBLIC = {
     "load_checkpoint": "official_bert.checkpoints",
     "Predictor": "official_bert.serving.predictor",
     "SentenceEncoder": "official_bert.serving.sentence_encoder",
+    "Classifier": "official_bert.fine_tuning.classifier",
+    "ClassificationData": "official_bert.fine_tuning.classifier",
 }
 
 # Keras finds the classes in a .keras file only if their modules are loaded, and the file of a trained model needs both.
@@ -47,6 +50,8 @@ __all__ = [
     "BertPretrainer",
     "BertSpans",
     "BertTagger",
+    "ClassificationData",
+    "Classifier",
     "FullTokenizer",
     "InputError",
     "Predictor",

@@ -22,6 +22,7 @@ SHARED = ROOT.parent / "shared"
 
 _SERVING = "-r requirements-serving.txt"
 _RUNTIMES = "-r requirements-runtimes.txt"
+_DATA = "-r requirements-data.txt"
 _NOTEBOOK = "-r requirements-notebook.txt"
 _PEERS = "-r requirements-bench.txt"
 INSTALLED_BY = {
@@ -33,6 +34,8 @@ INSTALLED_BY = {
     "matplotlib": "-r requirements-plots.txt",
     "nbclient": _NOTEBOOK,
     "onnxruntime": _RUNTIMES,
+    "pandas": _DATA,
+    "pyarrow": _DATA,
     "tensorflow_serving": _SERVING,
     "tf2onnx": _RUNTIMES,
     "torch": _PEERS,

@@ -37,6 +37,7 @@ LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room
 SINGLE_IMPORTER = {
     "apache_beam": "data.pretraining.beam",
     "matplotlib": "io.pictures",
+    "pyarrow": "data.table_formats",
     "tensorflow_text": "graph_text.tokenizer",
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.signatures",

@@ -113,6 +113,7 @@ OURS = {
     ("create_pretraining_data.py", "input_file"): (list[str], REQUIRED, _SPLIT),
     ("create_pretraining_data.py", "output_file"): (list[str], REQUIRED, _SPLIT),
     ("run_pretraining.py", "input_file"): (list[str], REQUIRED, _SPLIT),
+    ("run_classifier.py", "data_dir"): (str, None, "--task_name=text has flags for its files, others ask for it"),
     ("run_squad.py", "null_score_diff_threshold"): (str, "0.0", "the value may also be the word auto"),
 }
 

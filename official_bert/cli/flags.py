@@ -30,7 +30,7 @@ from official_bert.options.shared import (
 from official_bert.options.training import OptimizationOptions, ReportingOptions, TrainingOptions
 
 NEEDED, MODEL, THIS_SCRIPT, COMMON = "Needed", "The model", "This script", "Common to the training scripts"
-TSV, DEVICES, EVERY_SCRIPT = "With --task_name=tsv", "Devices", "Every script"
+TSV, DEVICES, EVERY_SCRIPT = "With --task_name=text", "Devices", "Every script"
 ORDER = (NEEDED, MODEL, THIS_SCRIPT, TSV, COMMON, DEVICES)
 MAX_BASIC = 10  # a script with more flags shows only the basic ones in --help
 

@@ -7,7 +7,7 @@ import csv
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from absl import logging
 
@@ -19,20 +19,24 @@ T = TypeVar("T")
 _MAX_FIELD_CHARACTERS = 2**31 - 1  # csv's own limit is 131,072
 IOB1, IOB2 = "IOB1", "IOB2"
 _OTHER_FORMS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".tsv.gz")
-_DOCUMENT_START = "-DOCSTART-"
+DOCUMENT_START = "-DOCSTART-"
 _match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: splits at the last separator
 _columns_of = re.compile(r"[^ \t]+").findall  # other white space may be part of a word
 is_tag = re.compile(r"O|[BI]-.+").fullmatch
 
 
 class Row(NamedTuple):
-    """A row of a table; its line counts from 1 and is the last one where quoted fields span several lines."""
+    """A row of a table; its line counts from 1 and is the last one where quoted fields span several lines.
+
+    Fields are texts; of JSON lines and Parquet, which has rows in place of lines (`unit`), any values.
+    """
 
     path: str
     line: int
-    fields: list[str]
+    fields: list
+    unit: str = "line"
 
-    def field(self, column: int, name: str) -> str:
+    def field(self, column: int, name: str):
         """Returns a column, counted from 0 or, if negative, from the end; raises InputError if there is none."""
         try:
             return self.fields[column]
@@ -45,26 +49,30 @@ class Row(NamedTuple):
 
     def error(self, what: str) -> InputError:
         """Returns an error whose message names the file and the line."""
-        return InputError(f"{self.path}: line {self.line}: {what}")
+        return InputError(f"{self.where}: {what}")
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}: {self.unit} {self.line}"
 
 
-def read_tsv(path: str) -> Iterator[Row]:
+def read_tsv(path: str, decompresses: bool = False) -> Iterator[Row]:
     """Yields the rows of a tab-separated file without quoting; a double quote is an ordinary character."""
     _check_there(path)
     num_blank = 0
-    for line, text in numbered_lines(path):
+    for line, text in numbered_lines(path, decompresses=decompresses):
         if text.strip(" "):
             yield Row(path, line, text.split("\t"))
         else:
             num_blank += 1
-    _log_blank(path, num_blank)
+    log_blank(path, num_blank)
 
 
-def read_csv(path: str, delimiter: str = ",", quotechar: str = '"') -> Iterator[Row]:
-    """Yields the rows of a file whose quoted fields may hold delimiters and line ends."""
+def read_csv(path: str, delimiter: str = ",", quotechar: str = '"', **settings: bool) -> Iterator[Row]:
+    """Yields the rows of a file whose quoted fields may hold delimiters and line ends; settings as of `read_lines`."""
     _check_there(path)
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
-    lines = (f"{text}\n" for _, text in numbered_lines(path))
+    lines = (f"{text}\n" for _, text in numbered_lines(path, **settings))
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quotechar, strict=True)
     num_blank = 0
     try:
@@ -75,7 +83,7 @@ def read_csv(path: str, delimiter: str = ",", quotechar: str = '"') -> Iterator[
                 num_blank += 1
     except csv.Error as error:
         raise InputError(f"{path}: line {reader.line_num}: {error}; check the quotes up to here") from error
-    _log_blank(path, num_blank)
+    log_blank(path, num_blank)
 
 
 def _check_there(path: str):
@@ -98,15 +106,15 @@ def not_empty(examples: list[T], path: str) -> list[T]:
     return examples
 
 
-def numbered_lines(path: str, errors: Literal["ignore", "replace"] = "ignore") -> Iterator[tuple[int, str]]:
-    """Yields the lines of a file with their numbers from 1, without byte order mark and line ends."""
-    for line, text in enumerate(reading.read_lines(path, errors), start=1):
+def numbered_lines(path: str, undecodable="ignore", **settings: bool) -> Iterator[tuple[int, str]]:
+    """Yields the lines of `read_lines` with their numbers from 1, without a byte order mark."""
+    for line, text in enumerate(reading.read_lines(path, undecodable, **settings), start=1):
         if line == 1:
             text = text.removeprefix("\ufeff")
         yield line, text
 
 
-def _log_blank(path: str, num_blank: int):
+def log_blank(path: str, num_blank: int):
     if num_blank:
         logging.warning("%s: skipped %d blank lines", path, num_blank)
 
@@ -137,12 +145,14 @@ class Sentence(NamedTuple):
         line: the number of its first line, from 1.
         document: the number of its document, from 0; a -DOCSTART- line begins a new document.
         tags: the IOB2 tag of each word; None if the tags were not read.
+        place: where all words stand in a table; "" if each has a line of its own.
     """
 
     line: int
     document: int
     columns: list[list[str]]
     tags: list[str] | None
+    place: str = ""
 
     @property
     def words(self) -> list[str]:
@@ -184,9 +194,9 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
     written = [[columns[-1] for columns in sentence.columns] for sentence in sentences]
     if not labelled:
         has_tags = num_columns > 1 and all(is_tag(tag) for tags in written for tag in tags)
-        return ConllFile(path, sentences, _logged_scheme(path, written) if has_tags else IOB2, has_documents)
+        return ConllFile(path, sentences, logged_scheme(path, written) if has_tags else IOB2, has_documents)
     tagged = [sentence._replace(tags=to_iob2(tags)) for sentence, tags in zip(sentences, written, strict=True)]
-    return ConllFile(path, tagged, _logged_scheme(path, written), has_documents)
+    return ConllFile(path, tagged, logged_scheme(path, written), has_documents)
 
 
 def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence[str]]):
@@ -229,7 +239,7 @@ def _blocks(path: str) -> tuple[list[tuple[int, int, list[list[str]]]], bool]:
     document, has_documents, inside = 0, False, False
     for line, text in numbered_lines(path, "replace"):  # a word that is all invalid bytes stays in its line
         columns = _columns_of(text)
-        if columns and columns[0] == _DOCUMENT_START:
+        if columns and columns[0] == DOCUMENT_START:
             document, has_documents, inside = document + 1, True, False
         elif not columns:
             inside = False
@@ -241,7 +251,7 @@ def _blocks(path: str) -> tuple[list[tuple[int, int, list[list[str]]]], bool]:
     return blocks, has_documents
 
 
-def _logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
+def logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
     """Logs and returns the scheme: IOB1 if chunks begin with I-, and with B- only behind one of their own type."""
     begun = {"B": 0, "I": 0}
     for tags in sentences:

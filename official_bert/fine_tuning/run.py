@@ -11,6 +11,7 @@ import functools
 import os
 import zlib
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -68,10 +69,11 @@ def _checksum(encoded: EncodedSet, length: int) -> int:
     return checksum
 
 
-def fine_tune(options: FineTuningOptions) -> Score | None:
+def fine_tune(options: FineTuningOptions, in_memory: Mapping[str, Any] = MappingProxyType({})) -> Score | None:
     """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such runs.
 
-    Returns the task's main metric on the first evaluated set; None without an evaluation.
+    `in_memory` has sets in place of their files, as `DataFiles.named` does. Returns the task's main metric on the first
+    evaluated set; None without an evaluation.
     """
     entry = registry.find(options.task_name, options.script)
     given, source = options, resolve(options, entry.family)
@@ -88,7 +90,7 @@ def fine_tune(options: FineTuningOptions) -> Score | None:
     with output_folder(given, strategy, contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         # All sets are read and encoded before training, so that a corrupt file does not stop the run after it.
-        sets = _encode(own, task, tokenizer, _read(source, task))
+        sets = _encode(own, task, tokenizer, _read(source, task, in_memory))
         if num_workers(strategy) > 1:
             check_equal(strategy, sets.checksums(own.max_seq_length))
         if task.predicts_without_model:
@@ -160,7 +162,7 @@ def _check_run(source: ModelSource):
         _ = source.checkpoint  # which can be opened
 
 
-def _read(source: ModelSource, task: Task) -> dict[str, dict[str, Any]]:
+def _read(source: ModelSource, task: Task, in_memory: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Reads the sets that the run needs: first the training set, because it may define the labels of the task."""
     options = source.options
     evaluates = options.evaluates_during_training
@@ -173,7 +175,7 @@ def _read(source: ModelSource, task: Task) -> dict[str, dict[str, Any]]:
     }
     named = {name: getattr(options, f"{name}_file", None) for name in needed}
     named["test"] = named["test"] or getattr(options, "predict_file", None)
-    data_files = DataFiles(getattr(options, "data_dir", None), named)
+    data_files = DataFiles(getattr(options, "data_dir", None), named | in_memory)
     examples = {name: task.read(data_files, name) for name, is_needed in needed.items() if is_needed}
     source.check_labels(task.labels)
     needs_labels = needed["dev"] and (evaluates or not options.do_predict)

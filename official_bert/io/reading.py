@@ -27,17 +27,21 @@ def read_lines(
     undecodable: Literal["ignore", "replace"] = "ignore",
     decompresses: bool = False,
     open_file: Callable = files.open_file,
+    keeps_returns: bool = False,
 ) -> Iterator[str]:
     """Yields the lines of a text file without "\\n", and without any "\\r", as the original's reader does.
 
-    Bytes that are not UTF-8 are left out or become U+FFFD; a warning counts the lines with them.
+    With `keeps_returns` each "\\r" stays. Bytes that are not UTF-8 are left out or become U+FFFD; a warning counts the
+    lines with them.
     """
     num_corrupt = 0
     with open_file(path, "rb") as opened:
         is_gzip = decompresses and _begins_as_gzip(path, open_file)
         file = _Decompressed(path, opened) if is_gzip else opened
         for line in _checked_lines(path, file):
-            line = line.removesuffix(b"\n").replace(b"\r", b"")
+            line = line.removesuffix(b"\n")
+            if not keeps_returns:
+                line = line.replace(b"\r", b"")
             try:
                 yield line.decode("utf-8")
             except UnicodeDecodeError:
@@ -123,13 +127,14 @@ def read_json(path: str) -> Any:
         raise InputError(f"{path}: {error}; {remedy}") from error
 
 
-def parse_json(text: str | bytes, has_lines: bool = True) -> Any:
+def parse_json(text: str | bytes, has_lines: bool = True, object_pairs_hook: Callable | None = None) -> Any:
     """Returns the value of a JSON text, as every reader of JSON does; a byte order mark at the start is ignored.
 
-    An error begins with the line and column, but for a text that is itself a line, without `has_lines`.
+    An error begins with the line and column, but for a text that is itself a line, without `has_lines`. The hook, as of
+    `json.loads`, makes the objects and may raise ValueError.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=object_pairs_hook)
     except UnicodeDecodeError as error:
         raise InputError(f"byte {error.start} is no {error.encoding}") from error
     except (ValueError, RecursionError) as error:  # also thousands of digits, or thousands of brackets
@@ -138,6 +143,7 @@ def parse_json(text: str | bytes, has_lines: bool = True) -> Any:
         raise InputError(f"no JSON ({error})") from error
 
 
+find_half_pair = re.compile("[\ud800-\udfff]").search
 _NAMES_OF_TYPES = {
     str: "a text",
     list: "a list",

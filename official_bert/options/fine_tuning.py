@@ -134,7 +134,11 @@ class DataFilesOptions(FineTuningOptions):
     data_dir: str | None = option(
         None, basic=True, help="The folder that holds the task's data files under their usual names."
     )
-    train_file: str | None = option(None, help="The training file to read instead of the one in --data_dir.")
+    train_file: str | None = option(
+        None,
+        help="The training file to read instead of the one in --data_dir. A table, such as CSV, may be several files "
+        "and globs, separated by commas.",
+    )
     dev_file: str | None = option(None, help="The development file to read instead of the one in --data_dir.")
     test_file: str | None = option(None, help="The test file to read instead of the one in --data_dir.")
     max_seq_length: int | None = option(
@@ -150,13 +154,14 @@ class DataFilesOptions(FineTuningOptions):
 SINGLE, MULTI, SCORE = "single", "multi", "score"
 LABEL_TYPES = (SINGLE, MULTI, SCORE)
 NO_QUOTING, CSV = "none", "csv"
-# How the files of --task_name=tsv are read without --columns.
+DATA_FORMATS = ("tsv", CSV, "jsonl", "parquet")
+# How the files of --task_name=text are read without --columns.
 COLUMNS = {"text_a": "0", "text_b": "", "label": "-1", "header": "true", "separator": ","}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TsvOptions:
-    """Flags that only go with --task_name=tsv."""
+    """Flags that only go with --task_name=text, also called tsv."""
 
     columns: str | None = option(
         None,
@@ -165,48 +170,57 @@ class TsvOptions:
             lambda text: are_settings(text, COLUMNS),
             'must have the form "text_a=text,text_b=other,label=kind,header=true,separator=,", or be a part of that',
         ),
-        help="With tsv, the columns by name or number, such as --columns=text_a=text,label=kind; without this flag "
-        "text_a is the column called text, sentence or sentence1, else of two columns the first, and label=-1, the "
-        "last one. text_b is the second text if the examples are pairs. With header=false the first line is an "
-        "example, too. separator=, stands between the labels of an example with --label_type=multi; in a shell, quote "
-        'a semicolon: --columns="separator=;".',
+        help="With text, the columns by name or number, such as --columns=text_a=text,label=kind; without this flag "
+        "text_a is the column called text, sentence or sentence1, else of two columns the first, and label the one "
+        "called label, in TSV files always -1, the last one. text_b is the second text if the examples are pairs. With "
+        "header=false the first line is an example, too. separator=, stands between the labels of an example with "
+        '--label_type=multi; in a shell, quote a semicolon: --columns="separator=;".',
     )
     quoting: str = option(
         NO_QUOTING,
         choices=(NO_QUOTING, CSV),
-        help="With tsv, what a double quote is: none, a character as any other; csv, as pandas and Excel write it, the "
-        "bound of a field that may hold tabs and line breaks and doubles its own quotes.",
+        help="With text, what a double quote is in a TSV file: none, a character as any other; csv, as pandas and "
+        "Excel write it, the bound of a field that may hold tabs and line breaks and doubles its own quotes.",
+    )
+    data_format: str | None = option(
+        None,
+        choices=DATA_FORMATS,
+        help="With text, the form of the data files, plain or, but for parquet, compressed with gzip. Without this "
+        "flag their names say it: .tsv, .csv, .jsonl or .json (JSON lines), .parquet.",
     )
     labels: list[str] | None = option(
         None,
-        help="With tsv, all labels, separated by commas. Without this flag the script takes them from the training "
+        help="With text, all labels, separated by commas. Without this flag the script takes them from the training "
         "file.",
     )
     label_type: str | None = option(
         fallback=SINGLE,
         choices=LABEL_TYPES,
-        help="With tsv, what an example has: single is one label, multi any number of labels, score a number to "
+        help="With text, what an example has: single is one label, multi any number of labels, score a number to "
         "predict.",
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassificationOptions(FineTuningOptions, TsvOptions):
+class ClassificationOptions(DataFilesOptions, TsvOptions):
     script: ClassVar[str] = "run_classifier"
 
-    data_dir: str = option(help="The folder of the task's data, such as train.tsv, dev.tsv and test.tsv.")
+    data_dir: str | None = option(
+        None,
+        basic=True,
+        help="The folder of the task's data, such as train.tsv, dev.tsv and test.tsv; of --task_name=text also .csv, "
+        ".jsonl, .json and .parquet. --train_file, --dev_file and --test_file name other files of that task.",
+    )
     task_name: str = option(
         help="The task: one of GLUE, such as CoLA, SST-2, MRPC or MNLI, in any case and without hyphens if you like; "
-        "XNLI, or XNLI-de for a language other than zh; tsv for files of your own; or module:Class for a DataProcessor "
-        "or a Task of your own."
+        "XNLI, or XNLI-de for a language other than zh; text for files of your own, which is also called tsv; or "
+        "module:Class for a DataProcessor or a Task of your own."
     )
     max_seq_length: int | None = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
         help="The number of tokens, special ones included, that an example may have. Longer examples are truncated.",
     )
-    do_eval: bool = option(False, basic=True, help="Evaluate the model on the development set.")
-    eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
     class_weights: list[str] | None = option(
         None, help="The weights of the labels in the training loss, separated by commas, in the order of the labels."
     )
@@ -220,8 +234,8 @@ class ChoiceOptions(DataFilesOptions):
         "swag",
         basic=True,
         choices=("swag", "codah"),
-        help="The data set: swag reads train.csv, val.csv and test.csv of --data_dir; codah reads train.tsv, dev.tsv "
-        "and test.tsv.",
+        help="The data set: swag reads train.csv, val.csv and test.csv of --data_dir, or .jsonl and .parquet with the "
+        "same columns; codah reads train.tsv, dev.tsv and test.tsv.",
     )
 
 
@@ -243,7 +257,7 @@ class TaggingOptions(DataFilesOptions):
     data_dir: str | None = option(
         None,
         basic=True,
-        help="The folder that holds the files train, dev and test, each with the suffix .conll or .txt.",
+        help="The folder with the files train, dev and test, each with the suffix .conll, .txt, .jsonl or .parquet.",
     )
     do_lower_case: bool | None = option(
         fallback=True,
@@ -333,10 +347,13 @@ class SquadOptions(SquadServing, FineTuningOptions):
     task_name: ClassVar[str] = "squad"
 
     train_file: str | None = option(
-        None, basic=True, help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json."
+        None,
+        basic=True,
+        help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json, or JSON lines or "
+        "Parquet with the columns of Hugging Face's data set.",
     )
     predict_file: str | None = option(
-        None, basic=True, help="The questions to answer: a JSON file in SQuAD's format, such as dev-v2.0.json."
+        None, basic=True, help="The questions to answer: a file as --train_file, such as dev-v2.0.json."
     )
     max_seq_length: int | None = option(
         fallback=384,

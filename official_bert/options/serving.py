@@ -79,7 +79,7 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
         None,
         basic=True,
         help="The task that the checkpoint was trained on: a task of run_classifier.py (such as CoLA, MNLI or "
-        "tsv), squad, swag, codah or ner; pretraining for the vectors and the "
+        "text), squad, swag, codah or ner; pretraining for the vectors and the "
         "masked words of a pre-trained model; embedding for one vector of a text; or module:Class for a task of your "
         "own. Without this flag the folder of the checkpoint says what it was trained on.",
     )
@@ -96,13 +96,13 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
     labels: list[str] | None = option(
         None,
         basic=True,
-        help="The labels of tsv or ner, separated by commas. Without this flag the script reads those that training "
+        help="The labels of text or ner, separated by commas. Without this flag the script reads those that training "
         "wrote beside the checkpoint.",
     )
     label_type: str | None = option(
         fallback=SINGLE,
         choices=LABEL_TYPES,
-        help="With tsv, what an example has: single is one label, multi any number of labels, score a number.",
+        help="With text, what an example has: single is one label, multi any number of labels, score a number.",
     )
     feature_layers: str | None = option(
         fallback=None, choices=FEATURE_LAYERS, help="With ner, the --feature_layers of the training."

@@ -23,6 +23,7 @@ _KINDS = {
     float: (numbers.Real, "a number"),
     bool: (bool, "True or False"),
     str: (str, "a text"),
+    list[str]: (list, "a list of texts"),
 }
 
 
@@ -56,7 +57,7 @@ class Predictor:
                 raise InputError(f"{name}: Predictor has no such setting; it has {', '.join(known)}")
         given = {name: value for name, value in settings.items() if value is not None}
         for name, value in (given | {"batch_size": batch_size}).items():
-            _check_value(known[name], value)
+            check_value(known[name], value)
         if not isinstance(model_dir, (str, os.PathLike)):
             raise InputError(f"model_dir={model_dir!r}: must be the path of a folder")
         model = open_model(os.fspath(model_dir), batch_size)
@@ -163,7 +164,7 @@ def _as_request(request: Any) -> Texts:
     return tuple(texts)
 
 
-def _check_value(field: dataclasses.Field, value: Any):
+def check_value(field: dataclasses.Field, value: Any):
     """Refuses the value of an argument that its flag would refuse."""
     kind, name = _KINDS[kind_of(field)]
     is_typed = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))

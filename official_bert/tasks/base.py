@@ -38,12 +38,12 @@ class DataFiles(NamedTuple):
 
     Attributes:
         data_dir: the folder; None if each file has a path of its own.
-        named: set (train, dev, test) -> path of its file, in pre-training a list; None or absent for the file in the
-            folder.
+        named: set (train, dev, test) -> path of its file, in pre-training a list, or its rows in memory; None or absent
+            for the file in the folder.
     """
 
     data_dir: str | None = None
-    named: Mapping[str, str | list[str] | None] = MappingProxyType({})
+    named: Mapping[str, Any] = MappingProxyType({})
 
     def path(self, set_name: str, names: Sequence[str]) -> str:
         """Returns the path of a set's file: the given one, or the first existing one of `names` in the folder."""

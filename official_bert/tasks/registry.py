@@ -15,7 +15,7 @@ from official_bert.tasks.choice import examples as choice
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.glue import XnliProcessor
 from official_bert.tasks.classification.processor import DataProcessor
-from official_bert.tasks.classification.tsv import TsvProcessor, refuse_tsv_flags
+from official_bert.tasks.classification.tsv import FILE_FLAGS, TsvProcessor, refuse_tsv_flags
 
 CLASSIFICATION = "classification"
 _IN_USER_CODE = re.compile(r'^    File "(.+?)", line (\d+)', re.MULTILINE)
@@ -67,6 +67,8 @@ class Entry(NamedTuple):
         family_class = task_class(self.family)
         if is_outside(self.family) and family_class.from_settings.__func__ is ServedTask.from_settings.__func__:
             refuse_tsv_flags(settings)  # the class reads no flag
+            if "data_dir" in settings and not any(settings.get(name) for name in ("data_dir", *FILE_FLAGS)):
+                raise InputError("--data_dir: must be given")
             if settings.get("class_weights"):
                 raise InputError(
                     f"--class_weights: {self.name} has no method from_settings that reads it; leave it out"
@@ -82,7 +84,7 @@ class Entry(NamedTuple):
 _TASKS = (
     *(Entry(name, CLASSIFICATION, processor) for name, processor in glue.PROCESSORS.items()),
     Entry("XNLI", CLASSIFICATION, XnliProcessor),
-    Entry("tsv", CLASSIFICATION, TsvProcessor),
+    Entry("text", CLASSIFICATION, TsvProcessor),
     Entry("swag", "choice", choice.SWAG),
     Entry("codah", "choice", choice.CODAH),
     Entry("ner", "tagging"),
@@ -200,5 +202,6 @@ def failure(task_name: str, what: str, error: Exception) -> InputError:
 
 
 def _plain(task_name: str) -> str:
-    """Returns a name for comparison, that of XNLI without its language."""
-    return "xnli" if glue.xnli_language(task_name) else glue.plain_name(task_name)
+    """Returns a name for comparison, that of XNLI without its language; tsv is an earlier name of text."""
+    plain = "xnli" if glue.xnli_language(task_name) else glue.plain_name(task_name)
+    return "text" if plain == "tsv" else plain

@@ -103,7 +103,7 @@ def refuse(options, sentence, **changes):
     ("changes", "sentence"),
     [
         ({"task_name": "sentiment"}, "Task not found: sentiment; it is one of"),
-        ({"task_name": "CoLA", "labels": ["1", "0"]}, "--labels: only goes with --task_name=tsv, not CoLA"),
+        ({"task_name": "CoLA", "labels": ["1", "0"]}, "--labels: only goes with --task_name=text, not CoLA"),
         ({"class_weights": []}, "--class_weights=: give numbers separated by commas, none negative and not all"),
         ({"class_weights": ["1", "x"]}, "--class_weights=1,x: give numbers"),
         ({"class_weights": ["1", "nan"]}, "--class_weights=1,nan: give numbers"),

@@ -117,6 +117,19 @@ ROWS = [
         )
     ),
     row("table with one label", lambda folder: table_of(folder, ONE_LABEL), "all examples have the label 'yes'"),
+    *(
+        row(f"data: {given}", lambda folder, given=given: train(folder, *given.split()), *says)
+        for given, says in (
+            ("--data_format=xlsx", ("--data_format=xlsx", "tsv|csv|jsonl|parquet")),
+            ("--data_format=csv", ("train.csv: no such file; ", "train.tsv is there")),
+            ("--train_file=absent*.csv", ("--train_file: no file matches 'absent*.csv'",)),
+            ("--train_file=absent.csv", ("absent.csv: no such file; check the path",)),
+            ("--train_file=a,,b", ("--train_file: no file matches 'a'",)),
+            ("--data_dir=", ("--train_file: must be given, or --data_dir",)),
+            ("--data_dir= --task_name=CoLA", ("--data_dir: must be given",)),
+            ("--train_file=a --task_name=CoLA", ("--train_file: only goes with --task_name=text, not CoLA",)),
+        )
+    ),
     row("one label in a flag", lambda folder: train(folder, "--labels=yes"), "--labels=yes"),
     row(
         "table with a column name twice",

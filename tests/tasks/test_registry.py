@@ -10,7 +10,7 @@ from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.glue import XnliProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor
-from official_bert.tasks.registry import family_of, find, load, make_task
+from official_bert.tasks.registry import canonical_name, family_of, find, is_same, load, make_task
 
 # One in the package's own way, and one as people have written them for the original.
 MODULE = """
@@ -78,6 +78,7 @@ def processor_of(task_name):
         ("X-NLI", XnliProcessor, "zh"),
         ("xnli_de", XnliProcessor, "de"),
         ("TSV", TsvProcessor, None),
+        ("text", TsvProcessor, None),
     ],
 )
 def test_case_hyphens_and_underscores_do_not_count(task_name, kind, language):
@@ -102,6 +103,12 @@ def test_every_family_is_there(task_name, family):
     assert family_of(task_name) == family
 
 
+def test_the_earlier_name_of_a_task_names_it_still():
+    assert is_same("text", "TSV")
+    assert not is_same("text", "CoLA")
+    assert [canonical_name(name) for name in ("TSV", "Text")] == ["tsv", "text"]  # which earlier versions read, too
+
+
 def test_a_class_outside_the_package_goes_by_its_module(modules):
     assert processor_of("made_up_package.tasks:Mine").get_labels() == ["yes", "no"]
     assert family_of("made_up_package.tasks:Mine") == "classification"
@@ -121,7 +128,7 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
 @pytest.mark.parametrize(
     ("task_name", "sentence"),
     [
-        ("quora", "Task not found: quora; it is one of CoLA, .*, XNLI, tsv, or module:Class"),
+        ("quora", "Task not found: quora; it is one of CoLA, .*, XNLI, text, or module:Class"),
         ("made_up_package.absent:Mine", "no module 'made_up_package.absent'; put its folder on PYTHONPATH"),
         ("made_up_absent.tasks:Mine", "there is no module 'made_up_absent.tasks'"),
         (":Mine", "there is no module ''"),

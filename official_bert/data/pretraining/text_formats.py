@@ -19,7 +19,6 @@ _BEGIN = re.compile(r'<doc\b(?P<attributes>(?:[^>"]|"[^"]*")*)>\s*')
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 _END = "</doc>"
 _LONG_CHARACTERS = 10_000
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 LineReader = Callable[[str], Iterator[str]]  # a function of a file's name
 
@@ -125,7 +124,7 @@ def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
         text = page.get("text") if isinstance(page, dict) else None
         if not isinstance(text, str):
             raise InputError(f'{path}: line {number}: has no field "text" with a text; give objects that have one')
-        if half := _HALF_PAIR.search(text):
+        if half := reading.find_half_pair(text):
             raise InputError(
                 f'{path}: line {number}: the field "text" has {half[0]!a}, half of a surrogate pair, which is no '
                 "character; write both halves, or leave it out"

@@ -1,13 +1,15 @@
-"""Examples of multiple choice, read from the CSV files of SWAG and the TSV files of CODAH, and their encoded form."""
+"""Examples of multiple choice, read from tables of SWAG and the TSV files of CODAH, and their encoded form."""
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from official_bert.data.model_inputs import ModelInputs, model_input_ids
+from official_bert.data.table_formats import OTHER_ENDINGS, is_table, label_of, paths_of, read_rows, text_of
 from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
@@ -32,7 +34,7 @@ class ChoiceExample(NamedTuple):
 class ChoiceFiles(NamedTuple):
     """The file names of the sets in a folder, and the reader of a file: (path, guid prefix, labelled) -> examples."""
 
-    names: dict[str, str]
+    names: dict[str, list[str]]
     read: Callable[[str, str, bool], list[ChoiceExample]]
 
 
@@ -75,8 +77,17 @@ def encoded_choices(examples: Sequence[ChoiceExample], max_seq_length: int, toke
 
 
 def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
-    """Reads a file of SWAG: the context is the first sentence, a choice is the start of the second plus an ending."""
-    rows = iter(read_csv(path))
+    """Reads SWAG: the context is the first sentence, a choice is the start of the second plus an ending.
+
+    JSON lines and Parquet may be several files, as of a flag.
+    """
+    if is_table(path):
+        of_files = (_read_swag(read_rows(file), file, guid, labelled) for file in paths_of(path, f"{guid}_file"))
+        return list(itertools.chain.from_iterable(of_files))
+    return _read_swag(read_csv(path), path, guid, labelled)
+
+
+def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> list[ChoiceExample]:
     header = next(rows, None)
     names = header.fields if header else []
     wanted = (*_SWAG_TEXTS, "label") if labelled else _SWAG_TEXTS
@@ -89,9 +100,10 @@ def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample
                 f"has {len(row.fields)} columns and the header {len(names)}; complete the row, and put texts with "
                 "commas into quotes"
             )
-        context, start, *rest = (row.fields[column] for column in columns)
-        choices = tuple(f"{start} {ending}" for ending in rest[:NUM_CHOICES])
-        label = _label(row, rest[NUM_CHOICES]) if labelled else None
+        texts = dict(zip(wanted, (row.fields[column] for column in columns), strict=True))
+        context, start, *endings = (text_of(row, texts[name], name) for name in _SWAG_TEXTS)
+        choices = tuple(f"{start} {ending}" for ending in endings)
+        label = _label(row, label_of(row, texts["label"])) if labelled else None
         examples.append(ChoiceExample(f"{guid}-{number}", context, choices, label))
     return not_empty(examples, path)
 
@@ -117,8 +129,11 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
     return not_empty(examples, path)
 
 
-SWAG = ChoiceFiles({"train": "train.csv", "dev": "val.csv", "test": "test.csv"}, read_swag)
-CODAH = ChoiceFiles({"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}, read_codah)
+_STEMS = {"train": "train", "dev": "val", "test": "test"}
+SWAG = ChoiceFiles(
+    {name: [f"{stem}{ending}" for ending in (".csv", *OTHER_ENDINGS)] for name, stem in _STEMS.items()}, read_swag
+)
+CODAH = ChoiceFiles({name: [f"{name}.tsv"] for name in _STEMS}, read_codah)
 
 
 def _check_swag_header(path: str, names: Sequence[str], wanted: Sequence[str]):

@@ -42,7 +42,7 @@ class ChoiceTask(Task):
         return cls(variant or SWAG)
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[ChoiceExample]]:
-        path = data_files.path(set_name, [self._layout.names[set_name]])
+        path = data_files.path(set_name, self._layout.names[set_name])
         return {"": self._layout.read(path, set_name, set_name != "test")}
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedChoices:

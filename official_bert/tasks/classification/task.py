@@ -23,7 +23,7 @@ from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
 from official_bert.tasks.classification.glue import PROCESSORS
 from official_bert.tasks.classification.processor import DataProcessor
-from official_bert.tasks.classification.tsv import TsvProcessor, refuse_tsv_flags
+from official_bert.tasks.classification.tsv import FILE_FLAGS, TsvProcessor, refuse_tsv_flags
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 
 _MOST_COLUMNS = 12  # of labels in the log; a terminal breaks the lines of a wider matrix
@@ -108,7 +108,7 @@ class ClassificationTask(Task):
     @classmethod
     def from_settings(cls, variant: type[DataProcessor], settings: Settings) -> Self:
         if not issubclass(variant, TsvProcessor):
-            refuse_tsv_flags(settings)
+            refuse_tsv_flags(settings, FILE_FLAGS)
         weights = _class_weights(settings.get("class_weights"))
         # A user's subclass of one of our processors is called without arguments, as any class of theirs.
         makes_itself = "from_settings" in vars(variant)
@@ -123,6 +123,10 @@ class ClassificationTask(Task):
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[InputExample]]:
         """Reads the processor's examples; a task without labels for evaluation has no dev set."""
         data_dir, processor = data_files.data_dir, self.processor
+        if isinstance(processor, TsvProcessor):
+            processor.named = data_files.named
+        elif not data_dir:
+            raise InputError("--data_dir: must be given")
         if set_name == "train":
             sets, kind = {"": processor.get_train_examples(data_dir)}, "training"
             self._check_labels()

@@ -1,19 +1,21 @@
-"""A task of arbitrary TSV files: the user names the columns of the texts and of the label."""
+"""A task of arbitrary tables: the user names the columns of the texts and of the label."""
 
 import dataclasses
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 from absl import logging
 
-from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
+from official_bert.data.table_formats import CSV, TSV, find_table, format_of, label_of, paths_of, read_rows, text_of
+from official_bert.data.tables import Row, not_empty, read_csv
 from official_bert.io.errors import InputError
 from official_bert.options.fields import parse_settings, without_flag
-from official_bert.options.fine_tuning import COLUMNS, CSV, MULTI, SCORE, SINGLE, TsvOptions
+from official_bert.options.fine_tuning import COLUMNS, MULTI, SCORE, SINGLE, TsvOptions
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, checked_label, warn_of_lost_row
 
+FILE_FLAGS = ("train_file", "dev_file", "test_file")
 _TEXT_NAMES = ("text", "sentence", "sentence1")
 _SECOND_NAMES = ("text_b", "sentence2")
 
@@ -23,14 +25,21 @@ class TsvProcessor(DataProcessor):
 
     A column is named as in the header, or by its number from 0 (negative: from the end). `text_a_column` is None for
     the one that is called a text, or the first of two. `labels` are None if the training file defines them. With
-    `is_multi_label` an example may have several labels, or none; with `is_quoted` fields may be quoted as in CSV.
+    `is_multi_label` an example may have several labels, or none; with `is_quoted` fields of TSV may be quoted as in
+    CSV. `data_format` is None for that of each file's name.
+
+    Attributes:
+        named: set (train, dev, test) -> its files, separated by commas, or its rows below the names of the columns; a
+            set that is absent, or None, is looked for in the folder.
     """
+
+    named: Mapping[str, str | list[Row] | None] = MappingProxyType({})
 
     def __init__(
         self,
         text_a_column: str | None,
         text_b_column: str | None = None,
-        label_column: str = "label",
+        label_column: str | None = "label",
         *,
         has_header: bool = True,
         labels: Sequence[str] | None = None,
@@ -38,6 +47,7 @@ class TsvProcessor(DataProcessor):
         label_separator: str = ",",
         is_regression: bool = False,
         is_quoted: bool = False,
+        data_format: str | None = None,
     ):
         if is_regression and labels:
             raise InputError("--labels: a regression has scores instead of labels; leave one of the two off")
@@ -48,7 +58,7 @@ class TsvProcessor(DataProcessor):
         if labels and len(labels) == 1 and not is_multi_label:
             raise InputError(f"--labels={labels[0]}: is one label, and there is nothing to choose; name all labels")
         self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
-        self._has_header, self._is_quoted = has_header, is_quoted
+        self._has_header, self._is_quoted, self._data_format = has_header, is_quoted, data_format
         self.has_pairs = self.needs_pairs = text_b_column is not None
         self._labels = list(labels) if labels else None
         self._separator = label_separator
@@ -75,13 +85,14 @@ class TsvProcessor(DataProcessor):
         processor = cls(
             named.get("text_a"),
             columns["text_b"] or None,
-            columns["label"],
+            named.get("label"),
             has_header=_truth(columns["header"]),
             labels=settings.get("labels") or learnt,
             is_multi_label=label_type == MULTI,
             label_separator=columns["separator"],
             is_regression=label_type == SCORE,
             is_quoted=settings.get("quoting") == CSV,
+            data_format=settings.get("data_format"),
         )
         if "columns" not in settings:
             num_texts = settings.get("num_texts")
@@ -93,16 +104,16 @@ class TsvProcessor(DataProcessor):
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Reads the training examples, and takes the labels from them unless they were given."""
-        table = self._table(data_dir, "train.tsv")
+        table = self._table(data_dir, "train")
         if self._labels is None and not self.is_regression:
             self._labels = self._learnt_labels(table)
         return self._examples(table, "train")
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        return self._examples(self._table(data_dir, "dev.tsv"), "dev")
+        return self._examples(self._table(data_dir, "dev"), "dev")
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        return self._examples(self._table(data_dir, "test.tsv"), "test", labelled=False)
+        return self._examples(self._table(data_dir, "test"), "test", labelled=False)
 
     def get_labels(self) -> list[str] | None:
         if self.is_regression:
@@ -111,8 +122,37 @@ class TsvProcessor(DataProcessor):
             raise InputError("--labels: are not known; name them, or read the training file first")
         return list(self._labels)
 
-    def _table(self, data_dir: str, file: str) -> "_Table":
-        return _Table(os.path.join(data_dir, file), self._has_header, self._is_quoted)
+    def _table(self, data_dir: str | None, set_name: str) -> "_Table":
+        given = self.named.get(set_name)
+        if isinstance(given, list):
+            return _Table(given)
+        if given:
+            paths = paths_of(given, f"{set_name}_file")
+        elif data_dir:
+            paths = [find_table(data_dir, set_name, self._data_format)]
+        else:
+            raise InputError(f"--{set_name}_file: must be given, or --data_dir")
+        formats = [format_of(path, self._data_format) for path in paths]
+        rows, *others = (self._rows(*file) for file in zip(paths, formats, strict=True))
+        for more in others:
+            rows = rows + (_in_columns_of(rows[0], more) if self._has_header else more)
+        return _Table(rows, self._has_header, formats[0] == TSV)
+
+    def _rows(self, path: str, data_format: str) -> list[Row]:
+        """Reads a file; its first row has the names of the columns, if it has a header."""
+        is_quoted = data_format == TSV and self._is_quoted
+        found = read_csv(path, "\t", decompresses=True) if is_quoted else read_rows(path, data_format)
+        rows = not_empty(list(found), path)
+        if data_format == TSV and not is_quoted:
+            _warn_of_quotes(rows)
+        if not self._has_header and not rows[0].line:
+            raise InputError(f"--columns: header=false: {path} names its columns in each row; leave it out")
+        width = len(rows[0].fields)
+        for row in rows[1:] if self._has_header else ():
+            if len(row.fields) > width or (data_format == CSV and len(row.fields) < width):
+                remedy = "put texts with commas into quotes" if data_format == CSV else "take the tabs out of its texts"
+                raise row.error(f"has {len(row.fields)} columns, the header {width}; {remedy}")
+        return rows
 
     def _learnt_labels(self, table: "_Table") -> list[str]:
         """Returns the labels that occur, sorted; as numbers if all of them are numbers."""
@@ -134,18 +174,19 @@ class TsvProcessor(DataProcessor):
 
     def _examples(self, table: "_Table", guid: str, labelled: bool = True) -> list[InputExample]:
         first, second = table.text_column(self._text_a), self._text_b
-        text_a = table.column(first, "text_a")
-        text_b = table.column(second, "text_b") if second else lambda row: None
+        text_a = table.text(first, "text_a")
+        text_b = table.text(second, "text_b") if second else lambda row: None
         if second and table.number(first, "text_a") == table.number(second, "text_b"):
             raise InputError(f"--columns: text_b={second} is the column of text_a={first}, too; name both")
         if self._text_a is None and not second:
             table.warn_of_second_text()
         unknown = () if self.is_multi_label else None  # the encoder turns () into a zero for each label
-        label_of = self._target_of(table) if labelled else lambda row: unknown
-        if labelled and table.header:
-            warn_of_lost_row(table.header, table.number(self._label, "label"), self.get_labels())
+        target_of = self._target_of(table) if labelled else lambda row: unknown
+        if labelled and table.header and table.header.line:
+            label = table.number(table.label_column(self._label), "label")
+            warn_of_lost_row(table.header, label, self.get_labels())
         examples = [
-            InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), label_of(row)) for row in table.rows
+            InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), target_of(row)) for row in table.rows
         ]
         return not_empty(examples, table.path)
 
@@ -158,18 +199,22 @@ class TsvProcessor(DataProcessor):
 
     def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:
         """Returns a function from a row to the values of its label column, without surrounding blanks."""
-        field = table.column(self._label, "label")
+        column = table.label_column(self._label)
+        field = table.column(column, "label")
         for flag, text in (("text_a", table.text_column(self._text_a)), ("text_b", self._text_b)):
-            if text and table.number(text, flag) == table.number(self._label, "label"):
+            if text and table.number(text, flag) == table.number(column, "label"):
                 raise InputError(
-                    f"--columns: label={self._label} is the column of {flag}={text}, too; correct one of the two"
+                    f"--columns: label={column} is the column of {flag}={text}, too; correct one of the two"
                 )
 
         def several(row: Row) -> list[str]:
-            return [label for part in field(row).split(self._separator) if (label := part.strip())]
+            found = field(row)
+            parts = found.split(self._separator) if isinstance(found, str) else found
+            parts = parts if isinstance(parts, list) else [parts]
+            return [label for part in parts if (label := label_of(row, part))]
 
         def one(row: Row) -> list[str]:
-            label = field(row).strip()
+            label = label_of(row, field(row))
             if not label:
                 raise row.error("has no label; complete the row, or leave it out")
             return [label]
@@ -177,13 +222,12 @@ class TsvProcessor(DataProcessor):
         return several if self.is_multi_label else one
 
 
-def refuse_tsv_flags(settings: Mapping[str, Any]):
-    """Refuses the flags of this task in the run of another one, which would not read them."""
-    for field in dataclasses.fields(TsvOptions):
-        if settings.get(field.name) not in (None, without_flag(field)):
-            raise InputError(
-                f"--{field.name}: only goes with --task_name=tsv, not {settings['task_name']}; leave it out"
-            )
+def refuse_tsv_flags(settings: Mapping[str, Any], others: Collection[str] = ()):
+    """Refuses the flags of this task, and others, in the run of another one, which would not read them."""
+    usual = {field.name: without_flag(field) for field in dataclasses.fields(TsvOptions)} | dict.fromkeys(others)
+    for name, value in usual.items():
+        if settings.get(name) not in (None, value):
+            raise InputError(f"--{name}: only goes with --task_name=text, not {settings['task_name']}; leave it out")
 
 
 def _truth(text: str) -> bool:
@@ -192,36 +236,42 @@ def _truth(text: str) -> bool:
     return text == "true"
 
 
+def _in_columns_of(header: Row, rows: Sequence[Row]) -> list[Row]:
+    """Returns the rows of another file, below its header, with the columns of the first one."""
+    names, own = header.fields, rows[0].fields
+    if missing := [name for name in names if name not in own]:
+        raise InputError(
+            f"{rows[0].path}: has no column {', '.join(missing)}, as {header.path} has; give files with equal columns"
+        )
+    columns = [(own.index(name), name) for name in names]
+    return [
+        row if names == own else row._replace(fields=[row.field(*column) for column in columns]) for row in rows[1:]
+    ]
+
+
+def _warn_of_quotes(rows: Sequence[Row]):
+    """Warns of the first field in quotes, or with one where a tab or a line break may have cut it in two."""
+    for row in rows:
+        is_cut = len(row.fields) != len(rows[0].fields)
+        if any(field.startswith('"') and (is_cut or '"' in field[1:][-1:]) for field in row.fields):
+            logging.warning(
+                "%s: line %d: a field is in quotes, which are read as characters; if the file quotes its fields as "
+                "pandas and Excel do, give --quoting=csv",
+                row.path,
+                row.line,
+            )
+            return
+
+
 class _Table:
-    """The rows of a file and the names of its columns."""
+    """The rows of a set and the names of its columns."""
 
-    def __init__(self, path: str, has_header: bool, is_quoted: bool = False):
-        rows = list(read_csv(path, "\t") if is_quoted else read_tsv(path))
-        self.path = path
-        self.header = rows[0] if rows and has_header else None
-        self._names = self.header.fields if self.header else []
-        self._width = len(rows[0].fields) if rows else 0
+    def __init__(self, rows: Sequence[Row], has_header: bool = True, is_tsv: bool = False):
+        self.path = rows[0].path
+        self.header = rows[0] if has_header else None
+        self._names, self._is_tsv = self.header.fields if self.header else [], is_tsv
+        self._width = len(rows[0].fields)
         self.rows = rows[1:] if has_header else rows
-        if not is_quoted:
-            self._warn_of_quotes(rows)
-        for row in self.rows if has_header else ():
-            if len(row.fields) > self._width:
-                raise row.error(
-                    f"has {len(row.fields)} columns, the header {self._width}; take the tabs out of its texts"
-                )
-
-    def _warn_of_quotes(self, rows: Sequence[Row]):
-        """Warns of the first field in quotes, or with one where a tab or a line break may have cut it in two."""
-        for row in rows:
-            is_cut = len(row.fields) != self._width
-            if any(field.startswith('"') and (is_cut or '"' in field[1:][-1:]) for field in row.fields):
-                logging.warning(
-                    "%s: line %d: a field is in quotes, which are read as characters; if the file quotes its fields "
-                    "as pandas and Excel do, give --quoting=csv",
-                    row.path,
-                    row.line,
-                )
-                return
 
     def text_column(self, column: str | None) -> str:
         """Returns the given column of the first text, or the one whose name says that it is one."""
@@ -232,6 +282,11 @@ class _Table:
                 "--columns=text_a=..."
             )
         return (named[0] if len(named) == 1 else COLUMNS["text_a"]) if column is None else column
+
+    def label_column(self, column: str | None) -> str:
+        """Returns the given column of the label, or the one of that name, or the last; in TSV always the last."""
+        named = "label" in self._names and not self._is_tsv
+        return ("label" if named else COLUMNS["label"]) if column is None else column
 
     def warn_of_second_text(self):
         """Warns of a column whose name says that it is the second text of a pair, which is not read."""
@@ -255,7 +310,12 @@ class _Table:
         # Counted in the first row: a row that lacks a column has another last column.
         return number + self._width if -self._width <= number < 0 else number
 
-    def column(self, column: str, flag: str) -> Callable[[Row], str]:
+    def column(self, column: str, flag: str) -> Callable[[Row], Any]:
         """Returns a function from a row to the field in a column; see `number`."""
         number = self.number(column, flag)
         return lambda row: row.field(number, f"--columns={flag}={column}")
+
+    def text(self, column: str, flag: str) -> Callable[[Row], str]:
+        """Returns a function from a row to the text in a column."""
+        field = self.column(column, flag)
+        return lambda row: text_of(row, field(row), f"--columns={flag}={column}")

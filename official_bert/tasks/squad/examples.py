@@ -1,6 +1,7 @@
-"""Reads SQuAD files: questions, and their documents as words, by the original's rules."""
+"""Reads SQuAD files and tables with its columns: questions, and documents as words, by the original's rules."""
 
 import bisect
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from typing import Any
 
 from absl import logging
 
+from official_bert.data.table_formats import is_table, read_records
+from official_bert.data.tables import Row
 from official_bert.io import reading
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field, is_of_kind
@@ -103,10 +106,33 @@ def read_squad_json(input_file: str) -> list[dict]:
 
 def _paragraphs(input_file: str) -> Iterator[tuple[str, dict]]:
     """Yields the location of each paragraph, for error messages, and the paragraph."""
+    if is_table(input_file):
+        yield from _paragraphs_of_table(input_file)
+        return
     for number, article in enumerate(read_squad_json(input_file), 1):
         at_article = f"{input_file}: article {number}"
         for index, paragraph in enumerate(field(article, "paragraphs", list, at_article), 1):
             yield f"{at_article}, paragraph {index}", paragraph
+
+
+def _paragraphs_of_table(given: str) -> Iterator[tuple[str, dict]]:
+    """Yields neighbouring rows with the same `context` as a paragraph, from the columns of Hugging Face's data set."""
+    records = read_records(given, "train_file")
+    for context, group in itertools.groupby(records, key=lambda found: found[1].get("context")):
+        rows = list(group)
+        yield rows[0][0].where, {"context": context, "qas": [_question(row, record) for row, record in rows]}
+
+
+def _question(row: Row, record: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row as a question of a SQuAD file."""
+    question = {name: record[name] for name in ("id", "question", "is_impossible") if record.get(name) is not None}
+    if record.get("answers") is None:
+        return question
+    texts, starts = (field(record["answers"], name, list, row.where) for name in ("text", "answer_start"))
+    if len(texts) != len(starts):
+        raise row.error(f'its "answers" have {len(texts)} "text" and {len(starts)} "answer_start"; give as many')
+    answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    return {"is_impossible": not answers, "answers": answers} | question
 
 
 def _id(question: Any, where: str) -> str:

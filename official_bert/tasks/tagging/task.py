@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
+from official_bert.data.table_formats import OTHER_ENDINGS, is_table, read_tagged
 from official_bert.data.tables import IOB2, ConllFile, Sentence, in_scheme, is_tag, read_conll, write_predictions
 from official_bert.graph_text.text_reader import TextReader, in_batches, word_windows
 from official_bert.graph_text.tokenizer import readable
@@ -54,7 +55,7 @@ def tag_words(
 
 
 _words_of = re.compile("[^ \t\r\n]+").finditer
-_FILE_ENDINGS = (".conll", ".txt")
+_FILE_ENDINGS = (".conll", ".txt", *OTHER_ENDINGS)
 
 
 BILSTM_SIZE = 768  # of the paper's BiLSTM on frozen features
@@ -92,7 +93,8 @@ class TaggingTask(Task):
         if set_name != "train":
             self._known_labels()
         names = [set_name + ending for ending in _FILE_ENDINGS]
-        source = read_conll(data_files.path(set_name, names), set_name != "test")
+        path, labelled = data_files.path(set_name, names), set_name != "test"
+        source = read_tagged(path, f"{set_name}_file", labelled) if is_table(path) else read_conll(path, labelled)
         if set_name == "train":
             self.labels = labels_of(source.sentences)
         check_words(source, self.labels, self._document_context)

@@ -68,7 +68,9 @@ def encoded_words(
     A sentence that is too long becomes several windows, each of which includes as much of the rest of it as fits. A
     word without pieces counts as [UNK], and a word that is longer than a window loses its last pieces.
     """
-    by_document = [sentence.document if document_context else sentence.line for sentence in source.sentences]
+    by_document = [
+        sentence.document if document_context else number for number, sentence in enumerate(source.sentences)
+    ]
     numbers = {label: number for number, label in enumerate(labels)}
     windows = []
     for _, group in itertools.groupby(
@@ -95,9 +97,10 @@ def check_words(source: ConllFile, labels: Sequence[str], document_context: bool
     for sentence in source.sentences:
         for word, tag in enumerate(sentence.tags or ()):
             if tag not in labels:
+                place = sentence.place or f"{source.path}: line {sentence.line + word}"
                 raise InputError(
-                    f"{source.path}: line {sentence.line + word}: has the tag {sentence.columns[word][-1]!r}, which "
-                    f"the training file lacks; its tags are {', '.join(labels)}"
+                    f"{place}: has the tag {sentence.columns[word][-1]!r}, which the training file lacks; its tags are "
+                    f"{', '.join(labels)}"
                 )
 
 

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,27 @@ def test_swag(write):
     assert read_swag(write(f"{HEADER}\n{row}\n"), "test", labelled=False) == [
         ChoiceExample("test-1", "A cat, sat.", choices, None)
     ]
+
+
+def test_swag_as_json_lines(tmp_path):
+    """Labels are numbers or texts; columns that SWAG lacks do not count."""
+    texts = {"sent1": "A cat, sat.", "sent2": "It"} | {f"ending{k}": "abcd"[k] for k in range(4)}
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"label": label, "id": [1], **texts}) + "\n" for label in (2, "3")))
+    expected = [("A cat, sat.", ("It a", "It b", "It c", "It d"), label) for label in (2, 3)]
+    assert [example[1:] for example in read_swag(str(path), "train")] == expected
+    assert [example[1:] for example in read_swag(f"{path},{path}", "train")] == expected * 2
+    for changes, message in (
+        ({"ending1": ["b"]}, "line 1: ending1 is no text; give it a text"),
+        ({"label": -1}, "line 1: has the label '-1', which is none of 0 to 3"),
+        ({"label": None}, "line 1: has the label '', which is none of 0 to 3"),
+    ):
+        path.write_text(json.dumps({"label": 0, **texts, **changes}))
+        with pytest.raises(InputError, match=f"^{path}: {message}"):
+            read_swag(str(path), "train")
+    path.write_text(json.dumps(texts))
+    with pytest.raises(InputError, match=f"^{path}: has no column label; its first row must name SWAG's columns"):
+        read_swag(str(path), "train")
 
 
 def test_codah(write):

@@ -144,7 +144,7 @@ def test_fields_in_quotes_are_read_with_quoting_csv_and_warned_of_without(write,
 @pytest.mark.parametrize(
     ("file", "sentence"),
     [
-        ("sets/train.csv", "train.csv is there, but the task reads .tsv: convert it"),
+        ("sets/train.txt", "train.txt is there, but the task reads .tsv: convert it"),
         ("train.tsv", "/train.tsv is there: give its folder as --data_dir"),
         ("sets/other.tsv", "train.tsv: no such file; check the path"),
     ],

@@ -1,3 +1,4 @@
+import json
 import pathlib
 
 import pytest
@@ -141,3 +142,48 @@ def test_a_file_of_questions_only_has_no_gold_answers(tmp_path, caplog):
     assert f'{path}: 2 of 3 questions have no field "answers", so nothing is scored' in caplog.text
     with pytest.raises(InputError, match=r"squad\.json: question a: is no object"):
         read_gold_answers(write_squad(tmp_path, [unknown[0] | {"answers": ["Driver"]}]))
+
+
+def write_rows(folder, rows) -> str:
+    path = folder / "squad.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_rows_of_hugging_face_are_the_questions_of_a_squad_file(tmp_path):
+    """Neighbours with one context share its words."""
+    context = "The Driver waved his hand."
+    possible = {"is_impossible": False}
+    questions = [question("Driver", 4, **possible), question("hand", 21, id="r", **possible), IMPOSSIBLE]
+    rows = [
+        {"id": one["id"], "title": "t", "context": context, "question": one["question"]}
+        | {"answers": {name: [answer[name] for answer in one["answers"]] for name in ("text", "answer_start")}}
+        for one in questions
+    ]
+    path, expected = write_rows(tmp_path, rows), write_squad(tmp_path, questions, context)
+    for settings in ((False,), (True, True)):
+        examples = read_squad_examples(path, *settings)
+        assert examples == read_squad_examples(expected, *settings)
+        assert examples[0].doc_tokens is examples[1].doc_tokens
+    assert read_gold_answers(path) == read_gold_answers(expected)
+    assert read_gold_answers(write_rows(tmp_path, [row | {"answers": None} for row in rows])) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"answers": {"text": ["a"], "answer_start": []}}, 'line 1: its "answers" have 1 "text" and 0 "answer_start"'),
+        ({"answers": {"text": "a", "answer_start": [0]}}, 'line 1: "text" is not a list'),
+        (
+            {"answers": [{"text": "a", "answer_start": 0}]},
+            'line 1: is no object; it should be one with the field "text"',
+        ),
+        ({"answers": {"text": [], "answer_start": []}}, "question q: has 0 answers"),
+        ({"context": ["a"]}, 'line 1: "context" is not a text'),
+        ({"id": None}, 'line 1, question 1: "id" is missing'),
+    ],
+)
+def test_rows_that_cannot_be_used(tmp_path, changes, message):
+    row = {"id": "q", "context": "a", "question": "?", "answers": {"text": ["a"], "answer_start": [0]}} | changes
+    with pytest.raises(InputError, match=message):
+        read_squad_examples(write_rows(tmp_path, [row]), is_training=True)

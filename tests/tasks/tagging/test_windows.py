@@ -1,9 +1,11 @@
 import itertools
+import json
 import random
 
 import numpy as np
 import pytest
 
+from official_bert.data.table_formats import read_tagged
 from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
 from official_bert.tasks.tagging.windows import check_words, encoded_words, labels_of, predicted_tags
@@ -147,3 +149,14 @@ def test_what_cannot_be_used(read):
         check_words(source, ["O", "B-x"])
     with pytest.raises(InputError, match=r"train.conll: has no -DOCSTART- line, which --document_context needs"):
         check_words(source, ["O", "B-z"], document_context=True)
+
+
+def test_rows_of_several_files_are_sentences_of_their_own(tmp_path, tokenizer):
+    """Each file has one line, so that the number of the line tells no sentence from another."""
+    for name, word, tag in (("a", "cat", "O"), ("b", "sat", "I-z")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"tokens": ["the", word], "tags": ["O", tag]}))
+    source = read_tagged(f"{tmp_path}/a.jsonl,{tmp_path}/b.jsonl", "dev_file")
+    encoded = encoded_words(source, ["O", "B-z"], 8, tokenizer)
+    assert windows(encoded, tokenizer) == ["[CLS] the/0 cat/0 [SEP]", "[CLS] the/0 sat/1 [SEP]"]
+    with pytest.raises(InputError, match=r"/b.jsonl: line 1: has the tag 'I-z', which the training file lacks"):
+        check_words(source, ["O", "B-x"])

@@ -1,0 +1,195 @@
+"""Reads tables of users in any form: TSV, CSV (RFC 4180), JSON lines and Parquet, the first three also in gzip.
+
+In: a name, or several with commas and globs. Out: rows, of which the first has the names of the columns. A field of TSV
+and CSV is a text; one of JSON lines and Parquet is any JSON value. The one module that imports pyarrow, when it reads.
+"""
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from official_bert.data import tables
+from official_bert.data.tables import ConllFile, Row, Sentence, numbered_lines, read_csv, read_tsv
+from official_bert.io import files, reading
+from official_bert.io.errors import InputError, brief
+from official_bert.options.fine_tuning import DATA_FORMATS
+
+TSV, CSV, JSON_LINES, PARQUET = DATA_FORMATS
+_ENDINGS = {TSV: (".tsv",), CSV: (".csv",), JSON_LINES: (".jsonl", ".json"), PARQUET: (".parquet",)}
+_GZIP = ".gz"
+OTHER_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")  # what tasks with a format of their own read, too
+_is_word = re.compile(r"[^ \t\r\n]+").fullmatch
+
+
+def format_of(path: str, data_format: str | None = None) -> str:
+    """Returns the format of a file: the given one, or that of its ending."""
+    for name, endings in _ENDINGS.items():
+        if data_format == name or (data_format is None and path.removesuffix(_GZIP).endswith(endings)):
+            return name
+    endings = ", ".join(itertools.chain(*_ENDINGS.values()))
+    raise InputError(f"{path}: its name ends in none of {endings}; give --data_format={'|'.join(DATA_FORMATS)}")
+
+
+def paths_of(given: str, flag: str) -> list[str]:
+    """Returns the files that the value of a flag names; the name of one may have commas or brackets, too."""
+    is_one = files.exists(given) or not re.search(r"[,*?[]", given)
+    return [given] if is_one else files.expand(given.split(","), flag)
+
+
+def find_table(folder: str, stem: str, data_format: str | None = None) -> str:
+    """Returns the file of a set in a folder, in a format or in any; the TSV file if there is none."""
+    known = _ENDINGS if data_format is None else {data_format: _ENDINGS[data_format]}
+    names = [f"{stem}{ending}" for endings in known.values() for ending in endings]
+    names += [f"{name}{_GZIP}" for name in names if not name.endswith(_ENDINGS[PARQUET])]
+    found = [name for name in names if files.exists(os.path.join(folder, name))]
+    if len(found) > 1:
+        raise InputError(f"{folder}: has {' and '.join(found)}; name the one to read with --{stem}_file")
+    return os.path.join(folder, (found or names)[0])
+
+
+def read_rows(path: str, data_format: str | None = None) -> Iterator[Row]:
+    """Yields the names of the columns and the rows; of a TSV or CSV file without names, the rows."""
+    return _READERS[format_of(path, data_format)](path)
+
+
+def is_table(path: str) -> bool:
+    """Tells by its ending whether a file is a table of JSON lines or Parquet, for tasks with a format of their own."""
+    return path.endswith(OTHER_ENDINGS)
+
+
+def read_records(given: str, flag: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Yields the rows of JSON lines or Parquet files, and their fields by column."""
+    for path in paths_of(given, flag):
+        names: Sequence[str] = ()
+        for row in read_rows(path):
+            if names:
+                yield row, dict(zip(names, row.fields, strict=True))
+            names = names or row.fields
+
+
+def text_of(row: Row, value: Any, name: str) -> str:
+    """Returns the field of a column, which must be a text."""
+    if not isinstance(value, str):
+        raise row.error(f"{name} is {'missing' if value is None else 'no text'}; give it a text")
+    if half := reading.find_half_pair(value):
+        raise row.error(f"{name} has {half[0]!a}, half of a surrogate pair, which is no character; leave it out")
+    return value
+
+
+def label_of(row: Row, value: Any) -> str:
+    """Returns a label or a score as text without blanks around it; "" if there is none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None or value != value:  # also the NaN that stands for none
+        return ""
+    return repr(value) if isinstance(value, (int, float)) else text_of(row, value, "the label").strip()
+
+
+def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
+    """Reads sentences as `read_conll` does, from the columns `tokens` and `ner_tags`, or `tags`, of their tags."""
+    sentences, written, document, has_documents = [], [], 0, False
+    for row, record in read_records(given, flag):
+        name = "ner_tags" if "ner_tags" in record else "tags"
+        has_tags = labelled or record.get(name) is not None
+        columns = [_texts(row, record, column) for column in (["tokens", name] if has_tags else ["tokens"])]
+        words, tags = columns[0], columns[1] if has_tags else []
+        if wrong := [word for word in words if not _is_word(word)]:
+            raise row.error(f"has the token {wrong[0]!r}; give words without blanks")
+        if wrong := [tag for tag in tags if not tables.is_tag(tag)]:
+            raise row.error(f"has the tag {wrong[0]!r}; tags are O, B-type and I-type (IOB1 or IOB2)")
+        if len(columns[-1]) != len(words):
+            raise row.error(f"has {len(words)} tokens and {len(tags)} {name}; give each token one tag")
+        if words[:1] == [tables.DOCUMENT_START]:
+            document, has_documents = document + 1, True
+        elif words:
+            written += [tags] if has_tags else []
+            of_words = list(map(list, zip(*columns, strict=True)))
+            read = tables.to_iob2(tags) if labelled else None
+            sentences.append(Sentence(row.line, document, of_words, read, row.where))
+    scheme = tables.logged_scheme(given, written) if written else tables.IOB2
+    return ConllFile(given, tables.not_empty(sentences, given), scheme, has_documents)
+
+
+def _texts(row: Row, record: dict[str, Any], name: str) -> list[str]:
+    """Returns a column of lists of texts."""
+    values = reading.field(record, name, list, row.where)
+    return [text_of(row, value, f"an element of {name}") for value in values]
+
+
+def _read_json_lines(path: str) -> Iterator[Row]:
+    """Yields the names of all fields, in the order of their first line, and the objects."""
+    objects, num_blank = [], 0
+    for line, text in numbered_lines(path, decompresses=True):
+        if not text.strip():
+            num_blank += 1
+            continue
+        try:
+            value = reading.parse_json(text, has_lines=False, object_pairs_hook=_distinct)
+        except InputError as error:
+            raise InputError(f"{path}: line {line}: {error}; give one JSON object a line") from error
+        objects.append((line, reading.as_object(value, f"{path}: line {line}")))
+    tables.log_blank(path, num_blank)
+    names = list(dict.fromkeys(name for _, fields in objects for name in fields))
+    if objects:
+        yield Row(path, 0, names)
+    for line, fields in objects:
+        yield Row(path, line, [fields.get(name) for name in names])
+
+
+def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Makes a JSON object; parsers disagree about one that has a name twice."""
+    if len(fields := dict(pairs)) < len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return fields
+
+
+def _read_parquet(path: str) -> Iterator[Row]:
+    """Yields the names of the columns and the rows; numbers of labels become the names that Hugging Face records."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError(
+            f"{path}: Parquet needs pyarrow, which cannot be imported ({error}); pip install -r requirements-data.txt"
+        ) from None
+    with files.open_file(path, "rb") as file:
+        data = file.read()
+    try:
+        table = parquet.ParquetFile(pyarrow.BufferReader(data)).read()
+        columns = [column.to_pylist() for column in table.columns]
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as Parquet ({brief(error)}); write it anew") from error
+    labels = _recorded_labels((table.schema.metadata or {}).get(b"huggingface"))
+    for number, name in enumerate(table.column_names):
+        if name in labels:
+            columns[number] = [_named(value, labels[name]) for value in columns[number]]
+    yield Row(path, 0, table.column_names, "row")
+    for number, fields in enumerate(zip(*columns, strict=True), start=1):
+        yield Row(path, number, list(fields), "row")
+
+
+def _recorded_labels(metadata: bytes | None) -> dict[str, list[str]]:
+    """Returns the names of the labels by column, from what Hugging Face's library writes into a Parquet file."""
+    try:
+        features = dict(json.loads(metadata or "{}")["info"]["features"])
+    except (ValueError, LookupError, TypeError):  # another program's
+        return {}
+    of_one = {name: one.get("feature", one) for name, one in features.items() if isinstance(one, dict)}
+    return {name: one["names"] for name, one in of_one.items() if isinstance(one, dict) and "names" in one}
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None  # -1 stands for unknown
+
+
+_READERS = {
+    TSV: lambda path: read_tsv(path, decompresses=True),
+    CSV: lambda path: read_csv(path, decompresses=True, keeps_returns=True),
+    JSON_LINES: _read_json_lines,
+    PARQUET: _read_parquet,
+}

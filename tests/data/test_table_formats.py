@@ -1,0 +1,234 @@
+"""The same rows in every format of tables, and files that cannot be read as one."""
+
+import csv
+import gzip
+import io
+import json
+import sys
+
+import pytest
+
+from official_bert.data.table_formats import find_table, format_of, read_rows, read_tagged
+from official_bert.data.tables import read_conll
+from official_bert.io.errors import InputError
+from official_bert.tasks.classification.tsv import TsvProcessor
+
+PLAIN = [
+    {"text": text, "label": label}
+    for text, label in (('say "hi", she said', "b"), ("", "a"), ("é\u2028中 'x'", "b"), (" blanks ", "10"))
+]
+HARD = [
+    {"text": text, "label": "x"}
+    for text in (
+        'a, "b"',
+        "two\nlines",
+        "two\r\nlines\r\n",
+        "a\rb",
+        "a\ttab",
+        '"',
+        '""',
+        "",
+        " ",
+        "\u00a0é中",
+        '\n"\n,',
+    )
+]
+needs_pyarrow = pytest.mark.needs_extra("pyarrow")
+PARQUET = pytest.param("a.parquet", marks=needs_pyarrow)
+TABLES = ["a.csv", "a.csv.gz", "a.jsonl", "a.json", "a.jsonl.gz", PARQUET]
+
+
+def content(name: str, rows: list[dict], line_end: str = "\n") -> bytes:
+    """A table as programs write it that know its format."""
+    name, columns = name.removesuffix(".gz"), list(rows[0])
+    if name.endswith(".parquet"):
+        import pyarrow
+        from pyarrow import parquet
+
+        file = pyarrow.BufferOutputStream()
+        parquet.write_table(pyarrow.table({column: [row[column] for row in rows] for column in columns}), file)
+        return file.getvalue().to_pybytes()
+    if name.endswith(".csv"):
+        file = io.StringIO(newline="")
+        writer = csv.DictWriter(file, columns, lineterminator=line_end)
+        writer.writeheader()
+        writer.writerows(rows)
+        return file.getvalue().encode()
+    if name.endswith(".tsv"):
+        return "".join("\t".join(fields) + line_end for fields in [columns, *(row.values() for row in rows)]).encode()
+    return "".join(json.dumps(row, ensure_ascii=False) + line_end for row in rows).encode()
+
+
+def write(path, data: bytes | str):
+    data = data if isinstance(data, bytes) else data.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
+
+
+def examples(named: str | None, folder=None, **settings):
+    """Texts and labels of a training set."""
+    processor = TsvProcessor.from_settings({"columns": None, **settings})
+    processor.named = {"train": named}
+    return [(one.text_a, one.label) for one in processor.get_train_examples(folder and str(folder))]
+
+
+def pairs(rows):
+    return [(row["text"], row["label"]) for row in rows]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_fields_that_are_hard_to_write(tmp_path, name):
+    names, *rows = read_rows(write(tmp_path / name, content(name, HARD, "\r\n")))
+    assert names.fields == ["text", "label"]
+    assert [row.fields for row in rows] == [list(row.values()) for row in HARD]
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", *TABLES[:-1]])
+def test_byte_order_marks_line_ends_and_gzip_change_no_example(tmp_path, name, mark, line_end):
+    path = tmp_path / name.replace("a.", "train.")
+    write(path, mark.encode() + content(name, PLAIN, line_end))
+    assert examples(str(path)) == examples(None, tmp_path) == pairs(PLAIN)
+
+
+@needs_pyarrow
+def test_several_files_of_all_formats_are_one_set_with_the_columns_of_the_first(tmp_path):
+    for number, name in enumerate(("1.csv", "part1.jsonl.gz", "part2.parquet", "4.tsv")):
+        row = PLAIN[number]
+        row = row if number % 3 else {"more": "m", "label": row["label"], "text": row["text"]}  # in another order
+        write(tmp_path / name, content(name, [row]))
+    names = f"{tmp_path}/part*,{tmp_path}/1.csv,{tmp_path}/4.tsv"
+    assert examples(names) == pairs([PLAIN[1], PLAIN[2], PLAIN[0], PLAIN[3]])
+    with pytest.raises(InputError, match=r"part1.jsonl.gz: has no column more, as .*/1.csv has; give files with equal"):
+        examples(f"{tmp_path}/1.csv,{tmp_path}/part*")
+    with pytest.raises(InputError, match=r"^--train_file: no file matches '.*/other\*'; check"):
+        examples(f"{tmp_path}/1.csv,{tmp_path}/other*")
+
+
+def test_a_format_that_the_name_does_not_tell(tmp_path):
+    path = write(tmp_path / "a,b.txt", content("a.csv", PLAIN))
+    assert examples(path, data_format="csv") == pairs(PLAIN)
+    with pytest.raises(
+        InputError, match=r"a,b.txt: its name ends in none of .tsv, .csv, .*; give --data_format=tsv\|csv"
+    ):
+        format_of(path)
+
+
+def test_a_folder_with_two_files_for_a_set_is_ambiguous(tmp_path):
+    for name in ("train.csv", "train.jsonl.gz", "dev.parquet"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=r": has train.csv and train.jsonl.gz; name the one to read with --train_file"):
+        find_table(str(tmp_path), "train")
+    assert find_table(str(tmp_path), "train", "csv") == f"{tmp_path}/train.csv"
+    assert find_table(str(tmp_path), "dev") == f"{tmp_path}/dev.parquet"
+    with pytest.raises(InputError, match=r"^--train_file: must be given, or --data_dir"):
+        examples(None)
+
+
+@pytest.mark.parametrize(
+    ("label", "settings", "expected"),
+    [(3, {}, "3"), (True, {}, "true"), (1.5, {"label_type": "score"}, "1.5"), (2, {"label_type": "score"}, "2"),
+     (["b, c", 7], {"label_type": "multi"}, ("b, c", "7")), ("x,y", {"label_type": "multi"}, ("x", "y")),
+     ([], {"label_type": "multi"}, ()), (None, {"label_type": "multi"}, ())],
+)  # fmt: skip
+def test_labels_are_values_of_json(tmp_path, label, settings, expected):
+    rows = [{"label": label, "id": 1, "text": "a"}, {"label": "9" if "score" in str(settings) else "z", "text": "b"}]
+    assert examples(
+        write(tmp_path / "a.jsonl", content("a.jsonl", rows[:1]) + content("a.jsonl", rows[1:])), **settings
+    )[0] == ("a", expected)
+
+
+GOOD = '{"text": "a", "label": "x"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.csv", "text,label\na,b,x\n", "line 2: has 3 columns, the header 2; put texts with commas into quotes"),
+        ("a.csv", "text,label\na,x\nb\n", "line 3: has 1 columns, the header 2"),
+        ("a.csv", 'text,label\n"a,x\nb,y\n', "line 3: unexpected end of data; check the quotes up to here"),
+        ("a.csv", "text,label\na\rb,x\n", "line 2: new-line character seen in unquoted field"),
+        ("a.csv", "text,text,label\na,b,x\n", "has several columns of this name; give its number"),
+        ("a.csv", "text,kind\na,x\n", "--columns: label=label: .* names no such column; its columns are text, kind"),
+        ("a.csv", "", "a.csv: holds no example"),
+        ("a.csv", "text,label\n", "a.csv: holds no example"),
+        ("a.jsonl", "", "a.jsonl: holds no example"),
+        ("a.jsonl", f'{GOOD}["a"]\n', "line 2: is no object; it should be one, in braces"),
+        ("a.jsonl", f'{GOOD}{{"text": "b"\n', r"line 2: no JSON \(.*\); give one JSON object a line"),
+        ("a.jsonl", '{"text": "a", "text": "b", "label": "x"}', r"line 1: no JSON \(a name stands twice in an object"),
+        ("a.jsonl", '{"text": ["a"], "label": "x"}', "line 1: --columns=text_a=text is no text; give it a text"),
+        ("a.jsonl", f'{GOOD}{{"label": "y"}}', "line 2: --columns=text_a=text is missing; give it a text"),
+        ("a.jsonl", f'{GOOD}{{"text": "b", "label": null}}', "line 2: has no label; complete the row"),
+        ("a.jsonl", f'{GOOD}{{"text": "b", "label": NaN}}', "line 2: has no label; complete the row"),
+        ("a.jsonl", f'{GOOD}{{"text": "b", "label": ["y"]}}', "line 2: the label is no text"),
+        ("a.jsonl", '{"text": "\\ud800", "label": "x"}', r"line 1: --columns=text_a=text has '\\ud800', half of"),
+        pytest.param("a.parquet", b"PAR1 and more", r"cannot be read as Parquet \(.*\); write it", marks=needs_pyarrow),
+    ],
+)  # fmt: skip
+def test_tables_that_cannot_be_used(tmp_path, name, data, message):
+    with pytest.raises(InputError, match=message):
+        examples(write(tmp_path / name, data), columns="text_a=text,label=label", labels=["x", "y"])
+
+
+def test_a_table_that_names_its_columns_has_a_header(tmp_path):
+    with pytest.raises(InputError, match=r"^--columns: header=false: .*a.jsonl names its columns in each row; leave"):
+        examples(write(tmp_path / "a.jsonl", GOOD), columns="header=false")
+    assert examples(write(tmp_path / "a.csv", "b,x\na,y\n"), columns="header=false") == [("b", "x"), ("a", "y")]
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"a.parquet: Parquet needs pyarrow, .*; pip install -r requirements-data.txt"):
+        examples(write(tmp_path / "a.parquet", b"PAR1"))
+
+
+SENTENCES = [
+    {"tokens": ["-DOCSTART-"], "ner_tags": ["O"]},
+    {"tokens": ["EU", "Brussels", "a\u00a0b"], "ner_tags": ["I-ORG", "I-LOC", "B-LOC"]},
+    {"tokens": [], "ner_tags": []},
+    {"tokens": ["Paris"], "ner_tags": ["I-LOC"]},
+]
+CONLL = "-DOCSTART- O\n\nEU I-ORG\nBrussels I-LOC\na\u00a0b B-LOC\n\nParis I-LOC\n"
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("name", ["a.jsonl", PARQUET])
+def test_tokens_and_tags_are_read_as_the_columns_of_conll(tmp_path, name, labelled):
+    read = read_tagged(write(tmp_path / name, content(name, SENTENCES)), "train_file", labelled)
+    expected = read_conll(write(tmp_path / "a.conll", CONLL), labelled)
+    assert [one[1:4] for one in read.sentences] == [one[1:4] for one in expected.sentences]
+    assert read[2:] == expected[2:]
+
+
+@needs_pyarrow
+def test_numbers_of_labels_have_the_names_that_hugging_face_records(tmp_path):
+    """-1 stands for a label that is not known."""
+    import pyarrow
+    from pyarrow import parquet
+
+    names = {"names": ["O", "B-X"], "_type": "ClassLabel"}
+    features = {"ner_tags": {"feature": names, "_type": "List"}, "label": names, "tokens": {"_type": "List"}}
+    table = pyarrow.table({"tokens": [["a", "b"]], "ner_tags": [[1, 0]], "label": [-1]})
+    recorded = json.dumps({"info": {"features": features}})
+    for metadata, tags, label in ((recorded, ["B-X", "O"], None), ("[1]", [1, 0], -1)):
+        parquet.write_table(table.replace_schema_metadata({"huggingface": metadata}), tmp_path / "a.parquet")
+        assert list(read_rows(str(tmp_path / "a.parquet")))[1].fields == [["a", "b"], tags, label]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ner_tags": ["O"]}, "line 1: has 3 tokens and 1 ner_tags; give each token one tag"),
+        ({"ner_tags": ["O", "X", "O"]}, "line 1: has the tag 'X'; tags are O, B-type and I-type"),
+        ({"ner_tags": [0, 1, 0]}, "line 1: an element of ner_tags is no text"),
+        ({"ner_tags": None}, 'line 1: "ner_tags" is not a list; give it a list'),
+        ({"tokens": ["a", "b c", "d"]}, "line 1: has the token 'b c'; give words without blanks"),
+        ({"tokens": ["a", "", "d"]}, "line 1: has the token ''; give words without blanks"),
+        ({"tokens": []}, "line 1: has 0 tokens and 3 ner_tags"),
+    ],
+)
+def test_sentences_that_cannot_be_used(tmp_path, changes, message):
+    path = write(tmp_path / "a.jsonl", content("a.jsonl", [SENTENCES[1] | changes]))
+    with pytest.raises(InputError, match=message):
+        read_tagged(path, "train_file")
