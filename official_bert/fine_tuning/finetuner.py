@@ -283,7 +283,7 @@ class Finetuner:
         """Computes the task's outputs of every example of a set, in its order; none for a set without examples."""
         if not len(encoded.lengths):
             return {}
-        return predict(
+        outputs = predict(
             self._compiled,
             self.strategy,
             self._with_frozen_features(encoded),
@@ -291,6 +291,7 @@ class Finetuner:
             self.options.max_seq_length,
             self._pads_to_longest,
         )
+        return self.task.outputs_of_set(encoded, outputs)
 
     def _with_frozen_features(self, encoded: EncodedSet) -> EncodedSet:
         """Returns the set with what the model's frozen weights make of its examples, computed at its first use."""

@@ -190,6 +190,10 @@ class TsvOptions:
     )
 
 
+TRUNCATE, WINDOWS = "truncate", "windows"
+WINDOW_POOLINGS = ("mean", "max", "first")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationOptions(FineTuningOptions, TsvOptions):
     script: ClassVar[str] = "run_classifier"
@@ -203,7 +207,26 @@ class ClassificationOptions(FineTuningOptions, TsvOptions):
     max_seq_length: int | None = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
-        help="The number of tokens, special ones included, that an example may have. Longer examples are truncated.",
+        help="The number of tokens, special ones included, that an example may have. --long_texts says what becomes of "
+        "longer ones.",
+    )
+    long_texts: str | None = option(
+        fallback=TRUNCATE,
+        choices=(TRUNCATE, WINDOWS),
+        help="What becomes of texts of more than --max_seq_length tokens: truncate leaves out their ends, windows "
+        "reads all of a text in overlapping windows. In training each of them has the label of the text, and its "
+        "weight divided by their number; elsewhere their logits are pooled. Not for pairs.",
+    )
+    doc_stride: int | None = option(
+        fallback=128,
+        check=LENGTH,
+        help="With --long_texts=windows, the number of tokens from the start of a window to the start of the next.",
+    )
+    pooling: str | None = option(
+        fallback=WINDOW_POOLINGS[0],
+        choices=WINDOW_POOLINGS,
+        help="With --long_texts=windows, how the logits of a text's windows become one: their mean, the largest of "
+        "each label, or those of the first window.",
     )
     do_eval: bool = option(False, basic=True, help="Evaluate the model on the development set.")
     eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")

@@ -87,6 +87,13 @@ class OptionalMembers:
         """
         return {}
 
+    def outputs_of_set(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the outputs of which the metrics and the predictions of a set are made.
+
+        `outputs` are those of the model for every row of the set, such as the windows of long texts.
+        """
+        return outputs
+
     def report(self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Logs and writes what an evaluation shows beside the metrics, such as a confusion matrix.
 

@@ -95,6 +95,9 @@ ROWS = [
         "--class_weights=1e30,1,1",
         leaves=("out/*",),
     ),
+    row("unknown pooling", lambda folder: train(folder, "--long_texts=windows", "--pooling=cls"), "--pooling=cls"),
+    row("windows that stand", lambda folder: train(folder, "--long_texts=windows", "--doc_stride=0"), "--doc_stride=0"),
+    row("long texts of a kind", lambda folder: train(folder, "--long_texts=all"), "--long_texts=all"),
     row("relative task", lambda folder: train(folder, "--task_name=.m:Class"), "'.m' is relative"),
     *(
         row(

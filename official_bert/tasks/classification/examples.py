@@ -1,6 +1,7 @@
 """Examples of text classification and regression, and their encoded form."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from official_bert.data.model_inputs import ModelInputs, log_example, model_inpu
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
+from official_bert.options.fine_tuning import WINDOWS
+from official_bert.tasks.classification.windows import LongTexts
 from official_bert.tokenization import FullTokenizer
 
 LARGEST_SCORE = 1e15  # squares of differences, summed over a batch, fit float32
@@ -66,35 +69,79 @@ class EncodedExamples:
         }
 
 
+@dataclasses.dataclass(frozen=True)
+class EncodedTexts(EncodedExamples):
+    """Encoded windows of texts, of which the texts have `num_windows`, int64[texts], each; the labels are of texts."""
+
+    num_windows: np.ndarray = dataclasses.field(kw_only=True)
+
+    @functools.cached_property
+    def texts(self) -> np.ndarray:
+        """int64[windows], the index of each window's text."""
+        return np.repeat(np.arange(len(self.num_windows)), self.num_windows)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Returns the number of windows, which define an epoch, and of texts."""
+        return {"window ": len(self.texts), "text ": len(self.num_windows)}
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Returns a batch of windows; `example_weight`, float32[b], is the share of a window in its text."""
+        texts = self.texts[rows]
+        return {
+            **self.inputs.features(rows, length),
+            "label_ids": self.label_ids[texts],
+            "is_real_example": self.is_real_example[texts],
+            "example_weight": (1 / self.num_windows[texts]).astype(np.float32),
+        }
+
+
 def encoded_examples(
     examples: Sequence[InputExample | PaddingInputExample],
     label_list: Sequence[str] | None,
     max_seq_length: int,
     tokenizer: FullTokenizer,
     logs_first: bool = False,
+    long_texts: LongTexts | None = None,
 ) -> EncodedExamples:
     """Encodes examples as the original's `convert_examples_to_features` does, in arrays.
 
-    Examples without a label and padding examples get the label 0. `label_list` is None in regression.
+    Examples without a label and padding examples get the label 0. `label_list` is None in regression. With `long_texts`
+    the examples of the result are windows of texts.
     """
+    num_windows = []
 
     def encoded(example):
         if isinstance(example, PaddingInputExample):
-            return [], 0
-        return model_input_ids(tokenizer, example.text_a, example.text_b, max_seq_length)
+            return [([], 0)]
+        if not long_texts:
+            return [model_input_ids(tokenizer, example.text_a, example.text_b, max_seq_length)]
+        if example.text_b:
+            raise InputError(
+                f"--long_texts={WINDOWS}: is for single texts, and example {example.guid} is a pair; leave the flag out"
+            )
+        return long_texts.windows(tokenizer, example.text_a, max_seq_length)
+
+    def inputs():
+        for example in counted(examples, "examples encoded"):
+            found = encoded(example)
+            num_windows.append(len(found))
+            yield from found
 
     is_real = [not isinstance(example, PaddingInputExample) for example in examples]
     target_of = target_maker(label_list)
     targets = [target_of(example) if real else None for example, real in zip(examples, is_real, strict=True)]
     no_target = np.zeros_like(next((target for target in targets if target is not None), 0))
-    encoded_set = EncodedExamples(
-        inputs=ModelInputs(map(encoded, counted(examples, "examples encoded"))),
-        label_ids=np.array(
+    arrays = {
+        "inputs": ModelInputs(inputs()),
+        "label_ids": np.array(
             [no_target if target is None else target for target in targets],
             np.float32 if label_list is None else np.int32,
         ),
-        is_real_example=np.array(is_real, np.int32),
-    )
+        "is_real_example": np.array(is_real, np.int32),
+    }
+    windows = {"num_windows": np.array(num_windows, np.int64)}
+    encoded_set = EncodedTexts(**arrays, **windows) if long_texts else EncodedExamples(**arrays)
     if logs_first:
         _log_first(examples, encoded_set, max_seq_length, tokenizer)
     return encoded_set
@@ -129,14 +176,15 @@ def target_maker(label_list: Sequence[str] | None) -> Callable[[InputExample], i
 
 def _log_first(examples: Sequence, encoded: EncodedExamples, max_seq_length: int, tokenizer: FullTokenizer):
     """Logs the first five examples from their ids, without tokenizing them again."""
-    rows = np.arange(min(LOGGED_EXAMPLES, len(encoded)))
+    rows = np.arange(min(LOGGED_EXAMPLES, len(encoded.lengths)))
     batch = encoded.features(rows, max_seq_length)
     for row in rows:
-        if encoded.is_real_example[row]:
+        if batch["is_real_example"][row]:
             ids = encoded.inputs.ids[row].tolist()
             features = {name: values[row] for name, values in batch.items()}
             label_id = features["label_ids"].tolist()
-            log_input_example(row, examples[row], tokenizer.convert_ids_to_tokens(ids), features, label_id)
+            example = examples[encoded.texts[row] if isinstance(encoded, EncodedTexts) else row]
+            log_input_example(row, example, tokenizer.convert_ids_to_tokens(ids), features, label_id)
 
 
 def log_input_example(index: int, example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id):

@@ -12,19 +12,22 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
+from official_bert.graph_text.text_reader import in_batches
 from official_bert.io import writing
 from official_bert.io.errors import InputError
-from official_bert.metrics import classification
+from official_bert.metrics import calibration, classification
 from official_bert.metrics.classification import confusion_matrix, precision_recall_f1
 from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import cross_entropy
-from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
+from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, WINDOWS
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
+from official_bert.tasks.classification.client import LIKELY, ClassificationClient
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
 from official_bert.tasks.classification.glue import PROCESSORS
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.tsv import TsvProcessor, refuse_tsv_flags
-from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
+from official_bert.tasks.classification.windows import LongTexts
+from official_bert.tasks.clients import ServedModel
 
 _MOST_COLUMNS = 12  # of labels in the log; a terminal breaks the lines of a wider matrix
 
@@ -72,7 +75,6 @@ _OF_A_LABEL = ("precision", "recall", "f1")
 _OF_EACH_LABEL = {f"{average}{name}" for average in ("", "micro_", "macro_") for name in _OF_A_LABEL}
 _LARGEST_CLASS_WEIGHT = 1e6  # no ratio of labels is larger, and losses stay far from overflow
 _RECORD_STEMS = {"train": "train", "dev": "eval", "test": "predict"}
-LIKELY = 0.5  # the model predicts those of several labels whose probability exceeds this
 
 
 class ClassificationObjective(TaskObjective):
@@ -90,9 +92,17 @@ class ClassificationObjective(TaskObjective):
 class ClassificationTask(Task):
     """A task of run_classifier.py. Devlin et al. (2019), section 4.1."""
 
-    def __init__(self, processor: DataProcessor, class_weights: Sequence[float] | None = None):
-        """Makes the task of a processor; `class_weights` weigh each label's examples in the training loss."""
-        self.processor = processor
+    def __init__(
+        self,
+        processor: DataProcessor,
+        class_weights: Sequence[float] | None = None,
+        long_texts: LongTexts | None = None,
+    ):
+        """Makes the task of a processor; `class_weights` weigh each label's examples in the training loss.
+
+        `long_texts` says how texts are cut into windows; None truncates them.
+        """
+        self.processor, self.long_texts = processor, long_texts
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
         known = {*_SCORE_METRICS} if processor.is_regression else {*_LABEL_METRICS, *_OF_EACH_LABEL}
@@ -104,6 +114,10 @@ class ClassificationTask(Task):
         if class_weights and (processor.is_regression or processor.is_multi_label):
             raise InputError("--class_weights: only for tasks with one label an example")
         self.class_weights = class_weights
+        if long_texts and processor.needs_pairs:
+            raise InputError(
+                f"--long_texts={WINDOWS}: is for single texts, and {type(processor).__name__} has pairs; leave it out"
+            )
 
     @classmethod
     def from_settings(cls, variant: type[DataProcessor], settings: Settings) -> Self:
@@ -113,7 +127,7 @@ class ClassificationTask(Task):
         # A user's subclass of one of our processors is called without arguments, as any class of theirs.
         makes_itself = "from_settings" in vars(variant)
         processor = variant.from_settings(settings) if makes_itself else variant()
-        return cls(processor, weights)
+        return cls(processor, weights, LongTexts.from_settings(settings))
 
     @property
     def labels(self) -> list[str] | None:
@@ -159,7 +173,9 @@ class ClassificationTask(Task):
             logging.info("Class weights: %s", ", ".join(f"{label}: {weight:g}" for label, weight in pairs))
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
-        encoded = encoded_examples(examples, self.labels, max_seq_length, tokenizer, logs_first=True)
+        encoded = encoded_examples(
+            examples, self.labels, max_seq_length, tokenizer, logs_first=True, long_texts=self.long_texts
+        )
         # Not inherited: a user's subclass of an original processor is no task of the original.
         buffer_size = vars(type(self.processor)).get("shuffle_buffer_size", 0)
         return dataclasses.replace(encoded, shuffle_buffer_size=buffer_size, record_stem=_RECORD_STEMS[set_name])
@@ -178,8 +194,10 @@ class ClassificationTask(Task):
         return self._losses(model(features), features["label_ids"])
 
     def weights(self, features: dict):
-        """Float32[B]: 0 for padding examples, else 1 or the weight of the label."""
+        """Float32[B]: 0 for padding examples, else 1 or the weight of the label, over the windows of the text."""
         real = ops.cast(features["is_real_example"], "float32")
+        if "example_weight" in features:
+            real = real * features["example_weight"]
         if self.class_weights is None:
             return real
         weights = ops.convert_to_tensor(self.class_weights, "float32")
@@ -204,6 +222,19 @@ class ClassificationTask(Task):
             # softplus(x) - x t is the cross-entropy of sigmoid(x) against t.
             return ops.mean(ops.softplus(logits) - logits * targets, axis=-1)
         return cross_entropy(logits, targets)
+
+    def outputs_of_set(self, encoded, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the outputs for texts, of which those for their windows are pooled."""
+        if self.long_texts is None:
+            return outputs
+
+        def further(values):
+            if self.processor.is_regression:
+                return {"loss": np.square(values - encoded.label_ids)}
+            losses = calibration.losses(values, encoded.label_ids)
+            return {"probabilities": calibration.probabilities(values, self.processor.is_multi_label), "loss": losses}
+
+        return self.long_texts.outputs_of_texts(outputs, encoded.num_windows, further)
 
     def predictions(self, outputs: dict[str, np.ndarray]) -> np.ndarray:
         """Returns label ids, int[n]; in multi-label classification 0 or 1, int[n, labels]; in regression float[n]."""
@@ -261,7 +292,10 @@ class ClassificationTask(Task):
         With one label per example, `label`, string[B], is the most probable label. In multi-label classification,
         `labels`, string[B, labels], holds the labels with a probability above 0.5, and "" in place of the others.
         """
-        outputs = self._with_probabilities(tf.cast(model(features), tf.float32))
+        return self._answers(tf.cast(model(features), tf.float32))
+
+    def _answers(self, logits) -> dict:
+        outputs = self._with_probabilities(logits)
         if self.processor.is_regression:
             return outputs
         if self.processor.is_multi_label:
@@ -274,17 +308,28 @@ class ClassificationTask(Task):
     @property
     def text_inputs(self) -> dict[str, list]:
         """The text or the pair; a second text without a token counts as absent."""
-        names = ("text_a", "text_b") if self.processor.has_pairs else ("text_a",)
+        names = ("text_a",) if self._num_texts == 1 else ("text_a", "text_b")
         return {name: [None] for name in names}
 
+    @property
+    def _num_texts(self) -> int | None:
+        if self.long_texts or not self.processor.has_pairs:
+            return 1
+        return 2 if self.processor.needs_pairs else None
+
     def serving_text(self, model, texts: dict, reader) -> dict:
-        return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
+        """Returns what `serving_outputs` does, for long texts of the pooled logits of their windows."""
+        if self.long_texts is None:
+            return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
+        features, of_windows = reader.windows(texts["text_a"], self.long_texts.doc_stride)
+        logits = in_batches(lambda batch: tf.cast(model(batch), tf.float32), features, tf.float32)
+        logits = tf.ensure_shape(logits, [None, len(self.labels or [SCORE])])
+        return self._answers(self.long_texts.pooled_in_graph(logits, of_windows))
 
     def settings(self) -> dict[str, Any]:
         """Returns the processor's settings and `num_texts`: 1 or 2, or None if an example may be a text or a pair."""
-        processor = self.processor
-        num_texts = (2 if processor.needs_pairs else None) if processor.has_pairs else 1
-        return {"num_texts": num_texts} | processor.settings()
+        long_texts = self.long_texts.settings() if self.long_texts else {}
+        return {"num_texts": self._num_texts} | self.processor.settings() | long_texts
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:
@@ -300,35 +345,7 @@ class ClassificationTask(Task):
                 f"{model.path}: its record says that the labels are {', '.join(sorted(map(str, said - {own})))}, but "
                 f"the model's are {own}; put the export's own file back"
             )
-        return ClassificationClient(model, settings["labels"], num_texts)
-
-
-class ClassificationClient(TextClient):
-    """A client that asks for the label, the labels or the score of a text or a pair."""
-
-    method = "classify"
-
-    def __init__(self, model: ServedModel, labels: Sequence[str] | None, num_texts: int | None):
-        """Connects the client; `num_texts` is 1 or 2, or None for a model of both; `labels` are None in regression."""
-        super().__init__(model, ("text_a", "text_b")[:num_texts], num_texts or 1)
-        self._labels = labels
-
-    def answer(self, row: Row) -> dict:
-        """Returns `label` and `probabilities`, or `labels` and `probabilities`, or `score`."""
-        if "score" in row:
-            return {"score": numbers([row["score"]])[0]}
-        by_label = {"probabilities": dict(zip(self._labels, numbers(row["probabilities"]), strict=True))}
-        if "label" in row:
-            return {"label": row["label"].decode()} | by_label
-        return {"labels": [label.decode() for label in row["labels"] if label]} | by_label
-
-    def postprocess(self, texts: Texts, answer: dict) -> dict | list[dict]:
-        """Returns `label` and `score`, its probability; a list of them with several labels; `score` in regression."""
-        if "labels" in answer:
-            return [{"label": label, "score": answer["probabilities"][label]} for label in answer["labels"]]
-        if "label" not in answer:
-            return answer
-        return {"label": answer["label"], "score": answer["probabilities"][answer["label"]]}
+        return ClassificationClient(model, settings["labels"], num_texts, LongTexts.from_settings(settings))
 
 
 def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, is_labelled: bool):
