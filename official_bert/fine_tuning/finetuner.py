@@ -303,6 +303,12 @@ class Finetuner:
             )
         return self._with_frozen[id(encoded)]
 
+    def calibrate(self, encoded: EncodedSet):
+        """Calibrates the probabilities of the model on a set with labels."""
+        batch_size = self.options.eval_batch_size
+        log_set("Running calibration", encoded, batch_size)
+        self.task.calibrate(encoded, self.outputs(encoded, batch_size))
+
     def evaluate(self, encoded: EncodedSet, suffix: str = ""):
         """Evaluates a set with labels and writes eval_results.txt."""
         batch_size = self.options.eval_batch_size

@@ -147,6 +147,18 @@ class DataFilesOptions(FineTuningOptions):
     eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CalibrationOptions:
+    """A flag of the scripts whose models give probabilities of labels."""
+
+    calibrate: bool = option(
+        False,
+        help="After the training, fit a temperature on the development set, by which the logits are divided, so that "
+        "probabilities tell how often the model is right (Guo et al., 2017). The folder of the model keeps it, and "
+        "predictions and exports use it.",
+    )
+
+
 SINGLE, MULTI, SCORE = "single", "multi", "score"
 LABEL_TYPES = (SINGLE, MULTI, SCORE)
 NO_QUOTING, CSV = "none", "csv"
@@ -195,7 +207,7 @@ WINDOW_POOLINGS = ("mean", "max", "first")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassificationOptions(FineTuningOptions, TsvOptions):
+class ClassificationOptions(FineTuningOptions, TsvOptions, CalibrationOptions):
     script: ClassVar[str] = "run_classifier"
 
     data_dir: str = option(help="The folder of the task's data, such as train.tsv, dev.tsv and test.tsv.")
@@ -233,6 +245,12 @@ class ClassificationOptions(FineTuningOptions, TsvOptions):
     class_weights: list[str] | None = option(
         None, help="The weights of the labels in the training loss, separated by commas, in the order of the labels."
     )
+    abstain_below: float | None = option(
+        fallback=None,
+        check=PROBABILITY,
+        help="Give no label to a text whose most probable label is less probable than this, such as 0.7. A label of "
+        "the development set that the training set lacks is then out of scope: the right answer to it is no label.",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,7 +277,7 @@ FEATURE_LAYERS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggingOptions(DataFilesOptions):
+class TaggingOptions(DataFilesOptions, CalibrationOptions):
     script: ClassVar[str] = "run_ner"
     task_name: ClassVar[str] = "ner"
 

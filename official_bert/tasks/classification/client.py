@@ -26,10 +26,11 @@ class ClassificationClient(TextClient):
         labels: Sequence[str] | None,
         num_texts: int | None,
         long_texts: LongTexts | None = None,
+        abstain_below: float | None = None,
     ):
         """Connects the client; `num_texts` is 1 or 2, or None for a model of both; `labels` are None in regression."""
         super().__init__(model, ("text_a", "text_b")[:num_texts], num_texts or 1)
-        self._labels, self._long_texts = labels, long_texts
+        self._labels, self._long_texts, self._abstain_below = labels, long_texts, abstain_below or 0.0
 
     def is_cut(self, texts: Texts) -> bool:
         """Tells whether a text is truncated; in windows it is read as a whole."""
@@ -55,16 +56,17 @@ class ClassificationClient(TextClient):
         if is_multi_label:
             chosen = {"labels": np.where(probabilities > LIKELY, names, b"")}
         else:
-            chosen = {"label": names[probabilities.argmax(-1)]}
+            is_likely = probabilities.max(-1) >= self._abstain_below
+            chosen = {"label": np.where(is_likely, names[probabilities.argmax(-1)], b"")}
         return {"probabilities": probabilities} | chosen
 
     def answer(self, row: Row) -> dict:
-        """Returns `label` and `probabilities`, or `labels` and `probabilities`, or `score`."""
+        """Returns `label`, None without one, and `probabilities`; or `labels` and `probabilities`; or `score`."""
         if "score" in row:
             return {"score": numbers([row["score"]])[0]}
         by_label = {"probabilities": dict(zip(self._labels, numbers(row["probabilities"]), strict=True))}
         if "label" in row:
-            return {"label": row["label"].decode()} | by_label
+            return {"label": row["label"].decode() or None} | by_label
         return {"labels": [label.decode() for label in row["labels"] if label]} | by_label
 
     def postprocess(self, texts: Texts, answer: dict) -> dict | list[dict]:
@@ -73,4 +75,4 @@ class ClassificationClient(TextClient):
             return [{"label": label, "score": answer["probabilities"][label]} for label in answer["labels"]]
         if "label" not in answer:
             return answer
-        return {"label": answer["label"], "score": answer["probabilities"][answer["label"]]}
+        return {"label": answer["label"], "score": max(answer["probabilities"].values())}

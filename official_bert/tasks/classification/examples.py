@@ -43,12 +43,13 @@ class EncodedExamples:
     """An encoded data set without padding.
 
     `label_ids` are int32[n]; float32[n] in regression; int32[n, labels] in multi-label classification.
-    `is_real_example`, int32[n], is 0 for padding examples.
+    `is_real_example`, int32[n], is 0 for padding examples, and for those that are out of scope, bool[n].
     """
 
     inputs: ModelInputs
     label_ids: np.ndarray
     is_real_example: np.ndarray
+    is_out_of_scope: np.ndarray | None = None
     shuffle_buffer_size: int = 0
     record_stem: str | None = None
 
@@ -103,11 +104,12 @@ def encoded_examples(
     tokenizer: FullTokenizer,
     logs_first: bool = False,
     long_texts: LongTexts | None = None,
+    takes_unknown: bool = False,
 ) -> EncodedExamples:
     """Encodes examples as the original's `convert_examples_to_features` does, in arrays.
 
     Examples without a label and padding examples get the label 0. `label_list` is None in regression. With `long_texts`
-    the examples of the result are windows of texts.
+    the examples of the result are windows of texts. With `takes_unknown` those with another label are out of scope.
     """
     num_windows = []
 
@@ -128,11 +130,19 @@ def encoded_examples(
             num_windows.append(len(found))
             yield from found
 
-    is_real = [not isinstance(example, PaddingInputExample) for example in examples]
+    is_real = np.array([not isinstance(example, PaddingInputExample) for example in examples], bool)
+    arrays = {}
+    if takes_unknown:
+        known = {None, *label_list}
+        is_unknown = [real and example.label not in known for example, real in zip(examples, is_real, strict=True)]
+        if all(is_unknown):
+            raise InputError("--abstain_below: no example of the development set has a label of the training set")
+        arrays["is_out_of_scope"] = np.array(is_unknown, bool)
+        is_real &= ~arrays["is_out_of_scope"]
     target_of = target_maker(label_list)
     targets = [target_of(example) if real else None for example, real in zip(examples, is_real, strict=True)]
     no_target = np.zeros_like(next((target for target in targets if target is not None), 0))
-    arrays = {
+    arrays |= {
         "inputs": ModelInputs(inputs()),
         "label_ids": np.array(
             [no_target if target is None else target for target in targets],

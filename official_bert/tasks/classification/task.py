@@ -20,6 +20,7 @@ from official_bert.metrics.classification import confusion_matrix, precision_rec
 from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import cross_entropy
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, WINDOWS
+from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.classification.client import LIKELY, ClassificationClient
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
@@ -97,12 +98,17 @@ class ClassificationTask(Task):
         processor: DataProcessor,
         class_weights: Sequence[float] | None = None,
         long_texts: LongTexts | None = None,
+        abstain_below: float | None = None,
+        temperature: float | None = None,
     ):
         """Makes the task of a processor; `class_weights` weigh each label's examples in the training loss.
 
-        `long_texts` says how texts are cut into windows; None truncates them.
+        `long_texts` says how texts are cut into windows; None truncates them. A text whose most probable label is less
+        probable than `abstain_below` gets none. Logits are divided by the `temperature`, None for 1.
         """
         self.processor, self.long_texts = processor, long_texts
+        self.abstain_below, self.temperature = abstain_below, temperature
+        processor.takes_unknown = abstain_below is not None
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
         known = {*_SCORE_METRICS} if processor.is_regression else {*_LABEL_METRICS, *_OF_EACH_LABEL}
@@ -114,6 +120,8 @@ class ClassificationTask(Task):
         if class_weights and (processor.is_regression or processor.is_multi_label):
             raise InputError("--class_weights: only for tasks with one label an example")
         self.class_weights = class_weights
+        if abstain_below is not None and (processor.is_regression or processor.is_multi_label):
+            raise InputError("--abstain_below: only for tasks with one label an example; leave it out")
         if long_texts and processor.needs_pairs:
             raise InputError(
                 f"--long_texts={WINDOWS}: is for single texts, and {type(processor).__name__} has pairs; leave it out"
@@ -127,7 +135,10 @@ class ClassificationTask(Task):
         # A user's subclass of one of our processors is called without arguments, as any class of theirs.
         makes_itself = "from_settings" in vars(variant)
         processor = variant.from_settings(settings) if makes_itself else variant()
-        return cls(processor, weights, LongTexts.from_settings(settings))
+        if settings.get("calibrate") and processor.is_regression:
+            raise InputError("--calibrate: a regression has no probabilities; leave it out")
+        long_texts = LongTexts.from_settings(settings)
+        return cls(processor, weights, long_texts, settings.get("abstain_below"), temperature.recorded(settings))
 
     @property
     def labels(self) -> list[str] | None:
@@ -174,7 +185,13 @@ class ClassificationTask(Task):
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
         encoded = encoded_examples(
-            examples, self.labels, max_seq_length, tokenizer, logs_first=True, long_texts=self.long_texts
+            examples,
+            self.labels,
+            max_seq_length,
+            tokenizer,
+            logs_first=True,
+            long_texts=self.long_texts,
+            takes_unknown=self.processor.takes_unknown and set_name == "dev",
         )
         # Not inherited: a user's subclass of an original processor is no task of the original.
         buffer_size = vars(type(self.processor)).get("shuffle_buffer_size", 0)
@@ -224,17 +241,35 @@ class ClassificationTask(Task):
         return cross_entropy(logits, targets)
 
     def outputs_of_set(self, encoded, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the outputs for texts, of which those for their windows are pooled."""
-        if self.long_texts is None:
-            return outputs
+        """Returns the outputs for texts: pooled, with calibrated probabilities; logits and losses are not calibrated.
+
+        With examples out of scope there is the `loss_weight` of the others, float32[n].
+        """
+        is_multi_label = self.processor.is_multi_label
 
         def further(values):
             if self.processor.is_regression:
                 return {"loss": np.square(values - encoded.label_ids)}
             losses = calibration.losses(values, encoded.label_ids)
-            return {"probabilities": calibration.probabilities(values, self.processor.is_multi_label), "loss": losses}
+            return {"probabilities": calibration.probabilities(values, is_multi_label), "loss": losses}
 
-        return self.long_texts.outputs_of_texts(outputs, encoded.num_windows, further)
+        if self.long_texts:
+            outputs = self.long_texts.outputs_of_texts(outputs, encoded.num_windows, further)
+        if self.temperature:
+            scaled = outputs["logits"] / np.float32(self.temperature)
+            outputs = outputs | {"probabilities": calibration.probabilities(scaled, is_multi_label)}
+        if encoded.is_out_of_scope is not None:
+            outputs = outputs | {"loss_weight": np.float32(~encoded.is_out_of_scope)}
+        return outputs
+
+    def calibrate(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]):
+        """Fits the temperature."""
+        self.temperature = temperature.fitted(*self._in_scope(encoded, outputs["logits"]))
+
+    def _in_scope(self, encoded: EncodedExamples, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns values [n, ...] of the examples whose label is one of the task's, and their targets."""
+        is_out = getattr(encoded, "is_out_of_scope", None)
+        return (values, encoded.label_ids) if is_out is None else (values[~is_out], encoded.label_ids[~is_out])
 
     def predictions(self, outputs: dict[str, np.ndarray]) -> np.ndarray:
         """Returns label ids, int[n]; in multi-label classification 0 or 1, int[n, labels]; in regression float[n]."""
@@ -246,7 +281,8 @@ class ClassificationTask(Task):
 
     def metrics(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Returns the processor's metrics under keys of the original's form, such as `eval_accuracy`."""
-        processor, targets, predictions = self.processor, encoded.label_ids, self.predictions(outputs)
+        processor, all_predictions = self.processor, self.predictions(outputs)
+        predictions, targets = self._in_scope(encoded, all_predictions)
         scores, computed = {}, set()
         if self._scores_labels:
             scores, computed = classification.per_label(targets, predictions, self.labels), _OF_EACH_LABEL
@@ -254,13 +290,28 @@ class ClassificationTask(Task):
         for name in processor.metrics:
             if name not in computed:
                 scores |= table[name](targets, predictions)
-        return {f"eval_{name}": value for name, value in scores.items()}
+        if self.abstain_below is not None:
+            is_answered = outputs["probabilities"].max(-1) >= self.abstain_below
+            scores |= classification.abstaining(
+                encoded.label_ids, all_predictions, is_answered, encoded.is_out_of_scope
+            )
+        found = {f"eval_{name}": value for name, value in scores.items()}
+        if self.temperature:
+            found |= temperature.scores(*self._in_scope(encoded, outputs["logits"]), self.temperature)
+        return found
 
     def report(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
-        """Reports the scores of each label and writes confusion_matrix.tsv, if an example has one label."""
+        """Reports the scores of each label and writes confusion_matrix.tsv, if an example has one label.
+
+        Of a calibrated model it writes reliability.tsv, too.
+        """
+        if self.temperature:
+            path = os.path.join(output_dir, f"reliability{suffix}.tsv")
+            temperature.write_reliability(path, *self._in_scope(encoded, outputs["logits"]), self.temperature)
         if not (self.processor.is_regression or self.processor.is_multi_label):
             path = os.path.join(output_dir, f"confusion_matrix{suffix}.tsv")
-            report_labels(path, encoded.label_ids, self.predictions(outputs), self.labels)
+            predictions, targets = self._in_scope(encoded, self.predictions(outputs))
+            report_labels(path, targets, predictions, self.labels)
             of_second = [f"eval_{name}" for name in _OF_A_LABEL if name in self.processor.metrics]
             if of_second and len(self.labels) == 2:
                 logging.info("%s: of the label %s", ", ".join(of_second), self.labels[1])
@@ -289,12 +340,15 @@ class ClassificationTask(Task):
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with the labels as strings.
 
-        With one label per example, `label`, string[B], is the most probable label. In multi-label classification,
+        With one label per example, `label`, string[B], is the most probable label, or "" below --abstain_below. The
+        logits are divided by the temperature of a calibrated model, so that the probabilities are theirs. In multi-label classification,
         `labels`, string[B, labels], holds the labels with a probability above 0.5, and "" in place of the others.
         """
         return self._answers(tf.cast(model(features), tf.float32))
 
     def _answers(self, logits) -> dict:
+        if self.temperature:
+            logits = logits / self.temperature
         outputs = self._with_probabilities(logits)
         if self.processor.is_regression:
             return outputs
@@ -303,6 +357,10 @@ class ClassificationTask(Task):
             chosen = tf.where(outputs["probabilities"] > LIKELY, tf.range(1, len(self.labels) + 1), 0)
             return outputs | {"labels": tf.gather(tf.constant(["", *self.labels]), chosen)}
         best = tf.argmax(outputs["logits"], axis=-1)
+        if self.abstain_below is not None:
+            is_likely = tf.reduce_max(outputs["probabilities"], axis=-1) >= self.abstain_below
+            chosen = tf.where(is_likely, best + 1, 0)
+            return outputs | {"label": tf.gather(tf.constant(["", *self.labels]), chosen)}
         return outputs | {"label": tf.gather(tf.constant(self.labels), best)}
 
     @property
@@ -328,8 +386,12 @@ class ClassificationTask(Task):
 
     def settings(self) -> dict[str, Any]:
         """Returns the processor's settings and `num_texts`: 1 or 2, or None if an example may be a text or a pair."""
-        long_texts = self.long_texts.settings() if self.long_texts else {}
-        return {"num_texts": self._num_texts} | self.processor.settings() | long_texts
+        found = {"num_texts": self._num_texts} | self.processor.settings()
+        if self.long_texts:
+            found |= self.long_texts.settings()
+        if self.abstain_below is not None:
+            found["abstain_below"] = self.abstain_below
+        return found | temperature.settings_of(self.temperature)
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:
@@ -345,7 +407,8 @@ class ClassificationTask(Task):
                 f"{model.path}: its record says that the labels are {', '.join(sorted(map(str, said - {own})))}, but "
                 f"the model's are {own}; put the export's own file back"
             )
-        return ClassificationClient(model, settings["labels"], num_texts, LongTexts.from_settings(settings))
+        long_texts = LongTexts.from_settings(settings)
+        return ClassificationClient(model, settings["labels"], num_texts, long_texts, settings.get("abstain_below"))
 
 
 def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, is_labelled: bool):
