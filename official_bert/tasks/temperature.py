@@ -1,6 +1,5 @@
 """The temperature of a model's logits, which --calibrate fits: what the tasks with probabilities of labels share."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -8,17 +7,22 @@ from absl import logging
 
 from official_bert.io import writing
 from official_bert.io.errors import InputError
+from official_bert.io.reading import is_of_kind
 from official_bert.metrics import calibration
 from official_bert.tasks.base import Settings
 
 
 def recorded(settings: Settings) -> float | None:
     """Returns the temperature of a trained model's record; None without one, and for a model that is trained on."""
-    found = None if settings.get("do_train") else settings.get("temperature")
-    if found is not None and not (isinstance(found, float) and 0 < found < math.inf):
+    return None if settings.get("do_train") else number_of(settings, "temperature", 1 / 1024, 1024)
+
+
+def number_of(settings: Settings, name: str, lowest: float, highest: float) -> float | None:
+    """Returns a number of the settings that a model's record may have; None without it."""
+    found = settings.get(name)
+    if found is not None and not (is_of_kind(found, float) and lowest <= found <= highest):
         raise InputError(
-            f"the record of the model has the temperature {found!r}, which is no positive number; restore what the "
-            "training wrote, or export the model anew"
+            f"the model's record has {name} {found!r}, which no training wrote; restore it, or export the model anew"
         )
     return found
 

@@ -138,7 +138,13 @@ class ClassificationTask(Task):
         if settings.get("calibrate") and processor.is_regression:
             raise InputError("--calibrate: a regression has no probabilities; leave it out")
         long_texts = LongTexts.from_settings(settings)
-        return cls(processor, weights, long_texts, settings.get("abstain_below"), temperature.recorded(settings))
+        return cls(
+            processor,
+            weights,
+            long_texts,
+            temperature.number_of(settings, "abstain_below", 0, 1),
+            temperature.recorded(settings),
+        )
 
     @property
     def labels(self) -> list[str] | None:
@@ -340,9 +346,9 @@ class ClassificationTask(Task):
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with the labels as strings.
 
-        With one label per example, `label`, string[B], is the most probable label, or "" below --abstain_below. The
-        logits are divided by the temperature of a calibrated model, so that the probabilities are theirs. In multi-label classification,
-        `labels`, string[B, labels], holds the labels with a probability above 0.5, and "" in place of the others.
+        With one label per example, `label`, string[B], is the most probable label, or "" below --abstain_below. In
+        multi-label classification, `labels`, string[B, labels], holds the labels with a probability above 0.5, and ""
+        in place of the others. The logits of a calibrated model are divided by its temperature.
         """
         return self._answers(tf.cast(model(features), tf.float32))
 
