@@ -346,6 +346,7 @@ class Finetuner:
         losses = outputs["loss"].astype(np.float64)
         weights = outputs.get("loss_weight", np.ones_like(losses))
         batches = [slice(start, start + batch_size) for start in range(0, len(losses), batch_size)]
+        batches = [batch for batch in batches if weights[batch].any()]
         return results | {
             "eval_loss": np.average(losses, weights=weights),
             # The original's second value: the mean over batches, in which a shorter last batch has the same weight.

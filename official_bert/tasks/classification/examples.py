@@ -40,61 +40,53 @@ class PaddingInputExample:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedExamples:
-    """An encoded data set without padding.
+    """An encoded data set without padding, of n texts or pairs.
 
     `label_ids` are int32[n]; float32[n] in regression; int32[n, labels] in multi-label classification.
-    `is_real_example`, int32[n], is 0 for padding examples, and for those that are out of scope, bool[n].
+    `is_real_example`, int32[n], is 0 for padding examples, and for those that are out of scope, bool[n]. The rows are
+    the windows of the texts if these have `num_windows`, int64[n], each.
     """
 
     inputs: ModelInputs
     label_ids: np.ndarray
     is_real_example: np.ndarray
-    is_out_of_scope: np.ndarray | None = None
     shuffle_buffer_size: int = 0
     record_stem: str | None = None
+    is_out_of_scope: np.ndarray | None = None
+    num_windows: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.label_ids)
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64[n], tokens of each example, including the special tokens."""
+        """int64[rows], tokens of each, including the special tokens."""
         return self.inputs.lengths
-
-    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch: the encoder features, int32[b, length], `label_ids` and `is_real_example`."""
-        return {
-            **self.inputs.features(rows, length),
-            "label_ids": self.label_ids[rows],
-            "is_real_example": self.is_real_example[rows],
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class EncodedTexts(EncodedExamples):
-    """Encoded windows of texts, of which the texts have `num_windows`, int64[texts], each; the labels are of texts."""
-
-    num_windows: np.ndarray = dataclasses.field(kw_only=True)
-
-    @functools.cached_property
-    def texts(self) -> np.ndarray:
-        """int64[windows], the index of each window's text."""
-        return np.repeat(np.arange(len(self.num_windows)), self.num_windows)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Returns the number of windows, which define an epoch, and of texts."""
-        return {"window ": len(self.texts), "text ": len(self.num_windows)}
+        """Returns the number of examples or, of windows, theirs, which define an epoch, and that of the texts."""
+        return {"": len(self)} if self.num_windows is None else {"window ": len(self.lengths), "text ": len(self)}
+
+    @functools.cached_property
+    def texts(self) -> np.ndarray:
+        """int64[rows], the index of each row's example."""
+        return np.repeat(np.arange(len(self)), 1 if self.num_windows is None else self.num_windows)
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch of windows; `example_weight`, float32[b], is the share of a window in its text."""
+        """Returns a batch: the encoder features, int32[b, length], `label_ids` and `is_real_example`.
+
+        Of windows it has `example_weight`, float32[b], the share of each in its text.
+        """
         texts = self.texts[rows]
-        return {
+        batch = {
             **self.inputs.features(rows, length),
             "label_ids": self.label_ids[texts],
             "is_real_example": self.is_real_example[texts],
-            "example_weight": (1 / self.num_windows[texts]).astype(np.float32),
         }
+        if self.num_windows is None:
+            return batch
+        return batch | {"example_weight": (1 / self.num_windows[texts]).astype(np.float32)}
 
 
 def encoded_examples(
@@ -131,27 +123,25 @@ def encoded_examples(
             yield from found
 
     is_real = np.array([not isinstance(example, PaddingInputExample) for example in examples], bool)
-    arrays = {}
+    is_out_of_scope = None
     if takes_unknown:
-        known = {None, *label_list}
-        is_unknown = [real and example.label not in known for example, real in zip(examples, is_real, strict=True)]
-        if all(is_unknown):
+        is_out_of_scope = is_real & [getattr(example, "label", None) not in {None, *label_list} for example in examples]
+        if is_out_of_scope.all():
             raise InputError("--abstain_below: no example of the development set has a label of the training set")
-        arrays["is_out_of_scope"] = np.array(is_unknown, bool)
-        is_real &= ~arrays["is_out_of_scope"]
+        is_real &= ~is_out_of_scope
     target_of = target_maker(label_list)
     targets = [target_of(example) if real else None for example, real in zip(examples, is_real, strict=True)]
     no_target = np.zeros_like(next((target for target in targets if target is not None), 0))
-    arrays |= {
-        "inputs": ModelInputs(inputs()),
-        "label_ids": np.array(
+    encoded_set = EncodedExamples(
+        inputs=ModelInputs(inputs()),
+        label_ids=np.array(
             [no_target if target is None else target for target in targets],
             np.float32 if label_list is None else np.int32,
         ),
-        "is_real_example": np.array(is_real, np.int32),
-    }
-    windows = {"num_windows": np.array(num_windows, np.int64)}
-    encoded_set = EncodedTexts(**arrays, **windows) if long_texts else EncodedExamples(**arrays)
+        is_real_example=is_real.astype(np.int32),
+        is_out_of_scope=is_out_of_scope,
+        num_windows=np.array(num_windows, np.int64) if long_texts else None,
+    )
     if logs_first:
         _log_first(examples, encoded_set, max_seq_length, tokenizer)
     return encoded_set
@@ -193,8 +183,9 @@ def _log_first(examples: Sequence, encoded: EncodedExamples, max_seq_length: int
             ids = encoded.inputs.ids[row].tolist()
             features = {name: values[row] for name, values in batch.items()}
             label_id = features["label_ids"].tolist()
-            example = examples[encoded.texts[row] if isinstance(encoded, EncodedTexts) else row]
-            log_input_example(row, example, tokenizer.convert_ids_to_tokens(ids), features, label_id)
+            log_input_example(
+                row, examples[encoded.texts[row]], tokenizer.convert_ids_to_tokens(ids), features, label_id
+            )
 
 
 def log_input_example(index: int, example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id):

@@ -137,14 +137,8 @@ class ClassificationTask(Task):
         processor = variant.from_settings(settings) if makes_itself else variant()
         if settings.get("calibrate") and processor.is_regression:
             raise InputError("--calibrate: a regression has no probabilities; leave it out")
-        long_texts = LongTexts.from_settings(settings)
-        return cls(
-            processor,
-            weights,
-            long_texts,
-            temperature.number_of(settings, "abstain_below", 0, 1),
-            temperature.recorded(settings),
-        )
+        rules = LongTexts.from_settings(settings), temperature.number_of(settings, "abstain_below", 0, 1)
+        return cls(processor, weights, *rules, temperature.recorded(settings))
 
     @property
     def labels(self) -> list[str] | None:
@@ -190,15 +184,9 @@ class ClassificationTask(Task):
             logging.info("Class weights: %s", ", ".join(f"{label}: {weight:g}" for label, weight in pairs))
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
-        encoded = encoded_examples(
-            examples,
-            self.labels,
-            max_seq_length,
-            tokenizer,
-            logs_first=True,
-            long_texts=self.long_texts,
-            takes_unknown=self.processor.takes_unknown and set_name == "dev",
-        )
+        takes_unknown = self.processor.takes_unknown and set_name == "dev"
+        more = {"logs_first": True, "long_texts": self.long_texts, "takes_unknown": takes_unknown}
+        encoded = encoded_examples(examples, self.labels, max_seq_length, tokenizer, **more)
         # Not inherited: a user's subclass of an original processor is no task of the original.
         buffer_size = vars(type(self.processor)).get("shuffle_buffer_size", 0)
         return dataclasses.replace(encoded, shuffle_buffer_size=buffer_size, record_stem=_RECORD_STEMS[set_name])
@@ -413,8 +401,8 @@ class ClassificationTask(Task):
                 f"{model.path}: its record says that the labels are {', '.join(sorted(map(str, said - {own})))}, but "
                 f"the model's are {own}; put the export's own file back"
             )
-        long_texts = LongTexts.from_settings(settings)
-        return ClassificationClient(model, settings["labels"], num_texts, long_texts, settings.get("abstain_below"))
+        rules = LongTexts.from_settings(settings), temperature.number_of(settings, "abstain_below", 0, 1)
+        return ClassificationClient(model, settings["labels"], num_texts, *rules)
 
 
 def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, is_labelled: bool):
