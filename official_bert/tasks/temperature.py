@@ -1,7 +1,5 @@
 """The temperature of a model's logits, which --calibrate fits: what the tasks with probabilities of labels share."""
 
-from typing import Any
-
 import numpy as np
 from absl import logging
 
@@ -27,26 +25,17 @@ def number_of(settings: Settings, name: str, lowest: float, highest: float) -> f
     return found
 
 
-def settings_of(temperature: float | None) -> dict[str, Any]:
-    """Returns what a record says of the temperature."""
-    return {} if temperature is None else {"temperature": temperature}
-
-
 def fitted(logits: np.ndarray, targets: np.ndarray) -> float:
     """Returns the best temperature of a development set, and logs it; the arguments are those of `best_temperature`."""
     found = calibration.best_temperature(logits, targets)
     logging.info("  Temperature = %.4f, of %d predictions", found, len(targets))
     if not 1.01 * calibration.LOWEST < found < 0.99 * calibration.HIGHEST:
-        logging.warning(
-            "The temperature is at its bound: the development set is too small, or the model is not trained"
-        )
+        logging.warning("The temperature is at its bound: is the set too small, or the model not trained?")
     return found
 
 
-def scores(logits: np.ndarray, targets: np.ndarray, temperature: float | None) -> dict[str, float]:
-    """Returns the calibration errors of logits as they are and divided by a temperature; without one, none."""
-    if temperature is None:
-        return {}
+def scores(logits: np.ndarray, targets: np.ndarray, temperature: float) -> dict[str, float]:
+    """Returns the calibration errors of logits as they are and divided by a temperature."""
     before, after = (calibration.reliability(logits / divisor, targets).error for divisor in (1.0, temperature))
     return {"eval_ece": before, "eval_ece_calibrated": after}
 

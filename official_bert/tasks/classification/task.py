@@ -286,9 +286,8 @@ class ClassificationTask(Task):
                 scores |= table[name](targets, predictions)
         if self.abstain_below is not None:
             is_answered = outputs["probabilities"].max(-1) >= self.abstain_below
-            scores |= classification.abstaining(
-                encoded.label_ids, all_predictions, is_answered, encoded.is_out_of_scope
-            )
+            arrays = encoded.label_ids, all_predictions, is_answered, encoded.is_out_of_scope
+            scores |= classification.abstaining(*arrays)
         found = {f"eval_{name}": value for name, value in scores.items()}
         if self.temperature:
             found |= temperature.scores(*self._in_scope(encoded, outputs["logits"]), self.temperature)
@@ -380,12 +379,10 @@ class ClassificationTask(Task):
 
     def settings(self) -> dict[str, Any]:
         """Returns the processor's settings and `num_texts`: 1 or 2, or None if an example may be a text or a pair."""
-        found = {"num_texts": self._num_texts} | self.processor.settings()
-        if self.long_texts:
-            found |= self.long_texts.settings()
-        if self.abstain_below is not None:
-            found["abstain_below"] = self.abstain_below
-        return found | temperature.settings_of(self.temperature)
+        given = {"abstain_below": self.abstain_below, "temperature": self.temperature}
+        given |= self.long_texts.settings() if self.long_texts else {}
+        given = {name: value for name, value in given.items() if value is not None}
+        return {"num_texts": self._num_texts} | self.processor.settings() | given
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:

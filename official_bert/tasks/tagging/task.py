@@ -205,7 +205,7 @@ class TaggingTask(Task):
         return tag_words(model, texts["text"], reader, self.labels)
 
     def settings(self) -> dict[str, Any]:
-        return temperature.settings_of(self.temperature)
+        return {"temperature": self.temperature} if self.temperature else {}
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> TaggingClient:

@@ -143,5 +143,5 @@ def test_texts_that_fit_give_the_same_numbers_in_windows(tmp_path):
 
 @pytest.mark.parametrize("field", [{"long_texts": "all"}, {"doc_stride": 0}, {"pooling": "cls"}])
 def test_a_record_that_no_training_wrote_is_refused(field):
-    with pytest.raises(InputError, match=r"^--long_texts=.*, --doc_stride=.*, --pooling=.*: give windows with"):
+    with pytest.raises(InputError, match=r"^--long_texts=.*, --doc_stride=.*, --pooling=.*: give windows, a positive"):
         LongTexts.from_settings(SETTINGS | {"pooling": "mean"} | field)
