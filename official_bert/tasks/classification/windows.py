@@ -35,8 +35,8 @@ class LongTexts:
         stride, pooling = settings.get("doc_stride"), settings.get("pooling")
         if kind != WINDOWS or pooling not in WINDOW_POOLINGS or not isinstance(stride, int) or stride < 1:
             raise InputError(
-                f"--long_texts={kind}, --doc_stride={stride}, --pooling={pooling}: give {WINDOWS}, a positive stride and "
-                f"one of {', '.join(WINDOW_POOLINGS)}, or restore the record of the model"
+                f"--long_texts={kind}, --doc_stride={stride}, --pooling={pooling}: give {WINDOWS}, a positive stride "
+                f"and one of {', '.join(WINDOW_POOLINGS)}, or restore the record of the model"
             )
         return cls(stride, pooling)
 
