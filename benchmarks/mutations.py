@@ -183,6 +183,8 @@ tasks/squad/in_graph.py: tasks/squad/test_in_graph.py
 tasks/squad/examples.py: tasks/squad/test_examples.py
     [^ \t\r\n\u202f]+ -> [^ \t\r\n]+
     end = start + len(text) - 1 -> end = start + len(text)
+metrics/calibration.py: metrics/test_calibration.py
+    if slope < 0 else -> if slope > 0 else
 metrics/classification.py: metrics/test_classification.py
     np.cumsum(counts) - (counts - 1) / 2 -> np.cumsum(counts)
     targets.astype(np.int64) * num_labels + predictions -> predictions.astype(np.int64) * num_labels + targets
@@ -200,6 +202,8 @@ tasks/classification/task.py: tasks/classification/test_task.py
     real * ops.take(weights -> real + ops.take(weights
 tasks/classification/tsv.py: tasks/classification/test_tsv.py
     sorted(found, key=lambda label: (int(label), label)) -> sorted(found)
+tasks/classification/windows.py: tasks/classification/test_windows.py
+    starts = np.cumsum(counts) - counts -> starts = np.cumsum(counts) - 1
 tasks/tagging/windows.py: tasks/tagging/test_windows.py
     start + room, side="right") -> start + room, side="left")
     for prefix in "BI" -> for prefix in "IB"

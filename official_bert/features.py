@@ -75,12 +75,13 @@ def classifier_features(max_seq_length: int, num_targets: int = 1, target_dtype:
     )
 
 
-# What a batch may have although a model does not read it: the features of all records, and the mask of the tags.
+# What a batch may have although a model does not read it: the features of all records, the mask of the tags, and
+# the weights of windows.
 BATCH_FEATURES = {
     feature.name
     for table in (pretraining_features(1, 1), squad_features(1, True), classifier_features(1))
     for feature in table
-} | {"label_mask"}
+} | {"label_mask", "example_weight"}
 
 
 class EncodedSet(Protocol):

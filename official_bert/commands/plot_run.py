@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from absl import logging
 
-from official_bert.io import files
+from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.pictures import panels
 from official_bert.options.running import PlotOptions
@@ -74,6 +74,7 @@ _PANELS = {
     "loss scale": ("loss_scale",),
     "skipped updates": ("skipped_updates",),
 }  # title -> how the names of its curves end; all other curves are scores
+_RELIABILITY = "accuracy by probability"
 _NOT_DRAWN = ("examples_per_second", "global_step", "masked_lm_perplexity")
 _SAME_AS_LOSS = ("eval_loss",)  # the original's second key of the same quantity
 
@@ -82,7 +83,8 @@ def run(options: PlotOptions):
     """Draws a run."""
     training, evaluation = training_figures(options.output_dir), evaluation_figures(options.output_dir)
     path = options.plot_file or os.path.join(options.output_dir, "plot.png")
-    _draw(path, os.path.basename(os.path.abspath(options.output_dir)), panels_of(training, evaluation))
+    contents = panels_of(training, evaluation) | reliability_diagram(options.output_dir)
+    _draw(path, os.path.basename(os.path.abspath(options.output_dir)), contents)
     logging.info("Wrote %s", path)
 
 
@@ -97,8 +99,26 @@ def panels_of(training: Curves, evaluation: Curves) -> dict[str, Curves]:
     return {title: curves for title, curves in panels.items() if curves}
 
 
+def reliability_diagram(output_dir: str) -> dict[str, Curves]:
+    """Returns the panel of a calibrated model, whose x axis has probabilities; none for other models."""
+    path = os.path.join(output_dir, "reliability.tsv")
+    if not files.exists(path):
+        return {}
+    names, *rows = (line.split("\t") for line in reading.read_lines(path))
+    try:
+        bins = [dict(zip(names, map(float, row), strict=True)) for row in rows]
+        curves = {
+            label: {one[f"confidences{end}"]: one[f"shares{end}"] for one in bins if one[f"counts{end}"]}
+            for label, end in (("as trained", ""), ("calibrated", "_calibrated"))
+        }
+    except (ValueError, KeyError):
+        raise InputError(f"{path}: is no table of a calibration; remove it, or run the evaluation again") from None
+    return {_RELIABILITY: curves | {"as it should be": {0.0: 0.0, 1.0: 1.0}}}
+
+
 def _draw(path: str, title: str, contents: dict[str, Curves]):
-    with panels(path, title, len(contents)) as axes:
+    has_diagram = _RELIABILITY in contents
+    with panels(path, title, len(contents), share_x=not has_diagram) as axes:
         for axis, (name, curves) in zip(axes, contents.items(), strict=True):
             for label, points in curves.items():
                 marker = "o" if label.endswith("(evaluation)") else ""
@@ -106,4 +126,6 @@ def _draw(path: str, title: str, contents: dict[str, Curves]):
             axis.set_ylabel(name)
             axis.grid(alpha=0.3)
             axis.legend()
-        axes[-1].set_xlabel("step")
+        axes[-1 - has_diagram].set_xlabel("step")
+        if has_diagram:
+            axes[-1].set_xlabel("probability")

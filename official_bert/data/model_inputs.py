@@ -104,6 +104,14 @@ def model_input_ids(
     return joined(tokenizer.encode(text_a), ids_b, max_seq_length, cls, sep)
 
 
+def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[int, int]]:
+    """Returns (start, length) of each window of a document; a larger stride than a window is reduced to its length."""
+    starts = [0]
+    while starts[-1] + max_tokens < num_tokens:
+        starts.append(starts[-1] + min(max_tokens, doc_stride))
+    return [(start, min(max_tokens, num_tokens - start)) for start in starts if num_tokens]
+
+
 def padded_features(
     inputs: Sequence[ModelInput], tokenizer: FullTokenizer, max_seq_length: int
 ) -> dict[str, np.ndarray]:

@@ -283,7 +283,7 @@ class Finetuner:
         """Computes the task's outputs of every example of a set, in its order; none for a set without examples."""
         if not len(encoded.lengths):
             return {}
-        return predict(
+        outputs = predict(
             self._compiled,
             self.strategy,
             self._with_frozen_features(encoded),
@@ -291,6 +291,7 @@ class Finetuner:
             self.options.max_seq_length,
             self._pads_to_longest,
         )
+        return self.task.outputs_of_set(encoded, outputs)
 
     def _with_frozen_features(self, encoded: EncodedSet) -> EncodedSet:
         """Returns the set with what the model's frozen weights make of its examples, computed at its first use."""
@@ -301,6 +302,12 @@ class Finetuner:
                 encoded, self._frozen_part, self.strategy, self.options.predict_batch_size, self.options.max_seq_length
             )
         return self._with_frozen[id(encoded)]
+
+    def calibrate(self, encoded: EncodedSet):
+        """Calibrates the probabilities of the model on a set with labels."""
+        batch_size = self.options.eval_batch_size
+        log_set("Running calibration", encoded, batch_size)
+        self.task.calibrate(encoded, self.outputs(encoded, batch_size))
 
     def evaluate(self, encoded: EncodedSet, suffix: str = ""):
         """Evaluates a set with labels and writes eval_results.txt."""
@@ -339,6 +346,7 @@ class Finetuner:
         losses = outputs["loss"].astype(np.float64)
         weights = outputs.get("loss_weight", np.ones_like(losses))
         batches = [slice(start, start + batch_size) for start in range(0, len(losses), batch_size)]
+        batches = [batch for batch in batches if weights[batch].any()]
         return results | {
             "eval_loss": np.average(losses, weights=weights),
             # The original's second value: the mean over batches, in which a shorter last batch has the same weight.

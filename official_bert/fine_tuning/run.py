@@ -107,16 +107,22 @@ def fine_tune(options: FineTuningOptions, in_memory: Mapping[str, Any] = Mapping
             dev = sets.dev or sets.test
             finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None)
             sets = dataclasses.replace(sets, train=None)  # frees its memory
+        before = task.settings()
+        if _calibrates(options):
+            finetuner.calibrate(sets.dev[""])
         if getattr(options, "do_eval", False):
             for suffix, encoded in sets.dev.items():
                 finetuner.evaluate(encoded, suffix)
         if options.do_predict:
-            before = task.settings()
             for suffix, encoded in sets.test.items():
                 finetuner.predict(encoded, suffix)
-            _record_tuned(own, before, task.settings())
+        _record_tuned(own, before, task.settings())
         write_model_card(own.output_dir, options.task_name, options)
         return finetuner.score
+
+
+def _calibrates(options: FineTuningOptions) -> bool:
+    return getattr(options, "calibrate", False)
 
 
 def _check_flags(options: FineTuningOptions):
@@ -151,6 +157,8 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
         raise InputError(f"--task_name={entry.name}: is exported only and cannot be fine-tuned")
     if not getattr(task, "main_metric", None):
         raise InputError(f"--task_name={entry.name}: has no main_metric; name the metric that compares its runs")
+    if _calibrates(options) and type(task).calibrate is Task.calibrate:
+        task.calibrate(None, {})  # says that it cannot
     return task
 
 
@@ -158,6 +166,8 @@ def _check_run(source: ModelSource):
     """Validates, before any set is read, what would fail later: the frozen layers and the checkpoint."""
     options = source.options
     frozen_weights(options, source.config)
+    if _calibrates(options) and not (options.do_train or source.resumes):
+        raise InputError("--calibrate: writes into the folder of a model; give --do_train, or its --output_dir")
     if options.init_checkpoint and not latest_checkpoint(options.output_dir):
         _ = source.checkpoint  # which can be opened
 
@@ -170,7 +180,7 @@ def _read(source: ModelSource, task: Task, in_memory: Mapping[str, Any]) -> dict
     has_dev = hasattr(options, "do_eval")
     needed = {
         "train": options.do_train,
-        "dev": has_dev and (options.do_eval or evaluates),
+        "dev": has_dev and (options.do_eval or evaluates or _calibrates(options)),
         "test": options.do_predict or (evaluates and not has_dev),
     }
     named = {name: getattr(options, f"{name}_file", None) for name in needed}
@@ -178,9 +188,9 @@ def _read(source: ModelSource, task: Task, in_memory: Mapping[str, Any]) -> dict
     data_files = DataFiles(getattr(options, "data_dir", None), named | in_memory)
     examples = {name: task.read(data_files, name) for name, is_needed in needed.items() if is_needed}
     source.check_labels(task.labels)
-    needs_labels = needed["dev"] and (evaluates or not options.do_predict)
+    needs_labels = needed["dev"] and (evaluates or _calibrates(options) or not options.do_predict)
     if needs_labels and not examples["dev"]:
-        flag = "do_eval" if options.do_eval else "eval_every"
+        flag = "do_eval" if options.do_eval else "eval_every" if evaluates else "calibrate"
         data = data_files.data_dir or named["dev"] or options.task_name
         raise InputError(f"--{flag}: {data} has no labels to evaluate with; give --do_predict")
     return examples
@@ -219,7 +229,7 @@ def _write_model_files(options: FineTuningOptions, source: ModelSource, entry: r
 
 
 def _record_tuned(options: FineTuningOptions, before: Mapping[str, Any], after: Mapping[str, Any]):
-    """Adds settings that a prediction has tuned to the records in the folders of the model."""
+    """Adds settings that a calibration or a prediction has tuned to the records in the folders of the model."""
     tuned = {name: value for name, value in after.items() if value != before.get(name)}
     for folder in with_best(options.output_dir) if tuned else ():
         record = model_dir.ModelFolder(folder).task() if files.is_folder(folder) else None

@@ -48,6 +48,10 @@ class TextReader:
         pair = encode(first), None if second is None else encode(second)
         return model_inputs(*pair, self.max_seq_length, self.vocab)
 
+    def windows(self, texts: tf.Tensor, doc_stride: int) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Returns the `text_windows` of string[batch]."""
+        return text_windows(self.tokenizer.encode(texts), self.max_seq_length, doc_stride, self.vocab)
+
 
 def model_inputs(
     first: tf.RaggedTensor, second: tf.RaggedTensor | None, max_seq_length: int, vocab: Mapping[str, int]
@@ -82,18 +86,42 @@ def document_windows(
     questions = questions[:, :max_query_length]
     num_pieces = tf.cast(documents.row_lengths(), tf.int32)  # [batch]
     room = max_seq_length - 3 - tf.cast(questions.row_lengths(), tf.int32)
-    stride = tf.minimum(room, doc_stride)
-    num_more = tf.maximum(-((room - num_pieces) // stride), 0)  # rounded up
-    numbers = tf.ragged.range(tf.where(num_pieces > 0, 1 + num_more, 0))  # [batch, (windows)]
-    texts = tf.cast(numbers.value_rowids(), tf.int32)  # [windows]
-    starts = numbers.values * tf.gather(stride, texts)
-    ends = tf.minimum(starts + tf.gather(room, texts), tf.gather(num_pieces, texts))
+    texts, starts, ends = _spans(num_pieces, room, doc_stride, fewest=0)
     pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
     flat = _flat_indices(documents, texts, pieces)
     questions = tf.gather(questions, texts)
     segments = [questions, pieces.with_values(tf.gather(documents.values, flat))]
     is_own = _has_most_context(starts, ends, pieces, flat, tf.size(documents.values))
     return _windows(segments, texts, pieces, pieces.with_values(is_own), questions.row_lengths() + 2, vocab)
+
+
+def text_windows(
+    ids: tf.RaggedTensor, max_seq_length: int, doc_stride: int, vocab: Mapping[str, int]
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Makes the windows of tasks/classification/windows.py, `[CLS] window [SEP]`, of ids int32[batch, (pieces)].
+
+    The result is the encoder features of all windows, and the text of each, int32[windows]; every text has a window.
+    """
+    num_pieces = tf.cast(ids.row_lengths(), tf.int32)
+    room = tf.fill(tf.shape(num_pieces), max(1, max_seq_length - 2))
+    texts, starts, ends = _spans(num_pieces, room, doc_stride, fewest=1)
+    pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
+    return _packed([pieces.with_values(tf.gather(ids.values, _flat_indices(ids, texts, pieces)))], vocab), texts
+
+
+def _spans(
+    num_pieces: tf.Tensor, room: tf.Tensor, doc_stride: int, fewest: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Cuts texts into overlapping spans of at most `room` pieces; a text without pieces has `fewest` spans, 0 or 1.
+
+    The arguments are int32[batch]; the result is the text, the start and the end of each span, int32[spans].
+    """
+    stride = tf.minimum(room, doc_stride)
+    num_more = tf.maximum(-((room - num_pieces) // stride), 0)  # rounded up
+    numbers = tf.ragged.range(tf.where(num_pieces > 0, 1 + num_more, fewest))  # [batch, (spans)]
+    texts = tf.cast(numbers.value_rowids(), tf.int32)
+    starts = numbers.values * tf.gather(stride, texts)
+    return texts, starts, tf.minimum(starts + tf.gather(room, texts), tf.gather(num_pieces, texts))
 
 
 def word_windows(

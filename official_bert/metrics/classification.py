@@ -70,6 +70,28 @@ def per_label(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str
     return overall | macro | {f"{name}_{label}": one[name] for label, one in each.items() for name in one}
 
 
+def abstaining(
+    targets: np.ndarray, predictions: np.ndarray, is_answered: np.ndarray, is_out_of_scope: np.ndarray
+) -> dict[str, float]:
+    """Returns the scores of predictions of which only some are given as answers; all arguments are [n].
+
+    `coverage` is the share of examples that are answered, `answered_accuracy` that of right answers among them. If
+    examples are out of scope, whose right answer is none, `out_of_scope_recall` is the share of them that are not
+    answered, and `in_scope_accuracy` the share of right answers to the others, whether they are answered or not.
+    """
+    is_right = (targets == predictions) & is_answered & ~is_out_of_scope
+    found = {
+        "coverage": float(np.mean(is_answered)),
+        "answered_accuracy": _ratio(np.sum(is_right), np.sum(is_answered)),
+    }
+    if not is_out_of_scope.any():
+        return found
+    return found | {
+        "in_scope_accuracy": float(np.mean(is_right[~is_out_of_scope])),
+        "out_of_scope_recall": float(np.mean(~is_answered[is_out_of_scope])),
+    }
+
+
 def confusion_matrix(targets: np.ndarray, predictions: np.ndarray, num_labels: int) -> np.ndarray:
     """Counts the examples of each true label (a row) by the predicted label (a column): int64[labels, labels]."""
     targets, predictions = _checked(targets, predictions, num_axes=1)

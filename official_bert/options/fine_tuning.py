@@ -151,6 +151,18 @@ class DataFilesOptions(FineTuningOptions):
     eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CalibrationOptions:
+    """A flag of the scripts whose models give probabilities of labels."""
+
+    calibrate: bool = option(
+        False,
+        help="After the training, fit a temperature on the development set, by which the logits are divided, so that "
+        "probabilities tell how often the model is right (Guo et al., 2017). The folder of the model keeps it, and "
+        "predictions and exports use it.",
+    )
+
+
 SINGLE, MULTI, SCORE = "single", "multi", "score"
 LABEL_TYPES = (SINGLE, MULTI, SCORE)
 NO_QUOTING, CSV = "none", "csv"
@@ -201,8 +213,12 @@ class TsvOptions:
     )
 
 
+TRUNCATE, WINDOWS = "truncate", "windows"
+WINDOW_POOLINGS = ("mean", "max", "first")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassificationOptions(DataFilesOptions, TsvOptions):
+class ClassificationOptions(DataFilesOptions, TsvOptions, CalibrationOptions):
     script: ClassVar[str] = "run_classifier"
 
     data_dir: str | None = option(
@@ -219,10 +235,35 @@ class ClassificationOptions(DataFilesOptions, TsvOptions):
     max_seq_length: int | None = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
-        help="The number of tokens, special ones included, that an example may have. Longer examples are truncated.",
+        help="The number of tokens, special ones included, that an example may have. --long_texts says what becomes of "
+        "longer ones.",
+    )
+    long_texts: str | None = option(
+        fallback=TRUNCATE,
+        choices=(TRUNCATE, WINDOWS),
+        help="What becomes of texts of more than --max_seq_length tokens: truncate leaves out their ends, windows "
+        "reads all of a text in overlapping windows. In training each of them has the label of the text, and its "
+        "weight divided by their number; elsewhere their logits are pooled. Not for pairs.",
+    )
+    doc_stride: int | None = option(
+        fallback=128,
+        check=LENGTH,
+        help="With --long_texts=windows, the number of tokens from the start of a window to the start of the next.",
+    )
+    pooling: str | None = option(
+        fallback=WINDOW_POOLINGS[0],
+        choices=WINDOW_POOLINGS,
+        help="With --long_texts=windows, how the logits of a text's windows become one: their mean, the largest of "
+        "each label, or those of the first window.",
     )
     class_weights: list[str] | None = option(
         None, help="The weights of the labels in the training loss, separated by commas, in the order of the labels."
+    )
+    abstain_below: float | None = option(
+        fallback=None,
+        check=PROBABILITY,
+        help="Give no label to a text whose most probable label is less probable than this, such as 0.7. A label of "
+        "the development set that the training set lacks is then out of scope: the right answer to it is no label.",
     )
 
 
@@ -250,7 +291,7 @@ FEATURE_LAYERS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggingOptions(DataFilesOptions):
+class TaggingOptions(DataFilesOptions, CalibrationOptions):
     script: ClassVar[str] = "run_ner"
     task_name: ClassVar[str] = "ner"
 

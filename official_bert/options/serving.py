@@ -3,7 +3,14 @@
 import dataclasses
 
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
-from official_bert.options.fine_tuning import FEATURE_LAYERS, LABEL_TYPES, SINGLE, SquadServing, recorded
+from official_bert.options.fine_tuning import (
+    FEATURE_LAYERS,
+    LABEL_TYPES,
+    SINGLE,
+    WINDOW_POOLINGS,
+    SquadServing,
+    recorded,
+)
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
     BFLOAT16,
@@ -109,9 +116,9 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
     )
     pooling: str | None = option(
         fallback="mean",
-        choices=POOLINGS,
+        choices=tuple(dict.fromkeys((*POOLINGS, *WINDOW_POOLINGS))),
         help="With embedding, how the vectors of the tokens become one: their mean, the vector of [CLS], or the "
-        "largest value of each coordinate.",
+        "largest value of each coordinate. With a classifier of --long_texts=windows, its --pooling.",
     )
     normalize: bool | None = option(
         fallback=True, help="With embedding, divide a vector by its norm, so that a product of two is their cosine."
@@ -168,8 +175,8 @@ class PredictorOptions(recorded(SquadServing, "SQuAD", " Without this flag the v
         check=SIZE,
         help="The number of examples that the model is given at once. The answers do not depend on it.",
     )
-    pooling: str = option(
-        POOLER,
+    pooling: str | None = option(
+        fallback=POOLER,
         basic=True,
         choices=(POOLER, NO_POOLING),
         help="The answer of a pre-trained model to a text without [MASK]: one vector, the output of BERT's pooler, or "

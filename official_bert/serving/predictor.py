@@ -64,7 +64,7 @@ class Predictor:
         record = model.record
         _check_settings(given, model)
         self.path, self._batch_size, self._task_name = model.path, batch_size, record.task_name
-        of_client = record.settings | {"labels": model.labels, "pooling": POOLER} | given
+        of_client = {"pooling": POOLER} | record.settings | {"labels": model.labels} | given
         self._client = registry.task_class(record.family).client(model, of_client)
         self.columns, self.num_required = self._client.columns, self._client.num_required
 

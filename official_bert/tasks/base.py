@@ -87,6 +87,17 @@ class OptionalMembers:
         """
         return {}
 
+    def outputs_of_set(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the outputs of which the metrics and the predictions of a set are made.
+
+        `outputs` are those of the model for every row of the set, such as the windows of long texts.
+        """
+        return outputs
+
+    def calibrate(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]):
+        """Fits what --calibrate fits on a set with labels; then `settings` has it, and probabilities follow it."""
+        raise InputError(f"--calibrate: {type(self).__name__} has no method calibrate; leave the flag out")
+
     def report(self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Logs and writes what an evaluation shows beside the metrics, such as a confusion matrix.
 

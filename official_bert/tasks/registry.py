@@ -10,6 +10,7 @@ import traceback
 from typing import Any, NamedTuple
 
 from official_bert.io.errors import InputError
+from official_bert.options.fine_tuning import TRUNCATE
 from official_bert.tasks.base import ServedTask, Settings
 from official_bert.tasks.choice import examples as choice
 from official_bert.tasks.classification import glue
@@ -18,6 +19,7 @@ from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.tsv import FILE_FLAGS, TsvProcessor, refuse_tsv_flags
 
 CLASSIFICATION = "classification"
+_OF_CLASSIFIERS = {"class_weights": None, "long_texts": TRUNCATE, "abstain_below": None}  # and without these flags
 _IN_USER_CODE = re.compile(r'^    File "(.+?)", line (\d+)', re.MULTILINE)
 
 
@@ -69,10 +71,9 @@ class Entry(NamedTuple):
             refuse_tsv_flags(settings)  # the class reads no flag
             if "data_dir" in settings and not any(settings.get(name) for name in ("data_dir", *FILE_FLAGS)):
                 raise InputError("--data_dir: must be given")
-            if settings.get("class_weights"):
-                raise InputError(
-                    f"--class_weights: {self.name} has no method from_settings that reads it; leave it out"
-                )
+            for flag, absent in _OF_CLASSIFIERS.items():
+                if settings.get(flag) not in (None, absent):
+                    raise InputError(f"--{flag}: {self.name} has no method from_settings that reads it; leave it out")
         try:
             return family_class.from_settings(self.variant, settings)
         except Exception as error:

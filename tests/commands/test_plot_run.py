@@ -3,11 +3,13 @@
 import struct
 import sys
 
+import numpy as np
 import pytest
 
 from official_bert.commands import plot_run
 from official_bert.io.errors import InputError
 from official_bert.options.running import PlotOptions
+from official_bert.tasks.temperature import write_reliability
 from official_bert.training import run_log
 from official_bert.training.reporting import write_scalars
 from tests.scripts import run_here
@@ -82,3 +84,22 @@ def test_a_missing_matplotlib_is_said_with_the_remedy(run, monkeypatch):
     with pytest.raises(InputError, match=r"needs matplotlib.*pip install -r requirements-plots.txt"):
         plot_run.run(PlotOptions(output_dir=str(run)))
     assert not (run / "plot.png").exists()
+
+
+def test_a_calibrated_model_has_a_reliability_diagram(run):
+    assert plot_run.reliability_diagram(str(run)) == {}
+    logits, targets = np.log(np.array([[0.9, 0.1], [0.2, 0.8], [0.75, 0.25]])), np.array([0, 0, 0])
+    path = run / "reliability.tsv"
+    write_reliability(str(path), logits, targets, 2.0)
+    ((title, curves),) = plot_run.reliability_diagram(str(run)).items()
+    assert title == "accuracy by probability"
+    points = {0.75: 1.0, 0.8: 0.0, 0.9: 1.0}  # each in a bin of its own
+    assert curves["as trained"] == pytest.approx(points)
+    halves = {1 / (1 + (1 / key - 1) ** 0.5): value for key, value in points.items()}  # of half the logits
+    wanted = sorted(halves.items())
+    assert np.array(sorted(curves["calibrated"].items())) == pytest.approx(np.array(wanted))
+    run_here("plot_run.py", f"--output_dir={run}")
+    assert (run / "plot.png").read_bytes().startswith(b"\x89PNG")
+    path.write_text("counts\tshares\n1\tx\n")
+    with pytest.raises(InputError, match=r"reliability.tsv: is no table of a calibration; remove it"):
+        plot_run.reliability_diagram(str(run))

@@ -104,6 +104,10 @@ def refuse(options, sentence, **changes):
     [
         ({"task_name": "sentiment"}, "Task not found: sentiment; it is one of"),
         ({"task_name": "CoLA", "labels": ["1", "0"]}, "--labels: only goes with --task_name=text, not CoLA"),
+        (
+            {"task_name": "MRPC", "long_texts": "windows"},
+            "--long_texts=windows: is for single texts, and MrpcProcessor",
+        ),
         ({"class_weights": []}, "--class_weights=: give numbers separated by commas, none negative and not all"),
         ({"class_weights": ["1", "x"]}, "--class_weights=1,x: give numbers"),
         ({"class_weights": ["1", "nan"]}, "--class_weights=1,nan: give numbers"),

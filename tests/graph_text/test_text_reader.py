@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 from official_bert.compat.feature_writer import convert_examples_to_features
-from official_bert.data.model_inputs import model_input, padded_features
+from official_bert.data.model_inputs import ModelInputs, model_input, padded_features
 from official_bert.data.tables import read_conll
-from official_bert.graph_text.text_reader import document_windows, model_inputs, word_windows
+from official_bert.graph_text.text_reader import document_windows, model_inputs, text_windows, word_windows
+from official_bert.tasks.classification.windows import LongTexts
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.windows import dense
 from official_bert.tasks.tagging.windows import encoded_words
@@ -105,6 +106,20 @@ def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_
         word_of = np.array([*words[feature.example_index], -1])  # the last for positions without a piece
         np.testing.assert_array_equal(word_of[windows.pieces[row]], dense(feature.token_to_orig_map, length, -1))
         np.testing.assert_array_equal(windows.is_own[row], dense(feature.token_is_max_context, length, False))
+
+
+@pytest.mark.parametrize(("max_seq_length", "doc_stride"), [(9, 3), (9, 100), (30, 7)])
+def test_text_windows_are_those_of_run_classifier(tokenizer, max_seq_length, doc_stride):
+    rng, rules = random.Random(doc_stride), LongTexts(doc_stride, "mean")
+    texts = ["", *(" ".join(random_words(rng, 60)) for _ in range(40))]
+    windows = [rules.windows(tokenizer, text, max_seq_length) for text in texts]
+    encoded = ModelInputs(joined(windows))
+    expected = encoded.features(np.arange(len(encoded)), int(encoded.lengths.max()))
+    rows = [tokenizer.encode(text) for text in texts]
+    features, of_windows = traced(lambda ids: text_windows(ids, max_seq_length, doc_stride, tokenizer.vocab), rows)
+    for name in NAMES:
+        np.testing.assert_array_equal(features[name], expected[name], err_msg=name)
+    np.testing.assert_array_equal(of_windows, np.repeat(np.arange(len(texts)), list(map(len, windows))))
 
 
 @pytest.mark.parametrize("documents", [[], [[], []]])

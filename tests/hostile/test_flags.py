@@ -101,6 +101,25 @@ ROWS = [
         )
         for name, says in (("no/such", "Hugging Face Hub"), ("cased_L-12_H-768_A12", "cased_L-12_H-768_A-12?"))
     ),
+    row("unknown pooling", lambda folder: train(folder, "--long_texts=windows", "--pooling=cls"), "--pooling=cls"),
+    row("windows that stand", lambda folder: train(folder, "--long_texts=windows", "--doc_stride=0"), "--doc_stride=0"),
+    row("long texts of a kind", lambda folder: train(folder, "--long_texts=all"), "--long_texts=all"),
+    row(
+        "a threshold above 1", lambda folder: train(folder, "--abstain_below=70"), "--abstain_below=70", "between 0 and"
+    ),
+    *(
+        row(f"{flag} of {kind}", lambda folder, flag=flag, kind=kind: train(folder, flag, f"--label_type={kind}"), says)
+        for flag, kind, says in (
+            ("--calibrate", "score", "--calibrate: a regression has no probabilities"),
+            ("--abstain_below=0.7", "score", "--abstain_below: only for tasks with one label"),
+            ("--abstain_below=0.7", "multi", "--abstain_below: only for tasks with one label"),
+        )
+    ),
+    row(
+        "calibration of a model in another folder",
+        lambda folder: classifier(folder, "--calibrate", "--do_eval"),
+        "--calibrate: writes into the folder of a model; give --do_train, or its --output_dir",
+    ),
     row("relative task", lambda folder: train(folder, "--task_name=.m:Class"), "'.m' is relative"),
     *(
         row(

@@ -8,7 +8,16 @@ import sklearn.metrics
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from official_bert.metrics.classification import accuracy, confusion_matrix, f1, matthews, pearson, per_label, spearman
+from official_bert.metrics.classification import (
+    abstaining,
+    accuracy,
+    confusion_matrix,
+    f1,
+    matthews,
+    pearson,
+    per_label,
+    spearman,
+)
 
 CLASSES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30)
 ROW = st.tuples(*[st.integers(0, 1)] * 6)  # three labels: targets, then predictions
@@ -119,3 +128,15 @@ def test_infinity_has_a_rank_only():
 def test_shapes_that_do_not_fit_are_refused(targets, predictions):
     with pytest.raises(ValueError, match="of shape"):
         pearson(targets, predictions)
+
+
+def test_answers_that_are_not_given():
+    targets, predictions = np.array([0, 1, 1, 0, 0]), np.array([0, 0, 1, 1, 0])
+    answered, none = np.array([True, True, False, True, False]), np.zeros(5, bool)
+    found = abstaining(targets, predictions, answered, none)
+    assert found == {"coverage": 3 / 5, "answered_accuracy": 1 / 3}
+    found = abstaining(targets, predictions, answered, np.array([False, False, False, True, True]))
+    assert found == {
+        "coverage": 3 / 5, "answered_accuracy": 1 / 3, "in_scope_accuracy": 1 / 3, "out_of_scope_recall": 1 / 2
+    }  # fmt: skip
+    assert abstaining(targets, predictions, none, none)["answered_accuracy"] == 0.0

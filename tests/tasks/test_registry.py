@@ -147,7 +147,15 @@ def test_what_names_no_task_is_said(modules, task_name, sentence):
 
 
 @pytest.mark.parametrize(
-    ("flag", "value"), [("columns", "text_a=1"), ("quoting", "csv"), ("label_type", "multi"), ("class_weights", ["1"])]
+    ("flag", "value"),
+    [
+        ("columns", "text_a=1"),
+        ("quoting", "csv"),
+        ("label_type", "multi"),
+        ("class_weights", ["1"]),
+        ("long_texts", "windows"),
+        ("abstain_below", 0.5),
+    ],
 )
 def test_flags_that_a_class_does_not_read_are_refused(modules, flag, value):
     own = find("made_up_package.tasks:Own", "run_classifier")

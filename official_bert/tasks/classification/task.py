@@ -12,19 +12,23 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
+from official_bert.graph_text.text_reader import in_batches
 from official_bert.io import writing
 from official_bert.io.errors import InputError
-from official_bert.metrics import classification
+from official_bert.metrics import calibration, classification
 from official_bert.metrics.classification import confusion_matrix, precision_recall_f1
 from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import cross_entropy
-from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
+from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, WINDOWS
+from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
+from official_bert.tasks.classification.client import LIKELY, ClassificationClient
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
 from official_bert.tasks.classification.glue import PROCESSORS
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.tsv import FILE_FLAGS, TsvProcessor, refuse_tsv_flags
-from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
+from official_bert.tasks.classification.windows import LongTexts
+from official_bert.tasks.clients import ServedModel
 
 _MOST_COLUMNS = 12  # of labels in the log; a terminal breaks the lines of a wider matrix
 
@@ -72,7 +76,6 @@ _OF_A_LABEL = ("precision", "recall", "f1")
 _OF_EACH_LABEL = {f"{average}{name}" for average in ("", "micro_", "macro_") for name in _OF_A_LABEL}
 _LARGEST_CLASS_WEIGHT = 1e6  # no ratio of labels is larger, and losses stay far from overflow
 _RECORD_STEMS = {"train": "train", "dev": "eval", "test": "predict"}
-LIKELY = 0.5  # the model predicts those of several labels whose probability exceeds this
 
 
 class ClassificationObjective(TaskObjective):
@@ -90,9 +93,22 @@ class ClassificationObjective(TaskObjective):
 class ClassificationTask(Task):
     """A task of run_classifier.py. Devlin et al. (2019), section 4.1."""
 
-    def __init__(self, processor: DataProcessor, class_weights: Sequence[float] | None = None):
-        """Makes the task of a processor; `class_weights` weigh each label's examples in the training loss."""
-        self.processor = processor
+    def __init__(
+        self,
+        processor: DataProcessor,
+        class_weights: Sequence[float] | None = None,
+        long_texts: LongTexts | None = None,
+        abstain_below: float | None = None,
+        temperature: float | None = None,
+    ):
+        """Makes the task of a processor; `class_weights` weigh each label's examples in the training loss.
+
+        `long_texts` says how texts are cut into windows; None truncates them. A text whose most probable label is less
+        probable than `abstain_below` gets none. Logits are divided by the `temperature`, None for 1.
+        """
+        self.processor, self.long_texts = processor, long_texts
+        self.abstain_below, self.temperature = abstain_below, temperature
+        processor.takes_unknown = abstain_below is not None
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
         known = {*_SCORE_METRICS} if processor.is_regression else {*_LABEL_METRICS, *_OF_EACH_LABEL}
@@ -104,6 +120,12 @@ class ClassificationTask(Task):
         if class_weights and (processor.is_regression or processor.is_multi_label):
             raise InputError("--class_weights: only for tasks with one label an example")
         self.class_weights = class_weights
+        if abstain_below is not None and (processor.is_regression or processor.is_multi_label):
+            raise InputError("--abstain_below: only for tasks with one label an example; leave it out")
+        if long_texts and processor.needs_pairs:
+            raise InputError(
+                f"--long_texts={WINDOWS}: is for single texts, and {type(processor).__name__} has pairs; leave it out"
+            )
 
     @classmethod
     def from_settings(cls, variant: type[DataProcessor], settings: Settings) -> Self:
@@ -113,7 +135,10 @@ class ClassificationTask(Task):
         # A user's subclass of one of our processors is called without arguments, as any class of theirs.
         makes_itself = "from_settings" in vars(variant)
         processor = variant.from_settings(settings) if makes_itself else variant()
-        return cls(processor, weights)
+        if settings.get("calibrate") and processor.is_regression:
+            raise InputError("--calibrate: a regression has no probabilities; leave it out")
+        rules = LongTexts.from_settings(settings), temperature.number_of(settings, "abstain_below", 0, 1)
+        return cls(processor, weights, *rules, temperature.recorded(settings))
 
     @property
     def labels(self) -> list[str] | None:
@@ -163,7 +188,9 @@ class ClassificationTask(Task):
             logging.info("Class weights: %s", ", ".join(f"{label}: {weight:g}" for label, weight in pairs))
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
-        encoded = encoded_examples(examples, self.labels, max_seq_length, tokenizer, logs_first=True)
+        takes_unknown = self.processor.takes_unknown and set_name == "dev"
+        more = {"logs_first": True, "long_texts": self.long_texts, "takes_unknown": takes_unknown}
+        encoded = encoded_examples(examples, self.labels, max_seq_length, tokenizer, **more)
         # Not inherited: a user's subclass of an original processor is no task of the original.
         buffer_size = vars(type(self.processor)).get("shuffle_buffer_size", 0)
         return dataclasses.replace(encoded, shuffle_buffer_size=buffer_size, record_stem=_RECORD_STEMS[set_name])
@@ -182,8 +209,10 @@ class ClassificationTask(Task):
         return self._losses(model(features), features["label_ids"])
 
     def weights(self, features: dict):
-        """Float32[B]: 0 for padding examples, else 1 or the weight of the label."""
+        """Float32[B]: 0 for padding examples, else 1 or the weight of the label, over the windows of the text."""
         real = ops.cast(features["is_real_example"], "float32")
+        if "example_weight" in features:
+            real = real * features["example_weight"]
         if self.class_weights is None:
             return real
         weights = ops.convert_to_tensor(self.class_weights, "float32")
@@ -209,6 +238,37 @@ class ClassificationTask(Task):
             return ops.mean(ops.softplus(logits) - logits * targets, axis=-1)
         return cross_entropy(logits, targets)
 
+    def outputs_of_set(self, encoded, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the outputs for texts: pooled, with calibrated probabilities; logits and losses are not calibrated.
+
+        With examples out of scope there is the `loss_weight` of the others, float32[n].
+        """
+        is_multi_label = self.processor.is_multi_label
+
+        def further(values):
+            if self.processor.is_regression:
+                return {"loss": np.square(values - encoded.label_ids)}
+            losses = calibration.losses(values, encoded.label_ids)
+            return {"probabilities": calibration.probabilities(values, is_multi_label), "loss": losses}
+
+        if self.long_texts:
+            outputs = self.long_texts.outputs_of_texts(outputs, encoded.num_windows, further)
+        if self.temperature:
+            scaled = outputs["logits"] / np.float32(self.temperature)
+            outputs = outputs | {"probabilities": calibration.probabilities(scaled, is_multi_label)}
+        if encoded.is_out_of_scope is not None:
+            outputs = outputs | {"loss_weight": np.float32(~encoded.is_out_of_scope)}
+        return outputs
+
+    def calibrate(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]):
+        """Fits the temperature."""
+        self.temperature = temperature.fitted(*self._in_scope(encoded, outputs["logits"]))
+
+    def _in_scope(self, encoded: EncodedExamples, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns values [n, ...] of the examples whose label is one of the task's, and their targets."""
+        is_out = getattr(encoded, "is_out_of_scope", None)
+        return (values, encoded.label_ids) if is_out is None else (values[~is_out], encoded.label_ids[~is_out])
+
     def predictions(self, outputs: dict[str, np.ndarray]) -> np.ndarray:
         """Returns label ids, int[n]; in multi-label classification 0 or 1, int[n, labels]; in regression float[n]."""
         if self.processor.is_regression:
@@ -219,7 +279,8 @@ class ClassificationTask(Task):
 
     def metrics(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Returns the processor's metrics under keys of the original's form, such as `eval_accuracy`."""
-        processor, targets, predictions = self.processor, encoded.label_ids, self.predictions(outputs)
+        processor, all_predictions = self.processor, self.predictions(outputs)
+        predictions, targets = self._in_scope(encoded, all_predictions)
         scores, computed = {}, set()
         if self._scores_labels:
             scores, computed = classification.per_label(targets, predictions, self.labels), _OF_EACH_LABEL
@@ -227,13 +288,27 @@ class ClassificationTask(Task):
         for name in processor.metrics:
             if name not in computed:
                 scores |= table[name](targets, predictions)
-        return {f"eval_{name}": value for name, value in scores.items()}
+        if self.abstain_below is not None:
+            is_answered = outputs["probabilities"].max(-1) >= self.abstain_below
+            arrays = encoded.label_ids, all_predictions, is_answered, encoded.is_out_of_scope
+            scores |= classification.abstaining(*arrays)
+        found = {f"eval_{name}": value for name, value in scores.items()}
+        if self.temperature:
+            found |= temperature.scores(*self._in_scope(encoded, outputs["logits"]), self.temperature)
+        return found
 
     def report(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
-        """Reports the scores of each label and writes confusion_matrix.tsv, if an example has one label."""
+        """Reports the scores of each label and writes confusion_matrix.tsv, if an example has one label.
+
+        Of a calibrated model it writes reliability.tsv, too.
+        """
+        if self.temperature:
+            path = os.path.join(output_dir, f"reliability{suffix}.tsv")
+            temperature.write_reliability(path, *self._in_scope(encoded, outputs["logits"]), self.temperature)
         if not (self.processor.is_regression or self.processor.is_multi_label):
             path = os.path.join(output_dir, f"confusion_matrix{suffix}.tsv")
-            report_labels(path, encoded.label_ids, self.predictions(outputs), self.labels)
+            predictions, targets = self._in_scope(encoded, self.predictions(outputs))
+            report_labels(path, targets, predictions, self.labels)
             of_second = [f"eval_{name}" for name in _OF_A_LABEL if name in self.processor.metrics]
             if of_second and len(self.labels) == 2:
                 logging.info("%s: of the label %s", ", ".join(of_second), self.labels[1])
@@ -262,10 +337,16 @@ class ClassificationTask(Task):
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with the labels as strings.
 
-        With one label per example, `label`, string[B], is the most probable label. In multi-label classification,
-        `labels`, string[B, labels], holds the labels with a probability above 0.5, and "" in place of the others.
+        With one label per example, `label`, string[B], is the most probable label, or "" below --abstain_below. In
+        multi-label classification, `labels`, string[B, labels], holds the labels with a probability above 0.5, and ""
+        in place of the others. The logits of a calibrated model are divided by its temperature.
         """
-        outputs = self._with_probabilities(tf.cast(model(features), tf.float32))
+        return self._answers(tf.cast(model(features), tf.float32))
+
+    def _answers(self, logits) -> dict:
+        if self.temperature:
+            logits = logits / self.temperature
+        outputs = self._with_probabilities(logits)
         if self.processor.is_regression:
             return outputs
         if self.processor.is_multi_label:
@@ -273,22 +354,39 @@ class ClassificationTask(Task):
             chosen = tf.where(outputs["probabilities"] > LIKELY, tf.range(1, len(self.labels) + 1), 0)
             return outputs | {"labels": tf.gather(tf.constant(["", *self.labels]), chosen)}
         best = tf.argmax(outputs["logits"], axis=-1)
+        if self.abstain_below is not None:
+            is_likely = tf.reduce_max(outputs["probabilities"], axis=-1) >= self.abstain_below
+            chosen = tf.where(is_likely, best + 1, 0)
+            return outputs | {"label": tf.gather(tf.constant(["", *self.labels]), chosen)}
         return outputs | {"label": tf.gather(tf.constant(self.labels), best)}
 
     @property
     def text_inputs(self) -> dict[str, list]:
         """The text or the pair; a second text without a token counts as absent."""
-        names = ("text_a", "text_b") if self.processor.has_pairs else ("text_a",)
+        names = ("text_a",) if self._num_texts == 1 else ("text_a", "text_b")
         return {name: [None] for name in names}
 
+    @property
+    def _num_texts(self) -> int | None:
+        if self.long_texts or not self.processor.has_pairs:
+            return 1
+        return 2 if self.processor.needs_pairs else None
+
     def serving_text(self, model, texts: dict, reader) -> dict:
-        return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
+        """Returns what `serving_outputs` does, for long texts of the pooled logits of their windows."""
+        if self.long_texts is None:
+            return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
+        features, of_windows = reader.windows(texts["text_a"], self.long_texts.doc_stride)
+        logits = in_batches(lambda batch: tf.cast(model(batch), tf.float32), features, tf.float32)
+        logits = tf.ensure_shape(logits, [None, len(self.labels or [SCORE])])
+        return self._answers(self.long_texts.pooled_in_graph(logits, of_windows))
 
     def settings(self) -> dict[str, Any]:
         """Returns the processor's settings and `num_texts`: 1 or 2, or None if an example may be a text or a pair."""
-        processor = self.processor
-        num_texts = (2 if processor.needs_pairs else None) if processor.has_pairs else 1
-        return {"num_texts": num_texts} | processor.settings()
+        given = {"abstain_below": self.abstain_below, "temperature": self.temperature}
+        given |= self.long_texts.settings() if self.long_texts else {}
+        given = {name: value for name, value in given.items() if value is not None}
+        return {"num_texts": self._num_texts} | self.processor.settings() | given
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:
@@ -304,35 +402,8 @@ class ClassificationTask(Task):
                 f"{model.path}: its record says that the labels are {', '.join(sorted(map(str, said - {own})))}, but "
                 f"the model's are {own}; put the export's own file back"
             )
-        return ClassificationClient(model, settings["labels"], num_texts)
-
-
-class ClassificationClient(TextClient):
-    """A client that asks for the label, the labels or the score of a text or a pair."""
-
-    method = "classify"
-
-    def __init__(self, model: ServedModel, labels: Sequence[str] | None, num_texts: int | None):
-        """Connects the client; `num_texts` is 1 or 2, or None for a model of both; `labels` are None in regression."""
-        super().__init__(model, ("text_a", "text_b")[:num_texts], num_texts or 1)
-        self._labels = labels
-
-    def answer(self, row: Row) -> dict:
-        """Returns `label` and `probabilities`, or `labels` and `probabilities`, or `score`."""
-        if "score" in row:
-            return {"score": numbers([row["score"]])[0]}
-        by_label = {"probabilities": dict(zip(self._labels, numbers(row["probabilities"]), strict=True))}
-        if "label" in row:
-            return {"label": row["label"].decode()} | by_label
-        return {"labels": [label.decode() for label in row["labels"] if label]} | by_label
-
-    def postprocess(self, texts: Texts, answer: dict) -> dict | list[dict]:
-        """Returns `label` and `score`, its probability; a list of them with several labels; `score` in regression."""
-        if "labels" in answer:
-            return [{"label": label, "score": answer["probabilities"][label]} for label in answer["labels"]]
-        if "label" not in answer:
-            return answer
-        return {"label": answer["label"], "score": answer["probabilities"][answer["label"]]}
+        rules = LongTexts.from_settings(settings), temperature.number_of(settings, "abstain_below", 0, 1)
+        return ClassificationClient(model, settings["labels"], num_texts, *rules)
 
 
 def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, is_labelled: bool):

@@ -195,6 +195,8 @@ class TsvProcessor(DataProcessor):
         labels, labels_of = self.get_labels(), self._labels_of(table)
         if self.is_multi_label:
             return lambda row: tuple(checked_label(row, label, labels) for label in labels_of(row))
+        if self.takes_unknown:
+            return lambda row: labels_of(row)[0]  # the encoder looks at it
         return lambda row: checked_label(row, *labels_of(row), labels)
 
     def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.data.model_inputs import log_example
+from official_bert.data.model_inputs import doc_spans, log_example
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.metrics.squad import Question
@@ -151,14 +151,6 @@ def windows_of(
             yield feature
     if num_empty:
         logging.warning("%d questions have an empty document and give no window", num_empty)
-
-
-def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[int, int]]:
-    """Returns (start, length) of each window of a document; a larger stride than a window is reduced to its length."""
-    starts = [0]
-    while starts[-1] + max_tokens < num_tokens:
-        starts.append(starts[-1] + min(max_tokens, doc_stride))
-    return [(start, min(max_tokens, num_tokens - start)) for start in starts if num_tokens]
 
 
 def max_context_span(spans: Sequence[tuple[int, int]]) -> np.ndarray:

@@ -21,6 +21,7 @@ from official_bert.metrics.entities import entities_of, entity_scores
 from official_bert.modeling import BertTagger
 from official_bert.modeling.feature_based import BertFeatureTagger
 from official_bert.modeling.losses import cross_entropy
+from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
 from official_bert.tasks.tagging.windows import EncodedWords, check_words, encoded_words, labels_of, predicted_tags
@@ -66,6 +67,8 @@ class TaggingTask(Task):
 
     main_metric = "eval_f1"
     text_inputs: ClassVar = {"text": [None]}
+    temperature: float | None = None  # by which logits are divided for probabilities; None for 1
+    keeps_logits = False  # for an evaluation of the probabilities
 
     def __init__(self, labels: Sequence[str] | None = None, document_context: bool = False):
         """Sets the tags in the order of the outputs, None for those of the training file, and the kind of windows."""
@@ -85,8 +88,12 @@ class TaggingTask(Task):
             if settings.get("num_bilstm_layers") == 0:
                 raise InputError("--num_bilstm_layers=0: --feature_layers trains a BiLSTM; give 1 or more")
             size = settings.get("bilstm_size") or BILSTM_SIZE  # a flag of earlier versions
-            return FeatureTaggingTask(settings["feature_layers"], *given, size)
-        return cls(*given)
+            task = FeatureTaggingTask(settings["feature_layers"], *given, size)
+        else:
+            task = cls(*given)
+        task.temperature = temperature.recorded(settings)
+        task.keeps_logits = bool(settings.get("calibrate") or task.temperature)
+        return task
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, ConllFile]:
         """Reads the set's file; the training file defines the labels."""
@@ -130,7 +137,10 @@ class TaggingTask(Task):
         return ops.reshape(ops.cast(features["label_mask"], "float32"), [-1])
 
     def outputs(self, model, features: dict) -> dict:
-        """Returns `tags`, int32[B, S], and `loss`, float32[B], the mean over the `loss_weight` words of a window."""
+        """Returns `tags`, int32[B, S], and `loss`, float32[B], the mean over the `loss_weight` words of a window.
+
+        With `keeps_logits` there are `logits`, float32[B, S, labels].
+        """
         logits = model(features)
         mask = ops.cast(features["label_mask"], "float32")
         losses = ops.reshape(self._losses(logits, features), ops.shape(mask))
@@ -139,7 +149,18 @@ class TaggingTask(Task):
             "tags": ops.argmax(logits, axis=-1),
             "loss": ops.sum(losses * mask, axis=-1) / ops.maximum(num_words, 1.0),
             "loss_weight": num_words,
+            **({"logits": ops.cast(logits, "float32")} if self.keeps_logits else {}),
         }
+
+    def calibrate(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]):
+        """Fits the temperature, for the tags of words."""
+        self.temperature = temperature.fitted(*_of_words(encoded, outputs))
+
+    def report(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
+        """Writes reliability.tsv of a calibrated model."""
+        if self.temperature:
+            path = os.path.join(output_dir, f"reliability{suffix}.tsv")
+            temperature.write_reliability(path, *_of_words(encoded, outputs), self.temperature)
 
     def predictions(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> list[list[str]]:
         """Returns the predicted tags of each sentence of the file."""
@@ -155,7 +176,10 @@ class TaggingTask(Task):
         targets = [[columns[-1] for columns in sentence.columns] for sentence in source.sentences]
         predictions = [in_scheme(tags, source.scheme) for tags in self.predictions(encoded, outputs)]
         scores = entity_scores(targets, predictions)
-        return {f"eval_{name}": value for name, value in scores.items()}
+        found = {f"eval_{name}": value for name, value in scores.items()}
+        if self.temperature:
+            found |= temperature.scores(*_of_words(encoded, outputs), self.temperature)
+        return found
 
     def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Writes predictions.conll: the test file with the predicted tags."""
@@ -166,9 +190,11 @@ class TaggingTask(Task):
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `logits` and `probabilities`, float32[B, S, labels], and `tags`, string[B, S], "" at padding.
 
-        Each piece has a tag; the tag of a word is that of its first piece.
+        Each piece has a tag; the tag of a word is that of its first piece. Logits are divided by the temperature.
         """
         logits = tf.cast(model(features), tf.float32)
+        if self.temperature:
+            logits = logits / self.temperature
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         return {
             "logits": logits,
@@ -179,6 +205,9 @@ class TaggingTask(Task):
 
     def serving_text(self, model, texts: dict, reader) -> dict:
         return tag_words(model, texts["text"], reader, self.labels)
+
+    def settings(self) -> dict[str, Any]:
+        return {"temperature": self.temperature} if self.temperature else {}
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> TaggingClient:
@@ -199,7 +228,7 @@ class FeatureTaggingTask(TaggingTask):
         return BertFeatureTagger(config, num_outputs, self._feature_layers, self._bilstm_size, **arguments)
 
     def settings(self) -> dict[str, Any]:
-        return {"feature_layers": self._feature_layers, "bilstm_size": self._bilstm_size}
+        return super().settings() | {"feature_layers": self._feature_layers, "bilstm_size": self._bilstm_size}
 
 
 class TaggingClient(TextClient):
@@ -246,6 +275,12 @@ class TaggingClient(TextClient):
                 for _, (word, start, end, tag) in zip(range(row["num_words"]), words, strict=False)
             ]
         }
+
+
+def _of_words(encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the logits of the words of a labelled set, float32[words, labels], and the ids of their tags."""
+    targets = encoded.targets.values
+    return encoded.of_words(outputs["logits"]), targets[targets > 0] - 1
 
 
 def _tagged(word: str, start: int, end: int, tag: bytes) -> dict:

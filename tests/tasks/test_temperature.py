@@ -1,0 +1,130 @@
+"""--calibrate and --abstain_below from the training to predictions and exports, beside numpy."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import scipy.special
+
+from official_bert import Predictor
+from official_bert.data.tables import read_conll
+from official_bert.io.errors import InputError
+from official_bert.metrics.calibration import best_temperature, reliability
+from official_bert.options.serving import ExportOptions
+from official_bert.serving import model as serving_model
+from official_bert.tasks import temperature
+from official_bert.tasks.tagging.windows import encoded_words
+from tests import fine_tuning_runs
+from tests.fine_tuning_runs import MAX_LENGTH, figures
+from tests.shared import in_test_long
+
+THRESHOLD = 0.6
+
+
+def run_of(tmp_path, family: str, **changes):
+    """A calibrated run's folder, and a model of it whose outputs are not calibrated."""
+    options = fine_tuning_runs.prepared(tmp_path, family, dev=40)
+    if "abstain_below" in changes:
+        dev = tmp_path / "dev.tsv"
+        dev.write_text(dev.read_text() + "the cat was rain\tunheard of\nthe day in the park\tunheard of\n")
+    trained = tmp_path / "trained"
+    steps = {"do_train": True, "do_eval": True, "do_predict": True}
+    fine_tuning_runs.run(family, options, trained, calibrate=True, **steps, **changes)
+    record = json.loads((trained / "task.json").read_text())
+    found = record["settings"].pop("temperature")
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for path in trained.iterdir():
+        if path.is_file():
+            (bare / path.name).write_bytes(path.read_bytes())
+    (bare / "task.json").write_text(json.dumps({**record, "settings": {**record["settings"], "abstain_below": None}}))
+    return options, trained, serving_model.InMemoryModel(str(bare)), found
+
+
+def rows_of(path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text().splitlines()[1:]]
+
+
+def logits_of(model, texts: list[str]) -> np.ndarray:
+    cls, sep = model.tokenizer.vocab["[CLS]"], model.tokenizer.vocab["[SEP]"]
+    ids = [np.int32([[cls, *model.tokenizer.encode(text)[: MAX_LENGTH - 2], sep]]) for text in texts]
+    return np.concatenate([model("serving_ids", {"input_ids": row})["logits"] for row in ids])
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"), [("classification", {"abstain_below": THRESHOLD}), *in_test_long(("multi-label", {}))]
+)
+def test_a_calibrated_classifier(tmp_path, family, changes):
+    options, trained, model, found = run_of(tmp_path, family, **changes)
+    activation = scipy.special.expit if family == "multi-label" else lambda logits: scipy.special.softmax(logits, -1)
+    rows = rows_of(tmp_path / "dev.tsv")
+    is_known = np.array([label != "unheard of" for _, label in rows])
+    logits = logits_of(model, [text for text, _ in rows])
+    hot = np.array([[name in label.split(",") for name in "abc"] for _, label in rows])[is_known].astype(int)
+    targets = hot if family == "multi-label" else hot.argmax(1)
+    assert found == pytest.approx(best_temperature(logits[is_known], targets), rel=1e-3)
+    results = figures(trained)
+    assert results["eval_ece"] == pytest.approx(reliability(logits[is_known], targets).error, abs=1e-4)
+    calibrated = reliability(logits[is_known] / found, targets)
+    assert results["eval_ece_calibrated"] == pytest.approx(calibrated.error, abs=1e-4)
+    table = np.loadtxt(trained / "reliability.tsv", skiprows=1)
+    np.testing.assert_allclose(table[:, 3:], np.array(calibrated).T, atol=1e-4)
+    if changes:
+        assert results["eval_accuracy"] == pytest.approx(np.mean(logits[is_known].argmax(1) == targets))
+        is_answered = activation(logits / found).max(1) >= THRESHOLD
+        assert results["eval_coverage"] == pytest.approx(is_answered.mean())
+        assert results["eval_out_of_scope_recall"] == pytest.approx(1 - is_answered[~is_known].mean())
+
+    texts = [text for text, *_ in rows_of(tmp_path / "test.tsv")]
+    chances = activation(logits_of(model, texts) / found)
+    np.testing.assert_allclose(np.loadtxt(trained / "test_results.tsv"), chances, atol=1e-5)
+    if changes:
+        wanted = ["abc"[row.argmax()] if row.max() >= THRESHOLD else None for row in chances]
+        assert None in wanted
+        assert {*wanted} != {None}
+    serving_model.export(ExportOptions(model=str(trained), export_dir=str(tmp_path / "text"), export_text=True))
+    serving_model.export(ExportOptions(model=str(trained), export_dir=str(tmp_path / "tensors")))
+    for folder in (trained, tmp_path / "text", tmp_path / "tensors"):
+        predictor = Predictor(folder)
+        answers = predictor(texts)
+        np.testing.assert_allclose([[*one["probabilities"].values()] for one in answers], chances, atol=1e-5)
+        if changes:
+            assert [one["label"] for one in answers] == wanted
+            short = predictor.classify(texts)
+            assert [one["label"] for one in short] == wanted
+            assert [one["score"] for one in short] == pytest.approx(chances.max(1), abs=1e-5)
+    again = {"init_checkpoint": str(trained), "do_eval": True, "do_predict": True}
+    fine_tuning_runs.run(family, dataclasses.replace(options, max_seq_length=None), tmp_path / "again", **again)
+    assert figures(tmp_path / "again").items() >= {n: v for n, v in results.items() if "ece" in n}.items()
+    np.testing.assert_allclose(np.loadtxt(tmp_path / "again" / "test_results.tsv"), chances, atol=1e-5)
+    # A training without the flag forgets the temperature, which was of other weights.
+    fine_tuning_runs.run(family, options, trained, do_train=True, num_train_epochs=1.2)
+    assert "temperature" not in json.loads((trained / "task.json").read_text())["settings"]
+
+
+def test_a_calibrated_tagger(tmp_path):
+    _, trained, model, found = run_of(tmp_path, "tagging")
+    source = read_conll(str(tmp_path / "dev.conll"))
+    words = encoded_words(source, model.labels, MAX_LENGTH, model.tokenizer)
+    logits = words.of_words(model.run(words)["logits"])
+    targets = np.array([model.labels.index(tag) for sentence in source.sentences for tag in sentence.tags])
+    assert found == pytest.approx(best_temperature(logits, targets), rel=1e-3)
+    results = figures(trained)
+    assert results["eval_ece"] == pytest.approx(reliability(logits, targets).error, abs=1e-4)
+    assert results["eval_ece_calibrated"] == pytest.approx(reliability(logits / found, targets).error, abs=1e-4)
+    served = words.of_words(serving_model.InMemoryModel(str(trained)).run(words)["probabilities"])
+    np.testing.assert_allclose(served, scipy.special.softmax(logits / found, -1), atol=1e-5)
+    assert len((trained / "reliability.tsv").read_text().splitlines()) == 16
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, "2", True, float("nan")])
+def test_a_temperature_that_no_training_wrote_is_refused(value):
+    with pytest.raises(InputError, match=f"^the model's record has temperature {value!r}, which no training wrote"):
+        temperature.recorded({"temperature": value})
+    assert temperature.recorded({"temperature": value, "do_train": True}) is None
+
+
+def test_a_temperature_at_its_bound_is_warned_of(caplog):
+    temperature.fitted(np.eye(3), np.arange(3))
+    assert "The temperature is at its bound" in caplog.text
