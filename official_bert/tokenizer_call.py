@@ -5,7 +5,7 @@ In: a FullTokenizer and texts or pairs. Out: a dict of arrays or lists by name. 
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
 
@@ -74,15 +74,16 @@ def transformers_inputs(
             raise InputError("padding='max_length': give max_length, since the tokenizer knows of no longest input")
     elif truncation is None and padding is False:
         cuts = _LONGEST_FIRST
-    frame = [(number, _NOWHERE) for number in _frame(tokenizer)] if add_special_tokens else None
+    begin, end = ([(number, _NOWHERE)] if add_special_tokens else [] for number in _frame(tokenizer))
 
     rows, samples = [], []
     for number, example in enumerate(zip(firsts, seconds, strict=True)):
         tokens = [_tokens(tokenizer, text, return_offsets_mapping) for text in example if text is not None]
-        num_special = (1 + len(tokens)) if frame else 0
+        num_special = len(begin) + len(end) * len(tokens)
         cut = _cut(tokens, cuts, max_length - num_special, stride) if cuts and max_length is not None else [tokens]
-        for window in cut if return_overflowing_tokens else cut[:1]:
-            rows.append(_framed(window, frame))
+        for first, *others in cut if return_overflowing_tokens else cut[:1]:
+            segments = [*begin, *first, *end], [token for second in others for token in (*second, *end)]
+            rows.append(([*segments[0], *segments[1]], len(segments[0])))
             samples.append(number)
     length = {None: 0, _LONGEST: max(len(tokens) for tokens, _ in rows), _MAX_LENGTH: max_length}[pads]
     batch = _columns(rows, length, tokenizer.vocab.get("[PAD]", 0))
@@ -210,13 +211,6 @@ def _windows(tokens: list[Token], size: int, stride: int) -> list[list[Token]]:
             "max_length"
         )
     return [tokens[start : start + size] for start in range(0, len(tokens) - stride, size - stride)]
-
-
-def _framed(window: Sequence[list[Token]], frame: list[Token] | None) -> tuple[list[Token], int]:
-    """Returns the tokens of an example, with special ones if there is a frame, and the length of segment 0."""
-    begin, end = ([frame[0]], [frame[1]]) if frame else ([], [])
-    first = [*begin, *window[0], *end]
-    return first + [token for tokens in window[1:] for token in (*tokens, *end)], len(first)
 
 
 def _columns(rows: Iterable[tuple[list[Token], int]], length: int, pad: int) -> dict[str, list]:

@@ -11,25 +11,19 @@ from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import offsets_of
 from tests import toy
-from tests.golden.record_transformers import record_tokens
-from tests.shared import GOLDEN, recording
+from tests.golden.record_transformers import TOKENS, record_tokens
+from tests.shared import recording
 
-IN_LISTS = "transformers_tokens.jsonl.gz"
 VOCABULARY = recording("uncased_vocab.txt")
+INSTALLED = pytest.param("installed", marks=pytest.mark.needs_extra("transformers"))
 
 
-def cases(source: str, folder) -> list:
-    if source == "installed":
-        record_tokens(folder, VOCABULARY, num_cases=1000)
-    lines = gzip.decompress((GOLDEN if source == "recorded" else folder).joinpath(IN_LISTS).read_bytes())
-    return list(map(json.loads, lines.splitlines()))
-
-
-@pytest.mark.parametrize(
-    "source", ["recorded", pytest.param("installed", marks=pytest.mark.needs_extra("transformers"))]
-)
+@pytest.mark.parametrize("source", ["recorded", INSTALLED])
 def test_equals_transformers(source, tmp_path):
-    found = cases(source, tmp_path)
+    file = tmp_path / TOKENS.name if source == "installed" else TOKENS
+    if source == "installed":
+        record_tokens(file, num_cases=1000)
+    found = list(map(json.loads, gzip.decompress(file.read_bytes()).splitlines()))
     tokenizers = {
         settings: FullTokenizer(str(VOCABULARY), *settings)
         for settings in itertools.product([True, False], [None, True, False])

@@ -1,21 +1,21 @@
 """Records what transformers and PyTorch make of small models and of texts; it needs requirements-bench.txt.
 
-Usage: python -m tests.golden.record_transformers tests/golden
+Usage: python -m tests.golden.record_transformers
 """
 
 import gzip
 import json
 import pathlib
 import random
-import shutil
-import sys
 import tempfile
 import zlib
 
 import numpy as np
 
-from tests.shared import recording
+from tests.shared import GOLDEN, recording
 from tests.toy import VOCABULARY
+
+OUTPUTS, TOKENS = GOLDEN / "transformers_outputs.npz", GOLDEN / "transformers_tokens.jsonl.gz"
 
 TEXTS = ["The cat sat on the mat.", "It was a sunny day."]
 PAIRS = ["It was [MASK] in the park.", "Rain!"]
@@ -58,54 +58,50 @@ def weight(name: str, shape) -> np.ndarray:
     return np.float32(values * 0.15 + (name.endswith("LayerNorm.weight")))
 
 
-def record_outputs(folder: pathlib.Path):
+def record_outputs(models: pathlib.Path, file: pathlib.Path):
     """Saves a model of each class in a folder of its name, and the outputs of all and the shapes of their weights."""
     import torch
     import transformers
 
-    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in VOCABULARY))
-    tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=128)
+    vocabulary = "".join(f"{piece}\n" for piece in VOCABULARY)
+    (models / "vocab.txt").write_text(vocabulary)
+    tokenizer = transformers.BertTokenizerFast(str(models / "vocab.txt"), model_max_length=128)
     recorded = {}
     for name, outputs in CLASSES.items():
         settings = {"id2label": dict(enumerate(LABELS[name]))} if name in LABELS else {}
         config = transformers.BertConfig(**SIZES, **settings, attn_implementation="eager")
-        model = getattr(transformers, name)(config).eval()
-        with torch.no_grad():
-            for path, parameter in model.named_parameters():
-                parameter.copy_(torch.tensor(weight(path, tuple(parameter.shape))))
-        model.save_pretrained(folder / name)
-        tokenizer.save_pretrained(folder / name)
-        (folder / name / "vocab.txt").write_text((folder / "vocab.txt").read_text())
-        recorded[f"{name}.shapes"] = np.array(
-            [json.dumps([path, *parameter.shape]) for path, parameter in model.named_parameters()]
-        )
+        model = getattr(transformers, name)(config).eval().requires_grad_(False)
+        for path, parameter in model.named_parameters():
+            parameter.copy_(torch.tensor(weight(path, tuple(parameter.shape))))
+        model.save_pretrained(models / name)
+        tokenizer.save_pretrained(models / name)
+        (models / name / "vocab.txt").write_text(vocabulary)  # which version 5 does not write
+        shapes = [json.dumps([path, *parameter.shape]) for path, parameter in model.named_parameters()]
+        recorded[f"{name}.shapes"] = np.array(shapes)
         batch = tokenizer(TEXTS, PAIRS, padding=True, truncation=True, return_tensors="pt")
         if name == "BertForMultipleChoice":
             batch = {key: value[None] for key, value in batch.items()}
-        wanted = {"output_hidden_states": True, "output_attentions": True} if name == "BertModel" else {}
-        with torch.no_grad():
-            out = model(**batch, **wanted)
+        out = model(**batch, output_hidden_states=True, output_attentions=True)
         for output in outputs:
-            value = out[output]
-            recorded[f"{name}.{output}"] = torch.stack(value).numpy() if isinstance(value, tuple) else value.numpy()
-    np.savez_compressed(folder / "transformers_outputs.npz", **recorded)
+            recorded[f"{name}.{output}"] = np.stack(out[output])
+    np.savez_compressed(file, **recorded)
 
 
-def record_tokens(folder: pathlib.Path, vocab_file: pathlib.Path, num_cases: int = 300):
+def record_tokens(file: pathlib.Path, num_cases: int = 300):
     """Saves what the tokenizer makes of random texts with random arguments: a JSON line for each."""
     import transformers
 
     settings = [(lower, strip) for lower in (True, False) for strip in (None, not lower)]
-    tokenizers = {
-        one: transformers.BertTokenizerFast(str(vocab_file), do_lower_case=one[0], strip_accents=one[1])
-        for one in settings
-    }
-    draw = random.Random(1)
+    vocabulary, draw = str(recording("uncased_vocab.txt")), random.Random(1)
+    tokenizers = [
+        transformers.BertTokenizerFast(vocabulary, do_lower_case=lower, strip_accents=strip)
+        for lower, strip in settings
+    ]
 
     def text() -> str:
         return draw.choice(["", " "]).join(draw.choice(SAMPLES) for _ in range(draw.randrange(1, 4)))
 
-    with gzip.GzipFile(folder / "transformers_tokens.jsonl.gz", "wb", mtime=0) as file:
+    with gzip.GzipFile(file, "wb", mtime=0) as written:
         for number in range(num_cases):
             several = draw.random() < 0.7
             texts = [text() for _ in range(draw.randrange(1, 4))] if several else text()
@@ -119,21 +115,17 @@ def record_tokens(folder: pathlib.Path, vocab_file: pathlib.Path, num_cases: int
                 "return_offsets_mapping": True,
                 "add_special_tokens": False,
             }
-            chosen = [name for name in some if name == "max_length" or draw.random() < 0.5]
-            arguments = {name: some[name] for name in chosen}
+            arguments = {name: some[name] for name in some if name == "max_length" or draw.random() < 0.5}
             try:
-                found = tokenizers[settings[number % 4]](texts, pairs, **arguments)
+                found = dict(tokenizers[number % 4](texts, pairs, **arguments))
             except BaseException as error:  # too short for its arguments, of which some make Rust panic
                 if isinstance(error, KeyboardInterrupt):
                     raise
                 continue
-            case = [settings[number % 4], texts, pairs, arguments, dict(found)]
-            file.write(f"{json.dumps(case)}\n".encode())
+            written.write(f"{json.dumps([settings[number % 4], texts, pairs, arguments, found])}\n".encode())
 
 
 if __name__ == "__main__":
-    target = pathlib.Path(sys.argv[1])
-    record_tokens(target, recording("uncased_vocab.txt"))
-    with tempfile.TemporaryDirectory() as made:
-        record_outputs(pathlib.Path(made))
-        shutil.copy(pathlib.Path(made, "transformers_outputs.npz"), target)
+    record_tokens(TOKENS)
+    with tempfile.TemporaryDirectory() as models:
+        record_outputs(pathlib.Path(models), OUTPUTS)
