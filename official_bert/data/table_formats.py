@@ -19,7 +19,6 @@ from official_bert.options.fine_tuning import DATA_FORMATS
 
 TSV, CSV, JSON_LINES, PARQUET = DATA_FORMATS
 _ENDINGS = {TSV: (".tsv",), CSV: (".csv",), JSON_LINES: (".jsonl", ".json"), PARQUET: (".parquet",)}
-_GZIP = ".gz"
 OTHER_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")  # what tasks with a format of their own read, too
 _is_word = re.compile(r"[^ \t\r\n]+").fullmatch
 
@@ -27,7 +26,7 @@ _is_word = re.compile(r"[^ \t\r\n]+").fullmatch
 def format_of(path: str, data_format: str | None = None) -> str:
     """Returns the format of a file: the given one, or that of its ending."""
     for name, endings in _ENDINGS.items():
-        if data_format == name or (data_format is None and path.removesuffix(_GZIP).endswith(endings)):
+        if data_format == name or (data_format is None and path.removesuffix(".gz").endswith(endings)):
             return name
     endings = ", ".join(itertools.chain(*_ENDINGS.values()))
     raise InputError(f"{path}: its name ends in none of {endings}; give --data_format={'|'.join(DATA_FORMATS)}")
@@ -43,7 +42,7 @@ def find_table(folder: str, stem: str, data_format: str | None = None) -> str:
     """Returns the file of a set in a folder, in a format or in any; the TSV file if there is none."""
     known = _ENDINGS if data_format is None else {data_format: _ENDINGS[data_format]}
     names = [f"{stem}{ending}" for endings in known.values() for ending in endings]
-    names += [f"{name}{_GZIP}" for name in names if not name.endswith(_ENDINGS[PARQUET])]
+    names += [f"{name}.gz" for name in names if not name.endswith(_ENDINGS[PARQUET])]
     found = [name for name in names if files.exists(os.path.join(folder, name))]
     if len(found) > 1:
         raise InputError(f"{folder}: has {' and '.join(found)}; name the one to read with --{stem}_file")
@@ -177,8 +176,8 @@ def _recorded_labels(metadata: bytes | None) -> dict[str, list[str]]:
         features = dict(json.loads(metadata or "{}")["info"]["features"])
     except (ValueError, LookupError, TypeError):  # another program's
         return {}
-    of_one = {name: one.get("feature", one) for name, one in features.items() if isinstance(one, dict)}
-    return {name: one["names"] for name, one in of_one.items() if isinstance(one, dict) and "names" in one}
+    of_one = ((name, one.get("feature", one)) for name, one in features.items() if isinstance(one, dict))
+    return {name: one["names"] for name, one in of_one if isinstance(one, dict) and "names" in one}
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:

@@ -135,9 +135,7 @@ class DataFilesOptions(FineTuningOptions):
         None, basic=True, help="The folder that holds the task's data files under their usual names."
     )
     train_file: str | None = option(
-        None,
-        help="The training file to read instead of the one in --data_dir. A table, such as CSV, may be several files "
-        "and globs, separated by commas.",
+        None, help="The training file to read instead of the one in --data_dir; of tables also several, and globs."
     )
     dev_file: str | None = option(None, help="The development file to read instead of the one in --data_dir.")
     test_file: str | None = option(None, help="The test file to read instead of the one in --data_dir.")
@@ -224,8 +222,8 @@ class ClassificationOptions(DataFilesOptions, TsvOptions, CalibrationOptions):
     data_dir: str | None = option(
         None,
         basic=True,
-        help="The folder of the task's data, such as train.tsv, dev.tsv and test.tsv; of --task_name=text also .csv, "
-        ".jsonl, .json and .parquet. --train_file, --dev_file and --test_file name other files of that task.",
+        help="The folder of the task's data: train.tsv, dev.tsv and test.tsv, or other tables with --task_name=text, "
+        "whose files --train_file, --dev_file and --test_file may name, too.",
     )
     task_name: str = option(
         help="The task: one of GLUE, such as CoLA, SST-2, MRPC or MNLI, in any case and without hyphens if you like; "
@@ -388,13 +386,10 @@ class SquadOptions(SquadServing, FineTuningOptions):
     task_name: ClassVar[str] = "squad"
 
     train_file: str | None = option(
-        None,
-        basic=True,
-        help="The questions to train on: a JSON file in SQuAD's format, such as train-v2.0.json, or JSON lines or "
-        "Parquet with the columns of Hugging Face's data set.",
+        None, basic=True, help="The questions to train on: train-v2.0.json or the like, or a table with its columns."
     )
     predict_file: str | None = option(
-        None, basic=True, help="The questions to answer: a file as --train_file, such as dev-v2.0.json."
+        None, basic=True, help="The questions to answer: dev-v2.0.json or the like, or a table with its columns."
     )
     max_seq_length: int | None = option(
         fallback=384,

@@ -311,7 +311,7 @@ def test_every_removed_flag_is_in_the_change_log():
 @pytest.mark.parametrize(
     ("options_class", "name", "heading"),
     [
-        (ClassificationOptions, "data_dir", flags.NEEDED),
+        (ClassificationOptions, "task_name", flags.NEEDED),
         (ClassificationOptions, "model", flags.MODEL),
         (ClassificationOptions, "vocab_file", flags.MODEL),
         (ClassificationOptions, "class_weights", flags.THIS_SCRIPT),

@@ -245,10 +245,8 @@ def _in_columns_of(header: Row, rows: Sequence[Row]) -> list[Row]:
         raise InputError(
             f"{rows[0].path}: has no column {', '.join(missing)}, as {header.path} has; give files with equal columns"
         )
-    columns = [(own.index(name), name) for name in names]
-    return [
-        row if names == own else row._replace(fields=[row.field(*column) for column in columns]) for row in rows[1:]
-    ]
+    columns = [(own.index(name), name) for name in names] if names != own else []
+    return [row._replace(fields=[row.field(*one) for one in columns] or row.fields) for row in rows[1:]]
 
 
 def _warn_of_quotes(rows: Sequence[Row]):
