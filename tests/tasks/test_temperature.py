@@ -23,8 +23,17 @@ THRESHOLD = 0.6
 
 
 def run_of(tmp_path, family: str, **changes):
-    """A calibrated run's folder, and a model of it whose outputs are not calibrated."""
-    options = fine_tuning_runs.prepared(tmp_path, family, dev=40)
+    """A run's options and folder, a model of it whose outputs are not calibrated, and the temperature.
+
+    The development set is the training set, which the model has learnt by heart, with other labels in some lines.
+    """
+    options = fine_tuning_runs.prepared(tmp_path, family)
+    options = dataclasses.replace(options, num_train_epochs=8.0)
+    ending = ".conll" if family == "tagging" else ".tsv"
+    lines = (tmp_path / "train").with_suffix(ending).read_text().splitlines(keepends=True)
+    changed = [line.replace("\ta", "\tb").replace(" O", " B-X") if n % 3 == 1 else line for n, line in enumerate(lines)]
+    for name in ("dev", "test"):
+        (tmp_path / name).with_suffix(ending).write_text("".join(changed if name == "dev" else lines))
     if "abstain_below" in changes:
         dev = tmp_path / "dev.tsv"
         dev.write_text(dev.read_text() + "the cat was rain\tunheard of\nthe day in the park\tunheard of\n")
@@ -39,6 +48,7 @@ def run_of(tmp_path, family: str, **changes):
         if path.is_file():
             (bare / path.name).write_bytes(path.read_bytes())
     (bare / "task.json").write_text(json.dumps({**record, "settings": {**record["settings"], "abstain_below": None}}))
+    assert 0.1 < found < 10
     return options, trained, serving_model.InMemoryModel(str(bare)), found
 
 
@@ -99,7 +109,7 @@ def test_a_calibrated_classifier(tmp_path, family, changes):
     assert figures(tmp_path / "again").items() >= {n: v for n, v in results.items() if "ece" in n}.items()
     np.testing.assert_allclose(np.loadtxt(tmp_path / "again" / "test_results.tsv"), chances, atol=1e-5)
     # A training without the flag forgets the temperature, which was of other weights.
-    fine_tuning_runs.run(family, options, trained, do_train=True, num_train_epochs=1.2)
+    fine_tuning_runs.run(family, options, trained, do_train=True, num_train_epochs=8.2)
     assert "temperature" not in json.loads((trained / "task.json").read_text())["settings"]
 
 
