@@ -21,7 +21,8 @@ from official_bert.config import BertConfig
 from official_bert.data.model_inputs import check_unknown_in
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet
-from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, frozen_weights, log_set
+from official_bert.fine_tuning import adaptation
+from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, log_set
 from official_bert.fine_tuning.search import search
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -155,7 +156,7 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
 def _check_run(source: ModelSource):
     """Validates, before any set is read, what would fail later: the frozen layers and the checkpoint."""
     options = source.options
-    frozen_weights(options, source.config)
+    adaptation.check(options, source.config)
     if options.init_checkpoint and not latest_checkpoint(options.output_dir):
         _ = source.checkpoint  # which can be opened
 

@@ -1,0 +1,82 @@
+"""Which weights a fine-tuning changes and how far: frozen layers, LoRA, layers drawn anew, learning rates by layer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import keras
+
+from official_bert.config import BertConfig
+from official_bert.io.errors import InputError
+from official_bert.modeling.lora import enable_lora
+from official_bert.options.fine_tuning import FineTuningOptions
+
+_EMBEDDINGS, _ENCODER = "bert/embeddings/", "bert/"
+
+
+def check(options: FineTuningOptions, config: BertConfig):
+    """Refuses values that the model is too small for, and flags that exclude one another."""
+    for flag in ("freeze_layers", "reinit_layers"):
+        if (getattr(options, flag) or 0) > config.num_hidden_layers:
+            raise InputError(
+                f"--{flag}={getattr(options, flag)}: is more than the number of layers, {config.num_hidden_layers}; "
+                "give at most that"
+            )
+    rank, redrawn, num_frozen = options.lora_rank, options.reinit_layers, options.freeze_layers
+    if rank and rank > config.hidden_size:
+        raise InputError(f"--lora_rank={rank}: is more than the hidden size, {config.hidden_size}; give at most that")
+    if rank and redrawn is not None:
+        raise InputError(
+            "--reinit_layers: the layers would stay random, since --lora_rank does not train them; give one"
+        )
+    if redrawn is not None and redrawn + (num_frozen or 0) > config.num_hidden_layers:
+        raise InputError(
+            f"--reinit_layers={redrawn}: some of these layers would stay random, since --freeze_layers={num_frozen} "
+            "does not train them; give fewer"
+        )
+    if getattr(options, "feature_layers", None):
+        for flag, is_given in (
+            ("lora_rank", rank),
+            ("reinit_layers", redrawn is not None),
+            ("layer_wise_lr_decay", options.layer_wise_lr_decay != 1.0),
+        ):
+            if is_given:
+                raise InputError(f"--{flag}: --feature_layers trains nothing of the encoder; give one of the two")
+
+
+def adapted(model: keras.Model, options: FineTuningOptions) -> keras.Model:
+    """Returns a new model after LoRA is enabled, if a training asks for it."""
+    if options.lora_rank and options.do_train:
+        enable_lora(model, options.lora_rank, options.freeze_layers or 0)
+    return model
+
+
+def frozen_weights(options: FineTuningOptions) -> tuple[str, ...]:
+    """Returns the name prefixes of the weights that stay as they are; LoRA's matrices are trained all the same."""
+    if options.freeze_layers is None:
+        return (_ENCODER,) if options.lora_rank else ()
+    layers = (f"bert/encoder/layer_{layer}/" for layer in range(options.freeze_layers))
+    return (_EMBEDDINGS, *layers, *([_ENCODER] if options.lora_rank else []))
+
+
+def redrawn_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:
+    """Returns the name prefixes of the weights that --reinit_layers draws anew."""
+    if options.reinit_layers is None:
+        return ()
+    count = config.num_hidden_layers
+    return (*(f"bert/encoder/layer_{count - one}/" for one in range(1, options.reinit_layers + 1)), "bert/pooler/")
+
+
+def rate_factor(options: FineTuningOptions, config: BertConfig) -> Callable[[str], float]:
+    """Returns a function from the name of a weight to the factor of its learning rate, decay^(L - l) in layer l of L.
+
+    The embeddings are layer 0; what lies above the layers has the factor 1.
+    """
+
+    def factor(name: str) -> float:
+        layer = re.match(r"bert/encoder/layer_(\d+)/", name)
+        depth = int(layer[1]) + 1 if layer else 0 if name.startswith(_EMBEDDINGS) else config.num_hidden_layers
+        return options.layer_wise_lr_decay ** (config.num_hidden_layers - depth)
+
+    return factor
