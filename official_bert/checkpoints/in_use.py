@@ -18,7 +18,8 @@ class WeightsInUse(tf1.Tf1Checkpoint):
         """Opens the checkpoint with this prefix."""
         super().__init__(prefix)
         self._stored = self.shapes
-        self.shapes = {name: shape for name, shape in self._stored.items() if not names.is_adapter(name)}
+        parts = {*names.ADAPTERS, names.AVERAGE}
+        self.shapes = {name: shape for name, shape in self._stored.items() if not parts & set(name.split("/")[-2:])}
 
     def read(self, name: str) -> np.ndarray:
         """Returns what has this name in use."""

@@ -17,32 +17,24 @@ _EMBEDDINGS, _ENCODER = "bert/embeddings/", "bert/"
 
 def check(options: FineTuningOptions, config: BertConfig):
     """Refuses values that the model is too small for, and flags that exclude one another."""
-    for flag in ("freeze_layers", "reinit_layers"):
-        if (getattr(options, flag) or 0) > config.num_hidden_layers:
-            raise InputError(
-                f"--{flag}={getattr(options, flag)}: is more than the number of layers, {config.num_hidden_layers}; "
-                "give at most that"
-            )
-    rank, redrawn, num_frozen = options.lora_rank, options.reinit_layers, options.freeze_layers
-    if rank and rank > config.hidden_size:
-        raise InputError(f"--lora_rank={rank}: is more than the hidden size, {config.hidden_size}; give at most that")
-    if rank and redrawn is not None:
-        raise InputError(
-            "--reinit_layers: the layers would stay random, since --lora_rank does not train them; give one"
-        )
-    if redrawn is not None and redrawn + (num_frozen or 0) > config.num_hidden_layers:
-        raise InputError(
-            f"--reinit_layers={redrawn}: some of these layers would stay random, since --freeze_layers={num_frozen} "
-            "does not train them; give fewer"
-        )
-    if getattr(options, "feature_layers", None):
-        for flag, is_given in (
-            ("lora_rank", rank),
-            ("reinit_layers", redrawn is not None),
-            ("layer_wise_lr_decay", options.layer_wise_lr_decay != 1.0),
-        ):
-            if is_given:
-                raise InputError(f"--{flag}: --feature_layers trains nothing of the encoder; give one of the two")
+    count, size, rank = config.num_hidden_layers, config.hidden_size, options.lora_rank
+    frozen, redrawn, decay = options.freeze_layers or 0, options.reinit_layers, options.layer_wise_lr_decay
+    features = getattr(options, "feature_layers", None)
+    nothing, most = "--feature_layers trains nothing of the encoder; give one of the two", "give at most that"
+    faults = {
+        f"--freeze_layers={frozen}: is more than the number of layers, {count}; {most}": frozen > count,
+        f"--reinit_layers={redrawn}: is more than the number of layers, {count}; {most}": (redrawn or 0) > count,
+        f"--lora_rank={rank}: is more than the hidden size, {size}; {most}": (rank or 0) > size,
+        f"--lora_rank={rank}: {nothing}": features and rank,
+        f"--reinit_layers={redrawn}: {nothing}": features and redrawn is not None,
+        f"--layer_wise_lr_decay={decay}: {nothing}": features and decay != 1.0,
+        f"--reinit_layers={redrawn}: what it draws would stay random, since --lora_rank={rank} does not train it; give "
+        "one of the two": rank and redrawn is not None,
+        f"--reinit_layers={redrawn}: some of what it draws would stay random, since --freeze_layers={frozen} does not "
+        "train it; give fewer": redrawn is not None and frozen + redrawn > count,
+    }
+    if found := [sentence for sentence, is_fault in faults.items() if is_fault]:
+        raise InputError(found[0])
 
 
 def adapted(model: keras.Model, options: FineTuningOptions) -> keras.Model:

@@ -19,10 +19,10 @@ def enable_lora(model: keras.Model, rank: int, first_layer: int = 0):
     for name, variable in named_variables(model).items():
         if name.startswith("bert/"):
             variable.trainable = False
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, EncoderLayer)]
-    for layer in layers[first_layer:]:
-        for dense in _dense_layers(layer):
-            dense.enable_lora(rank)
+    for layer in model._flatten_layers():
+        if isinstance(layer, EncoderLayer) and int(layer.name.removeprefix("layer_")) >= first_layer:
+            for dense in _dense_layers(layer):
+                dense.enable_lora(rank)
 
 
 def write_adapters(path: str, trained: Mapping):

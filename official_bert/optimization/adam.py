@@ -147,10 +147,11 @@ class AdamWeightDecayOptimizer(tf.Module):
             for weight, value in own:
                 weight.assign(value)
 
-    def _averages(self) -> list[tuple[tf.Variable, tf.Variable]]:
-        """Returns each weight with its average; none without `ema_decay`."""
-        pairs = zip(self._names, self._weights, strict=True)
-        return [] if self.ema_decay is None else [(weight, self.slots[f"{name}/{AVERAGE}"]) for name, weight in pairs]
+    def _averages(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
+        """Yields each weight with its average; none without `ema_decay`."""
+        for name, weight in zip(self._names, self._weights, strict=True):
+            if self.ema_decay is not None:
+                yield weight, self.slots[f"{name}/{AVERAGE}"]
 
     def current_rate(self) -> tf.Tensor:
         """Returns the learning rate of the next update, float32[]."""
