@@ -253,7 +253,7 @@ fine_tuning/search.py: fine_tuning/test_search.py
 fine_tuning/finetuner.py: fine_tuning/test_finetuner.py training/test_trainer.py
     int(num_train_steps * options.warmup_proportion) -> round(num_train_steps * options.warmup_proportion)
 fine_tuning/adaptation.py: fine_tuning/test_adaptation.py fine_tuning/test_finetuner.py
-    range(options.freeze_layers) -> range(options.freeze_layers + 1)
+    range(options.freeze_layers or 0) -> range(options.freeze_layers or 1)
     int(layer[1]) + 1 -> int(layer[1])
 commands/launch.py: commands/test_launch.py
     {"type": "worker", "index": index} -> {"type": "worker", "index": 0}

@@ -46,10 +46,9 @@ def adapted(model: keras.Model, options: FineTuningOptions) -> keras.Model:
 
 def frozen_weights(options: FineTuningOptions) -> tuple[str, ...]:
     """Returns the name prefixes of the weights that stay as they are; LoRA's matrices are trained all the same."""
-    if options.freeze_layers is None:
-        return (_ENCODER,) if options.lora_rank else ()
-    layers = (f"bert/encoder/layer_{layer}/" for layer in range(options.freeze_layers))
-    return (_EMBEDDINGS, *layers, *([_ENCODER] if options.lora_rank else []))
+    frozen = [f"bert/encoder/layer_{layer}/" for layer in range(options.freeze_layers or 0)]
+    frozen += [] if options.freeze_layers is None else [_EMBEDDINGS]
+    return (*frozen, _ENCODER) if options.lora_rank else tuple(frozen)
 
 
 def redrawn_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:

@@ -31,7 +31,10 @@ def write_adapters(path: str, trained: Mapping):
 
 
 def load_adapters(model: keras.Model, path: str):
-    """Gives a model the adapters, and what else is in the file of `write_adapters`."""
+    """Gives a base model what a training with --lora_rank has learnt, from its adapters.safetensors.
+
+    That of another training with the same rank may follow, and takes its place.
+    """
     file = open_checkpoint(path)
     rank = rank_of(file.shapes)
     if rank is None:

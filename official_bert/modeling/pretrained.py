@@ -64,12 +64,7 @@ class ConfiguredModel(keras.Model):
             model.labels = tuple(labels) if len(labels) == model.num_outputs else None
         return model
 
-    def load_adapters(self, path: str):
-        """Loads what a training with --lora_rank has learnt, its adapters.safetensors, beside the base model's weights.
-
-        Those of another training of the same rank may follow, and take their place.
-        """
-        load_adapters(self, path)
+    load_adapters = load_adapters
 
     def save_pretrained(
         self,

@@ -1,4 +1,4 @@
-"""LoRA in the encoder: which layers have it, 16-bit floats, and the file of what it learned."""
+"""LoRA in the encoder: 16-bit floats, and the file of what it learned."""
 
 import numpy as np
 import pytest
@@ -11,35 +11,10 @@ from tests import toy
 
 CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | {"initializer_range": 0.3, "num_hidden_layers": 2})
 IDS = np.random.default_rng(1).integers(5, len(toy.VOCABULARY), (3, 7)).astype(np.int32)
-DENSE = ("attention/self/query", "attention/self/key", "attention/self/value", "attention/output/dense",
-         "intermediate/dense", "output/dense")  # fmt: skip
 
 
 def adapters_of(model) -> dict:
     return {name: variable for name, variable in named_variables(model).items() if "lora_kernel_" in name}
-
-
-def with_lora(first_layer: int = 0) -> BertClassifier:
-    """A model whose second matrices are not 0, as after a training."""
-    model = BertClassifier(CONFIG, 3)
-    enable_lora(model, 2, first_layer)
-    draws = np.random.default_rng(2)
-    for variable in adapters_of(model).values():
-        variable.assign(draws.normal(size=variable.shape) * 0.1)
-    return model
-
-
-@pytest.mark.parametrize(("kind", "first_layer"), [(BertClassifier, 1), (BertModel, 0)])
-def test_all_dense_layers_of_the_encoder_have_adapters_and_nothing_else_is_trained(kind, first_layer):
-    model = kind(CONFIG, 3) if kind is BertClassifier else kind(CONFIG)
-    enable_lora(model, 2, first_layer)
-    expected = {
-        f"bert/encoder/layer_{layer}/{dense}/lora_kernel_{one}"
-        for layer in range(first_layer, 2) for dense in DENSE for one in "ab"
-    }  # fmt: skip
-    assert adapters_of(model).keys() == expected
-    head = {"output_weights", "output_bias"} if kind is BertClassifier else set()
-    assert {name for name, variable in named_variables(model).items() if variable.trainable} == expected | head
 
 
 def test_the_sum_is_of_32_bits_whatever_the_product_is_of():
@@ -60,21 +35,21 @@ def test_the_sum_is_of_32_bits_whatever_the_product_is_of():
 
 
 def test_the_file_gives_another_base_model_the_outputs(tmp_path):
-    model, path = with_lora(first_layer=1), str(tmp_path / "adapters.safetensors")
-    model.save_pretrained(str(tmp_path / "merged"))
+    model, path = BertClassifier(CONFIG, 3), str(tmp_path / "adapters.safetensors")
+    enable_lora(model, 2, first_layer=1)
+    draws = np.random.default_rng(2)
+    for variable in adapters_of(model).values():
+        variable.assign(draws.normal(size=variable.shape) * 0.1)
     head = {"output_weights": model.output_weights, "output_bias": model.output_bias}
     write_adapters(path, adapters_of(model) | head)
     base = BertClassifier(CONFIG, 3)
-    fresh = adapters_of(model)
     for name, variable in named_variables(base).items():
         if name not in head:
             variable.assign(named_variables(model)[name])
     for _ in range(2):
         base.load_adapters(path)
         np.testing.assert_array_equal(base({"input_ids": IDS}), model({"input_ids": IDS}))
-    assert adapters_of(base).keys() == fresh.keys()
-    merged = BertClassifier.from_pretrained(str(tmp_path / "merged"))
-    np.testing.assert_allclose(merged({"input_ids": IDS}), model({"input_ids": IDS}), atol=1e-6)
+    assert adapters_of(base).keys() == adapters_of(model).keys()
 
     with pytest.raises(InputError, match=r"has output_bias, which the model lacks; load it into a model of the same"):
         BertModel(CONFIG).load_adapters(path)
