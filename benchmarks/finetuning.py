@@ -18,6 +18,7 @@ or with those of --beside:
 
     python benchmarks/finetuning.py ... --tasks CoLA --optimizer fused --more='{"num_train_epochs": 0.5}'
     python benchmarks/finetuning.py ... --sides ours --more='{"dtype": "bfloat16"}'
+    python benchmarks/finetuning.py ... --sides ours --seeds 0 1 2 3 4 --tasks STS-B CoLA-2500 --more='{"lora_rank": 8}'
 """
 
 import argparse
@@ -282,7 +283,7 @@ def main():
     parser.add_argument("--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder")
     parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for the prepared data")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
-    parser.add_argument("--tasks", nargs="*", choices=tasks.BENCHMARKS, default=list(tasks.BENCHMARKS))
+    parser.add_argument("--tasks", nargs="*", choices=tasks.BENCHMARKS, default=tasks.COMPARED)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 0, for some tasks 0 to 2")
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")

@@ -36,9 +36,13 @@ class Benchmark(NamedTuple):
     in_percent: bool = False
 
 
-def _glue(name: str, metric: str, num_seeds: int = 1, epochs: float = 3.0) -> Benchmark:
-    flags = {"task_name": name, "data_dir": name, "num_train_epochs": epochs, "shuffle_buffer_size": 0}
+def _glue(name: str, metric: str, num_seeds: int = 1, epochs: float = 3.0, folder: str | None = None) -> Benchmark:
+    flags = {"task_name": name, "data_dir": folder or name, "num_train_epochs": epochs, "shuffle_buffer_size": 0}
     return Benchmark("run_classifier", metric, flags | {"eval_batch_size": 32}, num_seeds)
+
+
+SMALL_COLA = "CoLA-2500"  # the first rows of CoLA, for comparisons of our options alone
+SMALL_COLA_ROWS = 2_500
 
 
 def _squad(name: str, **flags) -> Benchmark:
@@ -60,7 +64,9 @@ BENCHMARKS = {
     ),
     "SQuAD 1.1": _squad("SQuAD-1.1", num_train_epochs=1.0),
     "SQuAD 2.0": _squad("SQuAD-2.0", num_train_epochs=2.0, version_2_with_negative=True),
+    SMALL_COLA: _glue("CoLA", "eval_matthews", num_seeds=5, folder=SMALL_COLA),
 }
+COMPARED = [name for name in BENCHMARKS if name != SMALL_COLA]
 
 
 def prepare_data(source: pathlib.Path, target: pathlib.Path):
@@ -68,10 +74,16 @@ def prepare_data(source: pathlib.Path, target: pathlib.Path):
 
     Args:
         source: a folder with the subfolders glue, wnut17, codah and squad.
-        target: a new folder with a subfolder for each task; if it exists, it is not changed.
+        target: a new folder with a subfolder for each task; what is there is not changed.
     """
-    if target.exists():
-        return
+    if not target.exists():
+        _prepare_compared(source, target)
+    if not (target / SMALL_COLA).exists():
+        shutil.copytree(source / "glue/CoLA", target / SMALL_COLA)
+        _copy_lines(source / "glue/CoLA/train.tsv", target / SMALL_COLA / "train.tsv", slice(SMALL_COLA_ROWS))
+
+
+def _prepare_compared(source: pathlib.Path, target: pathlib.Path):
     made = target.with_name(target.name + ".new")
     shutil.rmtree(made, ignore_errors=True)
     for name in ("STS-B", "CoLA", "SST-2"):

@@ -143,7 +143,7 @@ data/tables.py: data/test_tables.py
     tag[0] == "I" and tag[1:] != before[1:] -> tag[0] == "I"
 checkpoints/names.py: checkpoints/test_names.py checkpoints/test_huggingface.py
     {huggingface}.weight", transposed=True) -> {huggingface}.weight")
-    tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in SLOTS -> tf1 == GLOBAL_STEP
+    return tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE) -> return tf1 == GLOBAL_STEP
 checkpoints/huggingface.py: checkpoints/test_huggingface.py
     np.ascontiguousarray(tensor.T) if entry.transposed -> np.ascontiguousarray(tensor) if entry.transposed
     tensor = tensor.T if entry.transposed else tensor -> pass
@@ -260,7 +260,9 @@ fine_tuning/search.py: fine_tuning/test_search.py
     return bool(metric), -math.inf -> return bool(metric), math.inf
 fine_tuning/finetuner.py: fine_tuning/test_finetuner.py training/test_trainer.py
     int(num_train_steps * options.warmup_proportion) -> round(num_train_steps * options.warmup_proportion)
-    range(options.freeze_layers) -> range(options.freeze_layers + 1)
+fine_tuning/adaptation.py: fine_tuning/test_adaptation.py fine_tuning/test_finetuner.py
+    range(options.freeze_layers or 0) -> range(options.freeze_layers or 1)
+    int(layer[1]) + 1 -> int(layer[1])
 commands/launch.py: commands/test_launch.py
     {"type": "worker", "index": index} -> {"type": "worker", "index": 0}
     if all(status == 1 for status in statuses) -> if any(status == 1 for status in statuses)

@@ -28,6 +28,7 @@ VOCAB_NAME = "vocab.txt"
 CONFIG_NAME, HUGGINGFACE_CONFIG_NAME = "bert_config.json", "config.json"
 LABELS_NAME = "labels.txt"
 TASK_NAME = "task.json"
+ADAPTERS_NAME = "adapters.safetensors"  # what a training with LoRA changes, and nothing else
 _OLD_LABEL_TYPES = {"regression": "score", "multi_label": "multi"}
 
 

@@ -136,8 +136,13 @@ def write(
         fields["label2id"] = {label: i for i, label in enumerate(labels)}
     with writing.replacing(os.path.join(folder, CONFIG_FILE)) as file:
         file.write(json.dumps(fields, indent=2, sort_keys=True) + "\n")
-    with writing.replacing(os.path.join(folder, WEIGHTS_FILE), "wb") as file:
-        file.write(safetensors.numpy.save(renamed, metadata={"format": "pt"}))
+    write_tensors(os.path.join(folder, WEIGHTS_FILE), renamed)
+
+
+def write_tensors(path: str, tensors: dict[str, np.ndarray]):
+    """Writes a safetensors file."""
+    with writing.replacing(path, "wb") as file:
+        file.write(safetensors.numpy.save(tensors, metadata={"format": "pt"}))
 
 
 def _architecture(heads: list[str], linear_class: str) -> str:

@@ -11,6 +11,7 @@ from absl import logging
 
 from official_bert import model_hub
 from official_bert.checkpoints import folder, huggingface, names, tf1
+from official_bert.checkpoints.in_use import WeightsInUse
 from official_bert.config import LEFT_TO_RIGHT, BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
@@ -58,7 +59,8 @@ class LoadReport:
 def open_checkpoint(path: str) -> Checkpoint:
     """Opens a TF1 prefix or folder, an output_dir, a Hugging Face folder, a safetensors file, or a model by its name.
 
-    Of an output_dir it is the best checkpoint if the run kept one, else the newest. Weights are read by TF1 name.
+    Of an output_dir it is the best checkpoint if the run kept one, else the newest. Weights are read by TF1 name, those
+    of our trainings as they are used.
     """
     path = model_hub.local_path(path)
     best_folder = os.path.join(path, folder.BEST_FOLDER)
@@ -66,10 +68,10 @@ def open_checkpoint(path: str) -> Checkpoint:
     best = folder.latest_checkpoint(best_folder)
     if best:
         logging.info("%s keeps its best checkpoint: %s", path, best)
-        return tf1.Tf1Checkpoint(best)
+        return WeightsInUse(best)
     prefix = folder.find_prefix(path) if not huggingface.is_weights_file(path) else None
     if prefix:
-        return tf1.Tf1Checkpoint(prefix)
+        return WeightsInUse(prefix)
     if huggingface.is_huggingface(path):
         return huggingface.HuggingFaceCheckpoint(path)
     raise InputError(
@@ -91,27 +93,36 @@ def named_variables(model) -> dict:
 
 def _name_in(model, variable) -> str:
     """Returns the TF1 name of a variable of a model."""
-    below = variable.path.removeprefix(f"{model.path}/")
-    if below != variable.path:
+    scope, _, last = variable.path.rpartition("/")
+    if last in names.ADAPTERS:
+        return _name_of(model, f"{scope}/kernel").removesuffix("kernel") + last
+    return _name_of(model, variable.path)
+
+
+def _name_of(model, path: str) -> str:
+    below = path.removeprefix(f"{model.path}/")
+    if below != path:
         scope = getattr(model, "checkpoint_scope", None)  # BertModel has one
         name = f"{scope}/{below}" if scope else below
         if names.to_huggingface(name) is not None:
             return name
-    return names.from_path(variable.path)
+    return names.from_path(path)
 
 
-def load_checkpoint(model, source: str | Checkpoint) -> LoadReport:
+def load_checkpoint(model, source: str | Checkpoint, left_out: Collection[str] = ()) -> LoadReport:
     """Loads the weights of a checkpoint into a model, and logs the names that only one of the two has.
 
     Args:
         model: a built Keras model.
         source: an opened checkpoint, or the path of a TF1 or Hugging Face checkpoint or its folder.
+        left_out: prefixes of the names of variables that keep their values.
 
     Raises:
         InputError: there is no checkpoint, it does not fit the model, or it holds values of no valid model.
     """
     checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source)
-    variables = named_variables(model)
+    # Adapters begin anew: those of a checkpoint are in its kernels.
+    variables = {name: variable for name, variable in named_variables(model).items() if not names.is_adapter(name)}
     report = LoadReport(
         checkpoint.path,
         matched=[name for name in variables if name in checkpoint.shapes],
@@ -120,6 +131,10 @@ def load_checkpoint(model, source: str | Checkpoint) -> LoadReport:
     )
     if not report.matched:
         raise InputError(_nothing_matches(checkpoint))
+    kept = [name for name in report.matched if name.startswith(tuple(left_out))]
+    if kept:
+        logging.info("Drawn anew, not loaded: %s", ", ".join(kept))
+        report = dataclasses.replace(report, matched=[name for name in report.matched if name not in kept])
     assign(checkpoint, {name: variables[name] for name in report.matched})
     # A masked LM of transformers has not the other heads of a pre-trained model.
     known = getattr(checkpoint, "absent_in_class", ()) if _MASKED_LM_BIAS in report.matched else ()

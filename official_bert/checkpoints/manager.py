@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import folder, loading, names, tf1
+from official_bert.checkpoints.in_use import WeightsInUse, check_goes_on
 from official_bert.io.errors import Diverged, InputError
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ class CheckpointManager:
         keep_max: int = 5,
         worker: int = 0,
         wait_for_all: Callable[[], None] | None = None,
+        goes_on: bool = True,
     ):
         """Manages the checkpoints in a folder, including those of earlier runs; the first `save` creates it.
 
@@ -43,9 +45,11 @@ class CheckpointManager:
             keep_max: the number of newest checkpoints to keep; 0 keeps all.
             worker: the number of this worker. Worker 0 writes the files, and all workers read them.
             wait_for_all: given if each worker writes the state of its own input; returns when all have called it.
+            goes_on: whether `restore` is for a training that goes on; if not, it reads the weights as they are used.
         """
         self.output_dir, self.variables = output_dir, dict(variables)
         self.keep_max, self.worker, self._wait_for_all = keep_max, worker, wait_for_all
+        self._goes_on = goes_on
         self._corrupt: set[str] = set()  # prefixes of checkpoints that the run does not use
 
     @property
@@ -135,7 +139,9 @@ class CheckpointManager:
         """Restores the newest checkpoint, and the state of the input beside it; returns whether there was one."""
         if not self.latest:
             return False
-        checkpoint = tf1.Tf1Checkpoint(self.latest)
+        checkpoint = (tf1.Tf1Checkpoint if self._goes_on else WeightsInUse)(self.latest)
+        if self._goes_on:
+            check_goes_on(checkpoint, self.variables)
         missing = [name for name in self.variables if name not in checkpoint.shapes]
         if missing:
             raise InputError(

@@ -12,6 +12,9 @@ from official_bert.io.errors import InputError
 
 GLOBAL_STEP = "global_step"
 SLOTS = ("adam_m", "adam_v")
+AVERAGE = "ema"  # the slot of a weight's average
+# Keras' names of the two matrices of LoRA, which stand beside the kernel that their product is added to.
+ADAPTERS = ("lora_kernel_a", "lora_kernel_b")
 
 
 class Entry(NamedTuple):
@@ -125,8 +128,19 @@ def is_redundant(huggingface: str) -> bool:
 
 
 def is_training_state(tf1: str) -> bool:
-    """Tells whether a TF1 name is the name of an Adam slot or of the step, which only training needs."""
-    return tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in SLOTS
+    """Tells whether a TF1 name is that of an optimizer's slot or of the step, which only training needs."""
+    return tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE)
+
+
+def is_adapter(name: str) -> bool:
+    """Tells whether a name or a path is that of a matrix of LoRA."""
+    return name.rpartition("/")[2] in ADAPTERS
+
+
+def adapters_of(kernel: str) -> list[str]:
+    """Returns the names of the two matrices of LoRA beside the kernel with this name."""
+    scope, _, last = kernel.rpartition("/")
+    return [f"{scope}/{name}" for name in ADAPTERS if last == "kernel"]
 
 
 def families_of(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:

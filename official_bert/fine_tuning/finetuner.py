@@ -15,8 +15,11 @@ from absl import logging
 from official_bert.checkpoints import BEST_FOLDER
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
+from official_bert.fine_tuning.adaptation import adapted, frozen_weights, rate_factor, redrawn_weights
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
+from official_bert.model_dir import ADAPTERS_NAME
+from official_bert.modeling.lora import write_adapters
 from official_bert.options.fine_tuning import FineTuningOptions, every
 from official_bert.tasks.base import Task
 from official_bert.training import distribution, reporting, run_log, workers
@@ -117,19 +120,6 @@ def log_set(title: str, encoded: EncodedSet, batch_size: int):
     logging.info("  Batch size = %d", batch_size)
 
 
-def frozen_weights(options: FineTuningOptions, config: BertConfig) -> tuple[str, ...]:
-    """Returns the name prefixes of the weights that --freeze_layers freezes."""
-    if options.freeze_layers is None:
-        return ()
-    if options.freeze_layers > config.num_hidden_layers:
-        raise InputError(
-            f"--freeze_layers={options.freeze_layers}: is more than the number of layers, "
-            f"{config.num_hidden_layers}; give at most that"
-        )
-    layers = (f"bert/encoder/layer_{layer}/" for layer in range(options.freeze_layers))
-    return ("bert/embeddings/", *layers)
-
-
 def has_learnt(loss: float, num_examples: int, constant_losses: np.ndarray) -> bool:
     """Tells whether the training loss at the end is smaller than that of a model with one output for all examples.
 
@@ -174,10 +164,12 @@ class Finetuner:
             run_dir,
             strategy,
             config,
-            lambda: task.build_model(config, use_one_hot_embeddings=on_tpu, **recomputing),
+            lambda: adapted(task.build_model(config, use_one_hot_embeddings=on_tpu, **recomputing), options),
             max(num_train_steps, 1),
             int(num_train_steps * options.warmup_proportion),
-            frozen=frozen_weights(options, config),
+            frozen=frozen_weights(options),
+            redrawn=redrawn_weights(options, config),
+            rate_factor=rate_factor(options, config),
         )
         model = self.trainer.model
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(model, features))
@@ -236,6 +228,8 @@ class Finetuner:
         if evaluation:
             workers.wait_for_all(self.strategy)  # for the chief, which may still write the best checkpoint
             self._best.restore()
+        if options.lora_rank:
+            write_adapters(os.path.join(options.output_dir, ADAPTERS_NAME), trainer.trained)
 
     def _warn_of_nothing_learnt(self, objective, encoded: EncodedSet):
         """Warns if the training ends no better than a model that gives every example the same output."""

@@ -22,7 +22,8 @@ from official_bert.config import BertConfig
 from official_bert.data.model_inputs import check_unknown_in
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet
-from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, frozen_weights, log_set
+from official_bert.fine_tuning import adaptation
+from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, log_set
 from official_bert.fine_tuning.search import search
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -165,7 +166,7 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
 def _check_run(source: ModelSource):
     """Validates, before any set is read, what would fail later: the frozen layers and the checkpoint."""
     options = source.options
-    frozen_weights(options, source.config)
+    adaptation.check(options, source.config)
     if _calibrates(options) and not (options.do_train or source.resumes):
         raise InputError("--calibrate: writes into the folder of a model; give --do_train, or its --output_dir")
     if options.init_checkpoint and not latest_checkpoint(options.output_dir):

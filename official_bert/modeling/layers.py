@@ -97,6 +97,11 @@ class Dense(keras.layers.Dense):
         """Returns float[..., units] for `x`, float[..., in]."""
         return ops.cast(super().call(x), self.compute_dtype)
 
+    def enable_lora(self, *arguments, **keywords):
+        super().enable_lora(*arguments, **keywords)
+        for variable in (self._kernel, self.lora_kernel_a, self.lora_kernel_b):
+            variable._autocast = False  # Keras adds them up: what LoRA learns would be lost in the rounding to 16 bits
+
     def merged_kernel(self):
         """Returns the sum of the kernel and what LoRA adds to it, in the type of the kernel."""
         added = self.lora_alpha / self.lora_rank * ops.matmul(self.lora_kernel_a, self.lora_kernel_b)

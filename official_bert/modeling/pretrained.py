@@ -19,6 +19,7 @@ from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import LABELS_NAME, VOCAB_NAME, ModelFolder, TaskRecord
 from official_bert.modeling.layers import Dense
+from official_bert.modeling.lora import load_adapters
 from official_bert.options.serving import TASKS_OF_CLASSES
 from official_bert.tokenization import FullTokenizer, write_vocabulary
 from official_bert.tokenizer_config import TokenizerConfig
@@ -63,6 +64,8 @@ class ConfiguredModel(keras.Model):
             labels = _labels(checkpoint) or ()
             model.labels = tuple(labels) if len(labels) == model.num_outputs else None
         return model
+
+    load_adapters = load_adapters
 
     def save_pretrained(
         self,

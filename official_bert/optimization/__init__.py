@@ -55,4 +55,5 @@ def make_optimizer(options, num_train_steps: int, num_warmup_steps: int) -> Adam
         beta_2=options.adam_beta2,
         epsilon=options.adam_epsilon,
         exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
+        ema_decay=options.ema_decay,
     )

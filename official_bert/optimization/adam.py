@@ -6,11 +6,14 @@ checkpoints. It runs in replica context, on gradients that are already reduced a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
+
+from official_bert.checkpoints.names import AVERAGE
 
 EXCLUDED_FROM_DECAY = ("LayerNorm", "layer_norm", "bias")
 CLIP_NORM = 1.0
@@ -60,6 +63,11 @@ class AdamWeightDecayOptimizer(tf.Module):
     1 (Kingma and Ba, 2015). Without it an update is (1 - b1^t) / sqrt(1 - b2^t) times as long: 3.2 times at the first
     update, at most 6.6 times, at the 12th, and still 3.2 times at the 100th, which is why warm-up matters.
 
+    With `ema_decay` each variable has an average, the slot `ema` (Polyak and Juditsky, 1992; Tarvainen and Valpola,
+    2017), which after `t` earlier updates moves as that of TensorFlow's ExponentialMovingAverage:
+
+        d = min(ema_decay, (1 + t) / (10 + t))        average' = d average + (1 - d) w'
+
     Attributes:
         global_step: int64[], the number of updates made. Its value before an update determines the update's rate.
         slots: the optimizer slots by name, such as `<name>/adam_m`, for each variable and each of `slot_names`.
@@ -77,6 +85,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         exclude_from_weight_decay: Iterable[str] | None = None,
         name: str = "AdamWeightDecayOptimizer",
         bias_correction: bool = False,
+        ema_decay: float | None = None,
     ):
         """Makes an optimizer without variables; `build` adds them.
 
@@ -86,8 +95,10 @@ class AdamWeightDecayOptimizer(tf.Module):
             beta_1, beta_2: the decay rates of the two moments.
             epsilon: a constant that is added outside the square root.
             exclude_from_weight_decay: regular expressions; variables whose names contain a match are not decayed.
+            ema_decay: the decay rate of the averages of the variables; None for no averages.
         """
         super().__init__(name=name)
+        self.ema_decay = ema_decay
         self.bias_correction = bias_correction
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
@@ -97,16 +108,50 @@ class AdamWeightDecayOptimizer(tf.Module):
         self.slots: dict[str, tf.Variable] = {}
         self._names: list[str] = []
         self._weights: list[tf.Variable] = []
+        self._rate_factors: list[float] = []
 
-    def build(self, named_variables: Iterable[tuple[str, tf.Variable]]):
-        """Makes the slots of pairs of TF1 name and variable, in the scope of the current strategy."""
+    def build(
+        self, named_variables: Iterable[tuple[str, tf.Variable]], rate_factor: Callable[[str], float] | None = None
+    ):
+        """Makes the slots of pairs of TF1 name and variable, in the scope of the current strategy.
+
+        `rate_factor` returns the factor of the learning rate of the variable with a name; it is 1 without it.
+        """
         for name, variable in named_variables:
             self._names.append(name)
             self._weights.append(variable)
-            for slot in self.slot_names:
+            self._rate_factors.append(rate_factor(name) if rate_factor else 1.0)
+            for slot in (*self.slot_names, *([] if self.ema_decay is None else [AVERAGE])):
                 full = f"{name}/{slot}"
                 zeros = tf.zeros(variable.shape, tf.float32)
                 self.slots[full] = tf.Variable(zeros, trainable=False, name=full)
+
+    def start_averages(self):
+        """Makes the weights as they are the first values of their averages."""
+        for weight, average in self._averages():
+            average.assign(tf.convert_to_tensor(weight))
+
+    def use_averages(self):
+        """Gives each weight the value of its average."""
+        for weight, average in self._averages():
+            weight.assign(tf.convert_to_tensor(average))
+
+    @contextlib.contextmanager
+    def using_averages(self) -> Iterator[None]:
+        """Gives each weight the value of its average, and afterwards its own again."""
+        own = [(weight, tf.convert_to_tensor(weight)) for weight, _ in self._averages()]
+        self.use_averages()
+        try:
+            yield
+        finally:
+            for weight, value in own:
+                weight.assign(value)
+
+    def _averages(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
+        """Yields each weight with its average; none without `ema_decay`."""
+        for name, weight in zip(self._names, self._weights, strict=True):
+            if self.ema_decay is not None:
+                yield weight, self.slots[f"{name}/{AVERAGE}"]
 
     def current_rate(self) -> tf.Tensor:
         """Returns the learning rate of the next update, float32[]."""
@@ -127,9 +172,9 @@ class AdamWeightDecayOptimizer(tf.Module):
         if [id(variable) for _, variable in pairs] != [id(variable) for variable in self._weights]:
             raise ValueError("apply_gradients takes the variables of build, in its order")
         rate = self.current_rate()
-        for name, (gradient, weight) in zip(self._names, pairs, strict=True):
+        for name, factor, (gradient, weight) in zip(self._names, self._rate_factors, pairs, strict=True):
             if gradient is not None:
-                self._assign_update(name, weight, gradient, rate, is_made)
+                self._assign_update(name, weight, gradient, rate if factor == 1.0 else factor * rate, is_made)
         self.global_step.assign_add(1 if is_made is None else tf.cast(is_made, tf.int64))
 
     def _assign_update(self, name, weight, gradient, rate, is_made):
@@ -137,6 +182,12 @@ class AdamWeightDecayOptimizer(tf.Module):
         # The compiled function takes values: a mirrored variable would be the first replica's on all replicas.
         values = [tf.convert_to_tensor(variable) for variable in (weight, *slots)]
         new_values = self._new_values(name, *values, gradient, rate)
+        if self.ema_decay is not None:
+            slots.append(self.slots[f"{name}/{AVERAGE}"])
+            values.append(tf.convert_to_tensor(slots[-1]))
+            step = tf.cast(self.global_step, tf.float32)
+            share = tf.minimum(self.ema_decay, (1.0 + step) / (10.0 + step))
+            new_values = (*new_values, share * values[-1] + (1.0 - share) * new_values[0])
         for variable, value, new in zip((weight, *slots), values, new_values, strict=True):
             # `where` instead of `cond`, which could not stand round the collective operations of the update.
             variable.assign(new if is_made is None else tf.where(is_made, new, value))

@@ -55,6 +55,14 @@ class OptimizationOptions:
         help="The weight decay: an update takes this share of the learning rate from each weight, biases and layer "
         "norms aside.",
     )
+    ema_decay: float | None = option(
+        None,
+        check=_DECAY_RATE,
+        help="The decay rate of an exponential moving average of the trained weights (Polyak and Juditsky, 1992; "
+        "Tarvainen and Valpola, 2017), such as 0.999, which evaluation, prediction and exports then use instead of the "
+        "weights themselves. After t updates the rate is at most (1 + t) / (10 + t), so that a short training averages "
+        "the last tenth of its updates.",
+    )
     lr_schedule: str = option(
         LINEAR,
         choices=SCHEDULES,

@@ -27,7 +27,9 @@ _OF_UPDATES = (
     "adam_epsilon",
     "weight_decay_rate",
     "gradient_clipping",
+    "ema_decay",
     "learning_rate",
+    "layer_wise_lr_decay",
     "lr_schedule",
     "num_train_steps",
     "num_train_epochs",
@@ -78,18 +80,19 @@ def load_weights(
     model: keras.Model,
     weights: Collection[str],
     unused: Sequence[str],
+    redrawn: Sequence[str] = (),
 ) -> Collection[str]:
     """Loads the checkpoint in output_dir or, without it, --init_checkpoint, and returns the names of what was loaded.
 
     Training restores all of the checkpoint here, also the slots, so that its files are read once. Weights with the
-    prefixes `unused` may be missing.
+    prefixes `unused` may be missing, and those with the prefixes `redrawn` start a training as they are.
     """
     is_complete = options.do_train or options.allow_missing_weights
     if options.do_train and checkpoints.latest:
         checkpoints.from_newest_valid(checkpoints.restore)
         loaded = weights
     elif source := checkpoints.latest or options.init_checkpoint:
-        report = load_checkpoint(model, source)
+        report = load_checkpoint(model, source, redrawn if options.do_train else ())
         if not is_complete:
             report.check_complete(unused)
         loaded = report.matched

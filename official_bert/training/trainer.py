@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import CheckpointManager, log_trainable_variables, named_variables
+from official_bert.checkpoints import CheckpointManager, log_trainable_variables, named_variables, names
 from official_bert.checkpoints.folder import check_not_lost
 from official_bert.config import BertConfig
 from official_bert.io import processes
@@ -66,6 +66,7 @@ class Trainer:
     Attributes:
         seed: the seed of the run, that of the newest checkpoint, if there is one.
         num_train_steps: updates in total, including earlier runs.
+        trained: the variables that the training changes, by name.
     """
 
     def __init__(
@@ -79,13 +80,16 @@ class Trainer:
         num_warmup_steps: int,
         frozen: Sequence[str] = (),
         has_own_input: bool = False,
+        redrawn: Sequence[str] = (),
+        rate_factor: Callable[[str], float] | None = None,
     ):
         """Builds everything in the strategy's scope and loads the weights.
 
         All workers read checkpoints from `run_dir`, which the chief writes; `options.output_dir` is the folder that
         this worker writes to. Weights with a prefix in `frozen`, beside those that the model freezes or does not use,
-        have no gradient, no slots and no decay. With `has_own_input` each worker reads records of its own, and saves
-        its own position in them.
+        have no gradient, no slots and no decay; those with a prefix in `redrawn` start with random values.
+        `rate_factor` is the optimizer's. With `has_own_input` each worker reads records of its own, and saves its own
+        position in them.
         """
         self.options, self.strategy, self.config = options, strategy, config
         self.num_train_steps, self._report = num_train_steps, None
@@ -111,22 +115,30 @@ class Trainer:
             weights = {name: variable.value for name, variable in named_variables(self.model).items()}
             unused = getattr(self.model, "unused_weights", ())
             untrained = (*frozen, *unused, *getattr(self.model, "frozen_weights", ()))
-            trained = {name: value for name, value in weights.items() if not name.startswith(untrained)}
+            trained = {
+                name: value
+                for name, value in weights.items()
+                if not name.startswith(untrained) or names.is_adapter(name)
+            }
             self.optimizer = make_optimizer(options, num_train_steps, num_warmup_steps)
-            self.optimizer.build(trained.items())
+            self.optimizer.build(trained.items(), rate_factor)
             self._loss_scale = precision.LossScale() if dtype == FLOAT16 else None
-        self._trained = list(trained.values())
+        self.trained = trained
         self._weights_and_step = weights | {"global_step": self.optimizer.global_step}
         self.checkpoints.variables = self._weights_and_step | self.optimizer.slots
 
         # The weights to begin with.
         newest = self.checkpoints.latest
-        loaded = starting_point.load_weights(options, self.checkpoints, self.model, self._weights_and_step, unused)
+        loaded = starting_point.load_weights(
+            options, self.checkpoints, self.model, self._weights_and_step, unused, redrawn
+        )
         if self.checkpoints.latest != newest:  # which is corrupt; the older one may have another seed
             self.seed = starting_point.choose_seed(options, self.checkpoints)
             starting_point.seed_initial_weights(self.seed)
         if self.checkpoints.latest:
             self.optimizer.global_step.assign(self.checkpoints.latest_step())
+        else:
+            self.optimizer.start_averages()
         log_trainable_variables(self.model, loaded)
         starting_point.check_same_folder(strategy, self.checkpoints)
         starting_point.check_same_weights(strategy, weights)
@@ -155,7 +167,8 @@ class Trainer:
     def weights_in(self, folder: str) -> CheckpointManager:
         """Returns the checkpoints of a folder that hold the weights and the step, not the state for resuming."""
         worker = workers.worker_index(self.strategy)
-        return CheckpointManager(folder, self._weights_and_step, keep_max=1, worker=worker)
+        goes_on = self.options.do_train
+        return CheckpointManager(folder, self._weights_and_step, keep_max=1, worker=worker, goes_on=goes_on)
 
     @property
     def steps_per_loop(self) -> int:
@@ -177,6 +190,8 @@ class Trainer:
     def fit(self, objective: Objective, batches: Batches, hooks: Sequence[Hook] = ()):
         """Trains to `num_train_steps`, from the newest checkpoint of output_dir on.
 
+        Afterwards, as for the hooks, the model has the averages of its weights, if --ema_decay asks for them.
+
         Raises Diverged, after which nothing is saved, if the loss is not finite, and Terminated, after the step that
         was reached is saved, if SIGTERM or SIGHUP arrived here or in another process.
         """
@@ -186,6 +201,7 @@ class Trainer:
                 "Skipping training: %s already holds step %d, and %d is the total; other flags of the training, such "
                 "as --learning_rate, change nothing", self.checkpoints.output_dir, step, self.num_train_steps,
             )  # fmt: skip
+            self.optimizer.use_averages()
             for hook in hooks:
                 hook(step, {})  # the earlier run may have been killed before this call
             return
@@ -193,8 +209,11 @@ class Trainer:
         report = self._report = self._new_report(objective)
 
         def is_stopped_by_hooks(step: int) -> bool:
-            due = (hook for hook in hooks if stops.is_due(step, hook.every_steps))
-            answers = [hook(step, report.metrics) for hook in due]
+            due = [hook for hook in hooks if stops.is_due(step, hook.every_steps)]
+            if not due:
+                return False
+            with self.optimizer.using_averages():
+                answers = [hook(step, report.metrics) for hook in due]
             return any(answers)
 
         if self.checkpoints.latest is None:
@@ -221,6 +240,7 @@ class Trainer:
                         raise Terminated(arrived() or signal.SIGTERM)
                 is_over = num_updates > 0 and is_stopped_by_hooks(step)
             report.write()
+            self.optimizer.use_averages()
 
     def _most_steps_of_a_call(self, secs_of_step: float, is_ending: bool) -> int:
         """Returns how many updates the next call into TensorFlow may make for a signal not to wait, in all workers.
@@ -255,7 +275,7 @@ class Trainer:
         with self.strategy.scope():
             step = TrainingStep(
                 objective,
-                self._trained,
+                list(self.trained.values()),
                 self.optimizer,
                 self.seed,
                 self._jit_compile(),

@@ -89,6 +89,10 @@ ROWS = [
         row(f"search of {value}", lambda folder, value=value: train(folder, f"--search={value}"), value)
         for value in ("train_batch_size=2.5", "learning_rate=nan", "num_train_epochs=1;2", "restarts=1,2")
     ),
+    *(
+        row(flag, lambda folder, flag=flag: train(folder, flag), flag)
+        for flag in ("--lora_rank=0", "--layer_wise_lr_decay=1.1", "--reinit_layers=-1", "--ema_decay=1")
+    ),
     row(
         "class weights",
         lambda folder: train(folder, "--class_weights=1e30,1,1"),

@@ -88,13 +88,14 @@ def run_until(step: int, monkeypatch, train):
             train()
 
 
-def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, monkeypatch):
+@pytest.mark.parametrize("flags", [{}, {"lora_rank": 2, "ema_decay": 0.9}])
+def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, monkeypatch, flags):
     """A buffer of 100 examples that comes round the set many times, batches of many lengths, dropout in the head."""
     options = prepared(tmp_path, "original")
 
     def train(name):
         run("original", options, tmp_path / name, do_train=True, num_train_epochs=3.0, save_checkpoints_steps=4,
-            steps_per_loop=3)  # fmt: skip
+            steps_per_loop=3, **flags)  # fmt: skip
 
     train("whole")
     run_until(8, monkeypatch, lambda: train("stopped"))

@@ -1,0 +1,160 @@
+"""Which weights a fine-tuning changes, and how far, by the checkpoints of real runs."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints import open_checkpoint
+from official_bert.config import BertConfig
+from official_bert.fine_tuning import adaptation
+from official_bert.io.errors import InputError
+from official_bert.model_dir import ADAPTERS_NAME
+from official_bert.options.fine_tuning import TaggingOptions
+from official_bert.serving.predictor import Predictor
+from tests.commands.pretraining_run import checkpoint_values
+from tests.fine_tuning_runs import prepared, run
+from tests.hostile.rows import edit_json
+
+PEAK = 1e-3
+DENSE = (*(f"attention/self/{name}" for name in ("query", "key", "value")),
+         "attention/output/dense", "intermediate/dense", "output/dense")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory):
+    """5 updates of a model with two layers, whose weights no checkpoint has: those of a seed."""
+    options = prepared(tmp_path_factory.mktemp("task"), "classification")
+    edit_json(pathlib.Path(options.bert_config_file), num_hidden_layers=2)
+    given = {"do_train": True, "init_checkpoint": None, "warmup_proportion": 0.0, "learning_rate": PEAK}
+    return dataclasses.replace(options, **given)
+
+
+def trained(options, folder, **changes) -> dict:
+    run("classification", options, folder, **changes)
+    return checkpoint_values(folder / f"model.ckpt-{round(5 * changes.get('num_train_epochs', 1.0))}")
+
+
+def weights_of(values) -> dict:
+    return {name: value for name, value in values.items() if name.rpartition("/")[2] not in ("adam_m", "adam_v", "ema")}
+
+
+def test_the_rate_falls_from_layer_to_layer(options, tmp_path):
+    """The first update of Adam has one direction, whatever the rates are; so has its weight decay."""
+    one = {"num_train_epochs": 0.2}
+    plain = trained(options, tmp_path / "plain", **one)
+    layered = trained(options, tmp_path / "layered", layer_wise_lr_decay=0.5, **one)
+    before = checkpoint_values(tmp_path / "plain" / "model.ckpt-0")
+    factors = {"bert/embeddings/": 0.25, "bert/encoder/layer_0/": 0.5, "bert/": 1.0, "output": 1.0}
+    for name in weights_of(before).keys() - {"global_step"}:
+        factor = next(factor for start, factor in factors.items() if name.startswith(start))
+        moved = plain[name] - before[name]
+        np.testing.assert_allclose(layered[name] - before[name], factor * moved, atol=3e-7, err_msg=name)
+        assert np.abs(moved).max() > PEAK or "/self/" in name, name  # attention has hardly begun to differ
+
+
+def test_the_last_layers_begin_anew_once(options, tmp_path):
+    base = trained(options, tmp_path / "base")
+    still = {"learning_rate": 0.0, "reinit_layers": 1, "random_seed": 11}
+    drawn = trained(options, tmp_path / "drawn", **still)
+    changes = {"init_checkpoint": str(tmp_path / "base"), "save_checkpoints_steps": 2}
+    after = trained(options, tmp_path / "out", **still, **changes)
+    anew = ("bert/encoder/layer_1/", "bert/pooler/")
+    for name, value in weights_of(after).items():
+        expected = drawn if name.startswith(anew) else base
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    assert np.abs(drawn["bert/pooler/dense/kernel"] - base["bert/pooler/dense/kernel"]).max() > 0.01
+
+    # A run that goes on has learnt them.
+    moved = trained(options, tmp_path / "out", reinit_layers=1, num_train_epochs=2.0, **changes)
+    for name in weights_of(after).keys() - {"global_step"}:
+        assert np.abs(moved[name] - after[name]).max() < 10 * PEAK, name
+
+
+def test_lora_trains_its_matrices_and_the_head_and_all_readers_add_them(options, tmp_path):
+    base, out = tmp_path / "base", tmp_path / "out"
+    before = trained(options, base, learning_rate=0.0)
+    given = {"init_checkpoint": str(base), "learning_rate": 0.03, "eval_every": "3", "do_eval": True}
+    after = trained(options, out, lora_rank=2, freeze_layers=1, do_predict=True, **given)
+    head = {"output_weights", "output_bias"}
+    adapters = {name for name in weights_of(after) if "lora_kernel_" in name}
+    assert adapters == {f"bert/encoder/layer_1/{dense}/lora_kernel_{one}" for dense in DENSE for one in "ab"}
+    for name in weights_of(before).keys() - head - {"global_step"}:
+        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+    assert {name.removesuffix("/adam_v") for name in after if name.endswith("/adam_v")} == adapters | head
+
+    # The run's own prediction, and those of the folder without a flag.
+    predicted = np.loadtxt(out / "test_results.tsv")
+    run("classification", options, out, do_train=False, do_predict=True)
+    np.testing.assert_allclose(np.loadtxt(out / "test_results.tsv"), predicted, atol=2e-6)
+    texts = [line.split("\t")[0] for line in (pathlib.Path(options.data_dir) / "test.tsv").read_text().splitlines()]
+    rows = [list(answer["probabilities"].values()) for answer in Predictor(str(out))(texts[1:4])]
+    np.testing.assert_allclose(rows, predicted[:3], atol=2e-6)
+    best, name = checkpoint_values(out / "best"), "bert/encoder/layer_1/attention/self/query/kernel"
+    a, b = (best[name.replace("kernel", f"lora_kernel_{one}")] for one in "ab")
+    assert np.abs(a @ b).max() > 1e-3
+    np.testing.assert_allclose(open_checkpoint(str(out)).read(name), before[name] + a @ b, atol=1e-6)
+    assert open_checkpoint(str(out / ADAPTERS_NAME)).shapes.keys() == adapters | head
+
+    with pytest.raises(InputError, match="was trained with --lora_rank=2, and cannot go on with --lora_rank=1; keep"):
+        trained(options, out, lora_rank=1, freeze_layers=1, num_train_epochs=2.0, **given)
+
+
+def test_what_is_used_is_the_average(options, tmp_path):
+    """Of the weights after each update: d = min(0.3, (1 + t) / (10 + t)), so that the last ones have the flag's."""
+    out = tmp_path / "out"
+    given = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "eval_every": "3"}
+    last = trained(options, out, ema_decay=0.3, do_predict=True, **given)
+    steps = [checkpoint_values(out / f"model.ckpt-{step}") for step in range(6)]
+    averages = {name.removesuffix("/ema"): value for name, value in steps[0].items() if name.endswith("/ema")}
+    assert averages.keys() == weights_of(last).keys() - {"global_step"}
+    for t, values in enumerate(steps[1:]):
+        decay = min(0.3, (1 + t) / (10 + t))
+        for name in averages:
+            averages[name] = decay * averages[name] + (1 - decay) * values[name]
+            np.testing.assert_allclose(values[f"{name}/ema"], averages[name], atol=1e-6, err_msg=name)
+    # Averages change nothing of the training, and are what `best` has of its step.
+    plain = trained(options, tmp_path / "plain")
+    best = checkpoint_values(out / "best")
+    for name, value in weights_of(plain).items():
+        np.testing.assert_array_equal(last[name], value, err_msg=name)
+        if name != "global_step":
+            np.testing.assert_array_equal(best[name], steps[best["global_step"]][f"{name}/ema"], err_msg=name)
+    # Without evaluations the newest averages are used, by the run itself and by a later one.
+    outputs = []
+    for changes in ({"ema_decay": 0.3}, {"do_train": False}):
+        run("classification", options, tmp_path / "newest", do_predict=True, **changes)
+        outputs.append(np.loadtxt(tmp_path / "newest" / "test_results.tsv"))
+    np.testing.assert_allclose(*outputs, atol=2e-6)
+    run("classification", options, tmp_path / "plain", do_predict=True, do_train=False)
+    assert np.abs(np.loadtxt(tmp_path / "plain" / "test_results.tsv") - outputs[0]).max() > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({"freeze_layers": 3}, "--freeze_layers=3: is more than the number of layers, 2; give at most that"),
+        ({"reinit_layers": 3}, "--reinit_layers=3: is more than the number of layers, 2; give at most that"),
+        ({"lora_rank": 1000}, "--lora_rank=1000: is more than the hidden size, "),
+        (
+            {"lora_rank": 2, "reinit_layers": 0},
+            "--reinit_layers=0: what it draws would stay random, since --lora_rank=2",
+        ),
+        ({"reinit_layers": 2, "freeze_layers": 1}, "--reinit_layers=2: some of what it draws would stay random, since"),
+        ({"lora_rank": 2, "feature_layers": "last"}, "--lora_rank=2: --feature_layers trains nothing of the encoder"),
+        ({"reinit_layers": 0, "feature_layers": "last"}, "--reinit_layers=0: --feature_layers trains nothing"),
+        ({"layer_wise_lr_decay": 0.9, "feature_layers": "last"}, "--layer_wise_lr_decay=0.9: --feature_layers trains"),
+        ({"lora_rank": 2, "freeze_layers": 1, "layer_wise_lr_decay": 0.9}, None),
+        ({"reinit_layers": 1, "freeze_layers": 1, "layer_wise_lr_decay": 0.9}, None),
+    ],
+)
+def test_what_excludes_one_another(options, flags, sentence):
+    config = BertConfig.from_dict(json.loads(pathlib.Path(options.bert_config_file).read_text()))
+    given = TaggingOptions(output_dir="out", **flags)
+    if sentence is None:
+        adaptation.check(given, config)
+        return
+    with pytest.raises(InputError, match=sentence):
+        adaptation.check(given, config)

@@ -1,0 +1,58 @@
+"""LoRA in the encoder: 16-bit floats, and the file of what it learned."""
+
+import numpy as np
+import pytest
+
+from official_bert import BertClassifier, BertConfig, BertModel, InputError
+from official_bert.checkpoints import named_variables
+from official_bert.modeling.lora import enable_lora, write_adapters
+from official_bert.training.precision import computing_in
+from tests import toy
+
+CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | {"initializer_range": 0.3, "num_hidden_layers": 2})
+IDS = np.random.default_rng(1).integers(5, len(toy.VOCABULARY), (3, 7)).astype(np.int32)
+
+
+def adapters_of(model) -> dict:
+    return {name: variable for name, variable in named_variables(model).items() if "lora_kernel_" in name}
+
+
+def test_the_sum_is_of_32_bits_whatever_the_product_is_of():
+    """In bfloat16 a kernel of 1 would swallow what LoRA adds, 1/128, and then half of it again."""
+    with computing_in("bfloat16"):
+        model = BertModel(CONFIG)
+        enable_lora(model, 1)
+    dense = model.encoder.stack[0].intermediate.dense
+    dense._kernel.assign(np.full(dense._kernel.shape, 1 + 3 / 1024))
+    dense.lora_kernel_a.assign(np.full(dense.lora_kernel_a.shape, 1.0))
+    dense.lora_kernel_b.assign(np.full(dense.lora_kernel_b.shape, 3 / 1024))
+    dense.bias.assign(np.zeros(dense.bias.shape))
+    dense.activation = None
+    row = np.zeros((1, CONFIG.hidden_size), np.float32)
+    row[0, 0] = 1.0
+    # The sum, 1 + 6/1024, is rounded to 1 + 8/1024; each part alone is rounded to 1 or to 1 + 3/1024.
+    np.testing.assert_array_equal(np.asarray(dense(row), np.float32), 1 + 8 / 1024)
+
+
+def test_the_file_gives_another_base_model_the_outputs(tmp_path):
+    model, path = BertClassifier(CONFIG, 3), str(tmp_path / "adapters.safetensors")
+    enable_lora(model, 2, first_layer=1)
+    draws = np.random.default_rng(2)
+    for variable in adapters_of(model).values():
+        variable.assign(draws.normal(size=variable.shape) * 0.1)
+    head = {"output_weights": model.output_weights, "output_bias": model.output_bias}
+    write_adapters(path, adapters_of(model) | head)
+    base = BertClassifier(CONFIG, 3)
+    for name, variable in named_variables(base).items():
+        if name not in head:
+            variable.assign(named_variables(model)[name])
+    for _ in range(2):
+        base.load_adapters(path)
+        np.testing.assert_array_equal(base({"input_ids": IDS}), model({"input_ids": IDS}))
+    assert adapters_of(base).keys() == adapters_of(model).keys()
+
+    with pytest.raises(InputError, match=r"has output_bias, which the model lacks; load it into a model of the same"):
+        BertModel(CONFIG).load_adapters(path)
+    write_adapters(path, head)
+    with pytest.raises(InputError, match="has no adapters; name the file adapters"):
+        base.load_adapters(path)
