@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import safetensors
@@ -58,6 +58,13 @@ class HuggingFaceCheckpoint:
         entry = self._entries[name]
         tensor = self._tensor(entry.huggingface)
         return np.ascontiguousarray(tensor.T) if entry.transposed else tensor
+
+    def stored(self, changed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns all tensors by their own names in their own types; those that changed, by TF1 name, have copies."""
+        new = {self._entries[name].huggingface: value for name, value in changed.items()}
+        new |= {names.COPIES[name]: value for name, value in changed.items()}
+        tensors = {name: file.get_tensor(name) for name, file in self._tensors.items()}
+        return tensors | {name: value.astype(tensors[name].dtype) for name, value in new.items() if name in tensors}
 
     def _tensor(self, name: str) -> np.ndarray:
         tensor = self._tensors[name].get_tensor(name)
@@ -126,8 +133,13 @@ def write(
         fields["label2id"] = {label: i for i, label in enumerate(labels)}
     with writing.replacing(os.path.join(folder, CONFIG_FILE)) as file:
         file.write(json.dumps(fields, indent=2, sort_keys=True) + "\n")
+    write_weights(folder, renamed)
+
+
+def write_weights(folder: str, tensors: Mapping[str, np.ndarray]):
+    """Writes model.safetensors of tensors by Hugging Face's names."""
     with writing.replacing(os.path.join(folder, WEIGHTS_FILE), "wb") as file:
-        file.write(safetensors.numpy.save(renamed, metadata={"format": "pt"}))
+        file.write(safetensors.numpy.save(dict(tensors), metadata={"format": "pt"}))
 
 
 def _architecture(heads: list[str], linear_class: str) -> str:

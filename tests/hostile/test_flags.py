@@ -11,7 +11,7 @@ from official_bert.cli.commands import COMMANDS
 from official_bert.options.fields import flag_fields
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.training import distribution
-from tests.hostile.commands import classifier, corpus
+from tests.hostile.commands import classifier, corpus, growth
 from tests.hostile.rows import check, row, table
 from tests.scripts import end_of
 
@@ -95,6 +95,11 @@ ROWS = [
         "--class_weights=1e30,1,1",
         leaves=("out/*",),
     ),
+    row(
+        "new word of two", lambda folder: growth(folder, "sea\nNew York\n"), "words.txt: line 2: 'New York' is 2 words"
+    ),
+    row("no new word", lambda folder: growth(folder, "cat\n"), "words.txt: has no word that the vocabulary lacks"),
+    row("words into a full folder", lambda folder: growth(folder, "sea", ""), "--output_dir=", "must be a new folder"),
     row("relative task", lambda folder: train(folder, "--task_name=.m:Class"), "'.m' is relative"),
     *(
         row(
