@@ -9,17 +9,17 @@ import safetensors.numpy
 from official_bert import BertClassifier, BertConfig, BertPretrainer, FullTokenizer, Predictor, model_dir
 from official_bert.checkpoints import huggingface, open_checkpoint, tf1
 from official_bert.commands import grow_vocab
-from official_bert.io.errors import InputError
 from official_bert.options.serving import GrowthOptions
 from official_bert.tokenizer_config import TokenizerConfig
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
+from tests.hostile.rows import edit_json
 
-PIECES = "[PAD] [unused0] [unused1] [UNK] [CLS] [SEP] [MASK] the cat play ##ing ##er foot ##ball s ##e ##a x".split()
+_PIECES = "[PAD] [unused0] [unused1] [UNK] [CLS] [SEP] [MASK] the cat play ##ing ##er foot ##ball s ##e ##a x"
+PIECES = _PIECES.split()
 WORDS = "Playing\n\nfootball\nplayer\n playing \ncat\nSEA\nfooter\n\u00c9t\u00e9\nETE\r\n"
 # The new words by line: two in place of [unused], two in the spare rows of the table, two in new rows.
 PIECES_OF = {1: "play ##ing", 2: "foot ##ball", 18: "play ##er", 19: "s ##e ##a", 20: "foot ##er", 21: "[UNK]"}
-GROWN = [*PIECES, "player", "sea", "footer", "ete"]
-GROWN[1:3] = "playing", "football"
+GROWN = [PIECES[0], "playing", "football", *PIECES[3:], "player", "sea", "footer", "ete"]
 TABLE, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 
 
@@ -28,40 +28,27 @@ def write_tf1(folder, weights):
     (folder / "bert_config.json").write_text(json.dumps(CONFIG.to_dict() | {"ours": 7}))
 
 
-def write_huggingface(folder, weights, dtype="float32", is_sharded=False):
-    """As transformers writes it, with the copies of tied weights and a head that is in no table."""
+def write_huggingface(folder, weights):
+    """In shards of float16, with the copies of tied weights, and a head that is in no table."""
     huggingface.write(str(folder), weights, CONFIG)
-    fields = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(fields | {"problem_type": "regression"}))
-    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
-    tensors |= {f"cls.predictions.decoder.{name}": tensors[of] for name, of in (
-        ("weight", "bert.embeddings.word_embeddings.weight"), ("bias", "cls.predictions.bias")
-    )}  # fmt: skip
-    tensors = {name: value.astype(dtype) for name, value in (tensors | {"mine.weight": np.ones(3)}).items()}
-    if not is_sharded:
-        safetensors.numpy.save_file(tensors, folder / "model.safetensors")
-        return
+    edit_json(folder / "config.json", problem_type="regression")
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors") | {"mine.weight": np.ones(3)}
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+    tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
     (folder / "model.safetensors").unlink()
     shards = {name: f"model-0000{number % 2}.safetensors" for number, name in enumerate(tensors)}
     for shard in set(shards.values()):
-        of_shard = {name: value for name, value in tensors.items() if shards[name] == shard}
+        of_shard = {name: np.float16(value) for name, value in tensors.items() if shards[name] == shard}
         safetensors.numpy.save_file(of_shard, folder / shard)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
 
 
-WRITERS = {
-    "tf1": write_tf1,
-    "huggingface": write_huggingface,
-    "float16 shards": lambda *given: write_huggingface(*given, dtype="float16", is_sharded=True),
-}
-
-
-def grown(folder, words=WORDS, output="new", **flags) -> str:
+def grown(folder) -> str:
     """The new folder, made of a folder."""
-    (folder.parent / "words.txt").write_text(words)
-    out = str(folder.parent / output)
-    grow_vocab.run(GrowthOptions(model=str(folder), words=str(folder.parent / "words.txt"), output_dir=out, **flags))
-    return out
+    (folder.parent / "words.txt").write_text(WORDS)
+    new = str(folder.parent / "new")
+    grow_vocab.run(GrowthOptions(model=str(folder), words=str(folder.parent / "words.txt"), output_dir=new))
+    return new
 
 
 @pytest.fixture
@@ -74,10 +61,10 @@ def folder(tmp_path):
     return tmp_path / "old"
 
 
-@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize("form", ["tf1", "float16"])
 def test_words_get_lines_and_rows_and_all_else_stays(folder, form, caplog):
     weights = random_weights(pretraining_shapes(CONFIG))
-    WRITERS[form](folder, weights)
+    (write_tf1 if form == "tf1" else write_huggingface)(folder, weights)
     new = grown(folder)
     assert "6 new words; left out, since they are pieces already: 1" in caplog.text
     assert "2 words replace [unusedN], 4 get new lines" in caplog.text
@@ -96,14 +83,14 @@ def test_words_get_lines_and_rows_and_all_else_stays(folder, form, caplog):
     kept = [name for name in old.shapes if not name.endswith(("adam_m", "adam_v", "global_step"))]
     assert list(made.shapes) == kept
     for name in kept:
-        assert made.dtypes[name] == old.dtypes[name] == ("float16" if "16" in form else "float32")
+        assert made.dtypes[name] == old.dtypes[name] == ("float32" if form == "tf1" else "float16")
         before = wanted = old.read(name)
         if name in (TABLE, BIAS):
             wanted = np.concatenate([before, np.zeros_like(before[:2])])
             for row, pieces in PIECES_OF.items():
                 wanted[row] = np.mean([before[PIECES.index(piece)] for piece in pieces.split()], axis=0)
-        tolerance = 1e-3 if "16" in form else 1e-6
-        np.testing.assert_allclose(made.read(name), wanted, atol=tolerance if name in (TABLE, BIAS) else 0)
+        tolerance = 2e-3 if name in (TABLE, BIAS) and form == "float16" else 1e-6
+        np.testing.assert_allclose(made.read(name), wanted, atol=tolerance)
 
     first, second = (FullTokenizer.from_pretrained(path) for path in (str(folder), new))
     assert second.tokenize("Playing, the football-SEA \u00e9t\u00e9!") == [
@@ -120,30 +107,12 @@ def test_a_trained_classifier_keeps_its_task_and_its_answers(folder):
     (folder / "tokenizer.json").unlink()
     model, labels = BertClassifier(BertConfig.from_dict(CONFIG.to_dict()), 3), ["no", "yes", "perhaps"]
     model.output_weights.assign(np.random.default_rng(5).normal(size=(3, 8)))
-    model.save_pretrained(str(folder), tokenizer=FullTokenizer.from_pretrained(str(folder)), labels=labels)
+    model.save_pretrained(
+        str(folder), "huggingface", tokenizer=FullTokenizer.from_pretrained(str(folder)), labels=labels
+    )
     model_dir.write_record(str(folder), model_dir.TaskRecord("tsv", "classification", {"max_seq_length": 9}))
     old, new = Predictor(folder), Predictor(grown(folder))
     assert new.explain("sea")["words"][0]["attribution"] != 0
     text = "the cat sat on a mat"
     assert new(text)["probabilities"] == pytest.approx(old(text)["probabilities"], abs=1e-6)
     assert new._model.max_seq_length == 9
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("sea\nNew York\n", "line 2: 'New York' is 2 words for the tokenizer; write one on each line"),
-        ("\u5317\u4eac\n", "line 1: '\u5317\u4eac' is 2 words"),
-        ("[E1]\n", r"line 1: '\[E1\]' is 3 words"),
-        ("\u200d\n", "line 1: .* is 0 words"),
-        ("a" * 201, "line 1: 'a{40}' is a word that is too long"),
-        ("the\n\n", "has no word that the vocabulary lacks"),
-    ],
-)
-def test_what_is_no_new_word_is_refused(folder, words, says):
-    write_tf1(folder, random_weights(pretraining_shapes(CONFIG)))
-    with pytest.raises(InputError, match=rf"words\.txt: {says}"):
-        grown(folder, words)
-    with pytest.raises(InputError, match="old: must be a new folder or an empty one"):
-        grown(folder, output="old")
-    assert sorted(path.name for path in folder.parent.iterdir()) == ["old", "words.txt"]

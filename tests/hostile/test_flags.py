@@ -95,11 +95,18 @@ ROWS = [
         "--class_weights=1e30,1,1",
         leaves=("out/*",),
     ),
-    row(
-        "new word of two", lambda folder: growth(folder, "sea\nNew York\n"), "words.txt: line 2: 'New York' is 2 words"
+    *(
+        row(f"new word: {says}", lambda folder, words=words: growth(folder, words), f"words.txt: line {says}")
+        for words, says in (
+            ("sea\nNew York\n", "2: 'New York' is 2 words for the tokenizer; write one on each line"),
+            ("\u5317\u4eac\n", "1: '\u5317\u4eac' is 2 words"),
+            ("[E1]\n", "1: '[E1]' is 3 words"),
+            ("\0\n", "1: '\\x00' is 0 words"),
+            ("a" * 201, f"1: '{'a' * 40}' is a word that is too long"),
+        )
     ),
     row("no new word", lambda folder: growth(folder, "cat\n"), "words.txt: has no word that the vocabulary lacks"),
-    row("words into a full folder", lambda folder: growth(folder, "sea", ""), "--output_dir=", "must be a new folder"),
+    row("words into a full folder", lambda folder: growth(folder, "sea", "classification"), "ion: must be a new folder"),
     row("relative task", lambda folder: train(folder, "--task_name=.m:Class"), "'.m' is relative"),
     *(
         row(
