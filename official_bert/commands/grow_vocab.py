@@ -83,8 +83,8 @@ def _placed(words: dict[str, list[int]], lines: list[str]) -> dict[int, list[int
     free = [number for number, line in enumerate(lines) if _is_unused(line)][: len(words)]
     num_new = len(words) - len(free)
     logging.info("%d words replace [unusedN], %d get new lines", len(free), num_new)
-    free += range(len(lines), len(lines) + num_new)
     lines += [""] * num_new
+    free += range(len(lines) - num_new, len(lines))
     for number, word in zip(free, words, strict=True):
         lines[number] = word
     return dict(zip(free, words.values(), strict=True))

@@ -63,15 +63,14 @@ def explain(
     at = functools.partial(_value_and_gradient, model.trained.model, features, of_label)
 
     table, pad = model.trained.model.bert.embedding_table, model.tokenizer.vocab.get("[PAD]", 0)
-    start, *x = np.float32(ops.take(table, [pad, *features["input_ids"][0]], axis=0))
-    start, shares = start * (baseline == PAD), (np.arange(steps, dtype=np.float32) + 0.5) / steps
-    if method == TIMES_INPUT:
-        start, shares = np.zeros_like(start), np.ones(1, np.float32)
-    is_of_word = word_of != _NO_WORD
-    way = np.where(is_of_word[:, None], x - start, 0)  # from b to x
+    b, x = np.split(np.float32(ops.take(table, [pad, *features["input_ids"][0]], axis=0)), [1])
+    shares = np.ones(1) if method == TIMES_INPUT else (np.arange(steps) + 0.5) / steps
+    is_of_word, is_zero = word_of != _NO_WORD, method == TIMES_INPUT or baseline == ZERO
+    way = np.where(is_of_word[:, None], x if is_zero else x - b, 0)  # from b to x
     gradient = np.zeros(way.shape)
     for first in range(0, len(shares), batch_size):
-        gradient += at(x - (1 - shares[first : first + batch_size, None, None]) * way)[1].sum(axis=0)
+        rest = 1 - shares[first : first + batch_size, None, None]
+        gradient += at(np.float32(x - rest * way))[1].sum(axis=0)
     of_pieces = (way * gradient).sum(axis=-1)[is_of_word] / len(shares)
     of_words = np.bincount(word_of[is_of_word], of_pieces, len(words))
     before, after = at(np.stack([x - way, x]))[0]

@@ -106,7 +106,9 @@ ROWS = [
         )
     ),
     row("no new word", lambda folder: growth(folder, "cat\n"), "words.txt: has no word that the vocabulary lacks"),
-    row("words into a full folder", lambda folder: growth(folder, "sea", "classification"), "ion: must be a new folder"),
+    row(
+        "words into a full folder", lambda folder: growth(folder, "sea", "classification"), "ion: must be a new folder"
+    ),
     row("relative task", lambda folder: train(folder, "--task_name=.m:Class"), "'.m' is relative"),
     *(
         row(
