@@ -13,7 +13,7 @@ from absl import logging
 
 from official_bert import model_dir
 from official_bert.checkpoints import huggingface, names, tf1
-from official_bert.checkpoints.loading import TF1_NAME, Checkpoint
+from official_bert.checkpoints.loading import TF1_NAME
 from official_bert.commands.convert_checkpoint import check_weights
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
@@ -50,10 +50,20 @@ def run(options: GrowthOptions):
         for name, text in ((config_name, json.dumps(fields, indent=2)), (VOCAB_NAME, "\n".join(lines))):
             with writing.replacing(os.path.join(folder, name)) as file:
                 file.write(f"{text}\n")
-        _write_weights(folder, checkpoint, changed)
+        if isinstance(checkpoint, huggingface.HuggingFaceCheckpoint):
+            huggingface.write_weights(folder, checkpoint.stored(changed))
+        else:
+            tensors = {name: checkpoint.read(name) for name in checkpoint.shapes if not names.is_training_state(name)}
+            logging.info(
+                "the step and the optimizer's slots are left out: %d tensors", len(checkpoint.shapes) - len(tensors)
+            )
+            changed = {name: value.astype(tensors[name].dtype) for name, value in changed.items()}
+            tf1.write(os.path.join(folder, TF1_NAME), tensors | changed)
         settings = source.dir.tokenizer_config() or source.tokenizer_config
         model_dir.write_beside(folder, None, settings, source.task, source.labels)
-    logging.info("Wrote the model, its vocabulary and what it was trained on to %s", out)
+        left = {*files.list_folder(source.dir.path)}.difference(files.list_folder(folder))
+    left = sorted(name for name in left if ".ckpt" not in name and not huggingface.is_weights_file(name))
+    logging.info("Wrote %s; not copied there: %s", out, ", ".join(left) or "nothing")
 
 
 def _new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]:
@@ -88,16 +98,3 @@ def _placed(words: dict[str, list[int]], lines: list[str]) -> dict[int, list[int
     for number, word in zip(free, words, strict=True):
         lines[number] = word
     return dict(zip(free, words.values(), strict=True))
-
-
-def _write_weights(folder: str, checkpoint: Checkpoint, changed: dict[str, np.ndarray]):
-    """Writes the weights with those that changed, in the format and the types of the checkpoint."""
-    if isinstance(checkpoint, huggingface.HuggingFaceCheckpoint):
-        huggingface.write_weights(folder, checkpoint.stored(changed))
-        return
-    weights = [name for name in checkpoint.shapes if not names.is_training_state(name)]
-    if num_left := len(checkpoint.shapes) - len(weights):
-        logging.info("Left out of %s: the step and the optimizer's slots, %d tensors", checkpoint.path, num_left)
-    tensors = {name: checkpoint.read(name) for name in weights}
-    tensors |= {name: value.astype(tensors[name].dtype) for name, value in changed.items()}
-    tf1.write(os.path.join(folder, TF1_NAME), tensors)

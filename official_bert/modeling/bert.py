@@ -1,5 +1,6 @@
 """The whole encoder, from token ids to the output of every layer and the pooled output."""
 
+import contextlib
 import contextvars
 import copy
 from typing import Any, NamedTuple
@@ -15,8 +16,17 @@ from official_bert.modeling.inputs import checked_encoder_inputs, given_features
 from official_bert.modeling.layers import Dense, DenseLayer, create_initializer, draw_seed, dropout, layer_norm
 from official_bert.modeling.pretrained import PACKAGE, ConfiguredModel, check_config, in_context, warn_of_backend
 
-# What a call of a model in this context takes in place of the rows of its word embeddings, float[B, S, hidden].
-given_word_vectors: contextvars.ContextVar = contextvars.ContextVar("given_word_vectors", default=None)
+_given_vectors: contextvars.ContextVar = contextvars.ContextVar("given_vectors", default=None)
+
+
+@contextlib.contextmanager
+def in_place_of_look_ups(vectors):
+    """A context in which calls of a model take these for the word embeddings of their ids, float[B, S, hidden]."""
+    token = _given_vectors.set(vectors)
+    try:
+        yield
+    finally:
+        _given_vectors.reset(token)
 
 
 class BertOutput(NamedTuple):
@@ -82,7 +92,7 @@ class Embeddings(keras.layers.Layer):
 
     def call(self, input_ids, segment_ids, dropout_seed=None):
         """Returns float[B, S, hidden] for `input_ids` and `segment_ids`, each int32[B, S]."""
-        if (given := given_word_vectors.get()) is not None:
+        if (given := _given_vectors.get()) is not None:
             x = given
         elif self.use_one_hot_embeddings:
             rows = ops.one_hot(input_ids, self.config.vocab_size, dtype=self.table_dtype)

@@ -14,8 +14,7 @@ Sources: Simonyan, Vedaldi and Zisserman (2013), arXiv:1312.6034, for gradients;
 arXiv:1605.01713, for their product with the input; Sundararajan, Taly and Yan (2017), arXiv:1703.01365.
 """
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from keras import ops
 
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
-from official_bert.modeling.bert import given_word_vectors
+from official_bert.modeling.bert import in_place_of_look_ups
 from official_bert.serving.model import InMemoryModel, SavedModel
 from official_bert.tasks.clients import Texts
 from official_bert.tokenization import find_words
@@ -55,23 +54,31 @@ def explain(
     scores = answer.get("probabilities", {None: answer.get("score")})
     label = max(scores, key=scores.get) if label is None else label
     if label not in scores:
-        raise InputError(
-            f"label={label!r}: is no label of {model.path}, whose labels are {', '.join(map(str, scores))}"
-        )
+        raise InputError(f"label={label!r}: is no label of {model.path}, which has {', '.join(map(str, scores))}")
+    index, classifier = list(scores).index(label), model.trained.model
+    rivals = [number for number in range(len(scores)) if number != index and "label" in answer]
     words, word_of, features = _encoded(model, columns, texts)
-    of_label = functools.partial(_logit, index=list(scores).index(label), has_rivals="label" in answer)
-    at = functools.partial(_value_and_gradient, model.trained.model, features, of_label)
 
-    table, pad = model.trained.model.bert.embedding_table, model.tokenizer.vocab.get("[PAD]", 0)
-    b, x = np.split(np.float32(ops.take(table, [pad, *features["input_ids"][0]], axis=0)), [1])
+    def at(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns F, float32[B], and dF/dx, float32[B, S, hidden], for word embeddings of that shape."""
+        vectors = tf.constant(points, tf.float32)
+        with tf.GradientTape() as tape:
+            tape.watch(vectors)
+            with in_place_of_look_ups(vectors):
+                logits = classifier({name: np.repeat(value, len(points), axis=0) for name, value in features.items()})
+            value = logits[:, index]
+            if rivals:
+                value -= tf.reduce_logsumexp(tf.gather(logits, rivals, axis=1), axis=1)
+        return value.numpy(), tape.gradient(value, vectors).numpy()
+
+    ids = [model.tokenizer.vocab.get("[PAD]", 0), *features["input_ids"][0]]
+    b, x = np.split(np.float32(ops.take(classifier.bert.embedding_table, ids, axis=0)), [1])
     shares = np.ones(1) if method == TIMES_INPUT else (np.arange(steps) + 0.5) / steps
     is_of_word, is_zero = word_of != _NO_WORD, method == TIMES_INPUT or baseline == ZERO
     way = np.where(is_of_word[:, None], x if is_zero else x - b, 0)  # from b to x
-    gradient = np.zeros(way.shape)
-    for first in range(0, len(shares), batch_size):
-        rest = 1 - shares[first : first + batch_size, None, None]
-        gradient += at(np.float32(x - rest * way))[1].sum(axis=0)
-    of_pieces = (way * gradient).sum(axis=-1)[is_of_word] / len(shares)
+    batches = np.split(shares[:, None, None], range(batch_size, len(shares), batch_size))
+    gradient = sum(at(x - (1 - batch) * way)[1].sum(axis=0, dtype=np.float64) for batch in batches) / len(shares)
+    of_pieces = (way * gradient).sum(axis=-1)[is_of_word]
     of_words = np.bincount(word_of[is_of_word], of_pieces, len(words))
     before, after = at(np.stack([x - way, x]))[0]
     return {
@@ -80,28 +87,6 @@ def explain(
         "words": [word | {"attribution": float(value)} for word, value in zip(words, of_words, strict=True)],
         "completeness": float(of_pieces.sum() - (after - before)),
     }
-
-
-def _value_and_gradient(model, features: Mapping[str, np.ndarray], of_label: Callable, points: np.ndarray):
-    """Returns F, float32[B], and dF/dx, float32[B, S, hidden], for the features of a text and points of that shape."""
-    vectors = tf.constant(points)
-    with tf.GradientTape() as tape:
-        tape.watch(vectors)
-        token = given_word_vectors.set(vectors)
-        try:
-            logits = model({name: np.repeat(values, len(points), axis=0) for name, values in features.items()})
-        finally:
-            given_word_vectors.reset(token)
-        value = of_label(ops.cast(logits, "float32"))
-    return value.numpy(), tape.gradient(value, vectors).numpy()
-
-
-def _logit(logits, index: int, has_rivals: bool):
-    """Returns F, float32[B], for float32[B, K] and the index of a label, whose rivals exclude it."""
-    if not has_rivals:
-        return logits[:, index]
-    others = tf.concat([logits[:, :index], logits[:, index + 1 :]], axis=1)
-    return logits[:, index] - tf.reduce_logsumexp(others, axis=1)
 
 
 def _encoded(model: InMemoryModel, columns: Sequence[str], texts: Texts) -> tuple[list, np.ndarray, dict]:

@@ -69,7 +69,12 @@ def test_words_get_lines_and_rows_and_all_else_stays(folder, form, caplog):
     new = grown(folder)
     assert "6 new words; left out, since they are pieces already: 1" in caplog.text
     assert "2 words replace [unusedN], 4 get new lines" in caplog.text
-    assert ("the optimizer's slots, 95 tensors" in caplog.text) == (form == "tf1")
+    assert ("slots are left out: 95 tensors" in caplog.text) == (form == "tf1")
+    assert ("not copied there: tokenizer.json\n" in caplog.text) == (form == "tf1")
+    if form == "float16":
+        assert "not copied there: model.safetensors.index.json, tokenizer.json" in caplog.text
+        stored = safetensors.numpy.load_file(f"{new}/model.safetensors")
+        np.testing.assert_array_equal(stored["cls.predictions.decoder.bias"], stored["cls.predictions.bias"])
     names = {path.name for path in (folder.parent / "new").iterdir()}
     of_form = {"config.json", "model.safetensors"}
     if form == "tf1":

@@ -99,7 +99,7 @@ def test_what_is_cut_has_no_share_and_what_cannot_be_explained_is_said(tmp_path,
     assert shares[126:] == [0] * 14
     assert (empty["words"], empty["completeness"]) == ([], 0)
     for chosen, says in (
-        ({"label": "maybe"}, "label='maybe': is no label of .*, whose labels are no, yes, perhaps"),
+        ({"label": "maybe"}, "label='maybe': is no label of .*, which has no, yes, perhaps"),
         ({"method": "lime"}, "method='lime': must be one of integrated_gradients, gradient_x_input"),
         ({"baseline": "mask"}, "baseline='mask': must be one of pad, zero"),
     ):
