@@ -32,6 +32,8 @@ _BLANK = "\t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _is_cjk = re.compile(f"[{_CJK}]").match
 _has_boundary = re.compile(f"[{_CJK}{_BLANK}]").search
 _split_at_boundaries = re.compile(f"[{_CJK}{_BLANK}]|[^{_CJK}{_BLANK}]+").findall
+# The parts of a text whose WordPieces, in order, are those of the text: what is between blanks, and each ideograph.
+find_words = re.compile(f"[{_CJK}]|[^{_CJK}{_BLANK} ]+").finditer
 _ascii_tokens = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall
 
 _CACHED_WORDS = 1 << 19  # about 100 MB when full

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import safetensors
@@ -68,6 +68,13 @@ class HuggingFaceCheckpoint:
         path = os.path.join(folder, CONFIG_FILE)
         named = reading.as_object(reading.read_json(path), path).get("architectures") if files.exists(path) else None
         return _ABSENT_IN.get(str(named[0]), ()) if isinstance(named, list) and len(named) == 1 else ()
+
+    def stored(self, changed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns all tensors by their own names in their own types; those that changed, by TF1 name, have copies."""
+        new = {self._entries[name].huggingface: value for name, value in changed.items()}
+        new |= {names.COPIES[name]: value for name, value in changed.items()}
+        tensors = {name: file.get_tensor(name) for name, file in self._tensors.items()}
+        return tensors | {name: value.astype(tensors[name].dtype) for name, value in new.items() if name in tensors}
 
     def _tensor(self, name: str) -> np.ndarray:
         tensor = self._tensors[name].get_tensor(name)

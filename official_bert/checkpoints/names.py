@@ -84,6 +84,8 @@ _BY_TF1 = {entry.tf1: entry for entry in _TABLE}
 _BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
 
 TIED_TABLE = "cls.predictions.decoder.weight"  # the output matrix of the masked LM head, equal to the word embeddings
+# Weights by TF1 name -> what copies them in some files.
+COPIES = {"bert/embeddings/word_embeddings": TIED_TABLE, "cls/predictions/output_bias": "cls.predictions.decoder.bias"}
 # Tensors that copy other weights or are no weights.
 _REDUNDANT = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)")
 _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}

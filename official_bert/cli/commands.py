@@ -114,6 +114,11 @@ COMMANDS = {
         "commands.convert_checkpoint.run",
         "Converts a checkpoint between the formats of TF1 and Hugging Face, or removes the optimizer slots.",
     ),
+    "grow_vocab": Command(
+        "serving.GrowthOptions",
+        "commands.grow_vocab.run",
+        "Gives the vocabulary of a model new words, whose vectors begin as the mean of those of their pieces.",
+    ),
     "plot_run": Command(
         "running.PlotOptions",
         "commands.plot_run.run",

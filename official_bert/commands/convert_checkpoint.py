@@ -34,7 +34,7 @@ def run(options: ConversionOptions):
     _check_outputs(options, checkpoint, config_file)
     config = BertConfig.from_json_file(config_file)
     config.validate(config_file)
-    _check_weights(checkpoint, config)
+    check_weights(checkpoint, config)
     vocab_file = _vocab_file(options, source, config)
     chosen = _chosen_names(options, checkpoint)
     linear_class, labels, record = _linear_class(options, source, chosen), source.labels(), source.task()
@@ -82,7 +82,7 @@ def _tokenizer_config(
     )
 
 
-def _check_weights(checkpoint: Checkpoint, config: BertConfig):
+def check_weights(checkpoint: Checkpoint, config: BertConfig):
     """Checks that the config belongs to this checkpoint: its tables and its number of layers."""
     tables = {
         "word_embeddings": config.vocab_size,

@@ -1,5 +1,7 @@
 """The whole encoder, from token ids to the output of every layer and the pooled output."""
 
+import contextlib
+import contextvars
 import copy
 from typing import Any, NamedTuple
 
@@ -21,6 +23,17 @@ _TRANSFORMERS_NAMES = (
     property(lambda output: (output.embedding_output, *output.all_encoder_layers)),
     property(lambda output: output.all_attention_probabilities and tuple(output.all_attention_probabilities)),
 )
+_given_vectors: contextvars.ContextVar = contextvars.ContextVar("given_vectors", default=None)
+
+
+@contextlib.contextmanager
+def in_place_of_look_ups(vectors):
+    """A context in which calls of a model take these for the word embeddings of their ids, float[B, S, hidden]."""
+    token = _given_vectors.set(vectors)
+    try:
+        yield
+    finally:
+        _given_vectors.reset(token)
 
 
 class BertOutput(NamedTuple):
@@ -92,7 +105,9 @@ class Embeddings(keras.layers.Layer):
 
     def call(self, input_ids, segment_ids, dropout_seed=None):
         """Returns float[B, S, hidden] for `input_ids` and `segment_ids`, each int32[B, S]."""
-        if self.use_one_hot_embeddings:
+        if (given := _given_vectors.get()) is not None:
+            x = given
+        elif self.use_one_hot_embeddings:
             rows = ops.one_hot(input_ids, self.config.vocab_size, dtype=self.table_dtype)
             x = ops.matmul(rows, self.word_embeddings)
         else:

@@ -1,6 +1,7 @@
 """The options of the scripts that use or convert a trained model: features, exports, predictions, checkpoints."""
 
 import dataclasses
+from typing import ClassVar
 
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
 from official_bert.options.fine_tuning import (
@@ -254,4 +255,19 @@ class ConversionOptions:
     )
     vocab_file: str | None = option(
         None, help="The model's vocabulary. Without this flag the script reads vocab.txt beside the checkpoint."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GrowthOptions(ConfigOptions, TokenizerOptions):
+    max_seq_length: ClassVar[int] = 1  # no flag: the configuration is read for texts of any length
+
+    model: str = option(help=f"The model: {CHECKPOINT_FORMS}.")
+    words: str = option(
+        help="The new words, one on each line. A word that the model's tokenizer splits into several, as at a hyphen, "
+        "is refused, and one that is a piece already is left out."
+    )
+    output_dir: str = option(
+        help="The new folder for the model, in the format of the old one. The words replace [unusedN] in its "
+        "vocabulary, or get new lines at its end."
     )

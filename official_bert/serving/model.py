@@ -213,7 +213,7 @@ class InMemoryModel(_Model):
         """Builds the task of the folder and loads its weights."""
         super().__init__(batch_size)
         built = build(ServedOptions(model=folder))
-        self.path = folder
+        self.path, self.trained = folder, built
         self.record = record_of(built)
         self.tokenizer = built.tokenizer
         self.labels = list(map(str, built.task.labels)) if built.task.labels else None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import numbers
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from official_bert.io.errors import InputError
 from official_bert.options.fields import fault_of, kind_of
 from official_bert.options.serving import POOLER, PredictorOptions
+from official_bert.serving import explanation
 from official_bert.serving.model import InMemoryModel, SavedModel, open_model
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
@@ -63,6 +65,7 @@ class Predictor:
         model = open_model(os.fspath(model_dir), batch_size)
         record = model.record
         _check_settings(given, model)
+        self._model = model
         self.path, self._batch_size, self._task_name = model.path, batch_size, record.task_name
         of_client = {"pooling": POOLER} | record.settings | {"labels": model.labels} | given
         self._client = registry.task_class(record.family).client(model, of_client)
@@ -104,14 +107,35 @@ class Predictor:
         """Returns the vector of a text, a list of floats; for a list of texts a list of vectors."""
         return self._postprocessed("embed", texts)
 
-    def _postprocessed(self, method: str, texts: Sequence, **settings: Any) -> Any:
+    def explain(
+        self,
+        *texts: str | tuple[str, ...] | list,
+        label: str | None = None,
+        method: str = explanation.INTEGRATED,
+        baseline: str = explanation.PAD,
+        steps: int = 50,
+    ) -> Any:
+        """Returns how much each word of a text or a pair speaks for a label, or for a score; for a list, a list.
+
+        It needs the folder of a trained model, no export. `label` is by default the most probable one; `method` is
+        "integrated_gradients", from the `baseline` "pad" or "zero" in `steps`, or "gradient_x_input"; the formulas and
+        their sources are in serving/explanation.py. The result has `label`, `score`, and `words`, each with `text` (the
+        name of its text), `word`, `start`, `end`, `attribution`. The attributions sum up to the difference that the
+        words make for the logit of the label, or for the score, but for `completeness`.
+        """
+        chosen = {"label": label, "method": method, "baseline": baseline, "steps": steps}
+        explain = functools.partial(explanation.explain, self._model, self.columns, self._batch_size, **chosen)
+        return self._postprocessed("classify", texts, explain)
+
+    def _postprocessed(self, name: str, texts: Sequence, explain: Callable | None = None, **settings: Any) -> Any:
         own = getattr(self._client, "method", "")  # a client of the user's own may lack it
-        if own != method:
+        if own != name:
             hint = f"call {own}" if own else "call the predictor itself"
-            raise InputError(f"{self.path}: {method} is not for a model of {self._task_name}; {hint}")
+            what = "explain" if explain else name
+            raise InputError(f"{self.path}: {what} is not for a model of {self._task_name}; {hint}")
         requests, is_one = _as_requests(texts)
         found = [
-            self._client.postprocess(request, answer, **settings)
+            (explain or self._client.postprocess)(request, answer, **settings)
             for request, answer in zip(requests, self.answers(requests), strict=True)
         ]
         return found[0] if is_one else found

@@ -67,6 +67,12 @@ def conversion(folder, output="there", checkpoint="bert_model.ckpt", output_form
     return ["convert_checkpoint.py", *_flags(folder, given), f"--output_format={output_format}"]
 
 
+def growth(folder, words, output="grown"):
+    (folder / "words.txt").write_text(words)
+    given = {"model": "bert_model.ckpt", "words": "words.txt", "output_dir": output}
+    return ["grow_vocab.py", *_flags(folder, given)]
+
+
 def export(folder, *others):
     flags = model_flags(folder, export_dir=folder / "export", task_name="pretraining")
     return ["export_saved_model.py", *flags, "--max_seq_length=16", *others]

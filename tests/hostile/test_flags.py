@@ -11,7 +11,7 @@ from official_bert.cli.commands import COMMANDS
 from official_bert.options.fields import flag_fields
 from official_bert.tasks.classification.tsv import TsvProcessor
 from official_bert.training import distribution
-from tests.hostile.commands import classifier, corpus
+from tests.hostile.commands import classifier, corpus, growth
 from tests.hostile.rows import check, row, table
 from tests.scripts import end_of
 
@@ -123,6 +123,20 @@ ROWS = [
         "calibration of a model in another folder",
         lambda folder: classifier(folder, "--calibrate", "--do_eval"),
         "--calibrate: writes into the folder of a model; give --do_train, or its --output_dir",
+    ),
+    *(
+        row(f"new word: {says}", lambda folder, words=words: growth(folder, words), f"words.txt: line {says}")
+        for words, says in (
+            ("sea\nNew York\n", "2: 'New York' is 2 words for the tokenizer; write one on each line"),
+            ("\u5317\u4eac\n", "1: '\u5317\u4eac' is 2 words"),
+            ("[E1]\n", "1: '[E1]' is 3 words"),
+            ("\0\n", "1: '\\x00' is 0 words"),
+            ("a" * 201, f"1: '{'a' * 40}' is a word that is too long"),
+        )
+    ),
+    row("no new word", lambda folder: growth(folder, "cat\n"), "words.txt: has no word that the vocabulary lacks"),
+    row(
+        "words into a full folder", lambda folder: growth(folder, "sea", "classification"), "ion: must be a new folder"
     ),
     row("relative task", lambda folder: train(folder, "--task_name=.m:Class"), "'.m' is relative"),
     *(
