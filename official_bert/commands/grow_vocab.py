@@ -40,7 +40,10 @@ def run(options: GrowthOptions):
     fields["vocab_size"] = max(config.vocab_size, len(lines))
     changed = {}
     for name in filter(checkpoint.shapes.__contains__, names.COPIES):  # the table, and the bias of the words as outputs
+        tf1.check_type(checkpoint, name)
         values = tf1.read_weight(checkpoint, name)
+        if len(values) != config.vocab_size:
+            raise InputError(f"{checkpoint.path}: {name} has not {config.vocab_size} rows; restore the model's files")
         added = np.zeros((fields["vocab_size"] - len(values), *values.shape[1:]), np.float32)
         changed[name] = np.concatenate([values, added])
         for row, pieces in rows.items():

@@ -9,6 +9,7 @@ import safetensors.numpy
 from official_bert import BertClassifier, BertConfig, BertPretrainer, FullTokenizer, Predictor, model_dir
 from official_bert.checkpoints import huggingface, open_checkpoint, tf1
 from official_bert.commands import grow_vocab
+from official_bert.io.errors import InputError
 from official_bert.options.serving import GrowthOptions
 from official_bert.tokenizer_config import TokenizerConfig
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
@@ -122,3 +123,18 @@ def test_a_trained_classifier_keeps_its_task_and_its_answers(folder):
     text = "the cat sat on a mat"
     assert new(text)["probabilities"] == pytest.approx(old(text)["probabilities"], abs=1e-6)
     assert new._model.max_seq_length == 9
+
+
+@pytest.mark.parametrize(
+    ("weight", "says"),
+    [
+        ({BIAS: np.zeros(5, np.float32)}, "output_bias has not 20 rows; restore"),
+        ({TABLE: np.zeros((20, 8), np.int8)}, "word_embeddings has the type int8"),
+        ({TABLE: np.full((20, 8), np.nan, np.float32)}, "word_embeddings holds nan"),
+    ],
+)
+def test_a_table_that_fits_no_model_is_refused(folder, weight, says):
+    write_tf1(folder, random_weights(pretraining_shapes(CONFIG)) | weight)
+    with pytest.raises(InputError, match=says):
+        grown(folder)
+    assert not (folder.parent / "new").exists()
