@@ -11,7 +11,8 @@ from tests.golden import reduce
 from tests.shared import GOLDEN, SHARED, shared
 from tests.tasks.squad.sample import fed_logits
 
-NOT_REDUCED = {"README.md", "reduce.py", "scripts/LICENSE_PYTHON.txt"}
+OF_TRANSFORMERS = {"record_transformers.py", "transformers_outputs.npz", "transformers_tokens.jsonl.gz"}
+NOT_REDUCED = {"README.md", "reduce.py", "scripts/LICENSE_PYTHON.txt", *OF_TRANSFORMERS}
 MAX_BYTES = 12_000_000
 
 

@@ -40,12 +40,12 @@ def evaluate_all(folder, values, patience=None, first_step=0):
 def test_the_first_of_the_best_is_kept_and_nan_is_the_worst(tmp_path, caplog):
     values = [math.nan, -0.5, 0.25, 0.25, math.nan, 0.5, 0.4]
     assert evaluate_all(tmp_path, values) == ([10, 20, 30, 60], None)
+    assert caplog.messages == ["f1 is not a number: it counts as the worst"] * 2
     rows = run_log.read(str(tmp_path), run_log.EVALUATION)
     assert [row["f1"] for row in rows] == [None, -0.5, 0.25, 0.25, None, 0.5, 0.4]
     assert [row["step"] for row in rows] == [10, 20, 30, 40, 50, 60, 70]
     assert len(list((tmp_path / "eval").iterdir())) == 1, "all of them are in one event file"
     assert list(scalars(tmp_path / "eval", "f1")) == [10, 20, 30, 40, 50, 60, 70]
-    assert caplog.messages == ["f1 is not a number: it counts as the worst"] * 2
 
 
 @pytest.mark.parametrize(
