@@ -200,7 +200,7 @@ tasks/classification/glue.py: tasks/classification/test_glue.py
     "contradictory": "contradiction" -> "contradictory": "neutral"
 tasks/classification/task.py: tasks/classification/test_task.py
     real * ops.take(weights -> real + ops.take(weights
-tasks/classification/tsv.py: tasks/classification/test_tsv.py
+tasks/classification/text.py: tasks/classification/test_text.py
     sorted(found, key=lambda label: (int(label), label)) -> sorted(found)
 tasks/classification/windows.py: tasks/classification/test_windows.py
     starts = np.cumsum(counts) - counts -> starts = np.cumsum(counts) - 1

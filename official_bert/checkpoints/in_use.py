@@ -40,15 +40,23 @@ def rank_of(shapes: Mapping[str, Sequence[int]]) -> int | None:
 
 
 def check_goes_on(checkpoint: tf1.Tf1Checkpoint, variables: Mapping):
-    """Refuses to go on from a checkpoint with other adapters than its own, or with averages that it lacks."""
+    """Refuses to go on from a checkpoint with other adapters than its own, or where only one of both has averages."""
     ours, theirs = rank_of({name: variable.shape for name, variable in variables.items()}), rank_of(checkpoint.shapes)
     if ours != theirs:
         now, before = (f"with --lora_rank={rank}" if rank else "without --lora_rank" for rank in (ours, theirs))
         raise InputError(
             f"{checkpoint.path}: was trained {before}, and cannot go on {now}; keep to that, or give another folder"
         )
-    if any(name.endswith(f"/{names.AVERAGE}") and name not in checkpoint.shapes for name in variables):
+    averages = [
+        {name for name in found if name.endswith(f"/{names.AVERAGE}")} for found in (variables, checkpoint.shapes)
+    ]
+    if averages[0] - averages[1]:
         raise InputError(
             f"{checkpoint.path}: has no averages of its weights, since it was trained without --ema_decay; leave the "
             "flag out, or give another --output_dir"
+        )
+    if averages[1] - averages[0]:
+        raise InputError(
+            f"{checkpoint.path}: has averages of its weights, which would be lost, since it was trained with "
+            "--ema_decay; give the flag again, or another --output_dir"
         )

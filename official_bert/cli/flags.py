@@ -19,7 +19,7 @@ from official_bert.io import files, processes, reading, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
 from official_bert.options.fields import command_field, first_word_field, flag_fields, kind_of, without_flag
-from official_bert.options.fine_tuning import DataFilesOptions, FineTuningOptions, TsvOptions
+from official_bert.options.fine_tuning import DataFilesOptions, FineTuningOptions, TextOptions
 from official_bert.options.shared import (
     ConfigOptions,
     DistributionOptions,
@@ -30,8 +30,8 @@ from official_bert.options.shared import (
 from official_bert.options.training import OptimizationOptions, ReportingOptions, TrainingOptions
 
 NEEDED, MODEL, THIS_SCRIPT, COMMON = "Needed", "The model", "This script", "Common to the training scripts"
-TSV, DEVICES, EVERY_SCRIPT = "With --task_name=text", "Devices", "Every script"
-ORDER = (NEEDED, MODEL, THIS_SCRIPT, TSV, COMMON, DEVICES)
+TEXT, DEVICES, EVERY_SCRIPT = "With --task_name=text", "Devices", "Every script"
+ORDER = (NEEDED, MODEL, THIS_SCRIPT, TEXT, COMMON, DEVICES)
 MAX_BASIC = 10  # a script with more flags shows only the basic ones in --help
 
 _OF_CLASSES = {
@@ -45,7 +45,7 @@ _OF_CLASSES = {
     OptimizationOptions: COMMON,
     PrecisionOptions: COMMON,
     ReportingOptions: COMMON,
-    TsvOptions: TSV,
+    TextOptions: TEXT,
 }
 
 

@@ -57,7 +57,7 @@ REMOVED = {
     "export_text": "run export_saved_model.py --model=OUTPUT_DIR --export_dir=EXPORT_DIR --export_text afterwards",
     "export_dtype": "write --dtype=bfloat16 for export_saved_model.py",
     **dict.fromkeys(("input_checkpoint", "model_dir"), "write --model"),
-    "model_class": "write --task_name=tsv, ner or swag for a task of that kind",
+    "model_class": "write --task_name=text, ner or swag for a task of that kind",
     "hidden_act": "give a configuration with another hidden_act as --bert_config_file",
     "pin_cpus": "a command behind -- may begin with taskset -c 0-7",
     "strip_optimizer": "write --output_format=tf1_weights",

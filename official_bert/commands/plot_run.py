@@ -15,6 +15,7 @@ from absl import logging
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.pictures import panels
+from official_bert.metrics.calibration import RELIABILITY_FILE
 from official_bert.options.running import PlotOptions
 from official_bert.training import run_log
 
@@ -101,7 +102,7 @@ def panels_of(training: Curves, evaluation: Curves) -> dict[str, Curves]:
 
 def reliability_diagram(output_dir: str) -> dict[str, Curves]:
     """Returns the panel of a calibrated model, whose x axis has probabilities; none for other models."""
-    path = os.path.join(output_dir, "reliability.tsv")
+    path = os.path.join(output_dir, RELIABILITY_FILE.format(""))
     if not files.exists(path):
         return {}
     names, *rows = (line.split("\t") for line in reading.read_lines(path))

@@ -73,8 +73,8 @@ def text_of(row: Row, value: Any, name: str) -> str:
     """Returns the field of a column, which must be a text."""
     if not isinstance(value, str):
         raise row.error(f"{name} is {'missing' if value is None else 'no text'}; give it a text")
-    if half := reading.find_half_pair(value):
-        raise row.error(f"{name} has {half[0]!a}, half of a surrogate pair, which is no character; leave it out")
+    if half := reading.half_pair_in(value):
+        raise row.error(f"{name} has {half}; leave it out")
     return value
 
 

@@ -99,6 +99,12 @@ class Classifier(Predictor):
             model: the folder of the model to begin with.
             **flags: further flags of run_classifier.py by name, such as num_train_epochs=4.
         """
+        if isinstance(texts, ClassificationData) != (labels is None):
+            raise InputError("labels: give the labels of the texts, or texts as ClassificationData without labels")
+        if dev is not None and (
+            not isinstance(dev, tuple) or len(dev) != 2 or any(isinstance(one, str) for one in dev)
+        ):
+            raise InputError("dev: must be a pair, (texts, labels), or ClassificationData")
         data = texts if labels is None else ClassificationData.from_lists(texts, labels)
         sets = {"train": data.rows("train")}
         if dev is not None:

@@ -24,6 +24,7 @@ from official_bert.io.reading import as_object
 from official_bert.options.fields import MAX_SIZE, POSITIVE, PROCESSES, SIZE, Check, parse_settings, without_flag
 from official_bert.options.fine_tuning import COLUMNS, MULTI, PAPER, SCORE, SEARCHED, SINGLE, FineTuningOptions
 from official_bert.options.training import with_todays_optimizer
+from official_bert.tasks import registry
 from official_bert.training.distribution import check_divides
 from official_bert.training.memory import forget_models
 
@@ -155,6 +156,8 @@ def _check_same_flags(options: FineTuningOptions):
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
         earlier = _without_flags(options) | _in_new_flags(as_object(reading.read_json(path), path))
+        if "task_name" in shared and registry.is_same(shared["task_name"], str(earlier["task_name"])):
+            earlier["task_name"] = shared["task_name"]
         other = [f"--{name} was {earlier[name]}" for name in shared if shared[name] != earlier[name]]
         if other:
             raise InputError(f"{path}: is of a search with other flags ({', '.join(other)}); give another --output_dir")

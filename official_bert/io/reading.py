@@ -143,7 +143,15 @@ def parse_json(text: str | bytes, has_lines: bool = True, object_pairs_hook: Cal
         raise InputError(f"no JSON ({error})") from error
 
 
-find_half_pair = re.compile("[\ud800-\udfff]").search
+_find_half_pair = re.compile("[\ud800-\udfff]").search
+
+
+def half_pair_in(text: str) -> str | None:
+    """Returns what the first half of a surrogate pair is called in an error, for no file can hold it; None without."""
+    half = _find_half_pair(text)
+    return half and f"{half[0]!a}, half of a surrogate pair, which is no character"
+
+
 _NAMES_OF_TYPES = {
     str: "a text",
     list: "a list",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 LOWEST, HIGHEST = 0.05, 20.0  # temperatures
+RELIABILITY_FILE = "reliability{}.tsv"  # of the bins of an evaluation, by the suffix of its files
 NUM_BINS = 15
 _HALVINGS = 50  # of the interval of the temperature's logarithm
 
@@ -31,7 +32,7 @@ def losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
-    """Returns the temperature, from 0.05 to 20, for which the mean loss of `logits / temperature` is least.
+    """Returns the temperature, from LOWEST to HIGHEST, for which the mean loss of `logits / temperature` is least.
 
     Guo et al. (2017), On calibration of modern neural networks. The loss is convex in 1 / temperature.
     """
@@ -42,7 +43,7 @@ def best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
         middle = (low + high) / 2
         slope = np.sum((probabilities(np.exp(middle) * logits, is_multi_label) - wanted) * logits)
         low, high = (middle, high) if slope < 0 else (low, middle)
-    return float(np.exp(-(low + high) / 2))
+    return float(np.clip(np.exp(-(low + high) / 2), LOWEST, HIGHEST))
 
 
 class Bins(NamedTuple):

@@ -191,7 +191,7 @@ COLUMNS = {"text_a": "0", "text_b": "", "label": "-1", "header": "true", "separa
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TsvOptions:
+class TextOptions:
     """Flags that only go with --task_name=text, also called tsv."""
 
     columns: str | None = option(
@@ -237,7 +237,7 @@ WINDOW_POOLINGS = ("mean", "max", "first")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassificationOptions(DataFilesOptions, TsvOptions, CalibrationOptions):
+class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
     script: ClassVar[str] = "run_classifier"
 
     data_dir: str | None = option(

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, SIZE, option
+from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, PROBABILITY, SIZE, option
 from official_bert.options.fine_tuning import (
     FEATURE_LAYERS,
     LABEL_TYPES,
@@ -183,6 +183,12 @@ class PredictorOptions(recorded(SquadServing, "SQuAD", " Without this flag the v
         help="The answer of a pre-trained model to a text without [MASK]: one vector, the output of BERT's pooler, or "
         "with none a vector for each token.",
     )
+    abstain_below: float | None = option(
+        None,
+        check=PROBABILITY,
+        help="With a classifier of one label, another threshold than its --abstain_below: no label below this "
+        "probability; with 0 every text gets one.",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,7 +223,8 @@ MODEL_CLASSES = {
     "tagging": "BertForTokenClassification",
     "choice": "BertForMultipleChoice",
 }
-FAMILIES = {"tsv": "classification", "ner": "tagging", "swag": "choice"}  # by a task of each
+# By a task of each. A record says tsv, the earlier name of text, which earlier versions read, too: the last one counts.
+FAMILIES = {"text": "classification", "tsv": "classification", "ner": "tagging", "swag": "choice"}
 TASKS_OF_CLASSES = {MODEL_CLASSES[family]: (task, family) for task, family in FAMILIES.items()} | {
     "BertForQuestionAnswering": ("squad", "squad")
 }

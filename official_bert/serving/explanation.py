@@ -1,6 +1,6 @@
 """Explains an answer: how much each word of a text speaks for a label. `Predictor.explain` calls it.
 
-F is the logit of the label's probability p, ln(p / (1 - p)), or the score of a regression, as a function of the word
+F is the logit of the label's probability p, ln(p / (1 - p)), calibrated as in the answer, or the score of a regression, as a function of the word
 embeddings x of a request's pieces; position and segment embeddings, [CLS] and [SEP] stay as they are. The attribution
 of a word is the sum over its pieces and over the coordinates of
 
@@ -14,6 +14,7 @@ Sources: Simonyan, Vedaldi and Zisserman (2013), arXiv:1312.6034, for gradients;
 arXiv:1605.01713, for their product with the input; Sundararajan, Taly and Yan (2017), arXiv:1703.01365.
 """
 
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from keras import ops
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.modeling.bert import in_place_of_look_ups
+from official_bert.options.fine_tuning import WINDOWS
 from official_bert.serving.model import InMemoryModel, SavedModel
 from official_bert.tasks.clients import Texts
 from official_bert.tokenization import find_words
@@ -49,8 +51,16 @@ def explain(
     for name, value, known in (("method", method, (INTEGRATED, TIMES_INPUT)), ("baseline", baseline, (PAD, ZERO))):
         if value not in known:
             raise InputError(f"{name}={value!r}: must be one of {', '.join(known)}")
+    if not isinstance(steps, numbers.Integral) or steps < 1:
+        raise InputError(f"steps={steps!r}: must be a whole number, and at least 1")
     if not isinstance(model, InMemoryModel):
         raise InputError(f"{model.path}: is an export, which has no gradients; give the folder of the trained model")
+    task = model.trained.task
+    if getattr(task, "long_texts", None):
+        raise InputError(
+            f"{model.path}: pools the windows of a text (--long_texts={WINDOWS}), which cannot be explained; give a "
+            "model that was trained without the flag"
+        )
     scores = answer.get("probabilities", {None: answer.get("score")})
     label = max(scores, key=scores.get) if label is None else label
     if label not in scores:
@@ -66,6 +76,7 @@ def explain(
             tape.watch(vectors)
             with in_place_of_look_ups(vectors):
                 logits = classifier({name: np.repeat(value, len(points), axis=0) for name, value in features.items()})
+            logits = logits / (getattr(task, "temperature", None) or 1.0)
             value = logits[:, index]
             if rivals:
                 value -= tf.reduce_logsumexp(tf.gather(logits, rivals, axis=1), axis=1)

@@ -118,7 +118,7 @@ def _task_name(source: ModelSource) -> str:
     if families_of(source.checkpoint.shapes, source.path) - {"pretraining"}:
         raise InputError(
             f"{source.path}: has the head of a task, and no task.json says of which; export it with "
-            "export_saved_model.py --task_name=... (tsv for labels of your own)"
+            "export_saved_model.py --task_name=... (text for labels of your own)"
         )
     return "pretraining"
 

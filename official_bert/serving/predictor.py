@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from official_bert.io import reading
 from official_bert.io.errors import InputError
 from official_bert.options.fields import fault_of, kind_of
 from official_bert.options.serving import POOLER, PredictorOptions
@@ -19,7 +20,8 @@ from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
-_NOT_RECORDED = ("pooling",)  # settings of a client that an export does not record
+# Settings that the clients of one family take, whatever the record of a model has.
+_OF_FAMILIES = {"pooling": "pretraining", "abstain_below": registry.CLASSIFICATION}
 _KINDS = {
     int: (numbers.Integral, "a whole number"),
     float: (numbers.Real, "a number"),
@@ -158,8 +160,8 @@ class Predictor:
     def check(self, texts: Texts):
         """Validates a request; raises InputError if the model cannot answer it."""
         for name, text in zip(self.columns, texts, strict=False):
-            if any("\ud800" <= letter <= "\udfff" for letter in text):
-                raise InputError(f"the field {name} has half of a surrogate pair")
+            if half := reading.half_pair_in(text):
+                raise InputError(f"the field {name} has {half}")
         self._client.check(texts)
 
     def is_cut(self, texts: Texts) -> bool:
@@ -199,12 +201,16 @@ def check_value(field: dataclasses.Field, value: Any):
 def _check_settings(given: Mapping[str, Any], model: SavedModel | InMemoryModel):
     """Refuses settings that the task of a model does not have, and changes of what the graph of an export fixes."""
     record = model.record
-    for name in given.keys() - _NOT_RECORDED:
-        if name not in record.settings:
+    for name, value in given.items():
+        family = _OF_FAMILIES.get(name)
+        if family and (record.family == family or registry.is_outside(record.family)):
+            continue
+        if family or name not in record.settings:
             raise InputError(
-                f"--{name}: {model.path}, a model of {record.task_name}, has no such setting; leave it out"
+                f"{name}={value!r}: {model.path}, a model of {record.task_name}, has no such setting; leave it out"
             )
         if record.settings["export_text"]:
             raise InputError(
-                f"--{name}: {model.path} reads text itself, with what it was exported with; export it anew to change it"
+                f"{name}={value!r}: {model.path} reads text itself, with what it was exported with; export it anew to "
+                "change it"
             )

@@ -16,7 +16,7 @@ from official_bert.tasks.choice import examples as choice
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.glue import XnliProcessor
 from official_bert.tasks.classification.processor import DataProcessor
-from official_bert.tasks.classification.tsv import FILE_FLAGS, TsvProcessor, refuse_tsv_flags
+from official_bert.tasks.classification.text import FILE_FLAGS, TextProcessor, refuse_text_flags
 
 CLASSIFICATION = "classification"
 _OF_CLASSIFIERS = {"class_weights": None, "long_texts": TRUNCATE, "abstain_below": None}  # and without these flags
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
         """Makes the task; raises InputError if the settings do not fit it."""
         family_class = task_class(self.family)
         if is_outside(self.family) and family_class.from_settings.__func__ is ServedTask.from_settings.__func__:
-            refuse_tsv_flags(settings)  # the class reads no flag
+            refuse_text_flags(settings)  # the class reads no flag
             if "data_dir" in settings and not any(settings.get(name) for name in ("data_dir", *FILE_FLAGS)):
                 raise InputError("--data_dir: must be given")
             for flag, absent in _OF_CLASSIFIERS.items():
@@ -85,7 +85,7 @@ class Entry(NamedTuple):
 _TASKS = (
     *(Entry(name, CLASSIFICATION, processor) for name, processor in glue.PROCESSORS.items()),
     Entry("XNLI", CLASSIFICATION, XnliProcessor),
-    Entry("text", CLASSIFICATION, TsvProcessor),
+    Entry("text", CLASSIFICATION, TextProcessor),
     Entry("swag", "choice", choice.SWAG),
     Entry("codah", "choice", choice.CODAH),
     Entry("ner", "tagging"),

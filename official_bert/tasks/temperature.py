@@ -1,5 +1,7 @@
 """The temperature of a model's logits, which --calibrate fits: what the tasks with probabilities of labels share."""
 
+import os
+
 import numpy as np
 from absl import logging
 
@@ -12,7 +14,11 @@ from official_bert.tasks.base import Settings
 
 def recorded(settings: Settings) -> float | None:
     """Returns the temperature of a trained model's record; None without one, and for a model that is trained on."""
-    return None if settings.get("do_train") else number_of(settings, "temperature", 1 / 1024, 1024)
+    return (
+        None
+        if settings.get("do_train")
+        else number_of(settings, "temperature", calibration.LOWEST, calibration.HIGHEST)
+    )
 
 
 def number_of(settings: Settings, name: str, lowest: float, highest: float) -> float | None:
@@ -40,8 +46,9 @@ def scores(logits: np.ndarray, targets: np.ndarray, temperature: float) -> dict[
     return {"eval_ece": before, "eval_ece_calibrated": after}
 
 
-def write_reliability(path: str, logits: np.ndarray, targets: np.ndarray, temperature: float):
+def write_reliability(folder: str, suffix: str, logits: np.ndarray, targets: np.ndarray, temperature: float):
     """Writes what plot_run.py draws: a line for each bin of probabilities, before and after the calibration."""
+    path = os.path.join(folder, calibration.RELIABILITY_FILE.format(suffix))
     found = [calibration.reliability(logits / divisor, targets) for divisor in (1.0, temperature)]
     names = [f"{name}{end}" for end in ("", "_calibrated") for name in calibration.Bins._fields]
     with writing.replacing(path) as file:

@@ -50,6 +50,11 @@ def test_kernels_have_their_products_and_weights_their_averages(tmp_path):
         ({A: (4, 2)}, {}, "was trained without --lora_rank, and cannot go on with --lora_rank=2"),
         ({}, {A: (4, 3)}, "was trained with --lora_rank=3, and cannot go on without --lora_rank"),
         ({"x/ema": ()}, {"x": ()}, "has no averages of its weights, since it was trained without --ema_decay"),
+        (
+            {"x": ()},
+            {"x": (), "x/ema": ()},
+            "has averages of its weights, which would be lost, .* with --ema_decay; give",
+        ),
     ],
 )
 def test_a_training_goes_on_with_what_it_began_with(ours, theirs, sentence):

@@ -315,7 +315,7 @@ def test_every_removed_flag_is_in_the_change_log():
         (ClassificationOptions, "model", flags.MODEL),
         (ClassificationOptions, "vocab_file", flags.MODEL),
         (ClassificationOptions, "class_weights", flags.THIS_SCRIPT),
-        (ClassificationOptions, "columns", flags.TSV),
+        (ClassificationOptions, "columns", flags.TEXT),
         (ClassificationOptions, "num_train_epochs", flags.COMMON),
         (ClassificationOptions, "tpu_zone", flags.DEVICES),
         (SquadOptions, "length_aware_batches", flags.THIS_SCRIPT),  # which has a default of its own there

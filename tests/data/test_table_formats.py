@@ -11,7 +11,7 @@ import pytest
 from official_bert.data.table_formats import find_table, format_of, read_rows, read_tagged
 from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
-from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.text import TextProcessor
 
 PLAIN = [
     {"text": text, "label": label}
@@ -67,7 +67,7 @@ def write(path, data: bytes | str):
 
 def examples(named: str | None, folder=None, **settings):
     """Texts and labels of a training set."""
-    processor = TsvProcessor.from_settings({"columns": None, **settings})
+    processor = TextProcessor.from_settings({"columns": None, **settings})
     processor.named = {"train": named}
     return [(one.text_a, one.label) for one in processor.get_train_examples(folder and str(folder))]
 

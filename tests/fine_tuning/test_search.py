@@ -212,7 +212,7 @@ def test_a_search_of_an_earlier_version_goes_on(tmp_path, new, old):
     unknown = ("adam_beta1", "weight_decay_rate", "lr_schedule", "eval_every", "label_type", "columns")
     flags = {name: value for name, value in json.loads(path.read_text()).items() if name not in unknown}
     path.write_text(json.dumps(flags | old))
-    options = ClassificationOptions(**given | new, search=f"{grid},2e-4")
+    options = ClassificationOptions(**given | new | {"task_name": "text"}, search=f"{grid},2e-4")
     search(options, Runs([0.25]))
     assert [row["eval_accuracy"] for row in table_of(tmp_path)] == ["0.5", "0.25"]
     with pytest.raises(InputError, match=r"--weight_decay_rate was 0\.01"):

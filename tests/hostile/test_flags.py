@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_bert.cli.commands import COMMANDS
 from official_bert.options.fields import flag_fields
-from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.text import TextProcessor
 from official_bert.training import distribution
 from tests.hostile.commands import classifier, corpus, growth
 from tests.hostile.rows import check, row, table
@@ -189,7 +189,7 @@ def test_flags(row, folder, monkeypatch):
 )
 def test_an_example_taken_for_the_header_is_warned_of(tmp_path, caplog, text, settings, label):
     (tmp_path / "train.tsv").write_text(f"{text}fine\t{label}\n")
-    processor = TsvProcessor.from_settings({"columns": "label=1", "labels": None, **settings})
+    processor = TextProcessor.from_settings({"columns": "label=1", "labels": None, **settings})
     processor.get_train_examples(str(tmp_path))
     warned = f"train.tsv: line 1 is taken for the names of the columns, but that of the labels would be '{label}'"
     assert warned in caplog.text

@@ -22,7 +22,7 @@ from official_bert.tasks.choice.examples import NUM_CHOICES
 from official_bert.tasks.choice.task import ChoiceTask
 from official_bert.tasks.classification.glue import MrpcProcessor, StsbProcessor
 from official_bert.tasks.classification.task import ClassificationTask
-from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.text import TextProcessor
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.tagging.task import TaggingTask
@@ -66,7 +66,7 @@ def make_task(kind: str):
     return {
         "mrpc": lambda: ClassificationTask(MrpcProcessor()),
         "sts-b": lambda: ClassificationTask(StsbProcessor()),
-        "tsv": lambda: ClassificationTask(TsvProcessor("0", labels=LABELS, is_multi_label=True)),
+        "tsv": lambda: ClassificationTask(TextProcessor("0", labels=LABELS, is_multi_label=True)),
         "swag": ChoiceTask,
         "squad": SquadTask,
         "ner": lambda: TaggingTask(TAGS),

@@ -11,6 +11,7 @@ import pytest
 from official_bert import BertClassifier, BertConfig, FullTokenizer, Predictor
 from official_bert.io.errors import InputError
 from tests import toy
+from tests.hostile.rows import edit_json
 from tests.serving import exported
 from tests.shared import ROOT
 
@@ -91,6 +92,24 @@ def test_integrated_gradients_sum_to_what_the_words_change(tmp_path, num_outputs
     assert most < 1e-5
 
 
+@pytest.mark.parametrize("method", ["gradient_x_input", "integrated_gradients"])
+def test_what_is_explained_is_the_calibrated_probability(tmp_path, method):
+    """It is that of a model whose head has a third of the weights; a withheld label is explained all the same."""
+    predictor, model, tokenizer = made(tmp_path, 3)
+    edit_json(tmp_path / "model" / "task.json", settings={"temperature": 3.0, "abstain_below": 1.0})
+    for weight in (model.output_weights, model.output_bias):
+        weight.assign(weight / 3)
+    model.save_pretrained(str(tmp_path / "third"), "huggingface", tokenizer, LABELS)
+    calibrated = Predictor(tmp_path / "model")
+    found, wanted = (each.explain(TEXT, PAIR, method=method) for each in (calibrated, Predictor(tmp_path / "third")))
+    assert calibrated(TEXT, PAIR)["label"] is None
+    assert found["score"] == max(calibrated(TEXT, PAIR)["probabilities"].values())
+    assert found["score"] != pytest.approx(predictor.explain(TEXT, PAIR, method=method)["score"], abs=0.01)
+    shares = [[word["attribution"] for word in one["words"]] for one in (found, wanted)]
+    assert shares[0] == pytest.approx(shares[1], abs=1e-5)
+    assert (found["label"], found["score"]) == (wanted["label"], pytest.approx(wanted["score"], abs=1e-6))
+
+
 def test_what_is_cut_has_no_share_and_what_cannot_be_explained_is_said(tmp_path, tmp_path_factory):
     predictor, _, _ = made(tmp_path, 3)
     one, empty = predictor.explain(["the cat " * 70, ""], steps=1)
@@ -102,9 +121,15 @@ def test_what_is_cut_has_no_share_and_what_cannot_be_explained_is_said(tmp_path,
         ({"label": "maybe"}, "label='maybe': is no label of .*, which has no, yes, perhaps"),
         ({"method": "lime"}, "method='lime': must be one of integrated_gradients, gradient_x_input"),
         ({"baseline": "mask"}, "baseline='mask': must be one of pad, zero"),
+        ({"steps": 0}, "steps=0: must be a whole number, and at least 1"),
+        ({"steps": 1.5}, "steps=1.5: must be a whole number"),
     ):
         with pytest.raises(InputError, match=says):
             predictor.explain(TEXT, **chosen)
+    said = tmp_path / "model" / "task.json"
+    edit_json(said, settings={"label_type": "single", "long_texts": "windows", "doc_stride": 3, "pooling": "mean"})
+    with pytest.raises(InputError, match=r"model: pools the windows of a text \(--long_texts=windows\), which cannot be"):
+        Predictor(tmp_path / "model").explain(TEXT)
     export = Predictor(exported.shared_export(tmp_path_factory, "mrpc").options.export_dir)
     with pytest.raises(InputError, match="1: is an export, which has no gradients; give the folder of the trained"):
         export.explain(TEXT, PAIR)

@@ -266,7 +266,7 @@ def test_a_model_that_reads_text_answers_the_same(make, kind):
         tensors, text = (predictor_of(made, pooling="none") for made in exports)
         assert_alike(text(*PAIRS[0]), tensors(*PAIRS[0]))
     if kind == "squad":
-        sentence = rf"--n_best_size: {text.path} reads text itself, with what it was exported"
+        sentence = rf"^n_best_size=3: {text.path} reads text itself, with what it was exported"
         with pytest.raises(InputError, match=sentence):
             Predictor(text.path, n_best_size=3)
 

@@ -9,7 +9,7 @@ from official_bert.tasks.choice.task import ChoiceTask
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.glue import XnliProcessor
-from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.text import TextProcessor
 from official_bert.tasks.registry import canonical_name, family_of, find, is_same, load, make_task
 
 # One in the package's own way, and one as people have written them for the original.
@@ -77,8 +77,8 @@ def processor_of(task_name):
         ("STS_B", glue.StsbProcessor, None),
         ("X-NLI", XnliProcessor, "zh"),
         ("xnli_de", XnliProcessor, "de"),
-        ("TSV", TsvProcessor, None),
-        ("text", TsvProcessor, None),
+        ("TSV", TextProcessor, None),
+        ("text", TextProcessor, None),
     ],
 )
 def test_case_hyphens_and_underscores_do_not_count(task_name, kind, language):

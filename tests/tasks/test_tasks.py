@@ -6,7 +6,7 @@ from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
 from official_bert.tasks.choice.examples import read_codah, read_swag
 from official_bert.tasks.classification.glue import ColaProcessor, MrpcProcessor, XnliProcessor
-from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.text import TextProcessor
 
 
 def of_classifier(processor, set_name):
@@ -31,7 +31,12 @@ TABLES = {
     "CoLA": (of_classifier(ColaProcessor(), "train"), "train.tsv", "", "s\tLABEL\t*\tTEXT\n"),
     "MRPC": (of_classifier(MrpcProcessor(), "dev"), "dev.tsv", "h\n", "LABEL\t1\t2\ta\tTEXT\n"),
     "XNLI": (of_classifier(XnliProcessor(), "dev"), "xnli.dev.tsv", "h\n", "zh\tLABEL\t\t\t\t\ta\tTEXT\n"),
-    "tsv": (of_classifier(TsvProcessor("text", labels=["0", "1"]), "dev"), "dev.tsv", "text\tlabel\n", "TEXT\tLABEL\n"),
+    "tsv": (
+        of_classifier(TextProcessor("text", labels=["0", "1"]), "dev"),
+        "dev.tsv",
+        "text\tlabel\n",
+        "TEXT\tLABEL\n",
+    ),
     "SWAG": (of_choices(read_swag), "val.csv", SWAG_HEADER, "a,b,TEXT,c,d,e,LABEL\n"),
     "CODAH": (of_choices(read_codah), "dev.tsv", "", "c\ta\tTEXT\tb\tc\td\tLABEL\n"),
     "CoNLL": (of_conll, "dev.conll", "", "TEXT NN LABEL\n\n"),

@@ -124,11 +124,8 @@ def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
         text = page.get("text") if isinstance(page, dict) else None
         if not isinstance(text, str):
             raise InputError(f'{path}: line {number}: has no field "text" with a text; give objects that have one')
-        if half := reading.find_half_pair(text):
-            raise InputError(
-                f'{path}: line {number}: the field "text" has {half[0]!a}, half of a surrogate pair, which is no '
-                "character; write both halves, or leave it out"
-            )
+        if half := reading.half_pair_in(text):
+            raise InputError(f'{path}: line {number}: the field "text" has {half}; write both halves, or leave it out')
         paragraphs = [paragraph.strip() for paragraph in text.split("\n") if paragraph.strip()]
         if paragraphs and paragraphs[0] == page.get("title"):
             del paragraphs[0]

@@ -30,7 +30,7 @@ class ClassificationClient(TextClient):
     ):
         """Connects the client; `num_texts` is 1 or 2, or None for a model of both; `labels` are None in regression."""
         super().__init__(model, ("text_a", "text_b")[:num_texts], num_texts or 1)
-        self._labels, self._long_texts, self._abstain_below = labels, long_texts, abstain_below or 0.0
+        self._labels, self._long_texts, self._abstain_below = labels, long_texts, abstain_below
 
     def is_cut(self, texts: Texts) -> bool:
         """Tells whether a text is truncated; in windows it is read as a whole."""
@@ -56,8 +56,7 @@ class ClassificationClient(TextClient):
         if is_multi_label:
             chosen = {"labels": np.where(probabilities > LIKELY, names, b"")}
         else:
-            is_likely = probabilities.max(-1) >= self._abstain_below
-            chosen = {"label": np.where(is_likely, names[probabilities.argmax(-1)], b"")}
+            chosen = {"label": names[probabilities.argmax(-1)]}
         return {"probabilities": probabilities} | chosen
 
     def answer(self, row: Row) -> dict:
@@ -66,7 +65,10 @@ class ClassificationClient(TextClient):
             return {"score": numbers([row["score"]])[0]}
         by_label = {"probabilities": dict(zip(self._labels, numbers(row["probabilities"]), strict=True))}
         if "label" in row:
-            return {"label": row["label"].decode() or None} | by_label
+            label, best = row["label"].decode() or None, row["probabilities"].argmax()
+            if self._abstain_below is not None:  # may be another threshold than that of the graph
+                label = self._labels[best] if row["probabilities"][best] >= self._abstain_below else None
+            return {"label": label} | by_label
         return {"labels": [label.decode() for label in row["labels"] if label]} | by_label
 
     def postprocess(self, texts: Texts, answer: dict) -> dict | list[dict]:

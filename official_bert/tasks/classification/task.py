@@ -26,7 +26,7 @@ from official_bert.tasks.classification.client import LIKELY, ClassificationClie
 from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
 from official_bert.tasks.classification.glue import PROCESSORS
 from official_bert.tasks.classification.processor import DataProcessor
-from official_bert.tasks.classification.tsv import FILE_FLAGS, TsvProcessor, refuse_tsv_flags
+from official_bert.tasks.classification.text import FILE_FLAGS, TextProcessor, refuse_text_flags
 from official_bert.tasks.classification.windows import LongTexts
 from official_bert.tasks.clients import ServedModel
 
@@ -129,8 +129,8 @@ class ClassificationTask(Task):
 
     @classmethod
     def from_settings(cls, variant: type[DataProcessor], settings: Settings) -> Self:
-        if not issubclass(variant, TsvProcessor):
-            refuse_tsv_flags(settings, FILE_FLAGS)
+        if not issubclass(variant, TextProcessor):
+            refuse_text_flags(settings, FILE_FLAGS)
         weights = _class_weights(settings.get("class_weights"))
         # A user's subclass of one of our processors is called without arguments, as any class of theirs.
         makes_itself = "from_settings" in vars(variant)
@@ -148,7 +148,7 @@ class ClassificationTask(Task):
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[InputExample]]:
         """Reads the processor's examples; a task without labels for evaluation has no dev set."""
         data_dir, processor = data_files.data_dir, self.processor
-        if isinstance(processor, TsvProcessor):
+        if isinstance(processor, TextProcessor):
             processor.named = data_files.named
         elif not data_dir:
             raise InputError("--data_dir: must be given")
@@ -303,8 +303,8 @@ class ClassificationTask(Task):
         Of a calibrated model it writes reliability.tsv, too.
         """
         if self.temperature:
-            path = os.path.join(output_dir, f"reliability{suffix}.tsv")
-            temperature.write_reliability(path, *self._in_scope(encoded, outputs["logits"]), self.temperature)
+            targeted = self._in_scope(encoded, outputs["logits"])
+            temperature.write_reliability(output_dir, suffix, *targeted, self.temperature)
         if not (self.processor.is_regression or self.processor.is_multi_label):
             path = os.path.join(output_dir, f"confusion_matrix{suffix}.tsv")
             predictions, targets = self._in_scope(encoded, self.predictions(outputs))
@@ -403,6 +403,8 @@ class ClassificationTask(Task):
                 f"the model's are {own}; put the export's own file back"
             )
         rules = LongTexts.from_settings(settings), temperature.number_of(settings, "abstain_below", 0, 1)
+        if rules[1] is not None and own != SINGLE:
+            raise InputError(f"abstain_below={rules[1]}: {model.path} has no single label for a text; leave it out")
         return ClassificationClient(model, settings["labels"], num_texts, *rules)
 
 

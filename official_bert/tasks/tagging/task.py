@@ -159,8 +159,7 @@ class TaggingTask(Task):
     def report(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Writes reliability.tsv of a calibrated model."""
         if self.temperature:
-            path = os.path.join(output_dir, f"reliability{suffix}.tsv")
-            temperature.write_reliability(path, *_of_words(encoded, outputs), self.temperature)
+            temperature.write_reliability(output_dir, suffix, *_of_words(encoded, outputs), self.temperature)
 
     def predictions(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> list[list[str]]:
         """Returns the predicted tags of each sentence of the file."""

@@ -7,7 +7,7 @@ from official_bert import InputError
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.classification.glue import ColaProcessor, MnliProcessor, StsbProcessor
 from official_bert.tasks.classification.task import ClassificationTask, report_labels
-from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.text import TextProcessor
 
 LOGITS = np.float32([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0]])
 
@@ -44,7 +44,7 @@ def test_one_label():
 @pytest.mark.parametrize(("labels", "keys"), [("no yes", ("f1",)), ("a b c", ("micro_f1", "macro_f1"))])
 def test_f1_of_two_labels_is_that_of_the_second_and_of_more_an_average(tmp_path, caplog, labels, keys):
     caplog.set_level("INFO", logger="absl")
-    task = ClassificationTask(TsvProcessor("0", labels=labels.split()))
+    task = ClassificationTask(TextProcessor("0", labels=labels.split()))
     encoded = types.SimpleNamespace(label_ids=np.array([0, 0, 0, 1, 1, 1, 1]))
     outputs = {"probabilities": np.eye(len(task.labels))[[0, 1, 1, 1, 0, 1, 1]]}  # 3 of 5 said, 3 of 4 found
     found = task.metrics(encoded, outputs)
@@ -63,7 +63,7 @@ def test_f1_of_two_labels_is_that_of_the_second_and_of_more_an_average(tmp_path,
 )
 def test_the_main_metric_is_one_that_the_labels_have(tmp_path, labels, main, other):
     (tmp_path / "train.tsv").write_text("text\tlabel\nthe cat\t" + labels.split()[0])
-    task = ClassificationTask(TsvProcessor("text", labels=labels.split()))
+    task = ClassificationTask(TextProcessor("text", labels=labels.split()))
     task.processor.metrics, task.processor.main_metric = ("recall",), main
     encoded = types.SimpleNamespace(label_ids=np.array([0, 1]))
     assert "eval_macro_f1" in task.metrics(encoded, {"probabilities": np.eye(len(task.labels))[[0, 1]]})
@@ -75,7 +75,7 @@ def test_the_main_metric_is_one_that_the_labels_have(tmp_path, labels, main, oth
 
 
 def test_several_labels_at_once():
-    processor = TsvProcessor("0", labels=["x", "y", "z"], is_multi_label=True)
+    processor = TextProcessor("0", labels=["x", "y", "z"], is_multi_label=True)
     task = ClassificationTask(processor)
     targets = np.int32([[1, 0, 1], [0, 0, 0]])
     probabilities = 1 / (1 + np.exp(-LOGITS))
@@ -106,7 +106,7 @@ def test_losses_of_the_best_constant_output():
     np.testing.assert_allclose(losses, -np.log([0.75, 0.25, 0.75, 0.75]))
     losses = constant_losses(StsbProcessor(), np.float32([1.0, 2.0, 6.0]))
     np.testing.assert_allclose(losses, [4.0, 1.0, 9.0])
-    several = TsvProcessor("0", labels=["x", "y"], is_multi_label=True)
+    several = TextProcessor("0", labels=["x", "y"], is_multi_label=True)
     losses = constant_losses(several, np.int32([[1, 0], [0, 0], [0, 0], [0, 0]]))
     np.testing.assert_allclose(losses, -np.log([0.25, 0.75, 0.75, 0.75]) / 2)  # the second label says nothing
     assert constant_losses(ColaProcessor(), np.int32([1, 0]), class_weights=[1.0, 3.5]) is None

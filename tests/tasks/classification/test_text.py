@@ -7,7 +7,7 @@ import pytest
 
 from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import InputExample
-from official_bert.tasks.classification.tsv import TsvProcessor
+from official_bert.tasks.classification.text import TextProcessor
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_columns_by_name_may_move_between_files(write):
     data_dir = write(
         train="id\ttext\tlabel\n1\tgood\tpos\n2\tbad\tneg\n", dev="label\ttext\npos\tfine\n", test="text\nwell\n"
     )
-    processor = TsvProcessor("text")
+    processor = TextProcessor("text")
     assert processor.get_train_examples(data_dir) == [
         InputExample("train-1", "good", None, "pos"),
         InputExample("train-2", "bad", None, "neg"),
@@ -37,7 +37,7 @@ def test_columns_by_name_may_move_between_files(write):
 
 def test_pairs_by_number_without_a_header(write):
     data_dir = write(train="10\ta\tb\n9\tc\td\n", dev="9\te\tf\n")
-    processor = TsvProcessor("1", "-1", "0", has_header=False)
+    processor = TextProcessor("1", "-1", "0", has_header=False)
     assert processor.get_train_examples(data_dir) == [
         InputExample("train-0", "a", "b", "10"),
         InputExample("train-1", "c", "d", "9"),
@@ -48,22 +48,22 @@ def test_pairs_by_number_without_a_header(write):
 
 def test_a_number_that_is_a_column_name_is_the_name(write):
     data_dir = write(test="1\t0\nnamed 1\tnamed 0\n")
-    assert TsvProcessor("0").get_test_examples(data_dir)[0].text_a == "named 0"
+    assert TextProcessor("0").get_test_examples(data_dir)[0].text_a == "named 0"
 
 
 def test_several_labels_at_once(write):
     data_dir = write(train="text\tlabel\na\tx; y\nb\t\nc\tz;\n")
-    processor = TsvProcessor.from_settings({"columns": "text_a=text, label=label,separator=;", "label_type": "multi"})
+    processor = TextProcessor.from_settings({"columns": "text_a=text, label=label,separator=;", "label_type": "multi"})
     assert [example.label for example in processor.get_train_examples(data_dir)] == [("x", "y"), (), ("z",)]
     assert processor.get_labels() == ["x", "y", "z"]
     assert processor.main_metric == "micro_f1"
     with pytest.raises(InputError, match=r"train.tsv: line 2: has the label 'y', which is none of x, z; correct"):
-        TsvProcessor("text", labels=["x", "z"], is_multi_label=True, label_separator=";").get_train_examples(data_dir)
+        TextProcessor("text", labels=["x", "z"], is_multi_label=True, label_separator=";").get_train_examples(data_dir)
 
 
 def test_scores(write):
     data_dir = write(train="text\tscore\na\t1.5\n", dev="text\tscore\nb\tlow\n")
-    processor = TsvProcessor("text", label_column="score", is_regression=True)
+    processor = TextProcessor("text", label_column="score", is_regression=True)
     assert processor.get_train_examples(data_dir)[0].label == "1.5"
     assert processor.get_labels() is None
     assert processor.metrics == ("pearson", "spearman")
@@ -97,7 +97,7 @@ def test_scores(write):
 def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
     data_dir = write(train=f"text\tlabel\nfine\tx\n{rows}")
     with pytest.raises(InputError, match=message):
-        TsvProcessor(**({"text_a_column": "0", "label_column": "-1"} | settings)).get_train_examples(data_dir)
+        TextProcessor(**({"text_a_column": "0", "label_column": "-1"} | settings)).get_train_examples(data_dir)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
 )  # fmt: skip
 def test_the_text_column_is_named_or_its_name_is_known(write, header, text, caplog):
     data_dir = write(train=f"{header}\na\tb\tx\nc\td\ty\n" if header.count("\t") == 2 else f"{header}\na\tx\nb\ty\n")
-    processor = TsvProcessor.from_settings({"columns": None})
+    processor = TextProcessor.from_settings({"columns": None})
     if text:
         assert processor.get_train_examples(data_dir)[0].text_a == text
         is_pair = "sentence2" in header
@@ -130,14 +130,14 @@ def test_the_text_column_is_named_or_its_name_is_known(write, header, text, capl
 def test_fields_in_quotes_are_read_with_quoting_csv_and_warned_of_without(write, caplog, rows, line):
     data_dir = write(train=f"text\tlabel\n{rows}")
     with contextlib.suppress(InputError):
-        TsvProcessor.from_settings({"quoting": "none"}).get_train_examples(data_dir)
+        TextProcessor.from_settings({"quoting": "none"}).get_train_examples(data_dir)
     warned = [message for message in caplog.messages if "give --quoting=csv" in message]
     assert [re.search(r"train.tsv: line (\d+): a field is in quotes", text)[1] for text in warned] == [str(line)][
         : bool(line)
     ]
     expected = list(csv.reader(io.StringIO(rows), delimiter="\t"))
     if line:
-        examples = TsvProcessor.from_settings({"quoting": "csv"}).get_train_examples(data_dir)
+        examples = TextProcessor.from_settings({"quoting": "csv"}).get_train_examples(data_dir)
         assert [[example.text_a, example.label] for example in examples] == expected
 
 
@@ -153,19 +153,19 @@ def test_a_file_of_another_form_or_beside_the_folder_is_named(tmp_path, file, se
     (tmp_path / "sets").mkdir()
     (tmp_path / file).touch()
     with pytest.raises(InputError, match=re.escape(sentence)):
-        TsvProcessor("text").get_train_examples(str(tmp_path / "sets"))
+        TextProcessor("text").get_train_examples(str(tmp_path / "sets"))
 
 
 def test_labels_that_are_given_keep_their_order_and_others_must_be_known(write):
-    assert TsvProcessor("text", labels=["yes", "no"]).get_labels() == ["yes", "no"]
+    assert TextProcessor("text", labels=["yes", "no"]).get_labels() == ["yes", "no"]
     with pytest.raises(InputError, match="--labels: are not known; name them"):
-        TsvProcessor("text").get_dev_examples(write(dev="text\tlabel\na\tx\n"))
+        TextProcessor("text").get_dev_examples(write(dev="text\tlabel\na\tx\n"))
     with pytest.raises(InputError, match=r"train.tsv: holds no label; check the label of --columns"):
-        TsvProcessor("text", is_multi_label=True).get_train_examples(write(train="text\tlabel\na\t\n"))
+        TextProcessor("text", is_multi_label=True).get_train_examples(write(train="text\tlabel\na\t\n"))
 
 
 def test_labels_that_are_the_same_number_have_an_order_and_blanks_do_not_count(write):
     data_dir = write(train="text\tlabel\n" + "".join(f"a\t{label}\n" for label in ("1", " 01", "10", "2 ", "1 ")))
-    processor = TsvProcessor("text")
+    processor = TextProcessor("text")
     assert [example.label for example in processor.get_train_examples(data_dir)] == ["1", "01", "10", "2", "1"]
     assert processor.get_labels() == ["01", "1", "2", "10"]

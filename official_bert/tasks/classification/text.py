@@ -11,7 +11,7 @@ from official_bert.data.table_formats import CSV, TSV, find_table, format_of, la
 from official_bert.data.tables import Row, not_empty, read_csv
 from official_bert.io.errors import InputError
 from official_bert.options.fields import parse_settings, without_flag
-from official_bert.options.fine_tuning import COLUMNS, MULTI, SCORE, SINGLE, TsvOptions
+from official_bert.options.fine_tuning import COLUMNS, MULTI, SCORE, SINGLE, TextOptions
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, checked_label, warn_of_lost_row
 
@@ -20,7 +20,7 @@ _TEXT_NAMES = ("text", "sentence", "sentence1")
 _SECOND_NAMES = ("text_b", "sentence2")
 
 
-class TsvProcessor(DataProcessor):
+class TextProcessor(DataProcessor):
     """The processor of a task whose files the user describes.
 
     A column is named as in the header, or by its number from 0 (negative: from the end). `text_a_column` is None for
@@ -181,7 +181,7 @@ class TsvProcessor(DataProcessor):
         if self._text_a is None and not second:
             table.warn_of_second_text()
         unknown = () if self.is_multi_label else None  # the encoder turns () into a zero for each label
-        target_of = self._target_of(table) if labelled else lambda row: unknown
+        target_of = self._target_of(table, self.takes_unknown and guid == "dev") if labelled else lambda row: unknown
         if labelled and table.header and table.header.line:
             label = table.number(table.label_column(self._label), "label")
             warn_of_lost_row(table.header, label, self.get_labels())
@@ -190,12 +190,12 @@ class TsvProcessor(DataProcessor):
         ]
         return not_empty(examples, table.path)
 
-    def _target_of(self, table: "_Table") -> Callable[[Row], str | tuple[str, ...]]:
+    def _target_of(self, table: "_Table", takes_unknown: bool) -> Callable[[Row], str | tuple[str, ...]]:
         """Returns a function from a row to the label, the labels or the score of its example."""
         labels, labels_of = self.get_labels(), self._labels_of(table)
         if self.is_multi_label:
             return lambda row: tuple(checked_label(row, label, labels) for label in labels_of(row))
-        if self.takes_unknown:
+        if takes_unknown:
             return lambda row: labels_of(row)[0]  # the encoder looks at it
         return lambda row: checked_label(row, *labels_of(row), labels)
 
@@ -224,9 +224,9 @@ class TsvProcessor(DataProcessor):
         return several if self.is_multi_label else one
 
 
-def refuse_tsv_flags(settings: Mapping[str, Any], others: Collection[str] = ()):
+def refuse_text_flags(settings: Mapping[str, Any], others: Collection[str] = ()):
     """Refuses the flags of this task, and others, in the run of another one, which would not read them."""
-    usual = {field.name: without_flag(field) for field in dataclasses.fields(TsvOptions)} | dict.fromkeys(others)
+    usual = {field.name: without_flag(field) for field in dataclasses.fields(TextOptions)} | dict.fromkeys(others)
     for name, value in usual.items():
         if settings.get(name) not in (None, value):
             raise InputError(f"--{name}: only goes with --task_name=text, not {settings['task_name']}; leave it out")
