@@ -1,8 +1,8 @@
 """Explains an answer: how much each word of a text speaks for a label. `Predictor.explain` calls it.
 
-F is the logit of the label's probability p, ln(p / (1 - p)), calibrated as in the answer, or the score of a regression, as a function of the word
-embeddings x of a request's pieces; position and segment embeddings, [CLS] and [SEP] stay as they are. The attribution
-of a word is the sum over its pieces and over the coordinates of
+F is the logit of the label's probability p as it is answered, ln(p / (1 - p)), or the score of a regression, as a
+function of the word embeddings x of a request's pieces; position and segment embeddings, [CLS] and [SEP] stay as they
+are. The attribution of a word is the sum over its pieces and over the coordinates of
 
     gradient_x_input        x * dF/dx
     integrated_gradients    (x - b) * 1/m sum_{k=1..m} dF/dx at b + (k - 1/2)/m (x - b)

@@ -121,8 +121,11 @@ def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
     assert config["architectures"] == ["BertForMultipleChoice"]
     assert "id2label" not in config
     assert "No task.json" not in caplog.text
-    with pytest.raises(InputError, match=r"was trained on the task mine:Tagger, .* give --task_name=tsv"):
+    with pytest.raises(InputError, match=r"was trained on the task mine:Tagger, .* give --task_name=text.tsv.ner"):
         class_of("mine:Tagger", "mine:Tagger")
+    for name in ("text", "tsv"):
+        config = class_of("mine:Tagger", "mine:Tagger", task_name=name)
+        assert config["architectures"] == ["BertForSequenceClassification"]
     config = class_of("mine:Tagger", "mine:Tagger", task_name="ner")
     assert config["architectures"] == ["BertForTokenClassification"]
     (folder / "task.json").write_text("{")

@@ -83,7 +83,7 @@ BAD_JSON = [
     (b'["who ?"]', "no JSON object; give one with the fields question, context"),
     (b'{"question": "who ?"}', "the fields context are missing"),
     (b'{"question": "who ?", "context": ["a"]}', "the field context is no text"),
-    (b'{"question": "\\ud800", "context": "a"}', "the field question has half of a surrogate pair"),
+    (b'{"question": "\\ud800", "context": "a"}', r"the field question has '\ud800', half of a surrogate pair"),
     (b'{"question": "a", "context": "a", "question": 3}', "the field question is no text"),
     (b'{"question": "a", "context": "a", "id": ["\\ud800"]}', "the field id has NaN, Infinity or half of a"),
     (b'{"question": "a", "context": "a", "id": NaN}', "the field id has NaN, Infinity or half of a"),

@@ -11,6 +11,7 @@ import pytest
 from official_bert.data.table_formats import find_table, format_of, read_rows, read_tagged
 from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
+from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.classification.text import TextProcessor
 
 PLAIN = [
@@ -169,6 +170,18 @@ GOOD = '{"text": "a", "label": "x"}\n'
 def test_tables_that_cannot_be_used(tmp_path, name, data, message):
     with pytest.raises(InputError, match=message):
         examples(write(tmp_path / name, data), columns="text_a=text,label=label", labels=["x", "y"])
+
+
+@pytest.mark.parametrize("name", ["a.tsv", *TABLES])
+@pytest.mark.parametrize("settings", [{}, {"label_type": "multi"}, {"abstain_below": 0.5}])
+def test_an_unknown_label_has_its_file_and_line(tmp_path, name, settings):
+    """In a development set it may be out of scope; in a training set it is a mistake."""
+    path = write(tmp_path / name, content(name.removesuffix(".gz"), [*PLAIN[2:], {"text": "a", "label": "c"}]))
+    place = {"a.parquet": "row 3"}.get(name, f"line {3 + (name[2:5] in ('tsv', 'csv'))}")
+    processor = ClassificationTask.from_settings(TextProcessor, {"labels": ["b", "10"], **settings}).processor
+    processor.named = {"train": path}
+    with pytest.raises(InputError, match=f"^{path}: {place}: has the label 'c', which is none of b, 10; correct it"):
+        processor.get_train_examples(None)
 
 
 def test_a_table_that_names_its_columns_has_a_header(tmp_path):

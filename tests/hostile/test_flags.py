@@ -111,6 +111,12 @@ ROWS = [
     row(
         "a threshold above 1", lambda folder: train(folder, "--abstain_below=70"), "--abstain_below=70", "between 0 and"
     ),
+    row(
+        "a threshold of a prediction",
+        lambda folder: ["predict.py", f"--model={folder}", "--abstain_below=70"],
+        "--abstain_below=70",
+        "between 0 and",
+    ),
     *(
         row(f"{flag} of {kind}", lambda folder, flag=flag, kind=kind: train(folder, flag, f"--label_type={kind}"), says)
         for flag, kind, says in (

@@ -104,6 +104,13 @@ def test_a_calibrated_classifier(tmp_path, family, changes):
             short = predictor.classify(texts)
             assert [one["label"] for one in short] == wanted
             assert [one["score"] for one in short] == pytest.approx(chances.max(1), abs=1e-5)
+            for threshold in (0.0, 0.95):
+                labels = ["abc"[row.argmax()] if row.max() >= threshold else None for row in chances]
+                assert [one["label"] for one in Predictor(folder, abstain_below=threshold)(texts)] == labels
+                assert labels != wanted
+        else:
+            with pytest.raises(InputError, match=r"^abstain_below=0.5: .* has no single label for a text; leave it"):
+                Predictor(folder, abstain_below=0.5)
     again = {"init_checkpoint": str(trained), "do_eval": True, "do_predict": True}
     fine_tuning_runs.run(family, dataclasses.replace(options, max_seq_length=None), tmp_path / "again", **again)
     assert figures(tmp_path / "again").items() >= {n: v for n, v in results.items() if "ece" in n}.items()
@@ -128,13 +135,15 @@ def test_a_calibrated_tagger(tmp_path):
     assert len((trained / "reliability.tsv").read_text().splitlines()) == 16
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, "2", True, float("nan")])
+@pytest.mark.parametrize("value", [0.0, -1.0, 0.049, 20.1, "2", True, float("nan")])
 def test_a_temperature_that_no_training_wrote_is_refused(value):
     with pytest.raises(InputError, match=f"^the model's record has temperature {value!r}, which no training wrote"):
         temperature.recorded({"temperature": value})
     assert temperature.recorded({"temperature": value, "do_train": True}) is None
 
 
-def test_a_temperature_at_its_bound_is_warned_of(caplog):
-    temperature.fitted(np.eye(3), np.arange(3))
+@pytest.mark.parametrize("targets", [[0, 1, 2], [1, 2, 0]])
+def test_a_temperature_at_its_bound_is_warned_of_and_read(caplog, targets):
+    found = temperature.fitted(np.eye(3), np.array(targets))
     assert "The temperature is at its bound" in caplog.text
+    assert temperature.recorded({"temperature": found}) == found

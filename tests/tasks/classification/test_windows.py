@@ -110,6 +110,11 @@ def test_evaluations_predictions_and_exports_pool_alike(tmp_path, family, poolin
             likely = [[label for label, chance in zip("abc", row, strict=True) if chance > 0.5] for row in wanted]
             assert chosen == (likely if family == "multi-label" else ["abc"[row.argmax()] for row in wanted])
         np.testing.assert_allclose(found, wanted, atol=1e-5)
+        if family == "classification":
+            chosen = [answer["label"] for answer in Predictor(folder, abstain_below=0.4)(texts["test"])]
+            assert chosen == ["abc"[row.argmax()] if row.max() >= 0.4 else None for row in wanted]
+        with pytest.raises(InputError, match=r"^pooling='none': .*, a model of tsv, has no such setting; leave it out"):
+            Predictor(folder, pooling="none")
 
     labels = [row.split("\t")[1] for row in rows["dev"]]
     if family == "regression":
