@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import runpy
+import shlex
 import subprocess
 from collections.abc import Iterable
 
@@ -14,6 +15,7 @@ import pytest
 
 import official_bert
 from tests import toy
+from tests.scripts import run_here
 from tests.shared import ROOT
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]
@@ -69,6 +71,27 @@ def test_the_python_code_for_those_who_migrate_runs(tmp_path):
         exec(block.replace("/tmp/released", str(folder)), names)
     assert with_head["logits"].shape == (2, 2)
     assert int(with_head["model"].optimizer.iterations) == 3
+
+
+@pytest.mark.needs_extra("matplotlib")
+def test_the_commands_for_classifiers_run(tmp_path, monkeypatch):
+    """On toy tables, one of which has intents that the training set lacks."""
+    monkeypatch.chdir(tmp_path)
+    toy.make_bert_base_dir(tmp_path / "model")
+    for name, label in (("reviews", "kind"), ("intents", "intent")):
+        (tmp_path / name).mkdir()
+        for part in ("train", "dev"):
+            unknown = "rain in the park\tother\n" if (name, part) == ("intents", "dev") else ""
+            lines = [f"text\t{label}\n", "the cat sat\ta\n" * 20, f"{'it was a train ' * 80}\tb\n" * 12, unknown]
+            (tmp_path / name / f"{part}.tsv").write_text("".join(lines))
+    (tmp_path / "questions.txt").write_text("the cat\n")
+    page = (ROOT / "docs" / "classifiers.md").read_text(encoding="utf-8")
+    commands = "".join(re.findall(r"```shell\n(.*?)```", page, re.DOTALL)).replace("\\\n", "").splitlines()
+    for command in commands:
+        python, script, *flags = shlex.split(command.replace("$MODEL", "model").replace("/tmp", str(tmp_path)))
+        assert python == "python"
+        run_here(script, *flags)
+    assert (tmp_path / "intents" / "plot.png").exists()
 
 
 def rows(name: str) -> list[dict]:

@@ -66,6 +66,8 @@ def run_row(right: str, folder, new) -> dict:
         names["model"] = official_bert.BertClassifier.from_pretrained(str(folder))
         names["model"].compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         names["data"] = tf.data.Dataset.from_tensor_slices((batch, names["labels"])).batch(2)
+    if "Classifier.train" in right:  # which needs a whole batch
+        names |= {"texts": TEXTS * 16, "labels": [0, 1, 2, 0] * 8}
     for code in re.findall(r"`([^`]+)`", right):
         if re.search(r"[=(.]", code) and not code.startswith("labels="):
             exec(code, names)
