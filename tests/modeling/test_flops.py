@@ -2,8 +2,9 @@
 
 import tensorflow as tf
 
-from official_bert import BertConfig, BertPretrainer
+from official_bert import BertConfig, BertModel, BertPretrainer
 from official_bert.modeling.flops import forward_flops, training_flops
+from official_bert.modeling.lora import enable_lora
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 
 TINY = BertConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=256)
