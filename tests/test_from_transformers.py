@@ -61,7 +61,7 @@ def run_row(right: str, folder, new) -> dict:
     batch = tokenizer(TEXTS, PAIRS, padding=True, truncation=True, return_tensors="tf")
     names |= {"keras": keras, "tf": tf, "folder": str(folder), "new": str(new), "tokenizer": tokenizer, "batch": batch}
     names |= {"texts": TEXTS, "pairs": PAIRS, "text": TEXTS[0], "other": TEXTS[1], "labels": np.array([0, 1])}
-    names |= {"ids": batch["input_ids"].numpy()}
+    names |= {"ids": batch["input_ids"].numpy(), "words": TEXTS[0].split()}
     if re.search(r"\bmodel\b", right) and "model = " not in right:
         names["model"] = official_bert.BertClassifier.from_pretrained(str(folder))
         names["model"].compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))

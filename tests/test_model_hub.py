@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -32,7 +33,7 @@ CONTENT["vocab.txt"] = b"[UNK]\nThe\nthe\n"
 class Handler(http.server.BaseHTTPRequestHandler):
     """Answers with the files of `server.folder`, and notes in `server.asked` at which byte the requests begin.
 
-    `server.cuts` are the bytes after which the next answers break off.
+    `server.cuts` are the bytes after which the next answers break off. Without `server.knows_versions` it has no ETags.
     """
 
     timeout = LIMIT_SECS
@@ -41,12 +42,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         start = int(re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "bytes=0-"))[1])
         self.server.asked.append(start)
         content = self._listing() or self._file()
-        headers = {"ETag": hash(self.path), "X-Repo-Commit": COMMIT}
+        etag = f'"{zlib.crc32(content or b"")}"'
+        headers = {"X-Repo-Commit": COMMIT} | ({"ETag": etag} if self.server.knows_versions else {})
+        if self.server.knows_versions and self.headers.get("If-Range", etag) != etag:
+            start = 0
         if content is None:
             status, headers, content = 404, {"X-Error-Code": "RepoNotFound"}, b""
         elif start >= len(content) > 0:
             status, headers, content = 416, {"Content-Range": f"bytes */{len(content)}"}, b""
         elif start and self.server.knows_ranges:
+            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
             status, content = 206, content[start:]
         else:
             status = 200
@@ -84,7 +89,8 @@ def server(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv(model_hub.CACHE, str(tmp_path / "cache"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.folder, server.asked, server.cuts, server.knows_ranges = tmp_path / "served", [], [], True
+        server.folder, server.asked, server.cuts = tmp_path / "served", [], []
+        server.knows_ranges = server.knows_versions = True
         monkeypatch.setenv(model_hub.ARCHIVES, f"http://127.0.0.1:{server.server_port}")
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
@@ -145,10 +151,25 @@ def test_an_interrupted_download_goes_on(server, tmp_path, knows_ranges, cuts, l
     server.cuts, server.knows_ranges = cuts, knows_ranges
     with pytest.raises(InputError, match=rf"\(1,000 of {size:,} bytes arrived\); .*it goes on behind 1,000 bytes"):
         model_hub.local_path(NAME)
-    assert cached(tmp_path) == {f"{NAME}.zip"}
+    assert cached(tmp_path) == {f"{NAME}.zip", f"{NAME}.zip.version"}
     server.cuts = later
     assert (pathlib.Path(model_hub.local_path(NAME)) / "vocab.txt").read_bytes() == CONTENT["vocab.txt"]
     assert server.asked == starts
+    assert cached(tmp_path) == {NAME, f"{NAME}.zip.sha256"}
+
+
+@pytest.mark.parametrize(("knows_versions", "starts"), [(True, [0, 1000, 1000]), (False, [0, 1000, 1000, 0])])
+def test_a_file_that_changes_meanwhile_begins_anew(server, tmp_path, knows_versions, starts):
+    """By its ETag; without one by its length."""
+    serve(server)
+    server.cuts, server.knows_versions = [1000, 0], knows_versions
+    with pytest.raises(InputError, match="it goes on behind 1,000 bytes"):
+        model_hub.local_path(NAME)
+    content = CONTENT | {"vocab.txt": CONTENT["vocab.txt"][:-4] + (b"him\n" if knows_versions else b"others\n")}
+    serve(server, content)
+    assert (pathlib.Path(model_hub.local_path(NAME)) / "vocab.txt").read_bytes() == content["vocab.txt"]
+    assert server.asked == starts
+    assert cached(tmp_path) == {NAME, f"{NAME}.zip.sha256"}
 
 
 def test_an_archive_that_has_changed_is_refused(server, tmp_path):

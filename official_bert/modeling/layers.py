@@ -102,6 +102,12 @@ class Dense(keras.layers.Dense):
         for variable in (self._kernel, self.lora_kernel_a, self.lora_kernel_b):
             variable._autocast = False  # Keras adds them up: what LoRA learns would be lost in the rounding to 16 bits
 
+    @property
+    def kernel(self):
+        """The kernel that is multiplied, with what LoRA adds; Keras before 3.15 would leave that sum in float32."""
+        kernel = super().kernel
+        return ops.cast(kernel, self.compute_dtype) if self.lora_enabled else kernel
+
     def merged_kernel(self):
         """Returns the sum of the kernel and what LoRA adds to it, in the type of the kernel."""
         added = self.lora_alpha / self.lora_rank * ops.matmul(self.lora_kernel_a, self.lora_kernel_b)

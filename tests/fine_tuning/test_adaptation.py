@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from official_bert.checkpoints import open_checkpoint
+from official_bert.checkpoints import open_checkpoint, tf1
 from official_bert.config import BertConfig
 from official_bert.fine_tuning import adaptation
 from official_bert.io.errors import InputError
@@ -97,6 +97,14 @@ def test_lora_trains_its_matrices_and_the_head_and_all_readers_add_them(options,
     assert np.abs(a @ b).max() > 1e-3
     np.testing.assert_allclose(open_checkpoint(str(out)).read(name), before[name] + a @ b, atol=1e-6)
     assert open_checkpoint(str(out / ADAPTERS_NAME)).shapes.keys() == adapters | head
+
+    poor = {name: value for name, value in weights_of(before).items() if not name.startswith("bert/pooler")}
+    tf1.write(str(tmp_path / "poor"), poor)
+    for checkpoint, lacks in ((str(tmp_path / "poor"), "poor: lacks bert/pooler/dense/"), (None, "is not given for")):
+        lacking = {"lora_rank": 2, "init_checkpoint": checkpoint}
+        with pytest.raises(InputError, match=rf"{lacks}.*, which would stay random, since --lora_rank does not"):
+            trained(options, tmp_path / "none", **lacking)
+        trained(options, tmp_path / f"random {checkpoint is None}", allow_missing_weights=True, **lacking)
 
     with pytest.raises(InputError, match="was trained with --lora_rank=2, and cannot go on with --lora_rank=1; keep"):
         trained(options, out, lora_rank=1, freeze_layers=1, num_train_epochs=2.0, **given)

@@ -106,6 +106,13 @@ ROWS = [
         for name, says in (("no/such", "Hugging Face Hub"), ("cased_L-12_H-768_A12", "cased_L-12_H-768_A-12?"))
     ),
     row("unknown pooling", lambda folder: train(folder, "--long_texts=windows", "--pooling=cls"), "--pooling=cls"),
+    row(
+        "adapters of random weights",
+        lambda folder: train(folder, "--lora_rank=2", "--init_checkpoint="),
+        "--init_checkpoint: is not given for bert/",
+        "would stay random, since --lora_rank does not train it",
+        leaves=("out/*",),
+    ),
     row("windows that stand", lambda folder: train(folder, "--long_texts=windows", "--doc_stride=0"), "--doc_stride=0"),
     row("long texts of a kind", lambda folder: train(folder, "--long_texts=all"), "--long_texts=all"),
     row(
@@ -168,6 +175,8 @@ ROWS = [
             ("--train_file=absent*.csv", ("--train_file: no file matches 'absent*.csv'",)),
             ("--train_file=absent.csv", ("absent.csv: no such file; check the path",)),
             ("--train_file=a,,b", ("--train_file: no file matches 'a'",)),
+            ("--do_eval --dev_file=absent*.csv", ("--dev_file: no file matches 'absent*.csv'",)),
+            ("--do_predict --test_file=absent.csv", ("absent.csv: no such file; check the path",)),
             ("--data_dir=", ("--train_file: must be given, or --data_dir",)),
             ("--data_dir= --task_name=CoLA", ("--data_dir: must be given",)),
             ("--train_file=a --task_name=CoLA", ("--train_file: only goes with --task_name=text, not CoLA",)),

@@ -1,7 +1,9 @@
 """LoRA in the encoder: 16-bit floats, and the file of what it learned."""
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert import BertClassifier, BertConfig, BertModel, InputError
 from official_bert.checkpoints import named_variables
@@ -32,6 +34,35 @@ def test_the_sum_is_of_32_bits_whatever_the_product_is_of():
     row[0, 0] = 1.0
     # The sum, 1 + 6/1024, is rounded to 1 + 8/1024; each part alone is rounded to 1 or to 1 + 3/1024.
     np.testing.assert_array_equal(np.asarray(dense(row), np.float32), 1 + 8 / 1024)
+
+
+@pytest.mark.parametrize("casts", [True, False])
+def test_the_products_are_of_16_bits(monkeypatch, casts):
+    """Those of the tokens, in both directions, as without LoRA; Keras before 3.15 does not cast the sum."""
+    with computing_in("bfloat16"):
+        model = BertModel(CONFIG)
+        enable_lora(model, 3)
+    if not casts:
+        kernel = keras.layers.Dense.kernel.fget
+        of_before = property(lambda dense: tf.cast(kernel(dense), tf.float32) if dense.lora_enabled else kernel(dense))
+        monkeypatch.setattr(keras.layers.Dense, "kernel", of_before)
+
+    @tf.function(autograph=False)
+    def gradients(ids):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.cast(model(ids).pooled_output, tf.float32))
+        return tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+
+    graph = gradients.get_concrete_function(tf.TensorSpec(IDS.shape, tf.int32)).graph
+    products = [one for one in graph.get_operations() if one.type in ("MatMul", "BatchMatMulV2")]
+    lengths = {IDS.shape[1], IDS.size}
+    of_tokens = [
+        one
+        for one in products
+        if "encoder" in one.name and lengths & {*one.inputs[0].shape, *one.inputs[1].shape, *one.outputs[0].shape}
+    ]
+    assert len(of_tokens) >= 3 * 6 * CONFIG.num_hidden_layers
+    assert {tensor.dtype for one in of_tokens for tensor in one.inputs} == {tf.bfloat16}
 
 
 def test_the_file_gives_another_base_model_the_outputs(tmp_path):

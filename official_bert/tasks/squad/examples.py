@@ -40,16 +40,17 @@ class SquadExample:
 
 
 def read_squad_examples(
-    input_file: str, is_training: bool, version_2_with_negative: bool = False
+    input_file: str, is_training: bool, version_2_with_negative: bool = False, flag: str | None = None
 ) -> list[SquadExample]:
     """Reads a SQuAD file of version 1.1, or of 2.0, whose `is_impossible` is read, `version_2_with_negative`.
 
     In training, a question whose answer does not occur in its document is skipped with a warning. In prediction, the
     answers are ignored. A repeated id causes a warning: all its questions are kept, but a file of answers can hold only
-    the last answer.
+    the last answer. Errors name the file as the value of `flag`, if it names none.
     """
     examples, num_questions = [], 0
-    for where, paragraph in _paragraphs(input_file):
+    flag = flag or ("train_file" if is_training else "predict_file")
+    for where, paragraph in _paragraphs(input_file, flag):
         context = field(paragraph, "context", str, where)
         matches = list(find_words(context))
         doc_tokens, word_starts = [m.group() for m in matches], [m.start() for m in matches]
@@ -80,7 +81,7 @@ def read_squad_examples(
 def read_gold_answers(input_file: str) -> list[Question] | None:
     """Reads the true answers of a SQuAD file for the metrics; None if a question lacks the field of the answers."""
     gold, num_without = [], 0
-    for where, paragraph in _paragraphs(input_file):
+    for where, paragraph in _paragraphs(input_file, "predict_file"):
         for number, question in enumerate(field(paragraph, "qas", list, where), 1):
             qas_id = _id(question, f"{where}, question {number}")
             if "answers" not in question:
@@ -104,10 +105,10 @@ def read_squad_json(input_file: str) -> list[dict]:
     return field(reading.read_json(input_file), "data", list, input_file)
 
 
-def _paragraphs(input_file: str) -> Iterator[tuple[str, dict]]:
+def _paragraphs(input_file: str, flag: str) -> Iterator[tuple[str, dict]]:
     """Yields the location of each paragraph, for error messages, and the paragraph."""
     if is_table(input_file):
-        yield from _paragraphs_of_table(input_file)
+        yield from _paragraphs_of_table(input_file, flag)
         return
     for number, article in enumerate(read_squad_json(input_file), 1):
         at_article = f"{input_file}: article {number}"
@@ -115,9 +116,9 @@ def _paragraphs(input_file: str) -> Iterator[tuple[str, dict]]:
             yield f"{at_article}, paragraph {index}", paragraph
 
 
-def _paragraphs_of_table(given: str) -> Iterator[tuple[str, dict]]:
+def _paragraphs_of_table(given: str, flag: str) -> Iterator[tuple[str, dict]]:
     """Yields neighbouring rows with the same `context` as a paragraph, from the columns of Hugging Face's data set."""
-    records = read_records(given, "train_file")
+    records = read_records(given, flag)
     for context, group in itertools.groupby(records, key=lambda found: found[1].get("context")):
         rows = list(group)
         yield rows[0][0].where, {"context": context, "qas": [_question(row, record) for row, record in rows]}

@@ -100,7 +100,8 @@ class SquadTask(Task):
             return {"": self._read_training(path)}
         tuning = {}
         if self._threshold_file:
-            tuning["_threshold"] = _read_questions(self._threshold_file, _TUNING)._replace(tunes_threshold=True)
+            questions = _read_questions(self._threshold_file, _TUNING, "null_score_diff_threshold")
+            tuning["_threshold"] = questions._replace(tunes_threshold=True)
         return tuning | {"": _read_questions(path, self._answers_serve)}
 
     def _read_training(self, path: str) -> QuestionSet:
@@ -257,9 +258,9 @@ def _position_loss(logits, positions):
     return ops.where(inside, loss, ops.zeros_like(loss))
 
 
-def _read_questions(path: str, answers_serve: str) -> QuestionSet:
+def _read_questions(path: str, answers_serve: str, flag: str = "predict_file") -> QuestionSet:
     """Reads the questions of a file for prediction, with their true answers, which it must have if they serve."""
-    examples = read_squad_examples(path, False)
+    examples = read_squad_examples(path, False, flag=flag)
     if not examples:
         raise InputError(f"{path}: has no question; give a file with at least one")
     gold = read_gold_answers(path)

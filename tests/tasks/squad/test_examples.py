@@ -187,3 +187,11 @@ def test_rows_that_cannot_be_used(tmp_path, changes, message):
     row = {"id": "q", "context": "a", "question": "?", "answers": {"text": ["a"], "answer_start": [0]}} | changes
     with pytest.raises(InputError, match=message):
         read_squad_examples(write_rows(tmp_path, [row]), is_training=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "flag"), [({}, "predict_file"), ({"is_training": True}, "train_file"), ({"flag": "init"}, "init")]
+)
+def test_a_glob_without_files_is_refused_by_the_name_of_its_flag(given, flag):
+    with pytest.raises(InputError, match=rf"--{flag}: no file matches 'absent\*.jsonl'"):
+        read_squad_examples("absent*.jsonl", **{"is_training": False, **given})
