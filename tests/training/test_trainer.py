@@ -205,10 +205,10 @@ class MadeUp:
         monkeypatch.setattr(self.trainer, "_step_function", lambda objective: self.run_steps)
         monkeypatch.setattr(self.trainer.checkpoints, "save", lambda step, state: self.saved.append(step))
 
-    def draw(self, num_steps):
-        return {"input_ids": tf.zeros([num_steps, 4, 16], tf.int32)}
+    def have_run(self, num_steps):
+        return {"input_ids": tf.TensorSpec([1, 4, 16], tf.int32)}
 
-    def run_steps(self, drawn, num_steps):
+    def run_steps(self, batches, num_steps):
         """Makes the next number of `updates`, or all steps; the others overflow."""
         self.calls.append(num_steps)
         made = next(self.updates, num_steps)
