@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measures how well reading hides behind the computation: a step's time against that of its computation or its input.
 
-In: nothing, or record files. Out: a table, and a line of JSON for each row in --output. `streamed` is the loop of
-`Trainer.fit`, which takes each batch when its update is due; `stacked` draws the batches of a loop before it, as up to
-version 1.0. Both take turns. The computation sleeps, so that it takes no processor from the input; the input sleeps,
-too, or reads records, and then the computation takes as long as reading them, the hardest case. `alone` is the larger
-of the time of a step with its input in memory, and of the input without a step.
+In: nothing. Out: a table, and a line of JSON for each row in --output. `streamed` is the loop of `Trainer.fit`, which
+takes each batch when its update is due; `stacked` draws the batches of a loop before it, as it was before. Both are
+compared with the larger of a step with its input in memory and of reading without a step. The computation sleeps, so
+that it takes no processor from the input; the input sleeps, too, or reads random records, and then the computation
+takes as long as reading, the hardest case.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import pathlib
+import statistics
 import sys
 import tempfile
 import time
@@ -33,8 +34,9 @@ from official_bert.training.loop import compiled_steps
 VOCAB_SIZE = 30522
 PREDICTIONS = {128: 20, 512: 76}
 PAIRS = ((20, 10), (20, 20), (10, 20))  # ms of a step, ms of its input
-RECORDS = ((128, 4096), (512, 1024))  # length, batch
+RECORDS = ((128, 1024), (512, 256))  # length, batch
 STEPS_PER_LOOP = (1, 2, 10, 100)
+STEPS_OF_A_ROUND = 40
 
 
 class SleepingStep:
@@ -74,44 +76,43 @@ class InMemory:
         return {"input_ids": tf.zeros([1, 8], tf.int32)}
 
 
-def timed(run_loop, steps_per_loop: int, num_steps: int) -> float:
-    """Returns the seconds of a step; two loops before do not count, which compile and fill what is read ahead."""
-    run_loop(1)
-    run_loop(steps_per_loop)
-    start = time.perf_counter()
-    for _ in range(num_steps // steps_per_loop):
-        run_loop(steps_per_loop)
-    return (time.perf_counter() - start) / (num_steps // steps_per_loop * steps_per_loop)
+def best_secs(dataset: tf.data.Dataset, step_secs: float, steps_per_loop: int, rounds: int) -> dict[str, float]:
+    """Returns the seconds of a step with its input in memory, of reading alone, and of a step streamed and stacked.
 
+    They take turns, and the best round of each counts.
+    """
+    strategy = tf.distribute.get_strategy()
+    run = compiled_steps(strategy, SleepingStep(step_secs))
+    in_memory, batches, iterator = InMemory(), RecordBatches(dataset, strategy, seed=0, key=0), iter(dataset)
 
-def secs_of_steps(dataset: tf.data.Dataset, step_secs: float, steps_per_loop: int, num_steps: int) -> dict[str, float]:
-    """Returns the seconds of a step: with its input in memory, streamed, and stacked."""
-    run = compiled_steps(tf.distribute.get_strategy(), SleepingStep(step_secs))
-    in_memory, iterator = InMemory(), iter(dataset)
-    batches = RecordBatches(dataset, tf.distribute.get_strategy(), seed=0, key=0)
-
-    def stacked(count):
-        drawn = [next(iterator) for _ in range(count)]
-        drawn += drawn[-1:] * (steps_per_loop - count)
-        run({name: tf.stack([batch[name] for batch in drawn]) for name in drawn[0]}, count)
+    def drawn(count):
+        return [next(iterator) for _ in range(count)]
 
     def streamed(count):
         run(batches, count)
         batches.have_run(count)
 
-    loops = {"computation": lambda count: run(in_memory, count), "streamed": streamed, "stacked": stacked}
-    return {name: timed(loop, steps_per_loop, num_steps) for name, loop in loops.items()}
+    def stacked(count):
+        found = drawn(count)
+        run({name: tf.stack([batch[name] for batch in found]) for name in found[0]}, count)
 
-
-def secs_of_reading(dataset: tf.data.Dataset, num_batches: int) -> float:
-    """Returns the seconds in which a batch is read if nobody computes."""
-    batches = iter(dataset)
-    for _ in range(2 * BATCHES_AHEAD):
-        next(batches)
-    start = time.perf_counter()
-    for _ in range(num_batches):
-        next(batches)
-    return (time.perf_counter() - start) / num_batches
+    ways = {
+        "computation": lambda count: run(in_memory, count),
+        "reading": drawn,
+        "streamed": streamed,
+        "stacked": stacked,
+    }
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(rounds):
+        for name, loop in ways.items():
+            loop(steps_per_loop)  # compiles, and takes what was read ahead
+            loop(steps_per_loop)
+            num_loops = -(-STEPS_OF_A_ROUND // steps_per_loop)
+            start = time.perf_counter()
+            for _ in range(num_loops):
+                loop(steps_per_loop)
+            best[name] = min(best[name], (time.perf_counter() - start) / (num_loops * steps_per_loop))
+    return best
 
 
 def records_in(folder: str, length: int, batch_size: int, num_files: int) -> tf.data.Dataset:
@@ -122,36 +123,40 @@ def records_in(folder: str, length: int, batch_size: int, num_files: int) -> tf.
     return training_dataset(files, features, batch_size, 0, pretraining_limits(VOCAB_SIZE, 2, length))
 
 
-def inputs(flags, folder: str):
+def inputs(folder: str):
     """Yields the name of an input, its dataset, and the seconds that a step computes."""
     for step_ms, input_ms in PAIRS:
         yield f"sleeps {input_ms} ms", sleeping_dataset(input_ms / 1e3), step_ms / 1e3
     for length, batch_size in RECORDS:
         dataset = records_in(os.path.join(folder, str(length)), length, batch_size, 4)
-        yield f"records of {length}, batch {batch_size}", dataset, secs_of_reading(dataset, flags.num_steps)
+        iterator = iter(dataset)
+        secs = []
+        for _ in range(STEPS_OF_A_ROUND):
+            start = time.perf_counter()
+            next(iterator)
+            secs.append(time.perf_counter() - start)
+        yield f"{batch_size} records of {length} tokens", dataset, statistics.median(secs)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--num_steps", type=int, default=200, help="steps of each measurement")
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--steps_per_loop", type=int, nargs="+", default=STEPS_PER_LOOP)
     parser.add_argument("--output", type=pathlib.Path, help="JSON lines file: rows are added")
     flags = parser.parse_args()
 
-    print("| input | computation, ms | steps a loop | alone, ms | streamed | stacked |\n|---|--:|--:|--:|--:|--:|")
+    print("| input | step, ms | steps a loop | computation, ms | reading, ms | streamed | stacked |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
-        for name, dataset, step_secs in inputs(flags, folder):
+        for name, dataset, step_secs in inputs(folder):
             for steps_per_loop in flags.steps_per_loop:
-                before = secs_of_reading(dataset, flags.num_steps // 2)
-                secs = secs_of_steps(dataset, step_secs, steps_per_loop, flags.num_steps)
-                reading = (before + secs_of_reading(dataset, flags.num_steps // 2)) / 2
-                alone = max(secs["computation"], reading)
-                ratios = {way: round(secs[way] / alone, 3) for way in ("streamed", "stacked")}
-                computation = f"{step_secs * 1e3:.1f} | {steps_per_loop} | {alone * 1e3:.1f}"
-                print(f"| {name} | {computation} | {ratios['streamed']:.2f} | {ratios['stacked']:.2f} |", flush=True)
-                row = {"input": name, "step_ms": round(step_secs * 1e3, 2), "steps_per_loop": steps_per_loop}
-                row |= {f"{way}_ms": round(value * 1e3, 2) for way, value in secs.items()}
-                row |= {"reading_ms": round(reading * 1e3, 2), **ratios}
+                best = best_secs(dataset, step_secs, steps_per_loop, flags.rounds)
+                alone = max(best["computation"], best["reading"])
+                row = {"input": name, "step_ms": round(step_secs * 1e3, 1), "steps_per_loop": steps_per_loop}
+                row |= {f"{way}_ms": round(secs * 1e3, 1) for way, secs in best.items()}
+                row |= {f"{way}_ratio": round(best[way] / alone, 3) for way in ("streamed", "stacked")}
+                shown = [value for key, value in row.items() if key not in ("streamed_ms", "stacked_ms")]
+                print(f"| {' | '.join(map(str, shown))} |", flush=True)
                 row |= {"machine": machine(), "load": round(os.getloadavg()[0], 1)}
                 if flags.output:
                     with flags.output.open("a", encoding="utf-8") as file:
