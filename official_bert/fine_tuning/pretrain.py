@@ -106,7 +106,7 @@ def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) 
             len(records.files),
         )
     dataset, key = records.training(trainer.config, batch_size, trainer.seed, each_pass)
-    return RecordBatches(dataset, strategy, trainer.steps_per_loop, trainer.seed, key, has_own_files)
+    return RecordBatches(dataset, strategy, trainer.seed, key, has_own_files)
 
 
 def _check_shares(counts: Sequence[int]):
