@@ -50,8 +50,8 @@ class Batches(Protocol):
 class Hook(Protocol):
     """What happens every few updates of a training, such as an evaluation.
 
-    It is called at the multiples of `every_steps` and at the end, each time after a checkpoint. A thread may still write
-    that one: before a hook keeps results of its own, it calls `Trainer.finish_saving`. It is also called at the step
+    It is called at the multiples of `every_steps` and at the end, each time after a checkpoint, which a thread may
+    still write: before a hook keeps results of its own, it calls `Trainer.finish_saving`. It is also called at the step
     from which a run goes on, because the earlier one may have been killed before it was called.
     """
 
