@@ -104,10 +104,10 @@ class Trainer:
         check_not_lost(run_dir)
         wait = functools.partial(workers.wait_for_all, strategy) if has_own_input else None
         worker = workers.worker_index(strategy)
+        is_true_of_any = functools.partial(workers.is_true_of_any, strategy)
         self.checkpoints = CheckpointManager(
-            run_dir, {}, options.keep_checkpoint_max, worker, wait, in_background=True,
-            is_true_of_any=functools.partial(workers.is_true_of_any, strategy),
-        )  # fmt: skip
+            run_dir, {}, options.keep_checkpoint_max, worker, wait, in_background=True, is_true_of_any=is_true_of_any
+        )
         starting_point.check_config(options, self.checkpoints, config)
         self.seed = workers.from_chief(strategy, starting_point.choose_seed(options, self.checkpoints))
         logging.info("Random seed = %d", self.seed)
