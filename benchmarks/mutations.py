@@ -157,6 +157,7 @@ checkpoints/manager.py: checkpoints/test_manager.py
     self._check_inputs(self._step(checkpoint)) -> pass
     tf1.append_checksum(temporary) -> pass
     self._wait_for_all()  # -> pass  #
+    self._is_true_of_any(invalid is not None) -> invalid is not None
 checkpoints/folder.py: checkpoints/test_manager.py
     key=lambda name: name != STATE_NAME) -> key=lambda name: name == STATE_NAME)
 checkpoints/loading.py: checkpoints/test_loading.py
@@ -227,11 +228,14 @@ training/step.py: training/test_step.py
     tf.where(index > 0, folded, seed) -> seed
 training/trainer.py: training/test_trainer.py
     checkpoints.restore_input(batches.state) -> pass
+    self.finish_saving(if_ended=True)  # -> pass  #
+    wait, in_background=True -> wait, in_background=False
 training/distribution.py: training/test_distribution.py
     slice(replica * size, (replica + 1) * size) -> slice(0, size)
 training/workers.py: training/test_workers.py
     0 <= index < len(hosts[role]) -> 0 <= index <= len(hosts[role])
 training/periodic_evaluation.py: training/test_periodic_evaluation.py
+    self._finish_saving()  # -> pass  #
     evaluated > best_step -> evaluated >= best_step
     line["step"] <= first_step -> line["step"] < first_step
 training/reporting.py: training/test_reporting.py

@@ -1,11 +1,13 @@
 """Saves and restores the checkpoints of a training run: `model.ckpt-<step>` and the state of the input.
 
 In: the variables of a run by TF1 name, and a tf.train.Checkpoint of its input. Out: an output_dir from which this
-project, and a TF1 program, can resume. A run that is killed loses at most the steps since the last `save`.
+project, and a TF1 program, can resume. A run that is killed loses at most the steps since the last `save` whose
+writing has ended.
 """
 
+import concurrent.futures
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import tensorflow as tf
@@ -37,6 +39,8 @@ class CheckpointManager:
         worker: int = 0,
         wait_for_all: Callable[[], None] | None = None,
         goes_on: bool = True,
+        in_background: bool = False,
+        is_true_of_any: Callable[[bool], bool] = bool,
     ):
         """Manages the checkpoints in a folder, including those of earlier runs; the first `save` creates it.
 
@@ -46,10 +50,14 @@ class CheckpointManager:
             worker: the number of this worker. Worker 0 writes the files, and all workers read them.
             wait_for_all: given if each worker writes the state of its own input; returns when all have called it.
             goes_on: whether `restore` is for a training that goes on; if not, it reads the weights as they are used.
+            in_background: whether `save` returns while a thread still writes, whose end `wait` awaits.
+            is_true_of_any: tells all workers whether a condition holds on one of them, if all of them call `save`.
         """
         self.output_dir, self.variables = output_dir, dict(variables)
         self.keep_max, self.worker, self._wait_for_all = keep_max, worker, wait_for_all
-        self._goes_on = goes_on
+        self._goes_on, self._in_background, self._is_true_of_any = goes_on, in_background, is_true_of_any
+        self._writer = concurrent.futures.ThreadPoolExecutor(1)  # which a process awaits at its end
+        self._writing: concurrent.futures.Future[str] | None = None
         self._corrupt: set[str] = set()  # prefixes of checkpoints that the run does not use
 
     @property
@@ -91,9 +99,21 @@ class CheckpointManager:
         return self._step(tf1.Tf1Checkpoint(self.latest)) if self.latest else None
 
     def save(self, step: int, input_state: tf.train.Checkpoint | None = None):
-        """Writes the checkpoint of a step, with the state of the input; a worker other than 0 writes at most that."""
-        if invalid := tf1.find_invalid(self.variables):
-            raise Diverged(f"the weights of step {step} are not saved, since {invalid}")
+        """Writes the checkpoint of a step, with the state of the input; a worker other than 0 writes at most that.
+
+        In the background only what takes time is written, the weights and slots, with the values that they have now.
+        Until then they take their memory twice. What all workers do together, they do here.
+
+        Raises:
+            Diverged: a value is not finite or absurdly large; nothing is written.
+            InputError: a file cannot be written, or one of the checkpoint before could not.
+        """
+        self.wait()
+        invalid = None if self.worker else tf1.find_invalid(self.variables)
+        if self._is_true_of_any(invalid is not None):
+            raise Diverged(
+                f"the weights of step {step} are not saved, since {invalid or 'the chief finds them invalid'}"
+            )
         tf.io.gfile.makedirs(self.output_dir)
         if input_state is not None and (self.worker == 0 or self._wait_for_all):
             with tf1.replacing(self._input_prefix(step)) as temporary:
@@ -103,15 +123,35 @@ class CheckpointManager:
             self._wait_for_all()  # a checkpoint is complete with the inputs of all workers
         if self.worker:
             return
+        values = tf1.on_host(self.variables)
+        if self._in_background:
+            self._writing = self._writer.submit(self._write, step, values)
+        else:
+            self._write(step, values)
+
+    def wait(self, if_ended: bool = False) -> str | None:
+        """Returns when the last `save` has written its checkpoint, with its prefix; None if no call before returned it.
+
+        Raises what ended the writing. With `if_ended` it does not wait, and returns None while the thread writes.
+        """
+        writing = self._writing
+        if writing is None or (if_ended and not writing.done()):
+            return None
+        concurrent.futures.wait([writing])  # after Ctrl-C here, the next call still waits
+        self._writing = None
+        return writing.result()
+
+    def _write(self, step: int, values: Mapping[str, tf.Tensor]) -> str:
         name = f"model.ckpt-{step}"
         prefix = os.path.join(self.output_dir, name)
-        tf1.write(prefix, self.variables)
+        tf1.write(prefix, values)
 
         listed = [path for path in self._valid() if os.path.basename(path) != name]
         self._corrupt.discard(prefix)
         self._write_list([*listed, prefix])
         self._drop_old([*listed, prefix])
         logging.info("Saved checkpoint %s", prefix)
+        return prefix
 
     def remove_leftovers(self):
         """Deletes what a killed run left in the folder: parts of checkpoints, and checkpoints beyond `keep_max`.

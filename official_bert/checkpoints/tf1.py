@@ -110,13 +110,34 @@ def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
 
 
 def find_invalid(variables: Mapping[str, tf.Variable]) -> str | None:
-    """Returns the name and a value of the first invalid floating variable; None if all are valid."""
-    for name, variable in variables.items():
-        if tf.as_dtype(variable.dtype).is_floating:
+    """Returns the name and a value of the first invalid floating variable; None if all are valid.
+
+    A variable is looked through on the host only if the sum of its squares, which takes one pass over it where it lies,
+    does not show that all values are valid: of NaN and infinity the sum is neither below a limit.
+    """
+    floats = {name: each for name, each in variables.items() if tf.as_dtype(each.dtype).is_floating}
+    half_sums = [_half_sum_of_squares(variable) for variable in floats.values()]  # all begin before any is awaited
+    for (name, variable), half_sum in zip(floats.items(), half_sums, strict=True):
+        if not float(half_sum) <= LARGEST_WEIGHT**2 / 4:  # half of what one value may be, since float32 is rounded
             value = tf.convert_to_tensor(variable).numpy()
             if not _is_valid(value):
                 return f"{name} holds {_invalid_value(value)}"
     return None
+
+
+def _half_sum_of_squares(variable: tf.Variable) -> tf.Tensor:
+    value = tf.convert_to_tensor(variable)
+    with tf.device(value.backing_device):  # TensorFlow would take a GPU for what lies on the host
+        return tf.nn.l2_loss(value)
+
+
+def on_host(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
+    """Returns the values that variables have now, in the memory of the host; of a mirrored variable those of one copy.
+
+    Nothing is copied on a CPU: a variable whose value somebody holds takes other memory at its next assignment.
+    """
+    with tf.device("CPU:0"):
+        return {name: tf.identity(tf.convert_to_tensor(variable)) for name, variable in variables.items()}
 
 
 def _is_valid(weight: np.ndarray) -> bool:

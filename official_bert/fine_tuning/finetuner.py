@@ -270,6 +270,7 @@ class Finetuner:
             lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),
             best,
             self.trainer.global_step,
+            self.trainer.finish_saving,
         )
 
     def outputs(self, encoded: EncodedSet, batch_size: int) -> dict[str, np.ndarray]:

@@ -26,14 +26,16 @@ class PeriodicEvaluation:
         measure: Callable[[], Mapping[str, float]],
         best: CheckpointManager,
         first_step: int,
+        finish_saving: Callable[[], object] = lambda: None,
     ):
         """Continues the history of the run up to `first_step`, the updates that the model has had.
 
         Training stops after `patience` evaluations, unless it is None, without a higher `main_metric`; nan is the
-        worst.
+        worst. `finish_saving` returns when the checkpoint of the step is complete, without which no result is kept.
         """
         self.every_steps, self._patience, self._main_metric = every_steps, patience, main_metric
         self._measure, self._best, self._output_dir = measure, best, output_dir
+        self._finish_saving = finish_saving
         self._values = {  # of the main metric by step; None stands for nan
             line["step"]: line[main_metric]
             for line in run_log.read(run_dir, run_log.EVALUATION)
@@ -69,6 +71,7 @@ class PeriodicEvaluation:
 
     def _evaluate(self, step: int):
         metrics = {name: float(value) for name, value in self._measure().items()}
+        self._finish_saving()  # a run that is killed before goes on from an earlier step, and evaluates this one again
         texts = {name: f"{value:.4g}" for name, value in sorted(metrics.items())}
         reporting.log_table(f"Eval results at step {step}", texts)
         if math.isnan(metrics[self._main_metric]):

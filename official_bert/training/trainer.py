@@ -35,8 +35,9 @@ from official_bert.training.step import Objective, TrainingStep
 class Hook(Protocol):
     """What happens every few updates of a training, such as an evaluation.
 
-    It is called at the multiples of `every_steps` and at the end, each time after a checkpoint; also at the step from
-    which a run goes on, because the earlier one may have been killed before it was called.
+    It is called at the multiples of `every_steps` and at the end, each time after a checkpoint, which a thread may
+    still write: before a hook keeps results of its own, it calls `Trainer.finish_saving`. It is also called at the step
+    from which a run goes on, because the earlier one may have been killed before it was called.
     """
 
     every_steps: int
@@ -88,7 +89,10 @@ class Trainer:
         check_not_lost(run_dir)
         wait = functools.partial(workers.wait_for_all, strategy) if has_own_input else None
         worker = workers.worker_index(strategy)
-        self.checkpoints = CheckpointManager(run_dir, {}, options.keep_checkpoint_max, worker, wait)
+        is_true_of_any = functools.partial(workers.is_true_of_any, strategy)
+        self.checkpoints = CheckpointManager(
+            run_dir, {}, options.keep_checkpoint_max, worker, wait, in_background=True, is_true_of_any=is_true_of_any
+        )
         starting_point.check_config(options, self.checkpoints, config)
         self.seed = workers.from_chief(strategy, starting_point.choose_seed(options, self.checkpoints))
         logging.info("Random seed = %d", self.seed)
@@ -196,6 +200,7 @@ class Trainer:
         def is_stopped_by_hooks(step: int) -> bool:
             due = [hook for hook in hooks if stops.is_due(step, hook.every_steps)]
             if not due:
+                self.finish_saving(if_ended=True)  # a disk that is full ends the run now, not at the next checkpoint
                 return False
             with self.optimizer.using_averages():
                 answers = [hook(step, report.metrics) for hook in due]
@@ -221,6 +226,7 @@ class Trainer:
                     if is_ending or (num_updates and stops.saves_at(step)):
                         self._save(step, batches)
                     if is_ending:
+                        self.finish_saving()
                         workers.wait_for_all(self.strategy)  # for the process that saves
                         raise Terminated(arrived() or signal.SIGTERM)
                 is_over = num_updates > 0 and is_stopped_by_hooks(step)
@@ -292,15 +298,26 @@ class Trainer:
         return TrainingReport(self.options, self.num_train_steps, objective, self.optimizer, work, self._loss_scale)
 
     def _save(self, step: int, batches: Batches):
+        self.finish_saving()
         self.checkpoints.save(step, batches.state)
-        checkpoint = {"step": step, "path": self.checkpoints.latest}
-        run_log.write_if_possible(self.options.output_dir, run_log.CHECKPOINT, checkpoint)
+
+    def finish_saving(self, if_ended: bool = False):
+        """Waits for the checkpoint that a thread writes, if there is one, and keeps a line of it in run_log.py.
+
+        Raises what ended the writing before its time. With `if_ended` it does not wait.
+        """
+        if path := self.checkpoints.wait(if_ended):
+            checkpoint = {"step": int(path.rpartition("-")[2]), "path": path}
+            run_log.write_if_possible(self.options.output_dir, run_log.CHECKPOINT, checkpoint)
 
     @contextlib.contextmanager
     def _summarised(self, report: TrainingReport) -> Iterator[None]:
         """Writes the summary at the end of a training, and says how it goes on after an end before its time."""
         try:
-            yield
+            try:
+                yield
+            finally:  # an error of the writing, which came first, replaces that of a later step
+                self.finish_saving()
         except BaseException as error:
             latest = self.checkpoints.latest
             if not isinstance(error, Exception):  # Ctrl-C or SIGTERM

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -258,8 +259,9 @@ def test_zero_keeps_all_and_foreign_files_stay(tmp_path):
     assert (tmp_path / "eval_results.txt").exists()
 
 
+@pytest.mark.parametrize("in_background", [False, True])
 @pytest.mark.parametrize("killed_in", ["write", "write_state", "remove"])
-def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_in):
+def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_in, in_background):
     class Killed(BaseException):
         pass
 
@@ -267,14 +269,15 @@ def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_
         raise Killed
 
     own = variables()
-    manager = CheckpointManager(str(tmp_path), own, keep_max=1)
+    manager = CheckpointManager(str(tmp_path), own, keep_max=1, in_background=in_background)
     advance(own, 10)
     manager.save(10, tf.train.Checkpoint(position=tf.Variable(10)))
+    manager.wait()
     advance(own, 20)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_folder if killed_in == "write_state" else tf1, killed_in, die)
         with pytest.raises(Killed):
-            manager.save(20, tf.train.Checkpoint(position=tf.Variable(20)))
+            manager.save(20, tf.train.Checkpoint(position=tf.Variable(20))) or manager.wait()
 
     survivor = 20 if killed_in == "remove" else 10
     other, state = variables(), tf.train.Checkpoint(position=tf.Variable(0))
@@ -285,6 +288,92 @@ def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_
     advance(other, 20)
     manager.save(20, state)
     assert manager.latest_step() == 20
+
+
+class HeldWriting:
+    """A manager whose thread stays in front of each writing of weights until `wait` is called; `log` has the order."""
+
+    def __init__(self, folder, own, monkeypatch):
+        self.manager, self.log = CheckpointManager(str(folder), own, in_background=True), []
+        self.begun, self._may_go_on = threading.Event(), threading.Event()
+        self._write, self._find, self._wait = tf1.write, tf1.find_invalid, self.manager.wait
+        monkeypatch.setattr(tf1, "write", self.write)
+        monkeypatch.setattr(tf1, "find_invalid", lambda variables: self.log.append("checked") or self._find(variables))
+        monkeypatch.setattr(self.manager, "wait", self.wait)
+
+    def write(self, prefix, values):
+        self.begun.set()
+        assert self._may_go_on.wait(60)
+        self._write(prefix, values)
+        self.log.append(os.path.basename(prefix))
+
+    def wait(self, if_ended=False):
+        if self.begun.is_set() and not if_ended:
+            self._may_go_on.set()
+        return self._wait(if_ended)
+
+
+def test_the_values_of_the_step_are_written_while_the_variables_go_on(tmp_path, monkeypatch):
+    """The thread is held in front of its writing, while variables are changed in all ways, until the next save."""
+    own = variables()
+    held = HeldWriting(tmp_path, own, monkeypatch)
+    advance(own, 10)
+    position = tf.Variable(10)
+    held.manager.save(10, tf.train.Checkpoint(position=position))
+    assert held.begun.wait(60)
+    assert held.manager.wait(if_ended=True) is None
+
+    @tf.function(jit_compile=True)
+    def update():
+        own["w"].assign_add([1.0, 1.0])
+        own["w/adam_m"].assign(2.0 * own["w/adam_m"])
+
+    update()
+    own["w"].scatter_update(tf.IndexedSlices(tf.constant([7.0]), tf.constant([0])))
+    own["w/adam_v"][:1].assign([9.0])
+    own["w/adam_v"].assign_sub([1.0, 1.0])
+    own["global_step"].assign_add(10)
+    position.assign(20)
+    assert own["w/adam_v"].numpy().tolist() == [8.0, 1.0]
+    assert (models_in(tmp_path), held.manager.latest, held.log) == (["input.ckpt-10-0.index"], None, ["checked"])
+
+    held.manager.save(20)
+    assert held.manager.wait() == str(tmp_path / "model.ckpt-20")
+    assert held.log == ["checked", "model.ckpt-10", "checked", "model.ckpt-20"], "the second save waits for the first"
+    assert held.manager.wait() is None
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-10"\n')
+    other, state = variables(), tf.train.Checkpoint(position=tf.Variable(0))
+    assert CheckpointManager(str(tmp_path), other).restore(state)
+    found = {name: variable.numpy().tolist() for name, variable in other.items()}
+    assert found == {"w": [10.0, -10.0], "w/adam_m": [0.5, 0.25], "w/adam_v": [0.125, 2.0], "global_step": 10}
+    assert int(state.position) == 10
+
+
+def test_a_write_that_failed_is_said_once_with_its_sentence(tmp_path):
+    own = variables()
+    manager = CheckpointManager(str(tmp_path), own, in_background=True)
+    manager.save(10)
+    assert manager.wait() == str(tmp_path / "model.ckpt-10")
+    (tmp_path / f"model.ckpt-20.{DATA}" / "full").mkdir(parents=True)
+    manager.save(20)
+    with pytest.raises(InputError, match=r"model\.ckpt-20: cannot be written \(.*; make room or name another folder"):
+        manager.save(30)
+    assert (manager.wait(), manager.latest) == (None, str(tmp_path / "model.ckpt-10"))
+    assert models_in(tmp_path) == ["model.ckpt-10.index"]
+
+
+def test_the_chief_looks_through_the_values_for_all_workers(tmp_path):
+    own, answers = variables(), []
+    own["w"].assign([np.nan, 0.0])
+    for worker, of_any in ((0, bool), (1, bool), (1, lambda found: answers.append(found) or True)):
+        manager = CheckpointManager(str(tmp_path), own, 5, worker, is_true_of_any=of_any)
+        if of_any is bool and worker:
+            manager.save(3)
+            continue
+        with pytest.raises(Diverged, match=f"since {'the chief finds them invalid' if worker else 'w holds nan'}"):
+            manager.save(3)
+    assert answers == [False]
+    assert not os.listdir(tmp_path)
 
 
 def test_what_a_kill_left_of_old_checkpoints_goes(tmp_path):

@@ -11,6 +11,7 @@ import pathlib
 import resource
 import signal
 import sys
+import threading
 from typing import NamedTuple
 
 import tensorflow  # noqa: F401
@@ -88,11 +89,13 @@ def _child(report: str, command: list[str], point: Point | None, most_bytes: int
             os.kill(os.getpid(), signal.SIGKILL)
         counts[kind] += 1
 
+    threading.setprofile(watch)  # of the thread that writes checkpoints
     sys.setprofile(watch)
     try:
         ended = end_of(*command)
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
     if most_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     pathlib.Path(report).write_text(json.dumps({"sentence": ended.sentence, "counts": counts}))

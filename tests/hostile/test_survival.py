@@ -162,11 +162,12 @@ def test_a_full_disk_keeps_the_checkpoint_before(run, monkeypatch):
     go_back_to_step_4(out)
     before = digests(out)
 
-    def save(*arguments):
+    def save(manager, *arguments):
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, hard))
         try:
-            return real(*arguments)
+            real(manager, *arguments)
+            manager.wait()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 

@@ -48,6 +48,20 @@ def test_the_first_of_the_best_is_kept_and_nan_is_the_worst(tmp_path, caplog):
     assert list(scalars(tmp_path / "eval", "f1")) == [10, 20, 30, 40, 50, 60, 70]
 
 
+def test_nothing_is_kept_before_the_checkpoint_of_the_step_is_complete(tmp_path):
+    log, best = [], Recorder()
+
+    def finish_saving():
+        log.append((best.steps[:], run_log.read(str(tmp_path), run_log.EVALUATION)))
+
+    def measure():
+        return log.append("measured") or {"f1": 0.5}
+
+    PeriodicEvaluation(str(tmp_path), str(tmp_path), 10, None, "f1", measure, best, 0, finish_saving)(10, {})
+    assert log == ["measured", ([], [])], "it measures beside the writing"
+    assert best.steps == [10]
+
+
 @pytest.mark.parametrize(
     ("values", "patience", "stop"),
     [([1, 2, 2, 2], 2, 40), ([1, 2, 2, 3, 2], 2, None), ([1, 0], 1, 20), ([math.nan, math.nan, math.nan], 2, 30)],

@@ -1,5 +1,6 @@
 """What every trainer does, by real runs: the numbers of its update, and where a run that was stopped goes on."""
 
+import concurrent.futures
 import json
 import shutil
 import threading
@@ -10,16 +11,16 @@ import pytest
 import tensorflow as tf
 
 from official_bert import BertPretrainer
-from official_bert.checkpoints import CheckpointManager
+from official_bert.checkpoints import CheckpointManager, tf1
 from official_bert.config import BertConfig
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.pretraining_input import training_dataset
 from official_bert.features import pretraining_features
 from official_bert.fine_tuning.pretrain import pretrain
-from official_bert.io.errors import Diverged
+from official_bert.io.errors import Diverged, InputError, Terminated
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.options.training import PretrainingOptions
-from official_bert.training import distribution, loop, run_log, trainer
+from official_bert.training import distribution, loop, run_log, trainer, workers
 from official_bert.training.batches import BATCHES_AHEAD, ExampleBatches, RecordBatches
 from official_bert.training.starting_point import seed_initial_weights
 from official_bert.training.trainer import Trainer
@@ -317,6 +318,77 @@ def test_hooks_are_called_after_a_checkpoint_and_may_stop_the_training(tmp_path,
     assert hooks[0].calls == [(5, 2.0), (10, 2.0)]
     assert hooks[1].calls == [(7, 2.0), (14, 2.0)]
     assert made_up.logged() == [(step, 2.0) for step in (4, 8, 10, 12, 14)], "the last line is of what was left"
+
+
+class Saving(MadeUp):
+    """A made-up training that saves at 0, 6, 12, ...; `write` stands for the writing of the weights of step 6."""
+
+    def __init__(self, folder, monkeypatch, write):
+        super().__init__(folder, monkeypatch, 20, save_checkpoints_steps=6, steps_per_loop=3)
+        self.checkpoints, real = self.trainer.checkpoints, tf1.write
+        monkeypatch.setattr(self.checkpoints, "save", self.save)
+        monkeypatch.setattr(
+            tf1, "write", lambda prefix, values: (prefix.endswith("-6") and write(prefix)) or real(prefix, values)
+        )
+
+    def save(self, step, state):
+        CheckpointManager.save(self.checkpoints, step, state)
+        self.saved.append(step)
+
+    def written(self) -> list[int]:
+        """The steps of the checkpoints that the log has."""
+        return [line["step"] for line in run_log.read(self.checkpoints.output_dir, run_log.CHECKPOINT)]
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_training_before_the_next(tmp_path, monkeypatch):
+    def write(prefix):
+        raise InputError(f"{prefix}: cannot be written (No space left on device); make room")
+
+    made_up = Saving(tmp_path, monkeypatch, write)
+
+    def run_steps(drawn, num_steps):
+        concurrent.futures.wait([made_up.checkpoints._writing or concurrent.futures.Future()], timeout=60)
+        return MadeUp.run_steps(made_up, drawn, num_steps)
+
+    made_up.run_steps = run_steps
+    with pytest.raises(InputError, match=r"model\.ckpt-6: cannot be written \(No space"):
+        made_up.fit()
+    assert (made_up.calls, made_up.written()) == ([1, 3, 2, 3], [0])
+    (end,) = run_log.read(str(tmp_path), run_log.END)
+    assert (end["ended"], end["last_checkpoint"]) == ("InputError", str(tmp_path / "model.ckpt-0"))
+
+
+@pytest.mark.parametrize("end", ["Ctrl-C", "SIGTERM"])
+def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkeypatch, caplog, end):
+    """The thread is held in its writing until somebody waits for it; after SIGTERM that is before the other workers."""
+    begun, may_go_on = threading.Event(), threading.Event()
+    made_up = Saving(tmp_path, monkeypatch, lambda prefix: begun.set() or not may_go_on.wait(60))
+    wait, before_others = made_up.checkpoints.wait, []
+
+    def wait_for_writing(if_ended=False):
+        if 6 in made_up.saved and not if_ended:
+            may_go_on.set()
+        return wait(if_ended)
+
+    def run_steps(drawn, num_steps):
+        if made_up.trainer.global_step >= 6:
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+        return MadeUp.run_steps(made_up, drawn, num_steps)
+
+    def most_steps(secs_of_step, is_ending):
+        return 0 if end == "SIGTERM" and made_up.trainer.global_step == 6 else 3
+
+    made_up.run_steps = run_steps
+    monkeypatch.setattr(made_up.checkpoints, "wait", wait_for_writing)
+    monkeypatch.setattr(made_up.trainer, "_most_steps_of_a_call", most_steps)
+    monkeypatch.setattr(workers, "wait_for_all", lambda strategy: before_others.append(made_up.checkpoints.latest))
+    with pytest.raises(KeyboardInterrupt if end == "Ctrl-C" else Terminated):
+        made_up.fit()
+    newest = str(tmp_path / "model.ckpt-6")
+    assert before_others == ([None] if end == "Ctrl-C" else [None, newest])
+    assert f"Stopped after step 6; {newest} is saved" in caplog.text
+    assert (made_up.checkpoints.latest, made_up.written()) == (newest, [0, 6])
 
 
 @pytest.mark.parametrize(
