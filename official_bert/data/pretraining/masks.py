@@ -166,24 +166,32 @@ class Masker:
 
         Returns masked_lm_positions, masked_lm_ids and masked_lm_weights, [B, P] each, and counts by name.
         """
-        config = self._config
-        positions, is_masked = self._positions(input_ids, candidates, lengths, keys)
-        masked_lm_ids = np.take_along_axis(input_ids, positions, axis=1) * is_masked
-        rates = config.mask_token_rate, config.random_token_rate
-        replaced = draw_replacements(masked_lm_ids, keys, self._mask_id, self._word_ids, *rates)
-        rows, columns = is_masked.nonzero()
-        input_ids[rows, positions[rows, columns]] = replaced[rows, columns]
+        features, replaced = self.masked(input_ids, candidates, lengths, keys)
+        is_masked = features["masked_lm_weights"]
         is_mask = is_masked & (replaced == self._mask_id)
         counts = {
             "predictions": int(is_masked.sum()),
             "predictions_masked": int(is_mask.sum()),
-            "predictions_kept": int((is_masked & (replaced == masked_lm_ids) & ~is_mask).sum()),
+            "predictions_kept": int((is_masked & (replaced == features["masked_lm_ids"]) & ~is_mask).sum()),
         }
-        return {
+        return features, counts
+
+    def masked(self, input_ids, candidates, lengths, keys) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Does what `mask` does without counting, and returns the ids that the predicted tokens became, int[B, P]."""
+        config = self._config
+        positions, is_masked = self._positions(input_ids, candidates, lengths, keys)
+        rows, length = input_ids.shape
+        at = positions + np.arange(0, rows * length, length)[:, None]  # in all rows
+        masked_lm_ids = input_ids.ravel()[at] * is_masked
+        rates = config.mask_token_rate, config.random_token_rate
+        replaced = draw_replacements(masked_lm_ids, keys, self._mask_id, self._word_ids, *rates)
+        input_ids.flat[at[is_masked]] = replaced[is_masked]
+        features = {
             "masked_lm_positions": positions,
             "masked_lm_ids": masked_lm_ids,
             "masked_lm_weights": is_masked,
-        }, counts
+        }
+        return features, replaced
 
     def _positions(self, input_ids, candidates, lengths, keys) -> tuple[np.ndarray, np.ndarray]:
         config = self._config
@@ -202,8 +210,8 @@ class DynamicMasks:
     """Masks the batches of records without masks: others in each pass, and the same ones in each run with the seed."""
 
     def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig, seed: int):
-        self._masker, self._seed = Masker(vocabulary, config), seed
-        self._special = np.array([vocabulary.cls_id, vocabulary.sep_id])
+        self._masker, self._key = Masker(vocabulary, config), random_streams.stream(seed)
+        self._special = vocabulary.cls_id, vocabulary.sep_id
         self.max_predictions_per_seq = config.max_predictions_per_seq
 
     def __call__(
@@ -214,8 +222,10 @@ class DynamicMasks:
         Returns NAMES: int32[B, S], int32[B, P], int32[B, P] and float32[B, P].
         """
         ids = np.array(input_ids)
-        candidates = (input_mask > 0) & ~np.isin(ids, self._special)
-        keys = random_streams.stream(self._seed, passes, records)
-        features, _ = self._masker.mask(ids, candidates, input_mask.sum(axis=1), keys)
+        candidates = input_mask > 0
+        for special in self._special:
+            candidates &= ids != special
+        keys = random_streams.streams_below(self._key, passes, records)
+        features, _ = self._masker.masked(ids, candidates, input_mask.sum(axis=1), keys)
         features["input_ids"] = ids
         return tuple(features[name].astype(dtype) for name, dtype in zip(NAMES, DTYPES, strict=True))
