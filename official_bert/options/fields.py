@@ -69,6 +69,15 @@ def without_flag(field: dataclasses.Field):
     return field.default if fallback is dataclasses.MISSING else fallback
 
 
+def can(parse: Callable[[str], object], text: str) -> bool:
+    """Tells whether a function reads a text without a ValueError."""
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
 def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
     """Reads `name=value,name=value`, the value of a flag that holds several settings; a value may have commas.
 
@@ -92,11 +101,7 @@ def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
 
 def are_settings(text: str, names: Collection[str]) -> bool:
     """Tells whether `parse_settings` can read a text."""
-    try:
-        parse_settings(text, names)
-    except ValueError:
-        return False
-    return True
+    return can(lambda text: parse_settings(text, names), text)
 
 
 def option(

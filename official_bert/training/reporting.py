@@ -22,7 +22,7 @@ from official_bert.training import precision, run_log
 from official_bert.training.loop import Drawn, Sums
 from official_bert.training.memory import peak_memory
 from official_bert.training.precision import UPDATES, LossScale
-from official_bert.training.step import GRADIENT_NORM, Objective
+from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
 
 FINISHED, STOPPED_EARLY = "finished", "stopped early"
 _LARGEST = float(np.finfo(np.float32).max)  # beyond it is the perplexity of a loss above 88
@@ -32,13 +32,13 @@ _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 class WorkCounter:
     """Counts the work of a training from the shapes of its batches.
 
-    `tokens` are the positions of all sequences so far, padding included; `flops` the floating-point operations.
+    `flops` are the floating-point operations so far, those on padding included.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, flops_of: Callable[[int, int, int], int]):
         """Starts at 0; `flops_of` takes an update's number of sequences, their length, and masked positions of each."""
         self._strategy, self._flops_of = strategy, flops_of
-        self.tokens, self.flops = 0, 0
+        self.flops = 0
 
     def add(self, drawn: Mapping | list[Mapping], num_steps: int):
         """Counts the batches of a call into TensorFlow, in the form of `loop.Drawn`."""
@@ -49,7 +49,6 @@ class WorkCounter:
                 num_sequences *= number
             positions = batch.get("masked_lm_positions")
             num_predictions = 0 if positions is None else self._shape(positions)[-1]
-            self.tokens += count * num_sequences * length
             self.flops += count * self._flops_of(num_sequences, length, num_predictions)
 
     def _shape(self, value) -> list[int]:
@@ -58,7 +57,7 @@ class WorkCounter:
 
 
 class _Interval(NamedTuple):
-    """A part of a training: how long it took, and what was done in it."""
+    """A part of a training: how long it took, and what was done in it; padding is computed, but no token."""
 
     secs: float
     steps: int
@@ -93,6 +92,7 @@ class TrainingReport:
         self.metrics: dict[str, float] = {}
         self._losses: list[tuple[int, float]] = []  # of each report: its updates and their mean loss
         self._sums, self._num_steps = {}, 0  # since the last report
+        self._tokens = 0  # since the start
         self._measured = _Interval(0.0, 0, 0, 0)  # all intervals that were reported
         self._first_step = self._step = int(optimizer.global_step.numpy())
         self._start_secs, self._is_compiled = time.monotonic(), False
@@ -108,6 +108,7 @@ class TrainingReport:
         if self._loss_scale:
             self._loss_scale.count_skipped(num_steps - num_updates)
         self._work.add(drawn, num_steps)
+        self._tokens += round(sums[TOKENS])
         self._step += num_updates
         self._num_steps += num_updates
         if num_updates:
@@ -212,7 +213,7 @@ class TrainingReport:
 
     def _now(self) -> _Interval:
         """Returns the interval from the beginning of time and of the counts to now."""
-        return _Interval(time.monotonic(), self._step, self._work.tokens, self._work.flops)
+        return _Interval(time.monotonic(), self._step, self._tokens, self._work.flops)
 
 
 def _summary_text(name: str, value: float | str) -> str:

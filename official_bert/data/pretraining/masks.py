@@ -186,11 +186,7 @@ class Masker:
         rates = config.mask_token_rate, config.random_token_rate
         replaced = draw_replacements(masked_lm_ids, keys, self._mask_id, self._word_ids, *rates)
         input_ids.flat[at[is_masked]] = replaced[is_masked]
-        features = {
-            "masked_lm_positions": positions,
-            "masked_lm_ids": masked_lm_ids,
-            "masked_lm_weights": is_masked,
-        }
+        features = {"masked_lm_positions": positions, "masked_lm_ids": masked_lm_ids, "masked_lm_weights": is_masked}
         return features, replaced
 
     def _positions(self, input_ids, candidates, lengths, keys) -> tuple[np.ndarray, np.ndarray]:
