@@ -1,6 +1,7 @@
 """An option: a dataclass field with its help text and its check."""
 
 import dataclasses
+import re
 import types
 from collections.abc import Callable, Collection
 
@@ -26,7 +27,17 @@ LENGTH_OR_NONE = between(0, MAX_LENGTH)
 MIN_SEQ_LENGTH = between(3, MAX_LENGTH, ", the special tokens of a pair")
 PROCESSES = between(1, MAX_PROCESSES)
 PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
+STEPS: Check = (
+    lambda text: not text or int.__lt__(*ends_of(text)),
+    "must be two steps, the first one below the second, as in 10:15",
+)
 SEED: Check = (lambda n: abs(n) < 2**63, "must fit 64 bits")
+
+
+def ends_of(steps: str) -> tuple[int, int]:
+    """Returns the ends of a range of steps such as 10:15; (0, 0) if it is none."""
+    match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", steps, re.ASCII)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def kind_of(field: dataclasses.Field) -> type:
@@ -69,15 +80,6 @@ def without_flag(field: dataclasses.Field):
     return field.default if fallback is dataclasses.MISSING else fallback
 
 
-def can(parse: Callable[[str], object], text: str) -> bool:
-    """Tells whether a function reads a text without a ValueError."""
-    try:
-        parse(text)
-    except ValueError:
-        return False
-    return True
-
-
 def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
     """Reads `name=value,name=value`, the value of a flag that holds several settings; a value may have commas.
 
@@ -101,7 +103,11 @@ def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
 
 def are_settings(text: str, names: Collection[str]) -> bool:
     """Tells whether `parse_settings` can read a text."""
-    return can(lambda text: parse_settings(text, names), text)
+    try:
+        parse_settings(text, names)
+    except ValueError:
+        return False
+    return True
 
 
 def option(

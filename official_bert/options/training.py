@@ -4,18 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from official_bert.options.fields import (
-    LENGTH,
-    MAX_NUMBER,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SEED,
-    SIZE,
-    Check,
-    between,
-    can,
-    option,
-)
+from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, STEPS, Check, between, option
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
     ConfigOptions,
@@ -37,18 +26,6 @@ GLOBAL, PER_REPLICA = "global", "per_replica"
 FILE_ORDERS = ("original", "each_pass", "own", "own_each_pass")
 OF_EACH_PASS, OF_OWN_FILES = ("each_pass", "own_each_pass"), ("own", "own_each_pass")
 _DECAY_RATE: Check = (lambda beta: 0.0 <= beta < 1.0, "must be at least 0 and below 1")
-
-
-def profiled_steps(text: str) -> tuple[int, int]:
-    """Returns the ends of --profile_steps, (0, 0) without a range.
-
-    Raises:
-        ValueError: the text is no range.
-    """
-    first, last = (int(step) if step.isascii() and step.isdecimal() else -1 for step in (text or "0:0").split(":"))
-    if text and not 0 <= first < last <= MAX_NUMBER:
-        raise ValueError(text)
-    return first, last
 
 
 def with_todays_optimizer(flags: Mapping[str, object]) -> dict[str, object]:
@@ -130,10 +107,7 @@ class ReportingOptions:
     )
     profile_steps: str = option(
         "",
-        check=(
-            lambda text: can(profiled_steps, text),
-            "must be two steps, the first one below the second one, as in 10:15",
-        ),
+        check=STEPS,
         help="The steps of which a TensorBoard profile is written to --output_dir: with 10:15 the updates from step "
         "10 to step 15. The first update of a run also compiles.",
     )

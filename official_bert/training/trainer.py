@@ -24,12 +24,12 @@ from official_bert.io.errors import Diverged, Terminated
 from official_bert.modeling.flops import training_flops
 from official_bert.optimization import make_optimizer
 from official_bert.optimization.adam import has_xla
+from official_bert.options.fields import ends_of
 from official_bert.options.shared import FLOAT16
-from official_bert.options.training import PER_REPLICA, TrainingOptions, profiled_steps
+from official_bert.options.training import PER_REPLICA, TrainingOptions
 from official_bert.training import distribution, loop, precision, run_log, starting_point, workers
 from official_bert.training.loop import Drawn, Stops, Sums, compiled_steps
-from official_bert.training.profiling import check_profiled_steps, profiling
-from official_bert.training.reporting import TrainingReport, WorkCounter
+from official_bert.training.reporting import TrainingReport, WorkCounter, check_profiled_steps, profiling
 from official_bert.training.step import Objective, TrainingStep
 
 
@@ -303,7 +303,7 @@ class Trainer:
     def _stops(self, hooks: Sequence[Hook]) -> Stops:
         save_every_steps = self.options.save_checkpoints_steps, *(hook.every_steps for hook in hooks)
         steps = self.global_step, self.num_train_steps, self.steps_per_loop, self.log_every_steps
-        return Stops(*steps, save_every_steps, profiled_steps(self.options.profile_steps))
+        return Stops(*steps, save_every_steps, ends_of(self.options.profile_steps))
 
     def _new_report(self, objective: Objective) -> TrainingReport:
         work = WorkCounter(self.strategy, lambda *shape: training_flops(self.config, *shape, self._num_frozen_layers))

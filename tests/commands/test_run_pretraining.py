@@ -445,7 +445,7 @@ def test_what_cannot_be_used_is_named(base, tmp_path, changes, message):
 def test_a_profile_of_some_steps_changes_no_number(base, made, tmp_path):
     profiles = tmp_path / "plugins" / "profile"
     flags = {"profile_steps": "2:4", "log_every_steps": 10}
-    assert f"Wrote a profile to {profiles}\n" in run(base, tmp_path, **flags)
+    assert f"Profiling to step 4, for {profiles}\n" in run(base, tmp_path, **flags)
     (profile,) = profiles.glob("*/*.xplane.pb")
     found = {name: profile.read_bytes().count(name) for name in (b"loop", b"AssignVariableOp")}
     assert min(found.values()) > 0, found

@@ -42,17 +42,8 @@ def draw_positions(
     order &= ~low
     order |= np.arange(length, dtype=order.dtype)
     order[~candidates] = np.iinfo(order.dtype).max  # last
-    if max_predictions_per_seq < length:
-        order.partition(max_predictions_per_seq, axis=1)
-    counts = np.minimum(num_wanted, _true_in_rows(candidates))
-    order = np.sort(order[:, :max_predictions_per_seq], axis=1) & low
-    is_drawn = np.arange(order.shape[1]) < counts[:, None]
-    order[~is_drawn] = np.iinfo(order.dtype).max
-    order.sort(axis=1)
-    order *= is_drawn
-    positions = np.zeros((len(order), max_predictions_per_seq), np.int64)
-    positions[:, : order.shape[1]] = order
-    return positions, np.arange(max_predictions_per_seq) < counts[:, None]
+    limit = _last_of(np.sort(order, axis=1), np.minimum(num_wanted, _true_in_rows(candidates)))
+    return _in_columns((order <= limit) & candidates, max_predictions_per_seq)
 
 
 def draw_units(
@@ -67,9 +58,9 @@ def draw_units(
     `unit_starts`, bool[B, S], has the first positions of the units among the candidates; a unit reaches to the next.
     The rest is as in `draw_positions`.
     """
-    rows, length = candidates.shape
+    rows = len(candidates)
     unit = np.cumsum(unit_starts, axis=1, dtype=np.int32)
-    num_units = max(1, int(unit[:, -1].max()))
+    num_units = int(unit[:, -1].max(initial=1))
     np.maximum(unit, 1, out=unit)
     unit += np.arange(-1, rows * num_units - 1, num_units, dtype=np.int32)[:, None]  # the number in [B, U]
     sizes = np.bincount(unit[candidates], minlength=rows * num_units).reshape(rows, num_units)
@@ -86,10 +77,7 @@ def draw_units(
     # Up to the first one that does not fit, all are taken; of those after it, always the next one that fits.
     totals = np.cumsum(first & _SIZE, axis=1, dtype=np.int64)
     num_first = _true_in_rows(totals <= num_wanted[:, None])
-    some, last = num_first > 0, np.maximum(num_first - 1, 0)[:, None]
-    total = np.where(some, np.take_along_axis(totals, last, axis=1)[:, 0], 0)
-    limit = np.where(some, np.take_along_axis(first, last, axis=1)[:, 0], 0)
-    taken = order <= limit[:, None]
+    taken, total = order <= _last_of(first, num_first), _last_of(totals, num_first)[:, 0]
     unfilled = np.flatnonzero(total < num_wanted)
     while len(unfilled):
         room = (num_wanted - total)[unfilled]
@@ -100,11 +88,7 @@ def draw_units(
         taken[unfilled, chosen] = True
         total[unfilled] += sizes[unfilled, chosen]
         unfilled = unfilled[total[unfilled] < num_wanted[unfilled]]
-    flat = np.flatnonzero(taken.ravel()[unit] & candidates)
-    positions = np.zeros((rows, max_predictions_per_seq), np.int64)
-    is_drawn = np.arange(max_predictions_per_seq) < total[:, None]
-    positions[is_drawn] = flat % length
-    return positions, is_drawn
+    return _in_columns(taken.ravel()[unit] & candidates, max_predictions_per_seq)
 
 
 def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.ndarray:
@@ -153,6 +137,19 @@ def _true_in_rows(values: np.ndarray) -> np.ndarray:
     return np.add.reduce(values, axis=1, dtype=np.int64)
 
 
+def _last_of(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Returns [B, 1]: of the first `counts` values of each row the last one, or 0 if there is none."""
+    return np.take_along_axis(rows, np.maximum(counts - 1, 0)[:, None], axis=1) * (counts > 0)[:, None]
+
+
+def _in_columns(is_drawn: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the true positions of bool[B, S] in int64[B, width], filled with 0, and bool[B, width], false there."""
+    in_columns = np.arange(width) < _true_in_rows(is_drawn)[:, None]
+    positions = np.zeros(in_columns.shape, np.int64)
+    positions[in_columns] = np.flatnonzero(is_drawn) % is_drawn.shape[1]
+    return positions, in_columns
+
+
 class Masker:
     def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig):
         self._config, self._mask_id = config, vocabulary.mask_id
@@ -185,7 +182,7 @@ class Masker:
         masked_lm_ids = input_ids.ravel()[at] * is_masked
         rates = config.mask_token_rate, config.random_token_rate
         replaced = draw_replacements(masked_lm_ids, keys, self._mask_id, self._word_ids, *rates)
-        input_ids.flat[at[is_masked]] = replaced[is_masked]
+        np.put(input_ids, at[is_masked], replaced[is_masked])
         features = {"masked_lm_positions": positions, "masked_lm_ids": masked_lm_ids, "masked_lm_weights": is_masked}
         return features, replaced
 
@@ -206,7 +203,7 @@ class DynamicMasks:
     """Masks the batches of records without masks: others in each pass, and the same ones in each run with the seed."""
 
     def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig, seed: int):
-        self._masker, self._key = Masker(vocabulary, config), random_streams.stream(seed)
+        self._masker, self._seed = Masker(vocabulary, config), seed
         self._special = vocabulary.cls_id, vocabulary.sep_id
         self.max_predictions_per_seq = config.max_predictions_per_seq
 
@@ -221,7 +218,7 @@ class DynamicMasks:
         candidates = input_mask > 0
         for special in self._special:
             candidates &= ids != special
-        keys = random_streams.streams_below(self._key, passes, records)
+        keys = random_streams.stream(self._seed, passes, records)
         features, _ = self._masker.masked(ids, candidates, input_mask.sum(axis=1), keys)
         features["input_ids"] = ids
         return tuple(features[name].astype(dtype) for name, dtype in zip(NAMES, DTYPES, strict=True))

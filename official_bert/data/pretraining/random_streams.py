@@ -17,11 +17,7 @@ def stream(*parts: int | np.ndarray) -> np.ndarray:
 
     Each part is an int, of which the last 64 bits count, or int[n]; n is 1 if all parts are numbers.
     """
-    return streams_below(np.zeros(1, np.uint64), *parts)  # an array, because numpy warns of scalars that wrap around
-
-
-def streams_below(key: np.ndarray, *parts: int | np.ndarray) -> np.ndarray:
-    """Returns stream(*first, *parts) of the key that is stream(*first)."""
+    key = np.zeros(1, np.uint64)  # an array, because numpy warns of scalars that wrap around
     for part in parts:
         bits = np.atleast_1d(part % (1 << 64) if isinstance(part, int) else part).astype(np.uint64)
         key = _mixed(key + _mixed(bits + _GOLDEN))
