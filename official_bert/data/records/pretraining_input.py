@@ -62,7 +62,7 @@ def training_dataset(
 
     The order depends on `seed` and, as always in tf.data, on the global seed of tf.random.set_seed. An iterator that
     tf.train.Checkpoint restores goes on with the batch after the last one delivered. Its state contains the shuffle
-    buffer and the prefetched batches, some hundred kilobytes at usual sizes. It can be restored only into a pipeline
+    buffer and the batches that are parsed, about a megabyte at usual sizes. It can be restored only into a pipeline
     with the same `reading_key`. Unless `shuffles_each_pass`, the files are repeated first and shuffled then, as in the
     original, so that of a few files one may be read twice at the same time.
     """
