@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, Check, between, option
+from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, STEPS, Check, between, option
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
     ConfigOptions,
@@ -104,6 +104,12 @@ class ReportingOptions:
         help="The floating-point operations a second that all replicas together can make in --dtype, by their data "
         "sheet: 989e12 for an H100 in bfloat16. With this flag the progress line shows the model FLOPs utilization "
         "(MFU).",
+    )
+    profile_steps: str = option(
+        "",
+        check=STEPS,
+        help="The steps of which a TensorBoard profile is written to --output_dir: with 10:15 the updates from step "
+        "10 to step 15. The first update of a run also compiles.",
     )
 
 

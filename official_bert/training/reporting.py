@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 import os
 import time
@@ -14,15 +15,16 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.io import files, writing
-from official_bert.io.errors import Diverged, brief
+from official_bert.io.errors import Diverged, InputError, brief
 from official_bert.io.progress import clock_time, updated_line
 from official_bert.optimization import AdamWeightDecayOptimizer
+from official_bert.options.fields import ends_of
 from official_bert.options.training import TrainingOptions
 from official_bert.training import precision, run_log
 from official_bert.training.loop import Drawn, Sums
 from official_bert.training.memory import peak_memory
 from official_bert.training.precision import UPDATES, LossScale
-from official_bert.training.step import GRADIENT_NORM, Objective
+from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
 
 FINISHED, STOPPED_EARLY = "finished", "stopped early"
 _LARGEST = float(np.finfo(np.float32).max)  # beyond it is the perplexity of a loss above 88
@@ -32,13 +34,13 @@ _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 class WorkCounter:
     """Counts the work of a training from the shapes of its batches.
 
-    `tokens` are the positions of all sequences so far, padding included; `flops` the floating-point operations.
+    `flops` are the floating-point operations so far, those on padding included.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, flops_of: Callable[[int, int, int], int]):
         """Starts at 0; `flops_of` takes an update's number of sequences, their length, and masked positions of each."""
         self._strategy, self._flops_of = strategy, flops_of
-        self.tokens, self.flops = 0, 0
+        self.flops = 0
 
     def add(self, drawn: Mapping | list[Mapping], num_steps: int):
         """Counts the batches of a call into TensorFlow, in the form of `loop.Drawn`."""
@@ -49,7 +51,6 @@ class WorkCounter:
                 num_sequences *= number
             positions = batch.get("masked_lm_positions")
             num_predictions = 0 if positions is None else self._shape(positions)[-1]
-            self.tokens += count * num_sequences * length
             self.flops += count * self._flops_of(num_sequences, length, num_predictions)
 
     def _shape(self, value) -> list[int]:
@@ -58,7 +59,7 @@ class WorkCounter:
 
 
 class _Interval(NamedTuple):
-    """A part of a training: how long it took, and what was done in it."""
+    """A part of a training: how long it took, and what was done in it; padding is computed, but no token."""
 
     secs: float
     steps: int
@@ -93,6 +94,7 @@ class TrainingReport:
         self.metrics: dict[str, float] = {}
         self._losses: list[tuple[int, float]] = []  # of each report: its updates and their mean loss
         self._sums, self._num_steps = {}, 0  # since the last report
+        self._tokens = 0  # since the start
         self._measured = _Interval(0.0, 0, 0, 0)  # all intervals that were reported
         self._first_step = self._step = int(optimizer.global_step.numpy())
         self._start_secs, self._is_compiled = time.monotonic(), False
@@ -108,6 +110,7 @@ class TrainingReport:
         if self._loss_scale:
             self._loss_scale.count_skipped(num_steps - num_updates)
         self._work.add(drawn, num_steps)
+        self._tokens += round(sums[TOKENS])
         self._step += num_updates
         self._num_steps += num_updates
         if num_updates:
@@ -212,7 +215,7 @@ class TrainingReport:
 
     def _now(self) -> _Interval:
         """Returns the interval from the beginning of time and of the counts to now."""
-        return _Interval(time.monotonic(), self._step, self._work.tokens, self._work.flops)
+        return _Interval(time.monotonic(), self._step, self._tokens, self._work.flops)
 
 
 def _summary_text(name: str, value: float | str) -> str:
@@ -223,6 +226,50 @@ def _summary_text(name: str, value: float | str) -> str:
     if name == "mfu":
         return f"{value:.1%}"
     return str(value) if isinstance(value, int) else f"{value:.5g}"
+
+
+def check_profiled_steps(options: TrainingOptions, num_train_steps: int):
+    if options.do_train and ends_of(options.profile_steps)[1] > num_train_steps:
+        says = f"the training ends at step {num_train_steps}; give a range within its steps"
+        raise InputError(f"--profile_steps={options.profile_steps}: {says}")
+
+
+@contextlib.contextmanager
+def profiling(options: TrainingOptions, run_steps: Callable, step: tf.Variable, is_chief: bool) -> Iterator[Callable]:
+    """Gives a function like `run_steps`, whose calls are profiled if they make steps of --profile_steps.
+
+    No call crosses the ends of the range. Of a run that goes on from a step within it the rest is profiled.
+    """
+    (first, last), begins = ends_of(options.profile_steps), int(step.numpy())
+    if not (last and is_chief):
+        yield run_steps
+        return
+    if first < begins:
+        which = f"the steps from {begins} on are profiled" if begins < last else "nothing is profiled"
+        logging.warning("--profile_steps=%s: the run goes on from step %d; %s", options.profile_steps, begins, which)
+    upcoming, running = [max(first, begins)] * (begins < last), contextlib.ExitStack()
+
+    def run(*arguments):
+        if upcoming and upcoming[0] == step.numpy():
+            upcoming.clear()  # float16 may skip an update, and comes to its step again
+            logging.info("Profiling to step %d, for %s/plugins/profile", last, options.output_dir)
+            _costing_the_profile(tf.profiler.experimental.start, options.output_dir)
+            running.callback(_costing_the_profile, tf.profiler.experimental.stop)
+        sums = run_steps(*arguments)
+        if step.numpy() >= last:
+            running.close()
+        return sums
+
+    with running:
+        yield run
+
+
+def _costing_the_profile(call: Callable, *arguments):
+    """Calls the profiler, a failure of which costs the profile and not the run."""
+    try:
+        call(*arguments)
+    except (tf.errors.OpError, OSError) as error:
+        logging.warning("The profile of --profile_steps is lost: %s", brief(error))
 
 
 def write_eval_results(

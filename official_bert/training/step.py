@@ -12,7 +12,7 @@ import tensorflow as tf
 from official_bert.optimization import AdamWeightDecayOptimizer, clip_by_global_norm, dense_gradients
 from official_bert.training.precision import UPDATES, LossScale
 
-GRADIENT_NORM = "gradient_norm"
+GRADIENT_NORM, TOKENS = "gradient_norm", "tokens"
 
 
 class Objective(Protocol):
@@ -62,7 +62,7 @@ class TrainingStep:
         cannot compile the collective operations. With `clips_per_replica` each replica's gradient is clipped, instead
         of their mean.
         """
-        self.sum_names = (*objective.sum_names, GRADIENT_NORM, *([UPDATES] if loss_scale else []))
+        self.sum_names = (*objective.sum_names, GRADIENT_NORM, TOKENS, *([UPDATES] if loss_scale else []))
         self.objective, self.variables, self.optimizer = objective, variables, optimizer
         self._run_seed, self._loss_scale, self._clips_per_replica = run_seed, loss_scale, clips_per_replica
         self._num_micro_batches = num_micro_batches
@@ -77,8 +77,8 @@ class TrainingStep:
         """Makes one update with this replica's part of the batch, and returns the objective's sums on this replica.
 
         Beside them is its share of `gradient_norm`, the norm before clipping, with clips_per_replica the mean of the
-        replicas' norms. With a loss scale there is a share of `updates`, too, 1 in all for an update and 0 for a
-        skipped one, of which all sums are 0.
+        replicas' norms, and the number of its `tokens` without padding. With a loss scale there is a share of
+        `updates`, too, 1 in all for an update and 0 for a skipped one, of which all sums but the tokens are 0.
         """
         context = tf.distribute.get_replica_context()
         seed = step_seed(self._run_seed, self.optimizer.global_step, context.replica_id_in_sync_group)
@@ -98,13 +98,14 @@ class TrainingStep:
         share = 1.0 / context.num_replicas_in_sync
         if scale is None:
             self.optimizer.apply_gradients(pairs)
-            return sums | {GRADIENT_NORM: norm * share}
+            return sums | {GRADIENT_NORM: norm * share, TOKENS: _num_tokens(features)}
         # The norm is that of the reduced gradients, so an overflow on one replica is one on all of them.
         is_applied = tf.math.is_finite(norm)
         self.optimizer.apply_gradients(pairs, is_applied)
         self._loss_scale.adjust(is_applied)
         sums |= {GRADIENT_NORM: norm * share, UPDATES: share}
-        return {name: tf.where(is_applied, value, 0.0) for name, value in sums.items()}
+        sums = {name: tf.where(is_applied, value, 0.0) for name, value in sums.items()}
+        return sums | {TOKENS: _num_tokens(features)}
 
     def _whole_gradients(self, features, totals, seed, scale):
         """Returns the gradients of this replica's share of the loss times `scale`, and the objective's sums."""
@@ -138,6 +139,13 @@ class TrainingStep:
         _, present, sums = tf.while_loop(lambda index, *_: index < count, add, (tf.constant(1), present, sums))
         added = iter(present)
         return [None if gradient is None else next(added) for gradient in gradients], sums
+
+
+def _num_tokens(features: dict):
+    """Returns the number of tokens, float32[]; without a mask no position is padding."""
+    mask = features.get("input_mask")
+    number = tf.size(features["input_ids"]) if mask is None else tf.math.count_nonzero(mask, dtype=tf.int32)
+    return tf.cast(number, tf.float32)  # exact, as of any batch below 2^24 tokens on a replica
 
 
 def _clipped_share(gradients: list) -> list:

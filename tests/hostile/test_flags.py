@@ -91,6 +91,10 @@ ROWS = [
     ),
     *(
         row(flag, lambda folder, flag=flag: train(folder, flag), flag)
+        for flag in ("--profile_steps=15:10", "--profile_steps=10", "--profile_steps=1:1_0", "--profile_steps=-1:2")
+    ),
+    *(
+        row(flag, lambda folder, flag=flag: train(folder, flag), flag)
         for flag in ("--lora_rank=0", "--layer_wise_lr_decay=1.1", "--reinit_layers=-1", "--ema_decay=1")
     ),
     row(

@@ -97,6 +97,13 @@ def test_going_on_from_the_half_of_the_originals_run(golden):  # noqa: F811
     assert_state_as_recorded(run.variables, recorded)
 
 
+def test_tokens_are_counted_without_padding():
+    run = prepare(GELU, "bert_model.ckpt")
+    masks = [batch["input_mask"] for batch in run.batches[:2]]
+    stacked = {name: tf.constant(np.stack([batch[name] for batch in run.batches[:2]])) for name in run.batches[0]}
+    assert 0 < run.updates(stacked, 2)["tokens"] == np.sum(masks) < np.size(masks)
+
+
 def test_micro_batches_have_seeds_of_their_own():
     seed = step_seed(1, tf.constant(2), 3)
     seeds = [tuple(micro_batch_seed(seed, tf.constant(index)).numpy()) for index in range(3)]

@@ -12,6 +12,8 @@ from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConf
 _POSITIONS_IN_32_BITS = 1 << 9  # of a sort key; the other bits are random
 # Numbers of the draws in a sequence's stream.
 _SPAN_LENGTHS, _REPLACEMENTS, _ORDER = 1 << 16, 1 << 17, 1 << 18
+# Parts of the numbers that sort units: random ones, and sizes.
+_HIGH, _SIZE, _LAST = np.uint64(0xFFFFFFFF << 32), np.uint64(0xFFFF), np.uint64(0xFFFFFFFFFFFFFFFF)
 # Of what dynamic masks change in a batch, in order.
 NAMES = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 DTYPES = ("int32", "int32", "int32", "float32")
@@ -31,21 +33,17 @@ def draw_positions(
     The result is int64[B, P] in increasing order, 0 for padding, and bool[B, P], false for padding.
     """
     length = candidates.shape[1]
-    position = np.arange(length)
     # The random order of the candidates is that of random numbers whose last bits hold the position.
     words = random_streams.draw(keys[:, None], _ORDER + np.arange((length + 1) // 2))  # [B, S / 2], two in each
-    if length <= _POSITIONS_IN_32_BITS:
-        drawn = words.view(np.uint32)[:, :length]
-    else:
-        drawn = words.view(np.uint32)[:, :length].astype(np.uint64) << np.uint64(32)
-    low = drawn.dtype.type((1 << int(length - 1).bit_length()) - 1)
-    order = drawn & ~low | position.astype(drawn.dtype)
-    order[~candidates] = np.iinfo(drawn.dtype).max  # last
-    if max_predictions_per_seq < length:
-        order.partition(max_predictions_per_seq, axis=1)
-    order = np.sort(order[:, :max_predictions_per_seq], axis=1) & low
-    counts = np.minimum(num_wanted, candidates.sum(axis=1))
-    return _sorted_positions(order, counts, max_predictions_per_seq)
+    order = words.view(np.uint32)[:, :length]
+    if length > _POSITIONS_IN_32_BITS:
+        order = order.astype(np.uint64) << np.uint64(32)
+    low = order.dtype.type((1 << int(length - 1).bit_length()) - 1)
+    order &= ~low
+    order |= np.arange(length, dtype=order.dtype)
+    order[~candidates] = np.iinfo(order.dtype).max  # last
+    limit = _last_of(np.sort(order, axis=1), np.minimum(num_wanted, _true_in_rows(candidates)))
+    return _in_columns((order <= limit) & candidates, max_predictions_per_seq)
 
 
 def draw_units(
@@ -60,38 +58,37 @@ def draw_units(
     `unit_starts`, bool[B, S], has the first positions of the units among the candidates; a unit reaches to the next.
     The rest is as in `draw_positions`.
     """
-    length = candidates.shape[1]
-    unit = np.maximum(np.cumsum(unit_starts, axis=1) - 1, 0)  # [B, S]
-    drawn = random_streams.draw(keys[:, None], _ORDER + unit) >> np.uint64(32)
-    # Units in random order, each with its positions together: random number, unit, position.
-    order = drawn << np.uint64(32) | unit.astype(np.uint64) << np.uint64(16) | np.arange(length, dtype=np.uint64)
-    order[~candidates] = np.iinfo(np.uint64).max
-    order.sort(axis=1)
-    num_candidates = candidates.sum(axis=1)
-    positions = (order & np.uint64(0xFFFF)).astype(np.int64)
-    units = (order >> np.uint64(16) & np.uint64(0xFFFF)).astype(np.int64)
-    within = np.arange(length) < num_candidates[:, None]
-    begins = within.copy()
-    begins[:, 1:] &= units[:, 1:] != units[:, :-1]
-    rows = np.arange(len(keys))[:, None]
-    sizes = np.bincount((rows * length + units)[within], minlength=rows.size * length).reshape(-1, length)
-    size_here = np.where(begins, np.take_along_axis(sizes, np.minimum(units, length - 1), axis=1), 0)
-
-    taken = np.zeros(candidates.shape, bool)
-    total = np.zeros(len(keys), np.int64)
-    takes = np.zeros(len(keys), bool)
-    for column in range(length):
-        begin = begins[:, column]
-        takes = np.where(begin, total + size_here[:, column] <= num_wanted, takes)
-        total += size_here[:, column] * takes
-        taken[:, column] = takes
-        if column % 8 == 7 and (total == num_wanted).all():
-            taken[:, column + 1 :] = takes[:, None] & (np.cumsum(begins[:, column + 1 :], axis=1) == 0)
-            break
-    taken &= within
-    order = np.where(taken, positions, length)
-    order.sort(axis=1)
-    return _sorted_positions(order[:, :max_predictions_per_seq], total, max_predictions_per_seq)
+    rows = len(candidates)
+    unit = np.cumsum(unit_starts, axis=1, dtype=np.int32)
+    num_units = int(unit[:, -1].max(initial=1))
+    np.maximum(unit, 1, out=unit)
+    unit += np.arange(-1, rows * num_units - 1, num_units, dtype=np.int32)[:, None]  # the number in [B, U]
+    sizes = np.bincount(unit[candidates], minlength=rows * num_units).reshape(rows, num_units)
+    # Units in random order: random number, unit, size. Those in excess, of size 0, are the last ones, too large to fit.
+    order = random_streams.draw(keys[:, None], _ORDER + np.arange(num_units))
+    order &= _HIGH
+    order |= np.arange(num_units, dtype=np.uint64) << np.uint64(16)
+    order |= sizes.astype(np.uint64)
+    order[sizes == 0] = _LAST
+    first = order
+    if max_predictions_per_seq < num_units:
+        first = np.partition(order, max_predictions_per_seq, axis=1)[:, :max_predictions_per_seq]
+    first = np.sort(first, axis=1)
+    # Up to the first one that does not fit, all are taken; of those after it, always the next one that fits.
+    totals = np.cumsum(first & _SIZE, axis=1, dtype=np.int64)
+    num_first = _true_in_rows(totals <= num_wanted[:, None])
+    taken, total = order <= _last_of(first, num_first), _last_of(totals, num_first)[:, 0]
+    unfilled = np.flatnonzero(total < num_wanted)
+    while len(unfilled):
+        room = (num_wanted - total)[unfilled]
+        fits = np.where(taken[unfilled] | ((order[unfilled] & _SIZE) > room[:, None]), _LAST, order[unfilled])
+        chosen = fits.argmin(axis=1)
+        found = fits[np.arange(len(unfilled)), chosen] != _LAST
+        unfilled, chosen = unfilled[found], chosen[found]
+        taken[unfilled, chosen] = True
+        total[unfilled] += sizes[unfilled, chosen]
+        unfilled = unfilled[total[unfilled] < num_wanted[unfilled]]
+    return _in_columns(taken.ravel()[unit] & candidates, max_predictions_per_seq)
 
 
 def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.ndarray:
@@ -102,14 +99,20 @@ def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.n
     shares = 1 / np.arange(1, longest + 1)
     limits = np.cumsum(shares / shares.sum())[:-1]
     drawn = random_streams.uniform(random_streams.draw(keys[:, None], _SPAN_LENGTHS + np.arange(word_starts.shape[1])))
-    lengths = 1 + np.searchsorted(limits, drawn, side="right")  # [B, S], used where a span begins
+    lengths = np.ones(drawn.shape, np.int32)  # in words, used where a span begins
+    for limit in limits:
+        lengths += drawn >= limit
+    # From here on by the number of the word, [words, B].
+    is_word = np.arange(word_starts.shape[1]) < _true_in_rows(word_starts)[:, None]
+    of_words = np.zeros(drawn.shape, np.int32)
+    of_words[is_word] = lengths[word_starts]
+    of_words, begins = np.ascontiguousarray(of_words.T), np.zeros(drawn.T.shape, bool)
+    next_begin = np.zeros(len(keys), np.int32)
+    for word in range(np.count_nonzero(is_word.any(axis=0))):
+        np.equal(next_begin, word, out=begins[word])
+        np.add(next_begin, of_words[word], out=next_begin, where=begins[word])
     starts = np.zeros(word_starts.shape, bool)
-    words_left = np.zeros(len(keys), np.int64)
-    for column in range(word_starts.shape[1]):
-        is_word = word_starts[:, column]
-        begins = is_word & (words_left == 0)
-        starts[:, column] = begins
-        words_left = np.where(begins, lengths[:, column], words_left) - is_word
+    starts[word_starts] = begins.T[is_word]
     return starts
 
 
@@ -123,22 +126,28 @@ def draw_replacements(
 ) -> np.ndarray:
     """Draws the ids, int[B, P], that replace the predicted tokens: [MASK], a random word, or the token itself."""
     words = random_streams.draw(keys[:, None], _REPLACEMENTS + np.arange(tokens.shape[1]))
-    choice = (words & np.uint64(0xFFFFFFFF)) * 2.0**-32
+    choice = words.astype(np.uint32)  # the last 32 bits
     random_words = word_ids[random_streams.below(words, len(word_ids))]
-    replaced = np.where(choice < mask_token_rate + random_token_rate, random_words, tokens)
-    return np.where(choice < mask_token_rate, mask_id, replaced)
+    replaced = np.where(choice < (mask_token_rate + random_token_rate) * 2.0**32, random_words, tokens)
+    return np.where(choice < mask_token_rate * 2.0**32, mask_id, replaced)
 
 
-def _sorted_positions(order: np.ndarray, counts: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first `counts` positions of each row in increasing order, padded to `width` columns."""
-    drawn = np.arange(order.shape[1]) < counts[:, None]
-    positions = np.where(drawn, order, np.iinfo(np.int32).max).astype(np.int32)
-    positions.sort(axis=1)
-    positions = np.where(drawn, positions, 0)
-    missing = width - positions.shape[1]
-    if missing > 0:
-        positions, drawn = (np.pad(values, ((0, 0), (0, missing))) for values in (positions, drawn))
-    return positions.astype(np.int64), drawn
+def _true_in_rows(values: np.ndarray) -> np.ndarray:
+    """Returns int64[B]: how many of bool[B, S] are true."""
+    return np.add.reduce(values, axis=1, dtype=np.int64)
+
+
+def _last_of(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Returns [B, 1]: of the first `counts` values of each row the last one, or 0 if there is none."""
+    return np.take_along_axis(rows, np.maximum(counts - 1, 0)[:, None], axis=1) * (counts > 0)[:, None]
+
+
+def _in_columns(is_drawn: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the true positions of bool[B, S] in int64[B, width], filled with 0, and bool[B, width], false there."""
+    in_columns = np.arange(width) < _true_in_rows(is_drawn)[:, None]
+    positions = np.zeros(in_columns.shape, np.int64)
+    positions[in_columns] = np.flatnonzero(is_drawn) % is_drawn.shape[1]
+    return positions, in_columns
 
 
 class Masker:
@@ -154,24 +163,28 @@ class Masker:
 
         Returns masked_lm_positions, masked_lm_ids and masked_lm_weights, [B, P] each, and counts by name.
         """
-        config = self._config
-        positions, is_masked = self._positions(input_ids, candidates, lengths, keys)
-        masked_lm_ids = np.take_along_axis(input_ids, positions, axis=1) * is_masked
-        rates = config.mask_token_rate, config.random_token_rate
-        replaced = draw_replacements(masked_lm_ids, keys, self._mask_id, self._word_ids, *rates)
-        rows, columns = is_masked.nonzero()
-        input_ids[rows, positions[rows, columns]] = replaced[rows, columns]
+        features, replaced = self.masked(input_ids, candidates, lengths, keys)
+        is_masked = features["masked_lm_weights"]
         is_mask = is_masked & (replaced == self._mask_id)
         counts = {
             "predictions": int(is_masked.sum()),
             "predictions_masked": int(is_mask.sum()),
-            "predictions_kept": int((is_masked & (replaced == masked_lm_ids) & ~is_mask).sum()),
+            "predictions_kept": int((is_masked & (replaced == features["masked_lm_ids"]) & ~is_mask).sum()),
         }
-        return {
-            "masked_lm_positions": positions,
-            "masked_lm_ids": masked_lm_ids,
-            "masked_lm_weights": is_masked,
-        }, counts
+        return features, counts
+
+    def masked(self, input_ids, candidates, lengths, keys) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Does what `mask` does without counting, and returns the ids that the predicted tokens became, int[B, P]."""
+        config = self._config
+        positions, is_masked = self._positions(input_ids, candidates, lengths, keys)
+        rows, length = input_ids.shape
+        at = positions + np.arange(0, rows * length, length)[:, None]  # in all rows
+        masked_lm_ids = input_ids.ravel()[at] * is_masked
+        rates = config.mask_token_rate, config.random_token_rate
+        replaced = draw_replacements(masked_lm_ids, keys, self._mask_id, self._word_ids, *rates)
+        np.put(input_ids, at[is_masked], replaced[is_masked])
+        features = {"masked_lm_positions": positions, "masked_lm_ids": masked_lm_ids, "masked_lm_weights": is_masked}
+        return features, replaced
 
     def _positions(self, input_ids, candidates, lengths, keys) -> tuple[np.ndarray, np.ndarray]:
         config = self._config
@@ -191,7 +204,7 @@ class DynamicMasks:
 
     def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig, seed: int):
         self._masker, self._seed = Masker(vocabulary, config), seed
-        self._special = np.array([vocabulary.cls_id, vocabulary.sep_id])
+        self._special = vocabulary.cls_id, vocabulary.sep_id
         self.max_predictions_per_seq = config.max_predictions_per_seq
 
     def __call__(
@@ -202,8 +215,10 @@ class DynamicMasks:
         Returns NAMES: int32[B, S], int32[B, P], int32[B, P] and float32[B, P].
         """
         ids = np.array(input_ids)
-        candidates = (input_mask > 0) & ~np.isin(ids, self._special)
+        candidates = input_mask > 0
+        for special in self._special:
+            candidates &= ids != special
         keys = random_streams.stream(self._seed, passes, records)
-        features, _ = self._masker.mask(ids, candidates, input_mask.sum(axis=1), keys)
+        features, _ = self._masker.masked(ids, candidates, input_mask.sum(axis=1), keys)
         features["input_ids"] = ids
         return tuple(features[name].astype(dtype) for name, dtype in zip(NAMES, DTYPES, strict=True))

@@ -7,6 +7,8 @@ number k is a function of the key and k alone, whatever else was drawn, in any o
 import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
+_FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _MOST_TRIALS = 1 << 12
 
 
@@ -57,10 +59,10 @@ def binomial(streams: np.ndarray, first: int, num_trials: np.ndarray) -> np.ndar
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
-    """Returns the words with their bits mixed: a bijection of 64 bits."""
-    words = words ^ words >> np.uint64(30)
-    words = words * np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
+    """Mixes the bits of the words, an array of the caller's own, and returns it: a bijection of 64 bits."""
+    shifted = np.empty_like(words)
+    for shift, factor in zip(_SHIFTS, _FACTORS, strict=False):
+        words ^= np.right_shift(words, shift, out=shifted)
+        words *= factor
+    words ^= np.right_shift(words, _SHIFTS[-1], out=shifted)
     return words

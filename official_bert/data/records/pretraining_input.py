@@ -30,6 +30,7 @@ from official_bert.io.files import is_remote
 FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
 BATCHES_AHEAD = 2  # parsed while the devices compute; few, because every saved iterator contains them
+_RECORDS_PARSED = 256  # in one call at least, in whole batches: a call takes as long as parsing a hundred records
 WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
 _PIPELINE = 5  # number of this structure of datasets; the iterators of another cannot be restored
 
@@ -68,7 +69,7 @@ def training_dataset(
 
     The order depends on `seed` and, as always in tf.data, on the global seed of tf.random.set_seed. An iterator that
     tf.train.Checkpoint restores goes on with the batch after the last one delivered. Its state contains the shuffle
-    buffer and the prefetched batches, some hundred kilobytes at usual sizes. It can be restored only into a pipeline
+    buffer and the batches that are parsed, about a megabyte at usual sizes. It can be restored only into a pipeline
     with the same `reading_key`. Unless `shuffles_each_pass`, the files are repeated first and shuffled then, as in the
     original, so that of a few files one may be read twice at the same time.
     """
@@ -149,6 +150,8 @@ def _flat(number, file):
 
 
 def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) -> tf.data.Dataset:
+    # A finite dataset, which ends with a smaller batch, is parsed batch by batch.
+    num_together = -(-_RECORDS_PARSED // batch_size) if drop_rest else 1
     spec = {feature.name: tf.io.FixedLenFeature([feature.length], _stored_dtype(feature)) for feature in features}
 
     def parse(serialized, *passes):
@@ -157,13 +160,18 @@ def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) 
             within = tf.reduce_all((parsed[name] >= 0) & (parsed[name] < limit.below))
             tf.debugging.Assert(within, [f"{name} holds a value that is not from 0 to below {limit.below}"])
         found = {feature.name: tf.cast(parsed[feature.name], feature.dtype) for feature in features}
-        return found | _masked(masks, found, serialized, *passes) if masks else found
+        if masks:
+            found |= _masked(masks, found, serialized, *passes)
+        if num_together == 1:
+            return found
+        return {name: tf.reshape(value, [num_together, batch_size, value.shape[1]]) for name, value in found.items()}
 
     options = untuned()
     options.deterministic = True
     # TensorFlow takes the check of lengths in `records_of` for state that a saved iterator would lose.
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    dataset = dataset.batch(batch_size, drop_remainder=drop_rest).map(parse, BATCHES_AHEAD)
+    dataset = dataset.batch(num_together * batch_size, drop_remainder=drop_rest).map(parse, BATCHES_AHEAD)
+    dataset = dataset.unbatch().prefetch(BATCHES_AHEAD) if num_together > 1 else dataset
     return dataset.with_options(options)
 
 

@@ -1,6 +1,7 @@
 """Masks of many sequences: how many, where, in whole words and spans; and the streams of numbers that decide it."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 import pytest
@@ -158,6 +159,21 @@ def test_a_mask_depends_on_seed_pass_and_record_alone():
     for changes in ({"seed": 6}, {"passes": 1}):
         positions = drawn(**changes)[3]
         assert (positions == first[1]).all(axis=1).mean() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("changes", "digest"),
+    [
+        ({}, "b7e7db9a3eeed8ac"),
+        ({"masked_lm_prob": 0.9, "max_predictions_per_seq": 40, "mask_token_rate": 0.3}, "33a503409daf7edc"),
+        ({"do_whole_word_mask": True}, "aa2813a4302eb868"),
+        ({"do_whole_word_mask": True, "ngram_masking": 4, "max_predictions_per_seq": 9}, "36a452c7dd5884b7"),
+    ],
+)
+def test_a_run_that_goes_on_after_an_update_has_the_same_masks(changes, digest):
+    """Those of version 596c00a, which drew them column by column."""
+    _, _, *found = drawn(dataclasses.replace(USUAL, **changes), passes=3, count=500)
+    assert hashlib.sha256(b"".join(values.tobytes() for values in found)).hexdigest().startswith(digest)
 
 
 def test_whole_words_are_masked_with_all_their_pieces():
