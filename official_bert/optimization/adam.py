@@ -266,7 +266,8 @@ def _of_this_replica(variable):
     if not has_xla():
         return variable
     parts = tf.distribute.get_strategy().experimental_local_results(variable)
-    return parts[tf.distribute.get_replica_context().replica_id_in_sync_group % len(parts)]
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return parts[tf.get_static_value(replica) % len(parts)]
 
 
 def _group_updated(rules, variables, gradients, rate, decays, constants, step):

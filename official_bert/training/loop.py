@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -68,36 +68,51 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
     draws in lengths of their own, are a call each.
     """
 
+    names, added_by_host = step.sum_names, is_tpu(strategy)
+
+    def packed(sums):
+        # In float64 float32 values add up exactly, whatever the number of steps in a call.
+        return tf.stack([tf.cast(sums[name], tf.float64) for name in names])
+
     @_as_it_is
-    def call_of(batches, index):
-        """Returns the function that every replica calls, and its arguments."""
-        if is_tpu(strategy):
-            return _as_it_is(step.update), (_chosen_on_host(strategy, batches, index),)
-        if strategy.num_replicas_in_sync == 1:
-            return _as_it_is(step.update), (_chosen(batches, index),)
-        return _as_it_is(lambda stacked, index: step.update(_chosen(stacked, index))), (batches, index)
+    def zeros():
+        return tf.zeros([len(names)], tf.float64)
+
+    @_as_it_is
+    def updated(batches, index, added):
+        return added + packed(step.update(_chosen(batches, index)))
+
+    # Each replica adds its own sums up, which are reduced at the end; a TPU, which lacks float64, gives them to the
+    # host in every step.
+    def begin():
+        return zeros() if added_by_host else strategy.run(zeros)
+
+    @_as_it_is
+    def one_step(batches, added, index=0):
+        if added_by_host:
+            chosen = _chosen_on_host(strategy, batches, index)
+            return added + packed(_summed(strategy, strategy.run(_as_it_is(step.update), args=(chosen,))))
+        return strategy.run(updated, args=(batches, index, added))
+
+    def end(added):
+        return added if added_by_host else strategy.reduce(tf.distribute.ReduceOp.SUM, added, axis=None)
 
     @tf.function(reduce_retracing=True)
     def loop(batches, num_steps):
-        # In float64 float32 values add up exactly, whatever the number of steps in a call.
-        sums = dict.fromkeys(step.sum_names, tf.zeros([], tf.float64))
+        added = begin()
         for index in tf.range(num_steps):
-            function, arguments = call_of(batches, index)
-            more = _summed(strategy, strategy.run(function, args=arguments))
-            sums = {name: value + tf.cast(more[name], tf.float64) for name, value in sums.items()}
-        return sums
-
-    def one_step(batches):
-        function, arguments = call_of(batches, 0)
-        return _summed(strategy, strategy.run(function, args=arguments))
+            added = one_step(batches, added, index)
+        return end(added)
 
     of_any_length = traced_once(strategy, one_step, num_fixed_axes=2)
+    first, last = (tf.function(function, autograph=False) for function in (begin, end))
 
     def run_steps(batches, num_steps):
         if isinstance(batches, dict):
-            return _on_host(loop(batches, tf.constant(num_steps)))
-        sums = [of_any_length(batch) for batch in batches]
-        return {name: math.fsum(float(each[name]) for each in sums) for name in sums[0]}
+            added = loop(batches, tf.constant(num_steps))
+        else:
+            added = last(functools.reduce(lambda added, batch: of_any_length(batch, added), batches, first()))
+        return dict(zip(names, np.asarray(added).tolist(), strict=True))
 
     return run_steps
 
@@ -117,23 +132,22 @@ def _chosen_on_host(strategy: tf.distribute.Strategy, batches: dict, index: tf.T
     )
 
 
-def traced_once(
-    strategy: tf.distribute.Strategy, function: Callable[[dict], dict], num_fixed_axes: int
-) -> Callable[[dict], dict]:
+def traced_once(strategy: tf.distribute.Strategy, function: Callable, num_fixed_axes: int) -> Callable:
     """Returns a tf.function that is traced once for batches of any length, or twice with several replicas.
 
-    The sizes of the first `num_fixed_axes` axes of the tensors never change.
+    The sizes of the first `num_fixed_axes` axes of the tensors never change, nor those of its further arguments.
     """
     traced = None
 
-    def run(batch):
+    def run(batch, *others):
         nonlocal traced
         if traced is None:
             signature = None
             if strategy.num_replicas_in_sync == 1:  # per-replica values cannot be described by a signature
                 signature = [{name: _spec(tensor, num_fixed_axes) for name, tensor in batch.items()}]
+                signature += [tf.TensorSpec(other.shape, other.dtype) for other in others]
             traced = tf.function(function, signature, autograph=False, reduce_retracing=signature is None)
-        return traced(batch)
+        return traced(batch, *others)
 
     return run
 
