@@ -1,6 +1,7 @@
 """Batches of any length go through one trace and give the sums of padded ones; predictions keep the set's order."""
 
 import json
+import math
 import subprocess
 import sys
 from unittest import mock
@@ -45,7 +46,11 @@ def sums_and_shapes(strategy):
     one_by_one = [run([batch], 1)["loss"] for batch in batches]
     together = run(batches, len(batches))["loss"]
     shapes = list(step.seen_shapes)
-    padded = run(split_over_replicas(strategy, {"x": tf.constant(VALUES)}), len(LENGTHS))["loss"]
+    with mock.patch.object(strategy, "reduce", wraps=strategy.reduce) as reduce:
+        padded = run(split_over_replicas(strategy, {"x": tf.constant(VALUES)}), len(LENGTHS))["loss"]
+    assert reduce.call_count == 1, "once a loop, as it is traced"
+    of_steps = [run(split_over_replicas(strategy, {"x": tf.constant(values[None])}), 1)["loss"] for values in VALUES]
+    assert (padded, together) == (math.fsum(of_steps), math.fsum(one_by_one)), "whatever the number of steps in a call"
     return one_by_one, together, padded, shapes
 
 
