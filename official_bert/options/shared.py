@@ -151,7 +151,7 @@ class DistributionOptions:
     )
     jit_compile: bool = option(
         False,
-        help="Compile the training step with XLA. A TPU always does, and other devices the update of each weight.",
+        help="Compile the training step with XLA. A TPU always does, and other devices the update of the weights.",
     )
 
 

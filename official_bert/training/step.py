@@ -70,7 +70,9 @@ class TrainingStep:
         self.sum_names = (*objective.sum_names, GRADIENT_NORM, *([UPDATES] if loss_scale else []))
         self.objective, self.variables, self.optimizer = objective, variables, optimizer
         self._run_seed, self._loss_scale, self._clips_per_replica = run_seed, loss_scale, clips_per_replica
-        self._num_micro_batches, self._all_reduce_dtype = num_micro_batches, all_reduce_dtype
+        self._num_micro_batches = num_micro_batches
+        # One device sums nothing, and rounds nothing.
+        self._all_reduce_dtype = all_reduce_dtype if tf.distribute.get_strategy().num_replicas_in_sync > 1 else FLOAT32
         self._gradients = self._whole_gradients if num_micro_batches == 1 else self._accumulated_gradients
         # What XLA compiles replaces the method.
         if jit_compile and tf.distribute.get_strategy().num_replicas_in_sync == 1:
@@ -114,8 +116,6 @@ class TrainingStep:
 
     def _reduced(self, gradients: list) -> list:
         """Returns the gradients, or None, summed over the replicas."""
-        if tf.distribute.get_replica_context().num_replicas_in_sync == 1:
-            return gradients
         sent = [None if gradient is None else tf.cast(gradient, self._all_reduce_dtype) for gradient in gradients]
         return [None if gradient is None else tf.cast(gradient, tf.float32) for gradient in all_reduced(sent)]
 
