@@ -17,6 +17,9 @@ from official_bert.checkpoints.names import AVERAGE
 
 EXCLUDED_FROM_DECAY = ("LayerNorm", "layer_norm", "bias")
 CLIP_NORM = 1.0
+# Variables whose names begin with the same scopes are updated in one launch. The groups of all layers have the same
+# shapes, so that XLA compiles one layer, whatever the number of layers.
+_DEPTH_OF_A_GROUP = 3  # such as bert/encoder/layer_0
 
 
 def dense_gradients(gradients: list) -> list:
@@ -171,32 +174,45 @@ class AdamWeightDecayOptimizer(tf.Module):
         pairs = list(grads_and_vars)
         if [id(variable) for _, variable in pairs] != [id(variable) for variable in self._weights]:
             raise ValueError("apply_gradients takes the variables of build, in its order")
-        rate = self.current_rate()
+        groups: dict[tuple, list] = {}
         for name, factor, (gradient, weight) in zip(self._names, self._rate_factors, pairs, strict=True):
             if gradient is not None:
-                self._assign_update(name, weight, gradient, rate if factor == 1.0 else factor * rate, is_made)
+                key = factor, *name.split("/")[:_DEPTH_OF_A_GROUP]
+                groups.setdefault(key, []).append((name, weight, gradient))
+        rate = self.current_rate()
+        for (factor, *_), group in groups.items():
+            self._update_group(group, rate if factor == 1.0 else factor * rate, is_made)
         self.global_step.assign_add(1 if is_made is None else tf.cast(is_made, tf.int64))
 
-    def _assign_update(self, name, weight, gradient, rate, is_made):
-        slots = [self.slots[f"{name}/{slot}"] for slot in self.slot_names]
-        # The compiled function takes values: a mirrored variable would be the first replica's on all replicas.
-        values = [tf.convert_to_tensor(variable) for variable in (weight, *slots)]
-        new_values = self._new_values(name, *values, gradient, rate)
+    def _update_group(self, group, rate, is_made):
+        names, weights, gradients = zip(*group, strict=True)
+        variables = [
+            [_of_this_replica(each) for each in (weight, *(self.slots[f"{name}/{slot}"] for slot in self.slot_names))]
+            for name, weight in zip(names, weights, strict=True)
+        ]
+        rules = tuple(self._rule(name) for name in names)
+        decays = [tf.constant(self.weight_decay_rate if self.decays(name) else 0.0) for name in names]
+        constants = self.beta_1, self.beta_2, self.epsilon
+        step = tf.cast(self.global_step + 1, tf.float32) if self.bias_correction else None
+        arguments = rules, variables, list(gradients), rate, decays, constants, step
+        if is_made is None:
+            _assign_new_values(*arguments)
+            new_weights = weights
+        else:
+            new_values = _new_values(*arguments)
+            for variable, new in zip(tf.nest.flatten(variables), tf.nest.flatten(new_values), strict=True):
+                _assign_if(is_made, variable, new)
+            new_weights = [new_weight for new_weight, *_ in new_values]
         if self.ema_decay is not None:
-            slots.append(self.slots[f"{name}/{AVERAGE}"])
-            values.append(tf.convert_to_tensor(slots[-1]))
             step = tf.cast(self.global_step, tf.float32)
             share = tf.minimum(self.ema_decay, (1.0 + step) / (10.0 + step))
-            new_values = (*new_values, share * values[-1] + (1.0 - share) * new_values[0])
-        for variable, value, new in zip((weight, *slots), values, new_values, strict=True):
-            # `where` instead of `cond`, which could not stand round the collective operations of the update.
-            variable.assign(new if is_made is None else tf.where(is_made, new, value))
+            for name, weight in zip(names, new_weights, strict=True):
+                average = self.slots[f"{name}/{AVERAGE}"]
+                _assign_if(is_made, average, share * average + (1.0 - share) * tf.convert_to_tensor(weight))
 
-    def _new_values(self, name, weight, m, v, gradient, rate):
-        """Returns the weight and its slots after the update; another optimizer overrides it."""
-        decay = tf.constant(self.weight_decay_rate if self.decays(name) else 0.0)
-        step = tf.cast(self.global_step + 1, tf.float32) if self.bias_correction else None
-        return _compiled_update(weight, m, v, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, step)
+    def _rule(self, name: str) -> Callable:
+        """Returns what makes the update of a variable, a function as `updated`; another optimizer overrides it."""
+        return updated
 
     def decays(self, name: str) -> bool:
         """Tells whether weight decay applies to the variable with this name."""
@@ -239,5 +255,36 @@ def adam_direction(m, v, gradient, beta_1: float, beta_2: float, epsilon: float,
     return corrected_m / (tf.sqrt(corrected_v) + epsilon), m, v
 
 
-# XLA makes one pass over memory out of a dozen. It compiles once for each shape, whatever the number of optimizers.
-_compiled_update = compiled_by_xla(updated)
+def _assign_if(is_made, variable, new):
+    """Gives a variable its new value in an update that is made; None means that it is."""
+    # `where` instead of `cond`, which could not stand round the collective operations of the update.
+    variable.assign(new if is_made is None else tf.where(is_made, new, tf.convert_to_tensor(variable)))
+
+
+def _of_this_replica(variable):
+    """Returns this replica's part of a mirrored variable, of which a compiled function would take the first one's."""
+    if not has_xla():
+        return variable
+    parts = tf.distribute.get_strategy().experimental_local_results(variable)
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return parts[tf.get_static_value(replica) % len(parts)]
+
+
+def _group_updated(rules, variables, gradients, rate, decays, constants, step):
+    """Returns the new values of each weight and its slots."""
+    return [
+        rule(*map(tf.convert_to_tensor, of_weight), gradient, rate, decay, *constants, step)
+        for rule, of_weight, gradient, decay in zip(rules, variables, gradients, decays, strict=True)
+    ]
+
+
+# XLA makes one pass over memory out of a dozen.
+_new_values = compiled_by_xla(_group_updated)
+
+
+@compiled_by_xla
+def _assign_new_values(rules, variables, *arguments):
+    """Updates each weight and its slots in place. A choice by `is_made` in here would change how XLA rounds."""
+    new_values = _group_updated(rules, variables, *arguments)
+    for variable, new in zip(tf.nest.flatten(variables), tf.nest.flatten(new_values), strict=True):
+        variable.assign(new)

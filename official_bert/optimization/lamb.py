@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from official_bert.optimization.adam import AdamWeightDecayOptimizer, adam_direction, compiled_by_xla
+from official_bert.optimization.adam import AdamWeightDecayOptimizer, adam_direction, updated
 
 
 class LambOptimizer(AdamWeightDecayOptimizer):
@@ -26,30 +26,15 @@ class LambOptimizer(AdamWeightDecayOptimizer):
         """
         super().__init__(*arguments, name=name, bias_correction=True, **others)
 
-    def _new_values(self, name, weight, m, v, gradient, rate):
-        is_decayed = self.decays(name)
-        decay = tf.constant(self.weight_decay_rate if is_decayed else 0.0)
-        step = tf.cast(self.global_step + 1, tf.float32)
-        update = _compiled_scaled if is_decayed else _compiled_plain
-        return update(weight, m, v, gradient, rate, decay, self.beta_1, self.beta_2, self.epsilon, step)
+    def _rule(self, name):
+        return lamb_updated if self.decays(name) else updated
 
 
-def lamb_updated(weight, m, v, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float, step, is_scaled):
-    """Returns the weight and its slots after the update; the arguments are those of `updated` and `is_scaled`."""
+def lamb_updated(weight, m, v, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float, step):
+    """Returns the decayed weight and its slots after the update; the arguments are those of `updated`."""
     direction, m, v = adam_direction(m, v, gradient, beta_1, beta_2, epsilon, step)
     direction += decay * weight
-    if is_scaled:
-        weight_norm, norm = tf.norm(weight), tf.norm(direction)
-        is_usable = tf.logical_and(weight_norm > 0.0, norm > 0.0)
-        direction *= tf.where(is_usable, weight_norm / tf.where(is_usable, norm, 1.0), 1.0)
+    weight_norm, norm = tf.norm(weight), tf.norm(direction)
+    is_usable = tf.logical_and(weight_norm > 0.0, norm > 0.0)
+    direction *= tf.where(is_usable, weight_norm / tf.where(is_usable, norm, 1.0), 1.0)
     return weight - rate * direction, m, v
-
-
-@compiled_by_xla
-def _compiled_scaled(*arguments):
-    return lamb_updated(*arguments, is_scaled=True)
-
-
-@compiled_by_xla
-def _compiled_plain(*arguments):
-    return lamb_updated(*arguments, is_scaled=False)

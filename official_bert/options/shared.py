@@ -84,6 +84,7 @@ class PrecisionOptions:
 
 MULTI_WORKER = "multi_worker_mirrored"
 STRATEGIES = ("one_device", "mirrored", MULTI_WORKER, "tpu")
+NCCL, RING = "nccl", "ring"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,9 +136,22 @@ class DistributionOptions:
         help="The number of devices that --distribution_strategy=mirrored uses: the first GPUs, of which it uses all "
         "without this flag; without a GPU, the logical devices that it splits the CPU into, for tests.",
     )
+    collective: str = option(
+        AUTO,
+        choices=(AUTO, NCCL, RING),
+        help="How the processes of --distribution_strategy=multi_worker_mirrored sum their gradients: nccl is NVIDIA's "
+        "library for GPUs; ring is TensorFlow's own, over gRPC; auto takes nccl where the processes have GPUs, else "
+        "ring.",
+    )
+    all_reduce_dtype: str = option(
+        FLOAT32,
+        choices=(FLOAT32, BFLOAT16),
+        help="The type in which several devices sum their gradients. bfloat16 halves what they send, and rounds each "
+        "gradient to 8 bits.",
+    )
     jit_compile: bool = option(
         False,
-        help="Compile the training step with XLA. A TPU always does, and other devices the update of each weight.",
+        help="Compile the training step with XLA. A TPU always does, and other devices the update of the weights.",
     )
 
 

@@ -18,7 +18,7 @@ from absl import logging
 
 from official_bert.io import processes
 from official_bert.io.errors import InputError, WorkerLost, brief
-from official_bert.options.shared import MULTI_WORKER, DistributionOptions
+from official_bert.options.shared import AUTO, FLOAT32, MULTI_WORKER, NCCL, RING, DistributionOptions
 from official_bert.training import memory, workers
 
 INSTALL_GPU = 'pip install "tensorflow[and-cuda]>=2.20,<2.22"'
@@ -57,10 +57,17 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
             f"--num_devices={options.num_devices}: only goes with --distribution_strategy=mirrored; add that, or leave "
             "it out"
         )
+    if options.collective != AUTO and name != MULTI_WORKER:
+        raise InputError(
+            f"--collective={options.collective}: only goes with --distribution_strategy={MULTI_WORKER}; add that, or "
+            "leave it out"
+        )
     if name != "tpu":
         memory.keep_freed_memory()
     strategy = _STRATEGIES[name](options)
     log_devices(strategy, name)
+    if options.all_reduce_dtype != FLOAT32 and strategy.num_replicas_in_sync == 1:
+        logging.warning("--all_reduce_dtype=%s has no effect on a single device", options.all_reduce_dtype)
     return strategy
 
 
@@ -128,16 +135,24 @@ def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy([f"{'GPU' if num_gpus else 'CPU'}:{i}" for i in range(count)])
 
 
-def _multi_worker(_: DistributionOptions) -> tf.distribute.Strategy:
+def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
     """Returns the strategy of several processes, when all of them have been started."""
     cluster = workers.cluster()
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if options.collective == NCCL and not has_gpu:
+        raise InputError("--collective=nccl: TensorFlow sees no GPU, which NCCL needs; give --collective=ring or auto")
+    # TensorFlow's own AUTO takes the ring on GPUs, too. It refuses a group of devices of several kinds, so that what
+    # one process sees is what all of them choose.
+    collective = (NCCL if has_gpu else RING) if options.collective == AUTO else options.collective
+    communication = tf.distribute.experimental.CommunicationOptions(implementation=collective)
+    logging.info("Collective operations of the workers: %s", collective)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster.hosts), task_type=cluster.role, task_id=cluster.index, rpc_layer="grpc"
     )
     addresses = ", ".join(address for hosts in cluster.hosts.values() for address in hosts)
     try:
         strategy = processes.result_of(
-            lambda: tf.distribute.MultiWorkerMirroredStrategy(resolver),
+            lambda: tf.distribute.MultiWorkerMirroredStrategy(resolver, communication),
             f"all workers ({addresses})",
             _WORKERS_LIMIT_SECS,
         )

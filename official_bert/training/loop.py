@@ -86,28 +86,52 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
     [steps, batch / replicas, ...].
     """
 
+    names, added_by_host = step.sum_names, is_tpu(strategy)
+
+    def packed(sums):
+        # In float64 float32 values add up exactly, whatever the number of steps in a call.
+        return tf.stack([tf.cast(sums[name], tf.float64) for name in names])
+
     @_as_it_is
-    def call_of(batches, index):
-        """Returns the function that every replica calls, and its arguments."""
+    def zeros():
+        return tf.zeros([len(names)], tf.float64)
+
+    @_as_it_is
+    def updated(batch, added):
+        return added + packed(step.update(batch))
+
+    @_as_it_is
+    def updated_from(stacked, index, added):
+        return updated({name: value[index] for name, value in stacked.items()}, added)
+
+    # Each replica adds its own sums up, which are reduced at the end; a TPU, which lacks float64, gives them to the
+    # host in every step.
+    def begin():
+        return zeros() if added_by_host else strategy.run(zeros)
+
+    @_as_it_is
+    def one_step(batches, index, added):
         if isinstance(batches, dict):
-            return _as_it_is(lambda stacked, index: step.update(_chosen(stacked, index))), (batches, index)
-        return _as_it_is(step.update), (batches.next_batch(),)
+            return strategy.run(updated_from, args=(batches, index, added))
+        batch = batches.next_batch()
+        if added_by_host:
+            return added + packed(_summed(strategy, strategy.run(_as_it_is(step.update), args=(batch,))))
+        return strategy.run(updated, args=(batch, added))
+
+    def end(added):
+        return added if added_by_host else strategy.reduce(tf.distribute.ReduceOp.SUM, added, axis=None)
 
     @tf.function(reduce_retracing=True)
     def loop(batches, num_steps):
-        # In float64 float32 values add up exactly, whatever the number of steps in a call.
-        sums = dict.fromkeys(step.sum_names, tf.zeros([], tf.float64))
+        added = begin()
         for index in tf.range(num_steps):
-            function, arguments = call_of(batches, index)
-            more = _summed(strategy, strategy.run(function, args=arguments))
-            sums = {name: value + tf.cast(more[name], tf.float64) for name, value in sums.items()}
-        return sums
+            added = one_step(batches, index, added)
+        return end(added)
 
-    return lambda batches, num_steps: _on_host(loop(batches, tf.constant(num_steps)))
+    def run_steps(batches, num_steps):
+        return dict(zip(names, np.asarray(loop(batches, tf.constant(num_steps))).tolist(), strict=True))
 
-
-def _chosen(batches: dict, index: tf.Tensor) -> dict:
-    return {name: value[index] for name, value in batches.items()}
+    return run_steps
 
 
 def traced_once(strategy: tf.distribute.Strategy, function: Callable[[dict], dict]) -> Callable[[dict], dict]:

@@ -10,9 +10,13 @@ from typing import Protocol
 import tensorflow as tf
 
 from official_bert.optimization import AdamWeightDecayOptimizer, clip_by_global_norm, dense_gradients
+from official_bert.options.shared import FLOAT32
 from official_bert.training.precision import UPDATES, LossScale
 
 GRADIENT_NORM, TOKENS = "gradient_norm", "tokens"
+# A bucket of gradients is reduced while the backward pass computes those of the next one: TensorFlow fills the buckets
+# from the last variable, whose gradient is the first that is known. The size is that of PyTorch's.
+_BUCKET = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=25 * 2**20)
 
 
 class Objective(Protocol):
@@ -55,17 +59,20 @@ class TrainingStep:
         num_micro_batches: int = 1,
         clips_per_replica: bool = False,
         loss_scale: LossScale | None = None,
+        all_reduce_dtype: str = FLOAT32,
     ):
         """Prepares a step; with `loss_scale` an update whose gradients overflow is skipped.
 
         XLA, with `jit_compile`, compiles the step; on several devices only the forward and backward pass, since it
         cannot compile the collective operations. With `clips_per_replica` each replica's gradient is clipped, instead
-        of their mean.
+        of their mean. `all_reduce_dtype` is the type in which gradients are summed over the replicas.
         """
         self.sum_names = (*objective.sum_names, GRADIENT_NORM, TOKENS, *([UPDATES] if loss_scale else []))
         self.objective, self.variables, self.optimizer = objective, variables, optimizer
         self._run_seed, self._loss_scale, self._clips_per_replica = run_seed, loss_scale, clips_per_replica
         self._num_micro_batches = num_micro_batches
+        # One device sums nothing, and rounds nothing.
+        self._all_reduce_dtype = all_reduce_dtype if tf.distribute.get_strategy().num_replicas_in_sync > 1 else FLOAT32
         self._gradients = self._whole_gradients if num_micro_batches == 1 else self._accumulated_gradients
         # What XLA compiles replaces the method.
         if jit_compile and tf.distribute.get_strategy().num_replicas_in_sync == 1:
@@ -89,9 +96,10 @@ class TrainingStep:
         if scale is not None:
             gradients = [None if gradient is None else gradient / scale for gradient in gradients]
         if self._clips_per_replica:
-            *gradients, norm = all_reduced(_clipped_share(gradients))
+            *gradients, norm = _clipped_share(gradients)
+            gradients, norm = self._reduced(gradients), all_reduced(norm)
         else:
-            gradients = all_reduced(gradients)
+            gradients = self._reduced(gradients)
             norm = tf.linalg.global_norm(gradients)
             gradients = clip_by_global_norm(gradients, norm=norm)
         pairs = zip(gradients, self.variables, strict=True)
@@ -106,6 +114,11 @@ class TrainingStep:
         sums |= {GRADIENT_NORM: norm * share, UPDATES: share}
         sums = {name: tf.where(is_applied, value, 0.0) for name, value in sums.items()}
         return sums | {TOKENS: _num_tokens(features)}
+
+    def _reduced(self, gradients: list) -> list:
+        """Returns the gradients, or None, summed over the replicas."""
+        sent = [None if gradient is None else tf.cast(gradient, self._all_reduce_dtype) for gradient in gradients]
+        return [None if gradient is None else tf.cast(gradient, tf.float32) for gradient in all_reduced(sent)]
 
     def _whole_gradients(self, features, totals, seed, scale):
         """Returns the gradients of this replica's share of the loss times `scale`, and the objective's sums."""
@@ -167,12 +180,12 @@ def evaluation_step(objective: Objective, features: dict) -> dict:
 
 
 def all_reduced(values):
-    """Sums the tensors of a structure over the replicas in one all-reduce; None stays None."""
+    """Sums the tensors of a structure, of one type, over the replicas; None stays None."""
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return values
     present = [value for value in tf.nest.flatten(values) if value is not None]
-    reduced = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present))
+    reduced = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present, _BUCKET))
     return tf.nest.map_structure(lambda value: None if value is None else next(reduced), values)
 
 

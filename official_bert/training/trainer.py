@@ -277,6 +277,7 @@ class Trainer:
                 options.num_accumulation_steps,
                 clips_per_replica=options.gradient_clipping == PER_REPLICA,
                 loss_scale=self._loss_scale,
+                all_reduce_dtype=options.all_reduce_dtype,
             )
         logging.info("Compiling the training step ...")
         return compiled_steps(self.strategy, step)

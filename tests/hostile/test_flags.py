@@ -109,6 +109,8 @@ ROWS = [
         )
         for name, says in (("no/such", "Hugging Face Hub"), ("cased_L-12_H-768_A12", "cased_L-12_H-768_A-12?"))
     ),
+    row("collective of one process", lambda folder: train(folder, "--collective=nccl"), "--collective=nccl: only goes"),
+    row("sums in float16", lambda folder: train(folder, "--all_reduce_dtype=float16"), "--all_reduce_dtype=float16"),
     row("unknown pooling", lambda folder: train(folder, "--long_texts=windows", "--pooling=cls"), "--pooling=cls"),
     row(
         "adapters of random weights",

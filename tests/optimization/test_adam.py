@@ -104,6 +104,38 @@ def test_a_function_is_compiled_where_tensorflow_can(monkeypatch, devices, compi
     assert root_of_sum.__doc__ == "Adds, and takes the root."
 
 
+PARTS = {"dense/kernel": (5, 3), "dense/bias": (3,), "LayerNorm/gamma": (3,)}
+LAYERS = {f"bert/encoder/layer_{k}/{part}": shape for k in range(3) for part, shape in PARTS.items()}
+SHAPES = LAYERS | {"bert/pooler/dense/kernel": (3, 3), "bert/pooler/dense/bias": (3,)}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS.values())
+def test_a_layer_is_one_launch_and_has_the_bits_of_its_variables_alone(kind):
+    draws = np.random.default_rng(3)
+    values, gradients = (
+        {name: draws.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()} for _ in range(2)
+    )
+
+    def updated(names) -> tuple[dict[str, bytes], int]:
+        """Two updates; the bits of the variables and their slots, and the number of the launches of one update."""
+        optimizer = kind(0.1, 0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY, ema_decay=0.9)
+        variables = {name: tf.Variable(values[name]) for name in names}
+        optimizer.build(variables.items(), lambda name: 0.5 if "layer_1" in name else 1.0)
+        update = tf.function(
+            lambda: optimizer.apply_gradients([(tf.constant(gradients[name]), variables[name]) for name in names])
+        )
+        graph = update.get_concrete_function().graph
+        for _ in range(2):
+            update()
+        found = {name: variable.numpy().tobytes() for name, variable in (variables | optimizer.slots).items()}
+        return found, sum("PartitionedCall" in operation.type for operation in graph.get_operations())
+
+    together, num_launches = updated(list(SHAPES))
+    assert num_launches == 4
+    alone = [updated([name]) for name in SHAPES]
+    assert together == {name: value for found, _ in alone for name, value in found.items()}
+
+
 RATE, DECAY = 0.05, 0.01
 
 

@@ -160,9 +160,39 @@ def test_more_gpus_than_there_are_or_are_used_are_refused(monkeypatch, caplog):
     assert "--use_tpu has no effect, since --distribution_strategy=one_device is given" in caplog.text
     with pytest.raises(InputError, match="--num_devices=1: only goes with --distribution_strategy=mirrored"):
         make_strategy(DistributionOptions(num_devices=1))
+    with pytest.raises(InputError, match="--collective=ring: only goes with --distribution_strategy=multi_worker_mirr"):
+        make_strategy(DistributionOptions(collective="ring", distribution_strategy="mirrored"))
+    make_strategy(DistributionOptions(all_reduce_dtype="bfloat16"))
+    assert "--all_reduce_dtype=bfloat16 has no effect on a single device" in caplog.text
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] if kind == "GPU" else ["a CPU"])
     with pytest.raises(InputError, match="--num_devices=2: TensorFlow sees only 1 GPUs; give at most that"):
         make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
+
+
+@pytest.mark.parametrize(
+    ("devices", "flag", "chosen"),
+    [
+        ((), "auto", "RING"),
+        (("GPU",), "auto", "NCCL"),
+        (("GPU",), "nccl", "NCCL"),
+        (("GPU",), "ring", "RING"),
+        ((), "nccl", None),
+    ],
+)
+def test_gpus_of_several_processes_use_nccl(monkeypatch, caplog, devices, flag, chosen):
+    caplog.set_level("INFO", logger="absl")
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}')
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * (kind in devices))
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", lambda _, options: options)
+    options = DistributionOptions(distribution_strategy="multi_worker_mirrored", collective=flag)
+    if chosen is None:
+        with pytest.raises(
+            InputError, match="--collective=nccl: TensorFlow sees no GPU, which NCCL needs; give --coll"
+        ):
+            distribution._multi_worker(options)
+        return
+    assert distribution._multi_worker(options).implementation.value == chosen
+    assert f"Collective operations of the workers: {chosen.lower()}" in caplog.messages
 
 
 @pytest.fixture

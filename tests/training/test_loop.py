@@ -1,8 +1,10 @@
 """Batches of any length go through one trace and give the sums of padded ones; predictions keep the set's order."""
 
 import json
+import math
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -52,7 +54,11 @@ def sums_and_shapes(strategy):
     run, given = compiled_steps(strategy, step), Given(strategy)
     sums = [run(given, num_steps)["loss"] for num_steps in (2, 3)]
     shapes = list(step.seen_shapes)
-    padded = run(split_over_replicas(strategy, {"x": tf.constant(VALUES)}), len(LENGTHS))["loss"]
+    with mock.patch.object(strategy, "reduce", wraps=strategy.reduce) as reduce:
+        padded = run(split_over_replicas(strategy, {"x": tf.constant(VALUES)}), len(LENGTHS))["loss"]
+    assert reduce.call_count == 1, "once a loop, as it is traced"
+    of_steps = [run(split_over_replicas(strategy, {"x": tf.constant(values[None])}), 1)["loss"] for values in VALUES]
+    assert padded == math.fsum(of_steps), "whatever the number of steps in a call"
     return sums, padded, shapes
 
 

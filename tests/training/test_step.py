@@ -1,6 +1,9 @@
 """Twelve updates equal the original's in losses, final weights and slots, also when resumed from its checkpoint."""
 
+import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,7 +12,10 @@ import pytest
 import tensorflow as tf
 
 from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
+from official_bert.options.shared import DistributionOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
+from official_bert.training import step as step_module
+from official_bert.training.distribution import make_strategy
 from official_bert.training.loop import compiled_steps
 from official_bert.training.step import TrainingStep, micro_batch_seed, step_seed
 from tests.golden_model import (
@@ -21,7 +27,7 @@ from tests.golden_model import (
     load_pretrainer,
     named_weights,
 )
-from tests.shared import GOLDEN, in_test_long
+from tests.shared import GOLDEN, ROOT, in_test_long
 
 GELU = GOLDEN / "model_gelu"
 
@@ -122,3 +128,83 @@ def test_tolerances_catch_slots_that_are_zero_or_a_tenth_too_small(factor):
     for name in [name for name in slots if "self/key/bias" not in name]:
         with pytest.raises(AssertionError, match=name):
             assert_state_as_recorded(variables | {name: factor * variables[name]}, recorded)
+
+
+class Chain:
+    """An objective: the sum of all outputs of four products one after the other."""
+
+    sum_names = ("loss",)
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def totals(self, features):
+        return {"count": tf.constant(1.0)}
+
+    def loss(self, features, totals, dropout_seed):
+        x = features["x"]
+        for weight in self.weights:
+            x = tf.tanh(x @ weight)
+        loss = tf.reduce_sum(x) / totals["count"]
+        return loss, {"loss": loss}
+
+
+SIZES = (3, 5, 6, 7, 8)  # of the layers, whose products have sizes of their own
+SENT = [[1.0 + 2.0**-7 + 2.0**-10, 0.0], [2.0**-9, 1.0]]  # by each replica
+
+
+def print_all_reduces():
+    """Prints for each type the all-reduces of one replica's step, and the sum of SENT."""
+    strategy = make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
+    for dtype in ("float32", "bfloat16"):
+        print(json.dumps(all_reduces_of(strategy, dtype)))
+
+
+def all_reduces_of(strategy, dtype: str) -> list:
+    bytes_per_pack = tf.as_dtype(dtype).size * SIZES[2] * SIZES[3] - 1  # less than the third layer has
+    step_module._BUCKET = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
+    with strategy.scope():
+        weights = [tf.Variable(tf.fill(pair, 0.1)) for pair in itertools.pairwise(SIZES)]
+        optimizer = AdamWeightDecayOptimizer(1e-3)
+        optimizer.build([(f"w/{k}", weight) for k, weight in enumerate(weights)])
+        step = TrainingStep(Chain(weights), weights, optimizer, run_seed=1, all_reduce_dtype=dtype)
+    update = tf.function(lambda: strategy.run(step.update, args=({"x": tf.ones([2, 3])},)), autograph=False)
+    operations = update.get_concrete_function().graph.get_operations()
+    reduces = [one for one in operations if "CollectiveReduce" in one.type and one.device.endswith("CPU:0")]
+    sent = [[one.inputs[0].shape[0], one.inputs[0].dtype.name] for one in reduces]
+    products = [sum(other.type == "MatMul" for other in ancestors(one)) for one in reduces]
+    waiting = [sum(other in ancestors(one) for one in reduces) for other in reduces]
+
+    def reduced():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return step._reduced([tf.constant(SENT)[replica], None])[0]
+
+    added = strategy.experimental_local_results(tf.function(lambda: strategy.run(reduced), autograph=False)())
+    return [sent, products, waiting, [one.numpy().tolist() for one in added]]
+
+
+def ancestors(operation) -> set:
+    """The operations that this one needs the results of."""
+    found, left = set(), [operation]
+    while left:
+        new = {tensor.op for tensor in left.pop().inputs} - found
+        found |= new
+        left += new
+    return found
+
+
+def test_gradients_are_reduced_in_buckets_while_the_backward_pass_runs():
+    program = "from tests.training.test_step import print_all_reduces as run; run()"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    sums = {"float32": [SENT[0][0] + SENT[1][0], 1.0], "bfloat16": [1.0 + 2.0**-7, 1.0]}
+    for line, (dtype, added) in zip(ran.stdout.splitlines()[-2:], sums.items(), strict=True):
+        sent, products, waiting, found = json.loads(line)
+        # The total of the loss; the last layer; the third one; the second and the first one, which are small.
+        assert sent == [[1, "float32"], [56, dtype], [42, dtype], [30 + 15, dtype]]
+        # Four products forward; backward each layer needs another one, and one more of the layer behind it.
+        assert products == [0, 5, 6, 9]
+        assert waiting == [3, 0, 0, 0], "no bucket waits for the gradients of another one"
+        assert found == [added, added]
