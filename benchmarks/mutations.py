@@ -117,8 +117,8 @@ data/pretraining/masks.py: data/pretraining/test_masks.py
     np.clip(wanted, 1, max_predictions_per_seq) -> np.clip(wanted, 0, max_predictions_per_seq)
     starts = candidates & ~self._continues[input_ids] -> starts = candidates
     starts[:, 1] |= candidates[:, 1] -> pass
-    total + size_here[:, column] <= num_wanted -> total + size_here[:, column] < num_wanted
-    (input_mask > 0) & ~np.isin(ids, self._special) -> input_mask > 0
+    totals <= num_wanted[:, None] -> totals < num_wanted[:, None]
+    candidates &= ids != special -> pass
     stream(self._seed, passes, records) -> stream(self._seed, records)
 data/pretraining/documents.py: data/pretraining/test_documents.py
     paths[num_documents % len(paths)] -> paths[(num_documents + 1) % len(paths)]

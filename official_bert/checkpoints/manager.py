@@ -101,8 +101,8 @@ class CheckpointManager:
     def save(self, step: int, input_state: tf.train.Checkpoint | None = None):
         """Writes the checkpoint of a step, with the state of the input; a worker other than 0 writes at most that.
 
-        In the background only what takes time is written, the weights and slots, with the values that they have now.
-        Until then they take their memory twice. What all workers do together, they do here.
+        In the background a thread writes the weights and slots, with the values that they have now; until it has done
+        so, they take their memory twice. All else, and what all workers do together, is done when the call returns.
 
         Raises:
             Diverged: a value is not finite or absurdly large; nothing is written.
