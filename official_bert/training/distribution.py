@@ -37,6 +37,18 @@ def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
+def hosts_of_replicas(strategy: tf.distribute.Strategy) -> list[str]:
+    """Returns the device of the host of each replica of a TPU."""
+    devices = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
+    return [device.replace(device_type="CPU", device_index=0).to_string() for device in devices]
+
+
+def hosts(strategy: tf.distribute.Strategy) -> list[str]:
+    """Returns the devices of the hosts of a TPU slice, in the order of the replicas; none if there are not several."""
+    found = [*dict.fromkeys(hosts_of_replicas(strategy))] if is_tpu(strategy) else []
+    return found if len(found) > 1 else []
+
+
 def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     """Sets up the devices and returns the strategy.
 
