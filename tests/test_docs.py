@@ -8,6 +8,7 @@ import pathlib
 import re
 import runpy
 import subprocess
+import sys
 from collections.abc import Iterable
 
 import pytest
@@ -164,6 +165,35 @@ def test_the_table_of_a_report_is_what_its_benchmark_prints(script, function, pa
     assert len(printed) > 7
     report = (ROOT / "docs" / "reports" / f"{page}.md").read_text(encoding="utf-8")
     assert set(printed) <= set(report.casefold().splitlines())
+
+
+def test_the_tables_of_the_report_on_many_replicas_are_what_the_model_prints(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.setattr(sys, "argv", ["scaling_model.py"])
+    importlib.import_module("scaling_model").main()
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert len(printed) == 27
+    assert set(printed) <= set((ROOT / "docs" / "reports" / "scaling.md").read_text(encoding="utf-8").splitlines())
+
+
+def test_terms_of_the_model_of_many_replicas(monkeypatch):
+    """By hand, for Large on 8 machines with 8 H100: 1.34 GB of gradients, and 64 examples a replica."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    model = importlib.import_module("scaling_model")
+
+    def update(*words):
+        return model.update(model.parse_arguments(words), model.MACHINES[0], "large", 128, 64, 64, 0.37)
+
+    plain = update("--checkpoint_secs=7", "--records_per_sec=1000", "--no-hides_all_reduce")
+    volume = 4 * 336.2e6
+    assert plain.all_reduce == pytest.approx(2 * 7 / 8 * volume / 450e9 + 2 * 7 / 8 * volume / 50e9 + 6e-5)
+    assert plain.optimizer == pytest.approx(28 * 336.2e6 / 3.35e12)
+    assert plain.checkpoint == pytest.approx(7 * 336.2 / 110.1 / 1000)
+    assert plain.secs == pytest.approx(8 * 64 / 1000 + plain.checkpoint), "reading takes longer"
+    hidden = update("--hides_all_reduce", "--gradient_bytes=2", "--optimizer_secs=0.001", "--num_accumulation_steps=4")
+    assert hidden.compute == pytest.approx(4 * plain.compute)
+    assert hidden.all_reduce == pytest.approx(2 * 7 / 8 * 25e6 / 450e9 + 2 * 7 / 8 * 25e6 / 50e9 + 6e-5), "a bucket"
+    assert hidden.optimizer == pytest.approx(0.001 * 336.2 / 110.1)
 
 
 RELIABILITY = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+from tensorflow.python.eager import context as eager
 from tensorflow.python.trackable.base import Trackable
 
 from official_bert.training import distribution
@@ -17,10 +18,7 @@ from official_bert.training.batches import _state
 
 
 class HostBatches:
-    """Endless datasets of records, one on each host; `trainer.Batches`.
-
-    The state is that of all of them. Hosts work asynchronously: save it when the results of the updates have arrived.
-    """
+    """Endless datasets of records, one on each host; `trainer.Batches`. Its state is that of all of them."""
 
     def __init__(
         self,
@@ -70,16 +68,21 @@ class HostBatches:
 
 
 class _OnHost(Trackable):
-    """An iterator as a checkpoint saves it, whose state this process fetches from the host, and sends back there."""
+    """An iterator as a checkpoint saves it, whose state this process fetches from the host, and sends back there.
+
+    Hosts work asynchronously, so a read and a restore wait for each other.
+    """
 
     def __init__(self, host: str, iterator: tf.data.Iterator):
         self._host, self._iterator = host, iterator
 
     def _serialize_to_tensors(self):
+        eager.async_wait()
         with tf.device(self._host):
             tensors = self._iterator._serialize_to_tensors()
         return {name: tf.identity(tensor) for name, tensor in tensors.items()}
 
     def _restore_from_tensors(self, tensors):
         with tf.device(self._host):
-            return self._iterator._restore_from_tensors(tensors)
+            self._iterator._restore_from_tensors(tensors)
+        eager.async_wait()
