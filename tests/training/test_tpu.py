@@ -3,8 +3,10 @@
 XLA compiles them on the CPU.
 """
 
+import importlib
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -67,6 +69,22 @@ def test_a_step_is_traced_once_and_has_fixed_shapes(tmp_path, monkeypatch, train
 
 def test_a_shape_that_is_not_fixed_is_seen():
     assert BOUNDED_DYNAMIC in hlo(lambda x: tf.boolean_mask(x, x > 0.0), tf.constant([1.0, -1.0]))
+
+
+@pytest.mark.needs_extra("libtpu")
+def test_the_tpu_compiler_accepts_the_step_in_bfloat16(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    tpu_compile = importlib.import_module("tpu_compile")
+    step = tpu_compile.Step.parse("tiny:128:8:bfloat16")
+    assert (step.dtype, step.recompute_layers) == ("bfloat16", False)
+    module = tmp_path / "module.hlo.pb"
+    module.write_bytes(tpu_compile.lowered(step))
+    row = tpu_compile.compiled_for_tpu(module, "v5e:2x2")
+    assert row["fits"]
+    assert row["device"] == "TPU v5 lite"
+    text = tpu_compile.lowered(step, stage="hlo")
+    widest = re.findall(r"= (\w+)\[\d+,\d+\]\S* dot\((\w+)\[1024,512\]", text)
+    assert set(widest) == {("bf16", "bf16")}, "the products behind the intermediate layers"
 
 
 # The coordinator of a slice of two hosts with two cores each: CPUs of two TensorFlow servers. The strategy is a fake
