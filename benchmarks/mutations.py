@@ -214,7 +214,7 @@ tasks/pretraining/objective.py: tasks/pretraining/test_objective.py
 training/batches.py: training/test_example_batches.py
     LENGTH_MULTIPLE = 8 -> LENGTH_MULTIPLE = 4
     default_rng([seed, epoch]) -> default_rng([seed])
-    if position != self._drawn: -> if False:
+    assign_add(num_steps * self._batch_size) -> assign_add(num_steps)
 training/loop.py: training/test_loop.py
     FIRST_LOG_STEPS = 10 -> FIRST_LOG_STEPS = 5
     step == self.num_train_steps or any( -> any(

@@ -5,6 +5,7 @@ ids are seen.
 """
 
 import dataclasses
+import itertools
 import json
 import pathlib
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from official_bert.options.fine_tuning import (
     SquadOptions,
     TaggingOptions,
 )
+from official_bert.training import batches as training_batches
 from official_bert.training.batches import ExampleBatches
 from tests import toy
 
@@ -228,15 +230,20 @@ def mark_of(input_ids: np.ndarray) -> int:
 def noted_batches(monkeypatch) -> list[dict[str, np.ndarray]]:
     """A list to which every batch that a run is trained on is added, {name: [batch, ...]}, as the model is fed."""
     batches = []
-    real = ExampleBatches.draw
+    real_specs, real_have_run = training_batches._specs, ExampleBatches.have_run
 
-    def draw(self, num_steps):
-        found = real(self, num_steps)
-        if isinstance(found, dict):
-            batches.extend({name: value[k].numpy() for name, value in found.items()} for k in range(num_steps))
-        else:
-            batches.extend({name: value[0].numpy() for name, value in batch.items()} for batch in found)
+    class Specs(dict):
+        batch = None
+
+    def specs(batch, num_replicas):
+        found = Specs(real_specs(batch, num_replicas))
+        found.batch = batch
         return found
 
-    monkeypatch.setattr(ExampleBatches, "draw", draw)
+    def have_run(self, num_steps):
+        batches.extend(specs.batch for specs in itertools.islice(self._specs, num_steps))
+        return real_have_run(self, num_steps)
+
+    monkeypatch.setattr(training_batches, "_specs", specs)
+    monkeypatch.setattr(ExampleBatches, "have_run", have_run)
     return batches

@@ -217,7 +217,6 @@ class Finetuner:
             trainer.seed,
             buffer_size=getattr(encoded, "shuffle_buffer_size", 0) if buffer_size is None else buffer_size,
             max_length=options.max_seq_length,
-            most_steps=trainer.steps_per_loop,
             pad_to_longest=self._pads_to_longest and not getattr(objective, "reads_padding", False),
         )
         evaluation = self._periodic_evaluation(dev_set)

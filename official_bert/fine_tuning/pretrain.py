@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -19,8 +19,7 @@ from official_bert.tasks.base import DataFiles
 from official_bert.tasks.pretraining.objective import perplexity
 from official_bert.tasks.pretraining.task import PretrainingTask, RecordSet
 from official_bert.training import distribution, loop, reporting, run_log, starting_point, workers
-from official_bert.training.batches import RecordBatches
-from official_bert.training.host_batches import HostBatches
+from official_bert.training.batches import HostBatches, RecordBatches
 from official_bert.training.model_card import write_model_card
 from official_bert.training.trainer import Trainer
 from official_bert.training.workers import output_folder
@@ -93,7 +92,7 @@ def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) 
     strategy, batch_size = trainer.strategy, options.train_batch_size
     each_pass, has_own_files = options.file_order in OF_EACH_PASS, options.file_order in OF_OWN_FILES
     _log_input("Running training", batch_size, records)
-    hosts = distribution.hosts(strategy) if has_own_files else []
+    hosts = [*dict.fromkeys(distribution.hosts_of_replicas(strategy))] if has_own_files else []
     if has_own_files:
         names, count = records.files, len(hosts) or workers.num_workers(strategy)
         if len(names) < count:
@@ -103,25 +102,27 @@ def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) 
             )
         shares = [dataclasses.replace(records, files=names[index::count]) for index in range(count)]
         records = shares[workers.worker_index(strategy)]
-        _check_shares(_counts(shares, hosts) if hosts else workers.from_all(strategy, records.count()))
+        of_hosts = dict(zip(hosts, shares, strict=False))  # of one machine or of workers there are none
+        _check_shares(_counts(of_hosts) if hosts else workers.from_all(strategy, records.count()))
         batch_size //= count
     if 1 < len(records.files) <= _FEW_FILES and not each_pass:
         logging.warning(
             "In the original's order, of %d input files one may be read twice at the same time, so that batches hold "
-            "records twice; --file_order=each_pass reads each record once in a pass",
+            "records twice; --file_order=%seach_pass reads each record once in a pass",
             len(records.files),
+            "own_" * has_own_files,
         )
-
     settings = trainer.config, batch_size, trainer.seed, each_pass
     if hosts:
-        return HostBatches(lambda host: shares[host].training(*settings), strategy, hosts, trainer.seed)
+        readers = {host: functools.partial(share.training, *settings) for host, share in of_hosts.items()}
+        return HostBatches(readers, strategy, trainer.seed)
     dataset, key = records.training(*settings)
-    return RecordBatches(dataset, strategy, trainer.steps_per_loop, trainer.seed, key, has_own_files)
+    return RecordBatches(dataset, strategy, trainer.seed, key, has_own_files)
 
 
-def _counts(shares: Sequence[RecordSet], hosts: Sequence[str]) -> list[int]:
+def _counts(of_hosts: Mapping[str, RecordSet]) -> list[int]:
     """Returns the numbers of records of the hosts' files, which each host counts, at the same time as the others."""
-    if shares[0].masks:
+    if any(records.masks for records in of_hosts.values()):
         raise InputError(
             "--dynamic_masking: the hosts of a TPU slice that read files of their own cannot draw masks, for which "
             "they would need Python; leave out --file_order, or make records with masks"
@@ -129,9 +130,9 @@ def _counts(shares: Sequence[RecordSet], hosts: Sequence[str]) -> list[int]:
 
     def count(host: str) -> int:
         with tf.device(host):
-            return shares[hosts.index(host)].count()
+            return of_hosts[host].count()
 
-    return for_each(count, hosts)
+    return for_each(count, list(of_hosts))
 
 
 def _check_shares(counts: Sequence[int]):

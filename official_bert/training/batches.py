@@ -1,44 +1,114 @@
-"""The batches of a training, in an order that the seed determines: of record files, or of a set in memory."""
+"""The batches of a training, in an order that the seed determines: of record files, or of a set in memory.
+
+Threads of tf.data read ahead, and the loop inside TensorFlow takes one batch for each update. So reading never waits
+for the end of a loop, only a few batches are in memory, and the position is always that of the updates made.
+"""
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager.context import async_wait
+from tensorflow.python.trackable.base import Trackable
 
+from official_bert.data.records.record_files import untuned
 from official_bert.features import EncodedSet
-from official_bert.training.distribution import split_over_replicas
+from official_bert.training import workers
+from official_bert.training.distribution import hosts_of_replicas, split_over_replicas
 
 LENGTH_MULTIPLE = 8
+BATCHES_AHEAD = 2
 
 
 class RecordBatches:
-    """An endless dataset of records, read some steps at a time; `trainer.Batches`. Its state is the dataset's."""
+    """An endless dataset of records; `trainer.Batches`. Its state is the dataset's."""
 
     def __init__(
-        self,
-        dataset: tf.data.Dataset,
-        strategy: tf.distribute.Strategy,
-        most_steps: int,
-        seed: int,
-        key: int,
-        is_own: bool = False,
+        self, dataset: tf.data.Dataset, strategy: tf.distribute.Strategy, seed: int, key: int, is_own: bool = False
     ):
         """Starts at the first batch of the dataset, of one shape; `is_own` says that it is of this worker only."""
         self.key = key
-        self._iterator, self._strategy, self._most_steps = iter(dataset), strategy, most_steps
-        self._is_own = is_own
+        self._iterator, self._strategy, self._is_own = iter(dataset), strategy, is_own
         self.state = _state(seed, key, iterator=self._iterator)
 
-    def draw(self, num_steps: int) -> dict:
-        """Returns the next batches, stacked: [most_steps, batch / replicas, ...], the first `num_steps` valid."""
-        host = [next(self._iterator) for _ in range(num_steps)]
-        host += host[-1:] * (self._most_steps - num_steps)  # never read: one shape means one trace
-        stacked = {name: tf.stack([batch[name] for batch in host]) for name in host[0]}
-        return split_over_replicas(self._strategy, stacked, axis=1, is_own=self._is_own)
+    def next_batch(self) -> dict:
+        """Reads the next batch, as per-replica values."""
+        return split_over_replicas(self._strategy, next(self._iterator), axis=0, is_own=self._is_own)
+
+    def have_run(self, num_steps: int) -> dict:
+        """Returns the specs of the batches, of one shape; the iterator knows its position."""
+        num_workers = workers.num_workers(self._strategy) if self._is_own else 1
+        return _specs(self._iterator.element_spec, self._strategy.num_replicas_in_sync // num_workers)
+
+
+class HostBatches:
+    """Endless datasets of records, one on each host of a TPU slice; `trainer.Batches`. Its state is that of all.
+
+    This process is connected to a TensorFlow server on every host, and what it does under the device of a host runs
+    there: records are read, parsed and split on the host whose cores compute them.
+    """
+
+    def __init__(
+        self, readers: Mapping[str, Callable[[], tuple[tf.data.Dataset, int]]], strategy: tf.distribute.Strategy, seed
+    ):
+        """Starts at the first batch; a function for each host's device makes its dataset and the key of that."""
+        self._strategy, self._iterators, keys = strategy, {}, []
+        for host, read in readers.items():
+            with tf.device(host):
+                dataset, key = read()
+                self._iterators[host] = iter(dataset)
+            keys.append(key)
+        self.key = int(hashlib.sha256(repr(keys).encode()).hexdigest()[:15], 16)
+        positions = {f"iterator_{number}": _OnHost(*pair) for number, pair in enumerate(self._iterators.items())}
+        self.state = _state(seed, self.key, **positions)
+
+    def next_batch(self) -> dict:
+        """Reads the next batch of each host, as per-replica values, which lie on the host of the replica."""
+        host_of, parts = hosts_of_replicas(self._strategy), {}
+        for host, iterator in self._iterators.items():
+            with tf.device(host):
+                split = {name: tf.split(value, host_of.count(host)) for name, value in next(iterator).items()}
+            for part, replica in enumerate(replica for replica, its in enumerate(host_of) if its == host):
+                parts[replica] = {name: values[part] for name, values in split.items()}
+        return self._strategy.experimental_distribute_values_from_function(
+            lambda context: parts[context.replica_id_in_sync_group]
+        )
+
+    def have_run(self, num_steps: int) -> dict:
+        """Returns the specs of the batches, of one shape; the iterators know their positions."""
+        (spec, *_) = (iterator.element_spec for iterator in self._iterators.values())
+        return _specs(spec, self._strategy.num_replicas_in_sync // len(self._iterators))
+
+
+class _OnHost(Trackable):
+    """An iterator as a checkpoint saves it: its state is fetched from the host, which works asynchronously."""
+
+    def __init__(self, host: str, iterator: tf.data.Iterator):
+        self._host, self._iterator = host, iterator
+
+    def _serialize_to_tensors(self):
+        async_wait()
+        with tf.device(self._host):
+            tensors = self._iterator._serialize_to_tensors()
+        return {name: tf.identity(tensor) for name, tensor in tensors.items()}
+
+    def _restore_from_tensors(self, tensors):
+        with tf.device(self._host):
+            self._iterator._restore_from_tensors(tensors)
+        async_wait()  # else the next batch could be one of before
+
+
+def _specs(batch: Mapping, num_replicas: int) -> dict[str, tf.TensorSpec]:
+    """Returns the specs of one batch of tensors or arrays, [batch, ...], shared by the replicas of this process."""
+    return {
+        name: tf.TensorSpec([1, value.shape[0] // num_replicas, *value.shape[1:]], value.dtype)
+        for name, value in batch.items()
+    }
 
 
 def _state(seed: int, key: int, **position) -> tf.train.Checkpoint:
@@ -72,7 +142,8 @@ def padded_length(longest: int, max_length: int) -> int:
 class ExampleBatches:
     """Batches of an encoded set in memory; `trainer.Batches`.
 
-    The position is the number of examples drawn so far, so a run resumes exactly, and a checkpoint stores no buffer.
+    The position is the number of examples of the batches that have run, so a run resumes exactly, and a checkpoint
+    stores no buffer.
     """
 
     def __init__(
@@ -84,44 +155,42 @@ class ExampleBatches:
         *,
         buffer_size: int,
         max_length: int,
-        most_steps: int,
         pad_to_longest: bool,
     ):
-        """Starts at the first example."""
-        self._encoded, self._lengths, self._strategy = encoded, encoded.lengths, strategy
-        self._batch_size, self._seed, self._buffer_size = batch_size, seed, buffer_size
-        self._max_length, self._most_steps, self._pad_to_longest = max_length, most_steps, pad_to_longest
+        """Starts at the first example, or at the position that is restored before the first batch."""
+        self._strategy, self._batch_size = strategy, batch_size
         digest = hashlib.sha256(encoded.lengths.tobytes() + f"{batch_size} {buffer_size}".encode()).hexdigest()
         self.key = int(digest[:15], 16)
-        self._position = tf.Variable(0, dtype=tf.int64)
-        self.state = _state(seed, self.key, position=self._position)
-        self._order, self._drawn = self._fresh_order(), 0
+        self._position = position = tf.Variable(0, dtype=tf.int64)
+        self.state = _state(seed, self.key, position=position)
+        self._specs = specs = collections.deque()  # of the batches that have been read but have not run
+        num_replicas = strategy.num_replicas_in_sync
 
-    def _fresh_order(self) -> Iterator[int]:
-        return example_order(len(self._lengths), self._seed, self._buffer_size)
+        def features(rows: np.ndarray) -> dict[str, np.ndarray]:
+            longest = int(encoded.lengths[rows].max()) if pad_to_longest else max_length
+            return encoded.features(rows, padded_length(longest, max_length))
 
-    def draw(self, num_steps: int) -> dict | list[dict]:
-        """Returns the next batches: stacked as above or, if each is padded to its longest example, as a list."""
-        position = int(self._position.numpy())
-        if position != self._drawn:  # a checkpoint was restored
-            self._order = itertools.islice(self._fresh_order(), position, None)
-        count = num_steps * self._batch_size
-        rows = np.fromiter(itertools.islice(self._order, count), np.int64, count)
-        self._drawn = position + count
-        self._position.assign(self._drawn)
+        def read() -> Iterator[dict[str, np.ndarray]]:
+            order = itertools.islice(example_order(len(encoded.lengths), seed, buffer_size), int(position), None)
+            while True:
+                batch = features(np.fromiter(itertools.islice(order, batch_size), np.int64, batch_size))
+                specs.append(_specs(batch, num_replicas))
+                yield batch
 
-        rows = rows.reshape(num_steps, self._batch_size)
-        if self._pad_to_longest:
-            return [self._stacked(batch[None], int(self._lengths[batch].max())) for batch in rows]
-        # The steps beyond `num_steps` are never read; they keep the shape constant, so the loop is traced once.
-        unread = np.repeat(rows[-1:], self._most_steps - num_steps, axis=0)
-        return self._stacked(np.concatenate([rows, unread]), self._max_length)
+        def spec(values: np.ndarray) -> tf.TensorSpec:
+            sizes = [None] * (values.ndim - 1) if pad_to_longest else values.shape[1:]
+            return tf.TensorSpec([batch_size, *sizes], values.dtype)
 
-    def _stacked(self, rows: np.ndarray, longest: int) -> dict:
-        """Returns the batches of int[steps, batch] as per-replica values."""
-        features = self._encoded.features(rows.ravel(), padded_length(longest, self._max_length))
-        stacked = {
-            name: tf.convert_to_tensor(values.reshape(*rows.shape, *values.shape[1:]))
-            for name, values in features.items()
-        }
-        return split_over_replicas(self._strategy, stacked, axis=1)
+        signature = {name: spec(values) for name, values in features(np.zeros(1, np.int64)).items()}
+        # Nothing is read before the first batch is asked for, so before that the position can be restored.
+        dataset = tf.data.Dataset.from_generator(read, output_signature=signature).prefetch(BATCHES_AHEAD)
+        self._iterator = iter(dataset.with_options(untuned()))
+
+    def next_batch(self) -> dict:
+        """Reads the next batch, as per-replica values."""
+        return split_over_replicas(self._strategy, next(self._iterator), axis=0)
+
+    def have_run(self, num_steps: int) -> list[dict]:
+        """Moves the position to the end of the batches that have run, and returns the specs of each."""
+        self._position.assign_add(num_steps * self._batch_size)
+        return [self._specs.popleft() for _ in range(num_steps)]

@@ -38,15 +38,10 @@ def is_tpu(strategy: tf.distribute.Strategy) -> bool:
 
 
 def hosts_of_replicas(strategy: tf.distribute.Strategy) -> list[str]:
-    """Returns the device of the host of each replica of a TPU."""
-    devices = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices)
-    return [device.replace(device_type="CPU", device_index=0).to_string() for device in devices]
-
-
-def hosts(strategy: tf.distribute.Strategy) -> list[str]:
-    """Returns the devices of the hosts of a TPU slice, in the order of the replicas; none if there are not several."""
-    found = [*dict.fromkeys(hosts_of_replicas(strategy))] if is_tpu(strategy) else []
-    return found if len(found) > 1 else []
+    """Returns the device of the host of each replica of a TPU slice; none if they have one host, as without a TPU."""
+    devices = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices if is_tpu(strategy) else ())
+    hosts = [device.replace(device_type="CPU", device_index=0).to_string() for device in devices]
+    return hosts if len(set(hosts)) > 1 else []
 
 
 def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -20,9 +19,26 @@ FIRST_LOG_STEPS = 10  # of the first progress line
 SECS_OF_A_CALL = 1.0  # into TensorFlow, after which a signal is noticed, at the end of a step
 
 Sums = dict[str, float]
-# Batches of per-replica values by feature: stacked, [steps, batch / replicas, ...], or one by one,
-# [1, batch / replicas, ...] each, where each batch has a length of its own.
+# The specs of a replica's features, [1, batch / replicas, ...]: of all batches of a loop, or of each.
 Drawn = dict | list[dict]
+
+
+class Batches(Protocol):
+    """The source of training batches.
+
+    Attributes:
+        state: the state for a checkpoint: the position, the run's `seed`, and the `key`.
+        key: identifies the data and how it is read; a saved position is valid only for the same key.
+    """
+
+    state: tf.train.Checkpoint
+    key: int
+
+    def next_batch(self) -> dict:
+        """Reads the next batch, as per-replica values; called inside a tf.function, which reads whenever it runs."""
+
+    def have_run(self, num_steps: int) -> Drawn:
+        """Moves the position in `state` behind the batches of so many steps, and returns their specs."""
 
 
 class Stops(NamedTuple):
@@ -61,21 +77,19 @@ class Stops(NamedTuple):
 _as_it_is = tf.autograph.experimental.do_not_convert
 
 
-def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[Drawn, int], Sums]:
-    """Returns a function of drawn batches and their number that makes the updates, and returns the sums of all.
+def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[Batches | dict, int], Sums]:
+    """Returns a function that makes several updates in one loop inside TensorFlow, and returns the sums of all.
 
-    Stacked batches, as of pre-training, are updates of one loop inside TensorFlow; those in a list, which fine-tuning
-    draws in lengths of their own, are a call each.
+    It takes each batch when its update is due, from a source, or from the stacked per-replica values of a dict,
+    [steps, batch / replicas, ...].
     """
 
     @_as_it_is
     def call_of(batches, index):
         """Returns the function that every replica calls, and its arguments."""
-        if is_tpu(strategy):
-            return _as_it_is(step.update), (_chosen_on_host(strategy, batches, index),)
-        if strategy.num_replicas_in_sync == 1:
-            return _as_it_is(step.update), (_chosen(batches, index),)
-        return _as_it_is(lambda stacked, index: step.update(_chosen(stacked, index))), (batches, index)
+        if isinstance(batches, dict):
+            return _as_it_is(lambda stacked, index: step.update(_chosen(stacked, index))), (batches, index)
+        return _as_it_is(step.update), (batches.next_batch(),)
 
     @tf.function(reduce_retracing=True)
     def loop(batches, num_steps):
@@ -87,43 +101,15 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
             sums = {name: value + tf.cast(more[name], tf.float64) for name, value in sums.items()}
         return sums
 
-    def one_step(batches):
-        function, arguments = call_of(batches, 0)
-        return _summed(strategy, strategy.run(function, args=arguments))
-
-    of_any_length = traced_once(strategy, one_step, num_fixed_axes=2)
-
-    def run_steps(batches, num_steps):
-        if isinstance(batches, dict):
-            return _on_host(loop(batches, tf.constant(num_steps)))
-        sums = [of_any_length(batch) for batch in batches]
-        return {name: math.fsum(float(each[name]) for each in sums) for name in sums[0]}
-
-    return run_steps
+    return lambda batches, num_steps: _on_host(loop(batches, tf.constant(num_steps)))
 
 
 def _chosen(batches: dict, index: tf.Tensor) -> dict:
     return {name: value[index] for name, value in batches.items()}
 
 
-def _chosen_on_host(strategy: tf.distribute.Strategy, batches: dict, index: tf.Tensor) -> dict:
-    """Returns one batch of a stack of per-replica values, which lie on the host.
-
-    Chosen on a TPU, as on other devices, it would cost a copy of the whole stack to the TPU in every step.
-    """
-    parts = {name: strategy.experimental_local_results(value) for name, value in batches.items()}
-    return strategy.experimental_distribute_values_from_function(
-        lambda context: {name: part[context.replica_id_in_sync_group][index] for name, part in parts.items()}
-    )
-
-
-def traced_once(
-    strategy: tf.distribute.Strategy, function: Callable[[dict], dict], num_fixed_axes: int
-) -> Callable[[dict], dict]:
-    """Returns a tf.function that is traced once for batches of any length, or twice with several replicas.
-
-    The sizes of the first `num_fixed_axes` axes of the tensors never change.
-    """
+def traced_once(strategy: tf.distribute.Strategy, function: Callable[[dict], dict]) -> Callable[[dict], dict]:
+    """Returns a tf.function that is traced once for batches of any size and length, or twice with several replicas."""
     traced = None
 
     def run(batch):
@@ -131,16 +117,13 @@ def traced_once(
         if traced is None:
             signature = None
             if strategy.num_replicas_in_sync == 1:  # per-replica values cannot be described by a signature
-                signature = [{name: _spec(tensor, num_fixed_axes) for name, tensor in batch.items()}]
+                signature = [
+                    {name: tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype) for name, tensor in batch.items()}
+                ]
             traced = tf.function(function, signature, autograph=False, reduce_retracing=signature is None)
         return traced(batch)
 
     return run
-
-
-def _spec(tensor: tf.Tensor, num_fixed_axes: int) -> tf.TensorSpec:
-    fixed = tensor.shape[:num_fixed_axes]
-    return tf.TensorSpec([*fixed, *[None] * (tensor.shape.rank - len(fixed))], tensor.dtype)
 
 
 def evaluate(strategy: tf.distribute.Strategy, objective: Objective, batches: Iterator[dict], num_batches: int) -> Sums:
@@ -176,7 +159,7 @@ def compiled_outputs(strategy: tf.distribute.Strategy, outputs: Callable[[dict],
         on_replicas = strategy.run(outputs, args=(batch,))
         return {name: strategy.gather(value, axis=0) for name, value in on_replicas.items()}
 
-    compiled, is_first = traced_once(strategy, gathered, num_fixed_axes=0), True
+    compiled, is_first = traced_once(strategy, gathered), True
 
     def run(batch):
         nonlocal is_first

@@ -27,24 +27,9 @@ from official_bert.optimization.adam import has_xla
 from official_bert.options.shared import FLOAT16
 from official_bert.options.training import PER_REPLICA, TrainingOptions
 from official_bert.training import distribution, loop, precision, run_log, starting_point, workers
-from official_bert.training.loop import Drawn, Stops, Sums, compiled_steps
+from official_bert.training.loop import Batches, Stops, Sums, compiled_steps
 from official_bert.training.reporting import TrainingReport, WorkCounter
 from official_bert.training.step import Objective, TrainingStep
-
-
-class Batches(Protocol):
-    """The source of training batches.
-
-    Attributes:
-        state: the state for a checkpoint: the position, the run's `seed`, and the `key`.
-        key: identifies the data and how it is read; a saved position is valid only for the same key.
-    """
-
-    state: tf.train.Checkpoint
-    key: int
-
-    def draw(self, num_steps: int) -> Drawn:
-        """Draws the batches of the next steps."""
 
 
 class Hook(Protocol):
@@ -224,9 +209,9 @@ class Trainer:
                 num_steps = min(stops.next_count(step), most_steps)
                 with processes.deferred() as arrived:
                     start_secs = time.monotonic()
-                    drawn = batches.draw(num_steps)
-                    sums = run_steps(drawn, num_steps)
-                    num_updates = report.add(drawn, num_steps, sums)  # fewer than steps if float16 overflows
+                    sums = run_steps(batches, num_steps)
+                    # Fewer updates than steps if float16 overflows.
+                    num_updates = report.add(batches.have_run(num_steps), num_steps, sums)
                     step += num_updates
                     secs_of_step = (time.monotonic() - start_secs) / num_steps
                     most_steps = self._most_steps_of_a_call(secs_of_step, is_ending=arrived() is not None)
@@ -260,7 +245,7 @@ class Trainer:
             if checkpoints.saved_input_value("key") in (None, batches.key):
                 checkpoints.restore_input(batches.state)
             else:
-                logging.warning("Other input files, lengths or batch size than before: the input starts anew")
+                logging.warning("Other input files, lengths, batch size or version than before: the input starts anew")
         if self._loss_scale:
             self._loss_scale.restore(checkpoints.saved_input_value)
             for name, variable in self._loss_scale.state.items():  # saved from now on, with what was restored
@@ -269,7 +254,7 @@ class Trainer:
         checkpoints.remove_leftovers()
         return self.global_step
 
-    def _step_function(self, objective: Objective) -> Callable[[Drawn, int], Sums]:
+    def _step_function(self, objective: Objective) -> Callable[[Batches, int], Sums]:
         """Returns a function that makes several updates; its first call compiles."""
         options = self.options
         with self.strategy.scope():

@@ -234,17 +234,17 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
 
 
 def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
-    """A signal arrives before the fifth call into TensorFlow: SIGTERM is deferred and saves, Ctrl-C ends the run."""
-    real = RecordBatches.draw
-    for number, status, step, saved_step in ((signal.SIGTERM, 143, 5, 5), (signal.SIGINT, 130, 4, 3)):
+    """A signal arrives in the fifth call into TensorFlow: SIGTERM is deferred and saves, Ctrl-C ends the run."""
+    real = RecordBatches.have_run
+    for number, status, step, saved_step in ((signal.SIGTERM, 143, 5, 5), (signal.SIGINT, 130, 5, 3)):
         calls = itertools.count(1)
 
-        def draw(self, num_steps, calls=calls, number=number):
+        def have_run(self, num_steps, calls=calls, number=number):
             if next(calls) == 5:
                 os.kill(os.getpid(), number)
             return real(self, num_steps)
 
-        monkeypatch.setattr(RecordBatches, "draw", draw)
+        monkeypatch.setattr(RecordBatches, "have_run", have_run)
         shutil.rmtree(folder / "out", ignore_errors=True)
         flags = ("--do_train", "--save_checkpoints_steps=3", "--steps_per_loop=1")
         ended = end_of(*pretraining(folder, *flags))

@@ -50,12 +50,12 @@ LENGTHS = Rows.lengths
 
 
 def batches(**changes):
-    settings = {"buffer_size": 0, "max_length": 40, "most_steps": 3, "pad_to_longest": True} | changes
+    settings = {"buffer_size": 0, "max_length": 40, "pad_to_longest": True} | changes
     return ExampleBatches(Rows(), tf.distribute.get_strategy(), 4, 7, **settings)
 
 
-def rows_of(drawn):
-    return np.concatenate([batch["row"] for batch in drawn])
+def rows_of(batches, num_steps):
+    return np.stack([batches.next_batch()["row"] for _ in range(num_steps)])
 
 
 def test_batches_hold_the_same_examples_however_they_are_padded():
@@ -63,24 +63,22 @@ def test_batches_hold_the_same_examples_however_they_are_padded():
     assert longest.key == fixed.key != batches(buffer_size=5).key
     assert [padded_length(n, 20) for n in (1, 8, 9, 16, 17, 20)] == [8, 8, 16, 16, 20, 20]
     for _ in range(5):
-        short, full = longest.draw(2), fixed.draw(2)
-        assert full["row"].shape == (3, 4), "always room for most_steps"
-        assert full["padded"].shape[-1] == 40
-        for step, batch in enumerate(short):
-            np.testing.assert_array_equal(batch["row"], full["row"][step : step + 1])
-            assert batch["padded"].shape[-1] == padded_length(LENGTHS[batch["row"]].max(), 40)
+        short, full = longest.next_batch(), fixed.next_batch()
+        np.testing.assert_array_equal(short["row"], full["row"])
+        lengths = padded_length(LENGTHS[short["row"]].max(), 40), 40
+        assert [batch["padded"].shape for batch in (short, full)] == [(4, length) for length in lengths]
+        for source, length in zip((longest, fixed), lengths, strict=True):
+            (specs,) = source.have_run(1)
+            assert (specs["row"].shape, specs["padded"].shape) == ((1, 4), (1, 4, length)), "one step, one replica"
 
 
 def test_a_restored_position_goes_on_with_the_next_example(tmp_path):
     for buffer_size in (0, 10):
-        whole = batches(buffer_size=buffer_size)
-        drawn = [rows_of(whole.draw(3)) for _ in range(6)]
-
+        drawn = rows_of(batches(buffer_size=buffer_size), 20)
         stopped = batches(buffer_size=buffer_size)
-        for _ in range(4):
-            stopped.draw(3)
+        rows_of(stopped, 14)  # and two more are read ahead
+        stopped.have_run(12)
         path = stopped.state.write(str(tmp_path / f"state-{buffer_size}"))
         resumed = batches(buffer_size=buffer_size)
         resumed.state.read(path).assert_consumed()
-        for expected in drawn[4:]:
-            np.testing.assert_array_equal(rows_of(resumed.draw(3)), expected)
+        np.testing.assert_array_equal(rows_of(resumed, 8), drawn[12:])

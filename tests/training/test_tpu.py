@@ -18,7 +18,7 @@ from official_bert.options.training import PretrainingOptions
 from official_bert.training import distribution, trainer
 from official_bert.training.step import TrainingStep
 from tests import fine_tuning_runs, toy
-from tests.commands.pretraining_run import flags_of, write_records
+from tests.commands.pretraining_run import SEQ, flags_of, write_records
 from tests.shared import ROOT
 
 ON_TPU = {"jit_compile": True, "iterations_per_loop": 3}  # device loops of one, three and one updates
@@ -137,7 +137,7 @@ try:
     distribution.is_tpu = lambda _: True
     config, features = BertConfig.from_json_file(config_file), pretraining_features(SEQ, PREDICTIONS)
     options = types.SimpleNamespace(train_batch_size=8, file_order="own")
-    trainer = types.SimpleNamespace(strategy=strategy, config=config, seed=5, steps_per_loop=2)
+    trainer = types.SimpleNamespace(strategy=strategy, config=config, seed=5)
     batches = pretrain._batches(options, trainer, RecordSet(files, features))
     read = tf.function(batches.next_batch, autograph=False)
 
@@ -149,16 +149,16 @@ try:
     path = batches.state.write(sys.argv[4])
     found = [np.stack(ids(read())).tolist() for _ in range(3)]
     batches.state.read(path).assert_existing_objects_matched()
-    again = [np.stack(ids(read())).tolist() for _ in range(2)]
-    drawn = np.stack(ids(batches.draw(1))).tolist()
+    again = [np.stack(ids(read())).tolist() for _ in range(3)]
+    specs = {name: spec.shape.as_list() for name, spec in batches.have_run(2).items()}
     expected = []
     for file in files:
         local = iter(RecordSet([file], features).training(config, 4, 5, False)[0])
         expected.append([next(local)["input_ids"].numpy() for _ in range(4)][1:])
     expected = [np.concatenate(step).reshape(4, 2, -1).tolist() for step in zip(*expected)]
     print(json.dumps({
-        "hosts": distribution.hosts(strategy), "places": places, "as alone": found == expected,
-        "again": again == found[:2] and np.array_equal(np.squeeze(drawn, 1), found[2]),
+        "hosts": distribution.hosts_of_replicas(strategy), "places": places, "as alone": found == expected,
+        "again": again == found, "specs": specs["input_ids"],
         "sets": len({json.dumps(part) for step in found for part in step}),
         "few": said(pretrain._batches, options, trainer, RecordSet(files[:1], features)),
         "masks": said(pretrain._batches, options, trainer, RecordSet(files, features, masks=DynamicMasks)),
@@ -177,10 +177,11 @@ def test_each_host_of_a_slice_reads_its_own_files_and_a_run_goes_on_exactly(tmp_
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = json.loads(ran.stdout.splitlines()[-1])
     hosts = [f"/job:worker/replica:0/task:{index}/device:CPU:0" for index in (0, 1)]
-    assert found["hosts"] == hosts
-    assert found["places"] == [hosts[0], hosts[0], hosts[1], hosts[1]], "the records lie on the host of their replica"
+    assert found["hosts"] == [hosts[0], hosts[0], hosts[1], hosts[1]]
+    assert found["places"] == found["hosts"], "the records lie on the host of their replica"
     assert found["as alone"], "each host reads its files as a process of its own would"
     assert found["again"], "the restored iterators go on with the next batch"
+    assert found["specs"] == [1, 2, SEQ]
     assert found["sets"] == 12, "no two replicas and steps have the same records"
     assert "1 input files are too few for 2 hosts" in found["few"]
     assert found["masks"].startswith("--dynamic_masking: the hosts of a TPU slice that read files of their own cannot")

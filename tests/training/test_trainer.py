@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 import types
 
 import numpy as np
@@ -19,6 +20,7 @@ from official_bert.io.errors import Diverged
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.options.training import PretrainingOptions
 from official_bert.training import distribution, loop, run_log, trainer
+from official_bert.training.batches import BATCHES_AHEAD, ExampleBatches, RecordBatches
 from official_bert.training.starting_point import seed_initial_weights
 from official_bert.training.trainer import Trainer
 from tests import toy, training_state
@@ -205,10 +207,10 @@ class MadeUp:
         monkeypatch.setattr(self.trainer, "_step_function", lambda objective: self.run_steps)
         monkeypatch.setattr(self.trainer.checkpoints, "save", lambda step, state: self.saved.append(step))
 
-    def draw(self, num_steps):
-        return {"input_ids": tf.zeros([num_steps, 4, 16], tf.int32)}
+    def have_run(self, num_steps):
+        return {"input_ids": tf.TensorSpec([1, 4, 16], tf.int32)}
 
-    def run_steps(self, drawn, num_steps):
+    def run_steps(self, batches, num_steps):
         """Makes the next number of `updates`, or all steps; the others overflow."""
         self.calls.append(num_steps)
         made = next(self.updates, num_steps)
@@ -218,14 +220,80 @@ class MadeUp:
                 self.trainer._loss_scale.adjust(tf.constant(index < made))
         return {"loss": 2.0 * made, "gradient_norm": 1.0 * made, "updates": float(made)}
 
-    def fit(self, hooks=()):
+    def fit(self, hooks=(), batches=None):
         objective = types.SimpleNamespace(tensorboard_only=(), progress=lambda sums, n: {"loss": sums["loss"] / n})
-        self.trainer.fit(objective, self, hooks)
+        self.trainer.fit(objective, batches or self, hooks)
 
     def logged(self) -> list[tuple[int, float]]:
         """Step and loss of each progress line."""
         lines = run_log.read(self.trainer.options.output_dir, run_log.TRAIN)
         return [(line["step"], line["loss"]) for line in lines]
+
+
+class Clock:
+    """Counts the batches that a reader has begun, and the steps that a device has ended."""
+
+    lengths = np.full(16, 8)  # of the examples of a set
+
+    def __init__(self):
+        self.begun, self.ended, self._changed = 0, 0, threading.Condition()
+
+    def features(self, rows, length):
+        """Reads a batch of a set; the first row alone is asked for its shape."""
+        with self._changed:
+            self.begun += len(rows) > 1
+            self._changed.notify_all()
+        return {"input_ids": np.zeros((len(rows), length), np.int32)}
+
+    def records(self):
+        while True:
+            yield self.features(np.arange(4), 8)
+
+    def end_of_a_step(self, _):
+        """Waits for the next batch to be begun: without reading beside the computation, in vain."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.begun > self.ended + 1, timeout=60)
+            self.ended += 1
+
+
+@pytest.mark.parametrize("source", ["records", "examples"])
+@pytest.mark.parametrize("steps_per_loop", [1, 2, 10, 100])
+def test_the_batches_of_the_next_loop_are_read_while_the_devices_run_this_one(
+    tmp_path, monkeypatch, source, steps_per_loop
+):
+    made_up, clock, calls = (
+        MadeUp(tmp_path, monkeypatch, 1 + 9 + 2 * steps_per_loop, steps_per_loop=steps_per_loop),
+        Clock(),
+        [],
+    )
+    strategy = tf.distribute.get_strategy()
+    if source == "records":
+        spec = {"input_ids": tf.TensorSpec([4, 8], tf.int32)}
+        dataset = tf.data.Dataset.from_generator(clock.records, output_signature=spec).prefetch(BATCHES_AHEAD)
+        batches = RecordBatches(dataset, strategy, seed=0, key=0)
+    else:
+        batches = ExampleBatches(clock, strategy, 4, 0, buffer_size=0, max_length=8, pad_to_longest=True)
+
+    class Device:
+        sum_names = ("loss", "gradient_norm")
+
+        def update(self, features):
+            ids = tf.reshape(features["input_ids"], [4, 8])
+            with tf.control_dependencies([tf.numpy_function(clock.end_of_a_step, [ids], [])]):
+                made_up.trainer.optimizer.global_step.assign_add(1)
+            return dict.fromkeys(self.sum_names, tf.constant(0.0))
+
+    run = loop.compiled_steps(strategy, Device())
+
+    def run_steps(batches, num_steps):
+        calls.append(num_steps)
+        return run(batches, num_steps)
+
+    made_up.run_steps = run_steps
+    made_up.fit(batches=batches)
+    assert clock.ended == sum(calls) == made_up.trainer.num_train_steps
+    assert max(calls) == steps_per_loop
+    assert clock.begun <= clock.ended + BATCHES_AHEAD + 1, "few batches are in memory"
 
 
 class NotedHook:

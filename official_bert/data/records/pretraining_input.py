@@ -15,16 +15,23 @@ from absl import logging
 
 from official_bert.data.pretraining.masks import DTYPES, NAMES, DynamicMasks
 from official_bert.data.records.framing import read_examples
-from official_bert.data.records.record_files import for_each, names_and_compressions, records_of, untuned
+from official_bert.data.records.record_files import (
+    for_each,
+    names_and_compressions,
+    opened,
+    records_of,
+    untuned,
+    with_checked_lengths,
+)
 from official_bert.features import MASKED_LM_POSITIONS, Feature
 from official_bert.io.errors import InputError
 from official_bert.io.files import is_remote
 
 FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
-BATCHES_AHEAD = 2  # few, because every saved iterator contains them
+BATCHES_AHEAD = 2  # parsed while the devices compute; few, because every saved iterator contains them
 WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
-_PIPELINE = 4  # number of this structure of datasets; the iterators of another cannot be restored
+_PIPELINE = 5  # number of this structure of datasets; the iterators of another cannot be restored
 
 
 class Limit(NamedTuple):
@@ -69,7 +76,7 @@ def training_dataset(
     together = min(FILES_READ_TOGETHER, len(files))
     # Parallel reads hide the latency of remote files; for local files their threads cost a quarter of the speed.
     parallel_calls = together if any(map(is_remote, files)) else None
-    dataset, records = names_and_compressions(files), records_of
+    dataset, records = names_and_compressions(files), opened
     if shuffles_each_pass:
         dataset = dataset.shuffle(len(files), seed=seed)
     if masks:
@@ -78,6 +85,8 @@ def training_dataset(
         dataset = dataset.repeat()
     if not shuffles_each_pass:  # the original's order: the end of one pass mixes with the start of the next
         dataset = dataset.shuffle(len(files), seed=seed)
+    # The next files are looked through, and so in memory, before they are due.
+    dataset = dataset.map(lambda *file: (*file[:-2], *with_checked_lengths(*file[-2:])), num_parallel_calls=together)
     dataset = dataset.interleave(records, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls)
     dataset = dataset.shuffle(RECORDS_SHUFFLED, seed=seed)
     return _batches(dataset, features, batch_size, limits, masks=masks)
@@ -154,7 +163,7 @@ def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) 
     options.deterministic = True
     # TensorFlow takes the check of lengths in `records_of` for state that a saved iterator would lose.
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    dataset = dataset.batch(batch_size, drop_remainder=drop_rest).map(parse).prefetch(BATCHES_AHEAD)
+    dataset = dataset.batch(batch_size, drop_remainder=drop_rest).map(parse, BATCHES_AHEAD)
     return dataset.with_options(options)
 
 
