@@ -63,6 +63,7 @@ class HostBatches:
                 dataset, key = read()
                 self._iterators[host] = iter(dataset)
             keys.append(key)
+        async_wait()  # else a batch could be read from an iterator that is not there yet
         self.key = int(hashlib.sha256(repr(keys).encode()).hexdigest()[:15], 16)
         positions = {f"iterator_{number}": _OnHost(*pair) for number, pair in enumerate(self._iterators.items())}
         self.state = _state(seed, self.key, **positions)
