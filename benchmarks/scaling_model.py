@@ -35,11 +35,11 @@ RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 PARAMETERS = {"base": 110.1e6, "large": 336.2e6}  # with the heads of pre-training
 ADAM_PASSES = 7  # over the weights: gradient, weight and two slots are read, three of them written
 BACKWARD_SHARE = 2 / 3  # of the computation
-BUCKET_BYTES = 25e6  # reduced last, when the backward pass is over
+BUCKET_BYTES = 25 * 2**20  # reduced last, when the backward pass is over
 LATENCY_SECS = 10e-6
 UTILIZATION = 0.27, 0.37  # of the peak, which NVIDIA's own BERT for TensorFlow 2 reached on A100s
 CHECKPOINT_SECS = 7.0  # that one of Base, 1.3 GB, stopped the training before it was written in the background
-HIDES_ALL_REDUCE = False  # the gradients are reduced at once, behind the backward pass
+HIDES_ALL_REDUCE = False  # what buckets of gradients hide behind the backward pass has not been measured
 # A corpus of the size of the paper's, with what 6 MB of Wikipedia took.
 WORDS, PASSES, WORD_BYTES, RECORDS_OF_A_MILLION_WORDS = 3.3e9, 10, 6.16, 16_040
 RECORD_BYTES, COMPRESSED_BYTES, SHARD_BYTES = 818, 243, 32 * 2**20
@@ -107,9 +107,8 @@ def update(flags, machine: Machine, size: str, length: int, batch: int, replicas
 
     volume = PARAMETERS[size] * flags.gradient_bytes
     all_reduce = reduced(volume)
-    if flags.hides_all_reduce:
-        last = compute / flags.num_accumulation_steps  # only its backward pass has the sums of all batches
-        all_reduce = max(all_reduce - BACKWARD_SHARE * last, reduced(min(volume, BUCKET_BYTES)))
+    if flags.hides_all_reduce and flags.num_accumulation_steps == 1:  # else no gradient is known before all are
+        all_reduce = max(all_reduce - BACKWARD_SHARE * compute, reduced(min(volume, BUCKET_BYTES)))
     optimizer = PARAMETERS[size] * 4 * ADAM_PASSES / machine.memory
     if flags.optimizer_secs is not None:
         optimizer = flags.optimizer_secs * PARAMETERS[size] / PARAMETERS["base"]

@@ -191,10 +191,12 @@ def test_terms_of_the_model_of_many_replicas(monkeypatch):
     assert plain.optimizer == pytest.approx(28 * 336.2e6 / 3.35e12)
     assert plain.checkpoint == pytest.approx(7 * 336.2 / 110.1 / 1000)
     assert plain.secs == pytest.approx(8 * 64 / 1000 + plain.checkpoint), "reading takes longer"
-    hidden = update("--hides_all_reduce", "--gradient_bytes=2", "--optimizer_secs=0.001", "--num_accumulation_steps=4")
-    assert hidden.compute == pytest.approx(4 * plain.compute)
-    assert hidden.all_reduce == pytest.approx(2 * 7 / 8 * 25e6 / 450e9 + 2 * 7 / 8 * 25e6 / 50e9 + 6e-5), "a bucket"
+    hidden = update("--hides_all_reduce", "--gradient_bytes=2", "--optimizer_secs=0.001")
+    assert hidden.all_reduce == pytest.approx(2 * 7 / 8 * 25 * 2**20 * (1 / 450e9 + 1 / 50e9) + 6e-5), "a bucket"
     assert hidden.optimizer == pytest.approx(0.001 * 336.2 / 110.1)
+    summed = update("--hides_all_reduce", "--num_accumulation_steps=4")
+    assert summed.compute == pytest.approx(4 * plain.compute)
+    assert summed.all_reduce == plain.all_reduce, "once for four batches, and not beside them"
 
 
 RELIABILITY = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
