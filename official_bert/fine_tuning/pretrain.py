@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
 
 from official_bert import model_dir
-from official_bert.data.records.record_files import sizes_and_times
+from official_bert.data.records.record_files import for_each, sizes_and_times
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
 from official_bert.options.training import OF_EACH_PASS, OF_OWN_FILES, PretrainingOptions
@@ -19,7 +19,7 @@ from official_bert.tasks.base import DataFiles
 from official_bert.tasks.pretraining.objective import perplexity
 from official_bert.tasks.pretraining.task import PretrainingTask, RecordSet
 from official_bert.training import distribution, loop, reporting, run_log, starting_point, workers
-from official_bert.training.batches import RecordBatches
+from official_bert.training.batches import HostBatches, RecordBatches
 from official_bert.training.model_card import write_model_card
 from official_bert.training.trainer import Trainer
 from official_bert.training.workers import output_folder
@@ -84,29 +84,55 @@ def pretrain(options: PretrainingOptions):
         write_model_card(folder, "masked words and next sentences", options)
 
 
-def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) -> RecordBatches:
-    """Logs the input of a training, and returns its batches; with --file_order=own, those of this worker's files."""
+def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) -> RecordBatches | HostBatches:
+    """Logs the input of a training, and returns its batches.
+
+    With --file_order=own they are those of this worker's files; on a TPU slice, each host reads its files.
+    """
     strategy, batch_size = trainer.strategy, options.train_batch_size
     each_pass, has_own_files = options.file_order in OF_EACH_PASS, options.file_order in OF_OWN_FILES
     _log_input("Running training", batch_size, records)
+    hosts = [*dict.fromkeys(distribution.hosts_of_replicas(strategy))] if has_own_files else []
     if has_own_files:
-        names, count = records.files, workers.num_workers(strategy)
+        names, count = records.files, len(hosts) or workers.num_workers(strategy)
         if len(names) < count:
             raise InputError(
-                f"--file_order=own: {len(names)} input files are too few for {count} workers; leave the flag out, "
-                "or make more files"
+                f"--file_order=own: {len(names)} input files are too few for {count} {'hosts' if hosts else 'workers'}"
+                "; leave the flag out, or make more files"
             )
-        records = dataclasses.replace(records, files=names[workers.worker_index(strategy) :: count])
-        _check_shares(workers.from_all(strategy, records.count()))
+        shares = [dataclasses.replace(records, files=names[index::count]) for index in range(count)]
+        records = shares[workers.worker_index(strategy)]
+        of_hosts = dict(zip(hosts, shares, strict=False))  # of one machine or of workers there are none
+        _check_shares(_counts(of_hosts) if hosts else workers.from_all(strategy, records.count()))
         batch_size //= count
     if 1 < len(records.files) <= _FEW_FILES and not each_pass:
         logging.warning(
             "In the original's order, of %d input files one may be read twice at the same time, so that batches hold "
-            "records twice; --file_order=each_pass reads each record once in a pass",
+            "records twice; --file_order=%seach_pass reads each record once in a pass",
             len(records.files),
+            "own_" * has_own_files,
         )
-    dataset, key = records.training(trainer.config, batch_size, trainer.seed, each_pass)
+    settings = trainer.config, batch_size, trainer.seed, each_pass
+    if hosts:
+        readers = {host: functools.partial(share.training, *settings) for host, share in of_hosts.items()}
+        return HostBatches(readers, strategy, trainer.seed)
+    dataset, key = records.training(*settings)
     return RecordBatches(dataset, strategy, trainer.seed, key, has_own_files)
+
+
+def _counts(of_hosts: Mapping[str, RecordSet]) -> list[int]:
+    """Returns the numbers of records of the hosts' files, which each host counts, at the same time as the others."""
+    if any(records.masks for records in of_hosts.values()):
+        raise InputError(
+            "--dynamic_masking: the hosts of a TPU slice that read files of their own cannot draw masks, for which "
+            "they would need Python; leave out --file_order, or make records with masks"
+        )
+
+    def count(host: str) -> int:
+        with tf.device(host):
+            return of_hosts[host].count()
+
+    return for_each(count, list(of_hosts))
 
 
 def _check_shares(counts: Sequence[int]):

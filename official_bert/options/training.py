@@ -215,8 +215,9 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         help="The order of the input files. original repeats them first and shuffles then, as the original does: of a "
         "few files, one may be read twice at the same time, which fills batches with the same records, and another "
         "only later. each_pass shuffles them anew for each pass, so that a pass reads each record once. own and "
-        "own_each_pass let each process of --distribution_strategy=multi_worker_mirrored read files of its own, which "
-        "spares it the others' records; else each reads all records, and the batches are those of one process.",
+        "own_each_pass let each process of --distribution_strategy=multi_worker_mirrored, and each host of a TPU "
+        "slice, read files of its own, which spares it the others' records; else each process reads all records, and "
+        "the batches are those of one.",
     )
     do_eval: bool = option(False, basic=True, help="Evaluate the model, after the training if there is one.")
     eval_batch_size: int = option(8, check=SIZE, help="The number of sequences in an evaluation batch.")

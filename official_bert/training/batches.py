@@ -9,15 +9,17 @@ from __future__ import annotations
 import collections
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager.context import async_wait
+from tensorflow.python.trackable.base import Trackable
 
 from official_bert.data.records.record_files import untuned
 from official_bert.features import EncodedSet
 from official_bert.training import workers
-from official_bert.training.distribution import split_over_replicas
+from official_bert.training.distribution import hosts_of_replicas, split_over_replicas
 
 LENGTH_MULTIPLE = 8
 BATCHES_AHEAD = 2
@@ -42,6 +44,64 @@ class RecordBatches:
         """Returns the specs of the batches, of one shape; the iterator knows its position."""
         num_workers = workers.num_workers(self._strategy) if self._is_own else 1
         return _specs(self._iterator.element_spec, self._strategy.num_replicas_in_sync // num_workers)
+
+
+class HostBatches:
+    """Endless datasets of records, one on each host of a TPU slice; `trainer.Batches`. Its state is that of all.
+
+    This process is connected to a TensorFlow server on every host, and what it does under the device of a host runs
+    there: records are read, parsed and split on the host whose cores compute them.
+    """
+
+    def __init__(
+        self, readers: Mapping[str, Callable[[], tuple[tf.data.Dataset, int]]], strategy: tf.distribute.Strategy, seed
+    ):
+        """Starts at the first batch; a function for each host's device makes its dataset and the key of that."""
+        self._strategy, self._iterators, keys = strategy, {}, []
+        for host, read in readers.items():
+            with tf.device(host):
+                dataset, key = read()
+                self._iterators[host] = iter(dataset)
+            keys.append(key)
+        async_wait()  # else a batch could be read from an iterator that is not there yet
+        self.key = int(hashlib.sha256(repr(keys).encode()).hexdigest()[:15], 16)
+        positions = {f"iterator_{number}": _OnHost(*pair) for number, pair in enumerate(self._iterators.items())}
+        self.state = _state(seed, self.key, **positions)
+
+    def next_batch(self) -> dict:
+        """Reads the next batch of each host, as per-replica values, which lie on the host of the replica."""
+        host_of, parts = hosts_of_replicas(self._strategy), {}
+        for host, iterator in self._iterators.items():
+            with tf.device(host):
+                split = {name: tf.split(value, host_of.count(host)) for name, value in next(iterator).items()}
+            for part, replica in enumerate(replica for replica, its in enumerate(host_of) if its == host):
+                parts[replica] = {name: values[part] for name, values in split.items()}
+        return self._strategy.experimental_distribute_values_from_function(
+            lambda context: parts[context.replica_id_in_sync_group]
+        )
+
+    def have_run(self, num_steps: int) -> dict:
+        """Returns the specs of the batches, of one shape; the iterators know their positions."""
+        (spec, *_) = (iterator.element_spec for iterator in self._iterators.values())
+        return _specs(spec, self._strategy.num_replicas_in_sync // len(self._iterators))
+
+
+class _OnHost(Trackable):
+    """An iterator as a checkpoint saves it: its state is fetched from the host, which works asynchronously."""
+
+    def __init__(self, host: str, iterator: tf.data.Iterator):
+        self._host, self._iterator = host, iterator
+
+    def _serialize_to_tensors(self):
+        async_wait()
+        with tf.device(self._host):
+            tensors = self._iterator._serialize_to_tensors()
+        return {name: tf.identity(tensor) for name, tensor in tensors.items()}
+
+    def _restore_from_tensors(self, tensors):
+        with tf.device(self._host):
+            self._iterator._restore_from_tensors(tensors)
+        async_wait()  # else the next batch could be one of before
 
 
 def _specs(batch: Mapping, num_replicas: int) -> dict[str, tf.TensorSpec]:

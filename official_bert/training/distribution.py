@@ -37,6 +37,13 @@ def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
+def hosts_of_replicas(strategy: tf.distribute.Strategy) -> list[str]:
+    """Returns the device of the host of each replica of a TPU slice; none if they have one host, as without a TPU."""
+    devices = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices if is_tpu(strategy) else ())
+    hosts = [device.replace(device_type="CPU", device_index=0).to_string() for device in devices]
+    return hosts if len(set(hosts)) > 1 else []
+
+
 def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     """Sets up the devices and returns the strategy.
 

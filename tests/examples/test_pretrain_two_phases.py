@@ -48,6 +48,7 @@ def assert_two_phases(output: pathlib.Path):
     records = [run_log.read(str(output / name), run_log.START)[0]["flags"] for name in ("phase1", "phase2")]
     flags = ("max_seq_length", "max_predictions_per_seq", "num_warmup_steps", "random_seed")
     assert [[record[name] for name in flags] for record in records] == [[32, 5, 2, 5], [64, 10, 0, 5]]
+    assert {record["file_order"] for record in records} == {"each_pass"}
 
 
 @pytest.fixture

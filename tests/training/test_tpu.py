@@ -3,7 +3,12 @@
 XLA compiles them on the CPU.
 """
 
+import importlib
+import json
 import pathlib
+import re
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
@@ -13,7 +18,8 @@ from official_bert.options.training import PretrainingOptions
 from official_bert.training import distribution, trainer
 from official_bert.training.step import TrainingStep
 from tests import fine_tuning_runs, toy
-from tests.commands.pretraining_run import flags_of, write_records
+from tests.commands.pretraining_run import SEQ, flags_of, write_records
+from tests.shared import ROOT
 
 ON_TPU = {"jit_compile": True, "iterations_per_loop": 3}  # device loops of one, three and one updates
 BOUNDED_DYNAMIC = "<="  # how HLO writes the size of a dimension that is known at run time only, as in f32[<=8]
@@ -63,3 +69,119 @@ def test_a_step_is_traced_once_and_has_fixed_shapes(tmp_path, monkeypatch, train
 
 def test_a_shape_that_is_not_fixed_is_seen():
     assert BOUNDED_DYNAMIC in hlo(lambda x: tf.boolean_mask(x, x > 0.0), tf.constant([1.0, -1.0]))
+
+
+@pytest.mark.needs_extra("libtpu")
+def test_the_tpu_compiler_accepts_the_step_in_bfloat16(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    tpu_compile = importlib.import_module("tpu_compile")
+    step = tpu_compile.Step.parse("tiny:128:8:bfloat16")
+    assert (step.dtype, step.recompute_layers) == ("bfloat16", False)
+    module = tmp_path / "module.hlo.pb"
+    module.write_bytes(tpu_compile.lowered(step))
+    row = tpu_compile.compiled_for_tpu(module, "v5e:2x2")
+    assert row["fits"]
+    assert row["device"] == "TPU v5 lite"
+    text = tpu_compile.lowered(step, stage="hlo")
+    widest = re.findall(r"= (\w+)\[\d+,\d+\]\S* dot\((\w+)\[1024,512\]", text)
+    assert set(widest) == {("bf16", "bf16")}, "the products behind the intermediate layers"
+
+
+# The coordinator of a slice of two hosts with two cores each: CPUs of two TensorFlow servers. The strategy is a fake
+# with the devices of TPUStrategy, and its way to distribute values.
+OF_TWO_HOSTS = """
+import json, socket, subprocess, sys, types
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.distribute.tpu_strategy import TPUExtended
+from official_bert import BertConfig
+from official_bert.data.pretraining.masks import DynamicMasks
+from official_bert.features import pretraining_features
+from official_bert.fine_tuning import pretrain
+from official_bert.io.errors import InputError
+from official_bert.tasks.pretraining.task import RecordSet
+from official_bert.training import distribution
+from tests.commands.pretraining_run import PREDICTIONS, SEQ
+
+SERVER = '''
+import json, sys
+import tensorflow as tf
+config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
+tf.distribute.Server(json.loads(sys.argv[1]), "worker", int(sys.argv[2]), config=config).join()
+'''
+with socket.create_server(("localhost", 0)) as one, socket.create_server(("localhost", 0)) as other:
+    cluster = {"worker": [f"localhost:{server.getsockname()[1]}" for server in (one, other)]}
+servers = [subprocess.Popen([sys.executable, "-c", SERVER, json.dumps(cluster), str(index)]) for index in (0, 1)]
+files, config_file = sys.argv[1:3], sys.argv[3]
+
+def said(call, *arguments):
+    try:
+        return call(*arguments)
+    except InputError as error:
+        return str(error)
+
+try:
+    tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(cluster), job_name="coordinator")
+    tf.random.set_seed(3)
+    devices = [f"/job:worker/replica:0/task:{host}/device:CPU:{core}" for host in (0, 1) for core in (0, 1)]
+    extended = types.SimpleNamespace(
+        worker_devices=devices, _num_replicas_in_sync=4, _in_multi_worker_mode=lambda: False
+    )
+    strategy = types.SimpleNamespace(
+        num_replicas_in_sync=4,
+        extended=extended,
+        experimental_local_results=lambda value: value.values,
+        experimental_distribute_values_from_function=lambda function:
+            TPUExtended._experimental_distribute_values_from_function(extended, function),
+    )
+    distribution.is_tpu = lambda _: True
+    config, features = BertConfig.from_json_file(config_file), pretraining_features(SEQ, PREDICTIONS)
+    options = types.SimpleNamespace(train_batch_size=8, file_order="own")
+    trainer = types.SimpleNamespace(strategy=strategy, config=config, seed=5)
+    batches = pretrain._batches(options, trainer, RecordSet(files, features))
+    read = tf.function(batches.next_batch, autograph=False)
+
+    def ids(batch):
+        return batch["input_ids"].values
+
+    first = ids(read())
+    places, _ = [value.device for value in first], np.stack(first)  # a host has read what has arrived here
+    path = batches.state.write(sys.argv[4])
+    found = [np.stack(ids(read())).tolist() for _ in range(3)]
+    batches.state.read(path).assert_existing_objects_matched()
+    again = [np.stack(ids(read())).tolist() for _ in range(3)]
+    specs = {name: spec.shape.as_list() for name, spec in batches.have_run(2).items()}
+    expected = []
+    for file in files:
+        local = iter(RecordSet([file], features).training(config, 4, 5, False)[0])
+        expected.append([next(local)["input_ids"].numpy() for _ in range(4)][1:])
+    expected = [np.concatenate(step).reshape(4, 2, -1).tolist() for step in zip(*expected)]
+    print(json.dumps({
+        "hosts": distribution.hosts_of_replicas(strategy), "places": places, "as alone": found == expected,
+        "again": again == found, "specs": specs["input_ids"],
+        "sets": len({json.dumps(part) for step in found for part in step}),
+        "few": said(pretrain._batches, options, trainer, RecordSet(files[:1], features)),
+        "masks": said(pretrain._batches, options, trainer, RecordSet(files, features, masks=DynamicMasks)),
+    }))
+finally:
+    for server in servers:
+        server.kill()
+"""
+
+
+def test_each_host_of_a_slice_reads_its_own_files_and_a_run_goes_on_exactly(tmp_path):
+    model = toy.make_bert_base_dir(tmp_path / "model")
+    files = [write_records(tmp_path / f"{index}.tfrecord", 64, seed=index) for index in (1, 2)]
+    command = [sys.executable, "-c", OF_TWO_HOSTS, *files, model / "bert_config.json", tmp_path / "state"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    hosts = [f"/job:worker/replica:0/task:{index}/device:CPU:0" for index in (0, 1)]
+    assert found["hosts"] == [hosts[0], hosts[0], hosts[1], hosts[1]]
+    assert found["places"] == found["hosts"], "the records lie on the host of their replica"
+    assert found["as alone"], "each host reads its files as a process of its own would"
+    assert found["again"], "the restored iterators go on with the next batch"
+    assert found["specs"] == [1, 2, SEQ]
+    assert found["sets"] == 12, "no two replicas and steps have the same records"
+    assert "1 input files are too few for 2 hosts" in found["few"]
+    assert found["masks"].startswith("--dynamic_masking: the hosts of a TPU slice that read files of their own cannot")

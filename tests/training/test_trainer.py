@@ -219,7 +219,7 @@ class MadeUp:
         if self.trainer._loss_scale:
             for index in range(num_steps):
                 self.trainer._loss_scale.adjust(tf.constant(index < made))
-        return {"loss": 2.0 * made, "gradient_norm": 1.0 * made, "updates": float(made)}
+        return {"loss": 2.0 * made, "gradient_norm": 1.0 * made, "tokens": 64.0, "updates": float(made)}
 
     def fit(self, hooks=(), batches=None):
         objective = types.SimpleNamespace(tensorboard_only=(), progress=lambda sums, n: {"loss": sums["loss"] / n})
@@ -276,7 +276,7 @@ def test_the_batches_of_the_next_loop_are_read_while_the_devices_run_this_one(
         batches = ExampleBatches(clock, strategy, 4, 0, buffer_size=0, max_length=8, pad_to_longest=True)
 
     class Device:
-        sum_names = ("loss", "gradient_norm")
+        sum_names = ("loss", "gradient_norm", "tokens")
 
         def update(self, features):
             ids = tf.reshape(features["input_ids"], [4, 8])
