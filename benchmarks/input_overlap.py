@@ -26,8 +26,8 @@ import tensorflow as tf
 from training_step import machine
 
 from official_bert.data.records.pretraining_input import pretraining_limits, training_dataset
-from official_bert.data.records.record_files import untuned
 from official_bert.features import pretraining_features
+from official_bert.io.reading import untuned
 from official_bert.training.batches import BATCHES_AHEAD, RecordBatches
 from official_bert.training.loop import compiled_steps
 

@@ -190,3 +190,16 @@ def is_of_kind(value: Any, kind: type) -> bool:
             return False
         return abs(value) < 1 << 63 if isinstance(value, int) else math.isfinite(value)
     return isinstance(value, kind)
+
+
+def untuned():
+    """Returns the tf.data.Options of a pipeline whose parallelism is given, so that TensorFlow starts no thread to tune it.
+
+    Such a thread can miss that its iterator is deleted, and whoever deletes it, often the end of the process, then
+    waits for the thread: as long as the pipeline has run, up to a minute.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options

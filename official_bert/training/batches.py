@@ -16,8 +16,8 @@ import tensorflow as tf
 from tensorflow.python.eager.context import async_wait
 from tensorflow.python.trackable.base import Trackable
 
-from official_bert.data.records.record_files import untuned
 from official_bert.features import EncodedSet
+from official_bert.io.reading import untuned
 from official_bert.training import workers
 from official_bert.training.distribution import hosts_of_replicas, split_over_replicas
 

@@ -20,12 +20,12 @@ from official_bert.data.records.record_files import (
     names_and_compressions,
     opened,
     records_of,
-    untuned,
     with_checked_lengths,
 )
 from official_bert.features import MASKED_LM_POSITIONS, Feature
 from official_bert.io.errors import InputError
 from official_bert.io.files import is_remote
+from official_bert.io.reading import untuned
 
 FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100

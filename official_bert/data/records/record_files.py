@@ -127,19 +127,6 @@ def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
         return list(pool.map(read, files))
 
 
-def untuned() -> tf.data.Options:
-    """Returns the options of a pipeline whose parallelism is given, so that TensorFlow starts no thread to tune it.
-
-    Such a thread can miss that its iterator is deleted, and whoever deletes it, often the end of the process, then
-    waits for the thread: as long as the pipeline has run, up to a minute.
-    """
-    import tensorflow as tf
-
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return options
-
-
 def records_of(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.data.Dataset:
     """Returns a dataset of the serialized records, string[], of one file, after a check of their lengths."""
     return opened(*with_checked_lengths(file, is_compressed))
