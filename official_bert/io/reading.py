@@ -193,7 +193,7 @@ def is_of_kind(value: Any, kind: type) -> bool:
 
 
 def untuned():
-    """Returns the tf.data.Options of a pipeline whose parallelism is given, so that TensorFlow starts no thread to tune it.
+    """Returns tf.data.Options for a pipeline of given parallelism, so that TensorFlow starts no thread to tune it.
 
     Such a thread can miss that its iterator is deleted, and whoever deletes it, often the end of the process, then
     waits for the thread: as long as the pipeline has run, up to a minute.
