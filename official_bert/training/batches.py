@@ -26,7 +26,7 @@ BATCHES_AHEAD = 2
 
 
 class RecordBatches:
-    """An endless dataset of records; `trainer.Batches`. Its state is the dataset's."""
+    """An endless dataset of records; `loop.Batches`. Its state is the dataset's."""
 
     def __init__(
         self, dataset: tf.data.Dataset, strategy: tf.distribute.Strategy, seed: int, key: int, is_own: bool = False
@@ -141,7 +141,7 @@ def padded_length(longest: int, max_length: int) -> int:
 
 
 class ExampleBatches:
-    """Batches of an encoded set in memory; `trainer.Batches`.
+    """Batches of an encoded set in memory; `loop.Batches`.
 
     The position is the number of examples of the batches that have run, so a run resumes exactly, and a checkpoint
     stores no buffer.
