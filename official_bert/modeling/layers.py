@@ -97,6 +97,10 @@ class Dense(keras.layers.Dense):
         """Returns float[..., units] for `x`, float[..., in]."""
         return ops.cast(super().call(x), self.compute_dtype)
 
+    def product(self, x):
+        """Returns the product alone, without the bias and the activation, in the compute type."""
+        return ops.matmul(ops.cast(x, self.compute_dtype), ops.cast(self.kernel, self.compute_dtype))
+
     def enable_lora(self, *arguments, **keywords):
         super().enable_lora(*arguments, **keywords)
         for variable in (self._kernel, self.lora_kernel_a, self.lora_kernel_b):
@@ -111,17 +115,47 @@ class Dense(keras.layers.Dense):
         super().quantize(mode, type_check=False, **arguments)  # Keras asks whether a subclass means it
 
 
+def fused(layer: keras.layers.Layer, x, seed):
+    """Returns regions.py if a training computes what follows a product of the layer with its functions, else None.
+
+    `x` is an input or output of the product. The functions are for calls with dropout, whose seed is given.
+    """
+    is_bfloat16 = layer.compute_dtype == "bfloat16" and layer.quantization_mode is None
+    if seed is None or not is_bfloat16 or keras.backend.backend() != "tensorflow":
+        return None
+    from official_bert.modeling import regions
+
+    return regions if regions.fit(x) else None
+
+
+def dense(layer: Dense, x, seed):
+    """Returns what the layer makes of float[N, in]; `seed` is that of the dropout around it."""
+    if not (regions := fused(layer, x, seed)):
+        return layer(x)
+    function = regions.activated(layer.activation) if layer.activation else regions.biased
+    return function(layer.product(x), ops.convert_to_tensor(layer.bias))
+
+
 def dropout(x, rate: float, seed, index: int):
-    """Applies inverted dropout, whose mask depends only on a seed, so that a resumed run draws the same masks.
+    """Applies inverted dropout, float like `x`, with the mask of `dropout_mask`."""
+    if seed is None or not rate:
+        return x
+    keep, scale = dropout_mask(x, rate, seed, index)
+    return ops.where(keep, x * scale, ops.zeros([], x.dtype))
+
+
+def dropout_mask(x, rate: float, seed, index: int):
+    """Draws a mask that depends only on a seed, so that a resumed run draws it again, and the factor of what is kept.
 
     Each decision compares 16 bits of a philox stream with the rate, as integers. XLA and plain TensorFlow then draw
     the same mask, which is not the case for uniform floats. The effective rate differs from `rate` by at most 1/2^17.
     The seed, int32[2], is another one in every step, replica and micro-batch; None means no dropout. `index` is the
-    number of the dropout in the model.
+    number of the dropout in the model. The mask is bool like `x`, or a single True for rate 0.
     """
-    if seed is None or not rate:
-        return x
     import tensorflow as tf
+
+    if not rate:
+        return tf.constant(True), 1.0
 
     # The generator scrambles its seed, so two different seeds give unrelated streams. The stride keeps the seeds of
     # the dropouts of one step different from those of steps with adjacent seeds.
@@ -132,7 +166,7 @@ def dropout(x, rate: float, seed, index: int):
     )
     draws = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:count]
     keep = tf.reshape(draws, tf.shape(x)) >= tf.constant(round(rate * 2**16), tf.uint16)
-    return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
+    return keep, 1.0 / (1.0 - rate)
 
 
 def draw_seed():
@@ -180,7 +214,13 @@ class ResidualOutput(keras.layers.Layer):
 
     def call(self, x, residual, dropout_seed=None):
         """Returns float[..., hidden] for `x`, float[..., in], and `residual`, float[..., hidden]."""
-        x = dropout(self.dense(x), self.config.hidden_dropout_prob, dropout_seed, self.dropout_index)
+        rate = self.config.hidden_dropout_prob
+        if regions := fused(self.dense, x, dropout_seed):
+            product, residual = self.dense.product(x), ops.cast(residual, self.compute_dtype)
+            keep, scale = dropout_mask(product, rate, dropout_seed, self.dropout_index)
+            vectors = map(ops.convert_to_tensor, (self.dense.bias, self.norm.gamma, self.norm.beta))
+            return regions.merged(product, residual, *vectors, keep, ops.convert_to_tensor(scale, "float32"))
+        x = dropout(self.dense(x), rate, dropout_seed, self.dropout_index)
         return self.norm(ops.cast(x, "float32") + ops.cast(residual, "float32"))
 
 
