@@ -140,8 +140,10 @@ def dropout(x, rate: float, seed, index: int):
     """Applies inverted dropout, float like `x`, with the mask of `dropout_mask`."""
     if seed is None or not rate:
         return x
+    import tensorflow as tf
+
     keep, scale = dropout_mask(x, rate, seed, index)
-    return ops.where(keep, x * scale, ops.zeros([], x.dtype))
+    return tf.where(keep, x * scale, tf.zeros([], x.dtype))
 
 
 def dropout_mask(x, rate: float, seed, index: int):
