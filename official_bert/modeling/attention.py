@@ -124,10 +124,8 @@ class Attention(keras.layers.Layer):
         # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the Transformer paper does it.
         rate = self.config.attention_probs_dropout_prob
         if regions := fused(self, scores, dropout_seed):
-            keep, scale = dropout_mask(scores, rate, dropout_seed, dropout_index)
-            weights = regions.attention_weights(
-                scores, ops.cast(bias, "float32"), keep, ops.convert_to_tensor(scale, "float32")
-            )
+            mask = dropout_mask(scores, rate, dropout_seed, dropout_index)
+            weights = regions.attention_weights(scores, ops.cast(bias, "float32"), *mask)
         else:
             weights = ops.cast(probabilities, self.compute_dtype)
             weights = dropout(weights, rate, dropout_seed, dropout_index)

@@ -69,8 +69,8 @@ class Encoder(keras.layers.Layer):
             if self.recompute_layers and not output_attentions:
                 layer = _recomputed(layer)
             x, probabilities = layer(x, x, bias_or_packing, dropout_seed)
-            output = ops.reshape(packing.padded(x) if packing else x, padded_shape)
-            outputs.append(ops.cast(output, "float32"))  # from regions.py it comes in bfloat16
+            # The functions of regions.py return bfloat16.
+            outputs.append(ops.cast(ops.reshape(packing.padded(x) if packing else x, padded_shape), "float32"))
             if output_attentions:
                 attentions.append(probabilities)
         if first_token_only:

@@ -116,12 +116,11 @@ class Dense(keras.layers.Dense):
 
 
 def fused(layer: keras.layers.Layer, x, seed):
-    """Returns regions.py if a training computes what follows a product of the layer with its functions, else None.
+    """Returns regions.py if its functions compute what follows a product from or to `x` in this layer, else None.
 
-    `x` is an input or output of the product. The functions are for calls with dropout, whose seed is given.
+    They are for calls with dropout, whose seed is given.
     """
-    is_bfloat16 = layer.compute_dtype == "bfloat16" and layer.quantization_mode is None
-    if seed is None or not is_bfloat16 or keras.backend.backend() != "tensorflow":
+    if seed is None or layer.compute_dtype != "bfloat16" or layer.quantization_mode:
         return None
     from official_bert.modeling import regions
 
@@ -130,10 +129,8 @@ def fused(layer: keras.layers.Layer, x, seed):
 
 def dense(layer: Dense, x, seed):
     """Returns what the layer makes of float[N, in]; `seed` is that of the dropout around it."""
-    if not (regions := fused(layer, x, seed)):
-        return layer(x)
-    function = regions.activated(layer.activation) if layer.activation else regions.biased
-    return function(layer.product(x), ops.convert_to_tensor(layer.bias))
+    regions = fused(layer, x, seed)
+    return regions.activated(layer.activation)(layer.product(x), layer.bias) if regions else layer(x)
 
 
 def dropout(x, rate: float, seed, index: int):
@@ -142,8 +139,8 @@ def dropout(x, rate: float, seed, index: int):
         return x
     import tensorflow as tf
 
-    keep, scale = dropout_mask(x, rate, seed, index)
-    return tf.where(keep, x * scale, tf.zeros([], x.dtype))
+    keep, _ = dropout_mask(x, rate, seed, index)
+    return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
 
 
 def dropout_mask(x, rate: float, seed, index: int):
@@ -157,8 +154,7 @@ def dropout_mask(x, rate: float, seed, index: int):
     import tensorflow as tf
 
     if not rate:
-        return tf.constant(True), 1.0
-
+        return tf.constant(True), tf.constant(1.0)
     # The generator scrambles its seed, so two different seeds give unrelated streams. The stride keeps the seeds of
     # the dropouts of one step different from those of steps with adjacent seeds.
     seed = seed + tf.constant([(index * _STRIDE + 2**31) % 2**32 - 2**31, 0], tf.int32)
@@ -168,7 +164,7 @@ def dropout_mask(x, rate: float, seed, index: int):
     )
     draws = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:count]
     keep = tf.reshape(draws, tf.shape(x)) >= tf.constant(round(rate * 2**16), tf.uint16)
-    return keep, 1.0 / (1.0 - rate)
+    return keep, tf.constant(1.0 / (1.0 - rate))
 
 
 def draw_seed():
@@ -218,10 +214,9 @@ class ResidualOutput(keras.layers.Layer):
         """Returns float[..., hidden] for `x`, float[..., in], and `residual`, float[..., hidden]."""
         rate = self.config.hidden_dropout_prob
         if regions := fused(self.dense, x, dropout_seed):
-            product, residual = self.dense.product(x), ops.cast(residual, self.compute_dtype)
-            keep, scale = dropout_mask(product, rate, dropout_seed, self.dropout_index)
-            vectors = map(ops.convert_to_tensor, (self.dense.bias, self.norm.gamma, self.norm.beta))
-            return regions.merged(product, residual, *vectors, keep, ops.convert_to_tensor(scale, "float32"))
+            mask = dropout_mask(residual, rate, dropout_seed, self.dropout_index)
+            vectors = self.dense.bias, self.norm.gamma, self.norm.beta
+            return regions.merged(self.dense.product(x), residual, *vectors, *mask)
         x = dropout(self.dense(x), rate, dropout_seed, self.dropout_index)
         return self.norm(ops.cast(x, "float32") + ops.cast(residual, "float32"))
 

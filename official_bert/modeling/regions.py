@@ -1,33 +1,29 @@
-"""What lies between the bfloat16 products of a training on CPUs, where XLA compiles each function into a few passes.
+"""What lies between the products of a bfloat16 training on CPUs: functions that XLA compiles into few passes each.
 
-TensorFlow passes over memory once for each operation, and once more for each cast to float32 and back: after gelu a
-dozen times. It keeps the products, for which oneDNN takes half of XLA's time. All functions compute in float32 and
-return bfloat16, and their backward passes compute again what they need instead of keeping it. layers.py asks `fit`.
-
-N rows   V vocabulary
+TensorFlow passes over memory for each operation and each cast, a dozen times for gelu. It keeps the products, for which
+XLA would take twice as long. All functions compute in float32, and layers.py chooses them. N rows   V vocabulary
 """
 
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
 
 from official_bert.modeling.layers import LAYER_NORM_EPSILON
 
+_compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
+_float32 = functools.partial(tf.cast, dtype=tf.float32)
+_bfloat16 = functools.partial(tf.cast, dtype=tf.bfloat16)
+
 
 def fit(x: tf.Tensor) -> bool:
-    """Whether the functions apply: to graphs, of known shapes, because XLA compiles for each shape, and on CPUs."""
-    if tf.executing_eagerly() or not x.shape.is_fully_defined():
-        return False
-    return not any(map(tf.config.list_physical_devices, ("GPU", "TPU_SYSTEM")))
-
-
-def _compiled(function: Callable) -> Callable:
-    return tf.function(function, jit_compile=True, autograph=False)
+    """Whether the functions apply: on CPUs, to graphs of known shapes, since XLA compiles anew for each shape."""
+    has_accelerators = any(map(tf.config.list_physical_devices, ("GPU", "TPU_SYSTEM")))
+    return not (has_accelerators or tf.executing_eagerly()) and x.shape.is_fully_defined()
 
 
 def _region(function: Callable) -> Callable:
-    """Returns a compiled function of tensors whose compiled gradient computes it again; other types have none."""
-    forward = _compiled(function)
+    """Compiles a function of tensors, and its gradient for those of floats, which computes it again."""
 
     @_compiled
     def backward(arguments, upstream):
@@ -35,54 +31,28 @@ def _region(function: Callable) -> Callable:
         with tf.GradientTape() as tape:
             tape.watch(floats)
             output = function(*arguments)
-        return tape.gradient(output, floats, upstream)
+        found = iter(tape.gradient(output, floats, upstream))
+        return [next(found) if argument.dtype.is_floating else None for argument in arguments]
 
-    @tf.custom_gradient
-    def call(*arguments):
-        def gradient(upstream):
-            found = iter(backward(arguments, upstream))
-            return [next(found) if argument.dtype.is_floating else None for argument in arguments]
-
-        return forward(*arguments), gradient
-
-    return call
+    forward = _compiled(function)
+    return tf.custom_gradient(lambda *arguments: (forward(*arguments), lambda upstream: backward(arguments, upstream)))
 
 
-def _float32(x):
-    return tf.cast(x, tf.float32)
-
-
-def _bfloat16(x):
-    return tf.cast(x, tf.bfloat16)
-
-
-@_compiled
-def _column_sums(x):
-    return tf.reduce_sum(_float32(x), axis=0)
-
-
-@tf.custom_gradient
-def biased(product, bias):
-    """Adds float32[width] to bfloat16[N, width]; TensorFlow does it within the product before."""
-    return tf.nn.bias_add(product, _bfloat16(bias)), lambda upstream: (upstream, _column_sums(upstream))
-
-
-def activated(activation: Callable) -> Callable:
-    """Returns a function of bfloat16[N, width] and float32[width] that adds the bias and applies the activation."""
-    if activation not in _activated:
-        _activated[activation] = _region(lambda product, bias: _bfloat16(activation(_float32(product) + bias)))
-    return _activated[activation]
-
-
-_activated: dict[Callable, Callable] = {}
+@functools.cache
+def activated(activation: Callable | None) -> Callable:
+    """Returns a function of bfloat16[N, width] and float32[width] that adds them and applies the activation."""
+    if activation:
+        return _region(lambda product, bias: _bfloat16(activation(_float32(product) + bias)))
+    column_sums = _compiled(lambda x: tf.reduce_sum(_float32(x), axis=0))
+    # A bias alone TensorFlow adds within the product before.
+    return tf.custom_gradient(lambda x, bias: (tf.nn.bias_add(x, _bfloat16(bias)), lambda up: (up, column_sums(up))))
 
 
 @_region
 def merged(product, residual, bias, gamma, beta, keep, scale):
-    """Returns the output of a sub-layer, bfloat16[N, hidden]: bias, dropout, sum and layer norm.
+    """Returns bias, dropout, sum and layer norm of bfloat16[N, hidden], twice, and three float32[hidden].
 
-    `product` and `residual` are bfloat16[N, hidden], the vectors float32[hidden]; dropout multiplies by `scale`,
-    float32[], where `keep`, bool[N, hidden] or bool[], is true.
+    What `keep`, bool[N, hidden], lets through is multiplied by `scale`, float32[].
     """
     x = tf.where(keep, (_float32(product) + bias) * scale, 0.0) + _float32(residual)
     x -= tf.reduce_mean(x, axis=-1, keepdims=True)
@@ -92,7 +62,7 @@ def merged(product, residual, bias, gamma, beta, keep, scale):
 
 @tf.custom_gradient
 def attention_weights(scores, bias, keep, scale):
-    """Returns the probabilities after dropout, bfloat16 like `scores`, to which the float32 `bias` is added."""
+    """Returns the probabilities after dropout, bfloat16 like `scores`, to which a float32 `bias` is added."""
     probabilities, weights = _softmax(scores, bias, keep, scale)
     return weights, lambda upstream: (_softmax_gradient(probabilities, weights, upstream, scale), None, None, None)
 
@@ -105,25 +75,23 @@ def _softmax(scores, bias, keep, scale):
 
 @_compiled
 def _softmax_gradient(probabilities, weights, upstream, scale):
-    # Of a probability that is 0 in 16 bits the gradient is 0, too, whether dropout kept it or not.
+    # Where a kept probability is 0 in 16 bits, its gradient is 0 anyway.
     probabilities, upstream = _float32(probabilities), tf.where(weights != 0.0, _float32(upstream) * scale, 0.0)
-    mean = tf.reduce_sum(upstream * probabilities, axis=-1, keepdims=True)
-    return _bfloat16(probabilities * (upstream - mean))
+    return _bfloat16(probabilities * (upstream - tf.reduce_sum(upstream * probabilities, axis=-1, keepdims=True)))
 
 
 @tf.custom_gradient
 def cross_entropy(product, bias, labels):
-    """Returns the loss, and 1.0 where the label has the highest logit, float32[N]; only the loss has a gradient.
+    """Returns the loss, and 1.0 for a label with the highest logit, float32[N]; only the loss has a gradient.
 
-    The logits are the sums of `product`, bfloat16[N, V], and `bias`, float32[V]; `labels` are int32[N].
+    Logits are `product`, bfloat16[N, V], plus `bias`, float32[V]; `labels` are int32[N].
     """
     losses, is_correct, log_total = _cross_entropy(product, bias, labels)
 
     def gradient(upstream, _):
         of_logits = _cross_entropy_gradient(product, bias, labels, log_total, upstream)
-        # For so many columns a product, which sums in float32, takes half of the time of XLA's sum.
-        of_bias = tf.matmul(tf.ones([1, labels.shape[0]], of_logits.dtype), of_logits)
-        return of_logits, _float32(of_bias[0]), None
+        # A product sums so many columns in half of the time of XLA's sum, and in float32, too.
+        return of_logits, _float32(tf.matmul(tf.ones([1, labels.shape[0]], tf.bfloat16), of_logits)[0]), None
 
     return (losses, is_correct), gradient
 
@@ -131,9 +99,8 @@ def cross_entropy(product, bias, labels):
 @_compiled
 def _cross_entropy(product, bias, labels):
     logits = _float32(product) + bias
-    highest = tf.reduce_max(logits, axis=-1)
+    highest, at_label = tf.reduce_max(logits, axis=-1), tf.gather(logits, labels, batch_dims=1)
     log_total = highest + tf.math.log(tf.reduce_sum(tf.exp(logits - highest[:, None]), axis=-1))
-    at_label = tf.gather(logits, labels, batch_dims=1)
     return log_total - at_label, _float32(at_label >= highest), log_total
 
 

@@ -51,7 +51,7 @@ KEPT_SCORES = tf.constant(RANDOM.random((2, 3, 4, WIDTH)) > 0.3), KEPT[1]
 LABELS = tf.constant(RANDOM.integers(0, CLASSES, ROWS), tf.int32)
 # The function, its arguments, of which the first ones have a gradient, and the function in numpy.
 CASES = {
-    "bias": (regions.biased, (MATRIX, VECTOR), 2, lambda product, bias: product + bias),
+    "bias": (regions.activated(None), (MATRIX, VECTOR), 2, lambda product, bias: product + bias),
     "gelu": (regions.activated(gelu), (MATRIX, VECTOR), 2, activated),
     "end": (regions.merged, (*SUB_LAYER, *ALL), 5, merged),
     "end, dropout": (regions.merged, (*SUB_LAYER, *KEPT), 5, merged),

@@ -46,7 +46,7 @@ class _Metrics(abc.ABC):
         head, logits = self.pretrainer.cls.predictions, out.masked_lm_logits
         if regions := fused(head, logits, dropout_seed):
             product = head.product(out.encoded.sequence_output, positions, self.pretrainer.bert.embedding_table)
-            return regions.cross_entropy(product, ops.convert_to_tensor(head.output_bias), words)
+            return regions.cross_entropy(product, head.output_bias, words)
         return cross_entropy(logits, words), is_correct(logits, words)
 
     @abc.abstractmethod
