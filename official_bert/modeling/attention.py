@@ -7,17 +7,8 @@ import keras
 from keras import ops
 
 from official_bert.config import BIDIRECTIONAL, LEFT_TO_RIGHT
-from official_bert.modeling.layers import (
-    Dense,
-    ResidualOutput,
-    Scope,
-    dense,
-    dropout,
-    dropout_mask,
-    fused,
-    gather_indexes,
-    get_shape_list,
-)
+from official_bert.modeling import layers
+from official_bert.modeling.layers import Dense, ResidualOutput, Scope, dense, gather_indexes, get_shape_list
 from official_bert.modeling.packing import Packing
 
 MASKED = -10000.0
@@ -92,7 +83,7 @@ class Attention(keras.layers.Layer):
         """
         with keras.name_scope("self_1"):  # see EncoderLayer.call
             query = dense(self.heads.query, from_x, dropout_seed)
-            key, value = (dense(layer, x, dropout_seed) for layer in (self.heads.key, self.heads.value))
+            key, value = dense(self.heads.key, x, dropout_seed), dense(self.heads.value, x, dropout_seed)
             if isinstance(bias_or_packing, Packing):
                 context, probabilities = self._in_groups(query, key, value, bias_or_packing, dropout_seed), None
             else:
@@ -122,13 +113,13 @@ class Attention(keras.layers.Layer):
         scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
         probabilities = ops.softmax(ops.cast(scores, "float32") + ops.cast(bias, "float32"))
         # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the Transformer paper does it.
-        rate = self.config.attention_probs_dropout_prob
-        if regions := fused(self, scores, dropout_seed):
-            mask = dropout_mask(scores, rate, dropout_seed, dropout_index)
-            weights = regions.attention_weights(scores, ops.cast(bias, "float32"), *mask)
+        chosen = self.config.attention_probs_dropout_prob, dropout_seed, dropout_index
+        if regions := layers.fused(self, scores, dropout_seed):
+            weights = regions.attention_weights(
+                scores, ops.cast(bias, "float32"), *layers.dropout_mask(scores, *chosen)
+            )
         else:
-            weights = ops.cast(probabilities, self.compute_dtype)
-            weights = dropout(weights, rate, dropout_seed, dropout_index)
+            weights = layers.dropout(ops.cast(probabilities, self.compute_dtype), *chosen)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, F, N, H]
         return ops.reshape(context, (-1, self.config.hidden_size)), probabilities
 

@@ -78,7 +78,7 @@ class Encoder(keras.layers.Layer):
             # In both directions this token attends to the whole text.
             bias = attention_bias(input_mask, x.dtype)
             x, probabilities = self.stack[-1](pooled, x, bias, dropout_seed, from_length=1)
-            outputs.append(x[:, None])
+            outputs.append(ops.cast(x[:, None], "float32"))
             if output_attentions:
                 attentions.append(probabilities)
         return outputs, attentions

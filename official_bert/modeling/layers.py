@@ -149,12 +149,10 @@ def dropout_mask(x, rate: float, seed, index: int):
     Each decision compares 16 bits of a philox stream with the rate, as integers. XLA and plain TensorFlow then draw
     the same mask, which is not the case for uniform floats. The effective rate differs from `rate` by at most 1/2^17.
     The seed, int32[2], is another one in every step, replica and micro-batch; None means no dropout. `index` is the
-    number of the dropout in the model. The mask is bool like `x`, or a single True for rate 0.
+    number of the dropout in the model.
     """
     import tensorflow as tf
 
-    if not rate:
-        return tf.constant(True), tf.constant(1.0)
     # The generator scrambles its seed, so two different seeds give unrelated streams. The stride keeps the seeds of
     # the dropouts of one step different from those of steps with adjacent seeds.
     seed = seed + tf.constant([(index * _STRIDE + 2**31) % 2**32 - 2**31, 0], tf.int32)
