@@ -113,13 +113,13 @@ class Attention(keras.layers.Layer):
         scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
         probabilities = ops.softmax(ops.cast(scores, "float32") + ops.cast(bias, "float32"))
         # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the Transformer paper does it.
-        chosen = self.config.attention_probs_dropout_prob, dropout_seed, dropout_index
+        rate = self.config.attention_probs_dropout_prob
         if regions := layers.fused(self, scores, dropout_seed):
-            weights = regions.attention_weights(
-                scores, ops.cast(bias, "float32"), *layers.dropout_mask(scores, *chosen)
-            )
+            mask = layers.dropout_mask(scores, rate, dropout_seed, dropout_index)
+            weights = regions.attention_weights(scores, ops.cast(bias, "float32"), mask, rate)
         else:
-            weights = layers.dropout(ops.cast(probabilities, self.compute_dtype), *chosen)
+            weights = ops.cast(probabilities, self.compute_dtype)
+            weights = layers.dropout(weights, rate, dropout_seed, dropout_index)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, F, N, H]
         return ops.reshape(context, (-1, self.config.hidden_size)), probabilities
 

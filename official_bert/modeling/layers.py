@@ -139,12 +139,12 @@ def dropout(x, rate: float, seed, index: int):
         return x
     import tensorflow as tf
 
-    keep, _ = dropout_mask(x, rate, seed, index)
+    keep = dropout_mask(x, rate, seed, index)
     return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
 
 
 def dropout_mask(x, rate: float, seed, index: int):
-    """Draws a mask that depends only on a seed, so that a resumed run draws it again, and the factor of what is kept.
+    """Draws a mask, bool like `x`, that depends only on a seed, so that a resumed run draws the same masks.
 
     Each decision compares 16 bits of a philox stream with the rate, as integers. XLA and plain TensorFlow then draw
     the same mask, which is not the case for uniform floats. The effective rate differs from `rate` by at most 1/2^17.
@@ -161,8 +161,7 @@ def dropout_mask(x, rate: float, seed, index: int):
         [(count + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
     )
     draws = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:count]
-    keep = tf.reshape(draws, tf.shape(x)) >= tf.constant(round(rate * 2**16), tf.uint16)
-    return keep, tf.constant(1.0 / (1.0 - rate))
+    return tf.reshape(draws, tf.shape(x)) >= tf.constant(round(rate * 2**16), tf.uint16)
 
 
 def draw_seed():
@@ -214,7 +213,7 @@ class ResidualOutput(keras.layers.Layer):
         if regions := fused(self.dense, x, dropout_seed):
             mask = dropout_mask(residual, rate, dropout_seed, self.dropout_index)
             vectors = self.dense.bias, self.norm.gamma, self.norm.beta
-            return regions.merged(self.dense.product(x), residual, *vectors, *mask)
+            return regions.merged(self.dense.product(x), residual, *vectors, mask, rate)
         x = dropout(self.dense(x), rate, dropout_seed, self.dropout_index)
         return self.norm(ops.cast(x, "float32") + ops.cast(residual, "float32"))
 

@@ -23,16 +23,19 @@ def fit(x: tf.Tensor) -> bool:
 
 
 def _region(function: Callable) -> Callable:
-    """Compiles a function of tensors, and its gradient for those of floats, which computes it again."""
+    """Compiles a function of tensors and its gradient, for matrices and vectors of floats, which computes it again."""
+
+    def is_variable(argument):
+        return argument.dtype.is_floating and argument.shape.rank > 0
 
     @_compiled
     def backward(arguments, upstream):
-        floats = [argument for argument in arguments if argument.dtype.is_floating]
+        floats = [argument for argument in arguments if is_variable(argument)]
         with tf.GradientTape() as tape:
             tape.watch(floats)
             output = function(*arguments)
         found = iter(tape.gradient(output, floats, upstream))
-        return [next(found) if argument.dtype.is_floating else None for argument in arguments]
+        return [next(found) if is_variable(argument) else None for argument in arguments]
 
     forward = _compiled(function)
     return tf.custom_gradient(lambda *arguments: (forward(*arguments), lambda upstream: backward(arguments, upstream)))
@@ -49,34 +52,34 @@ def activated(activation: Callable | None) -> Callable:
 
 
 @_region
-def merged(product, residual, bias, gamma, beta, keep, scale):
+def merged(product, residual, bias, gamma, beta, keep, rate):
     """Returns bias, dropout, sum and layer norm of bfloat16[N, hidden], twice, and three float32[hidden].
 
-    What `keep`, bool[N, hidden], lets through is multiplied by `scale`, float32[].
+    Dropout keeps where `keep`, bool[N, hidden], is true; `rate` is float32[].
     """
-    x = tf.where(keep, (_float32(product) + bias) * scale, 0.0) + _float32(residual)
+    x = tf.where(keep, (_float32(product) + bias) / (1.0 - rate), 0.0) + _float32(residual)
     x -= tf.reduce_mean(x, axis=-1, keepdims=True)
     variance = tf.reduce_mean(x * x, axis=-1, keepdims=True)
     return _bfloat16(x * tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma + beta)
 
 
 @tf.custom_gradient
-def attention_weights(scores, bias, keep, scale):
+def attention_weights(scores, bias, keep, rate):
     """Returns the probabilities after dropout, bfloat16 like `scores`, to which a float32 `bias` is added."""
-    probabilities, weights = _softmax(scores, bias, keep, scale)
-    return weights, lambda upstream: (_softmax_gradient(probabilities, weights, upstream, scale), None, None, None)
+    probabilities, weights = _softmax(scores, bias, keep, rate)
+    return weights, lambda upstream: (_softmax_gradient(probabilities, weights, upstream, rate), None, None, None)
 
 
 @_compiled
-def _softmax(scores, bias, keep, scale):
+def _softmax(scores, bias, keep, rate):
     probabilities = tf.nn.softmax(_float32(scores) + bias)
-    return _bfloat16(probabilities), _bfloat16(tf.where(keep, probabilities * scale, 0.0))
+    return _bfloat16(probabilities), _bfloat16(tf.where(keep, probabilities / (1.0 - rate), 0.0))
 
 
 @_compiled
-def _softmax_gradient(probabilities, weights, upstream, scale):
+def _softmax_gradient(probabilities, weights, upstream, rate):
     # Where a kept probability is 0 in 16 bits, its gradient is 0 anyway.
-    probabilities, upstream = _float32(probabilities), tf.where(weights != 0.0, _float32(upstream) * scale, 0.0)
+    probabilities, upstream = _float32(probabilities), tf.where(weights != 0.0, _float32(upstream) / (1.0 - rate), 0.0)
     return _bfloat16(probabilities * (upstream - tf.reduce_sum(upstream * probabilities, axis=-1, keepdims=True)))
 
 
