@@ -32,8 +32,8 @@ def softmax(x):
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
-def merged(product, residual, bias, gamma, beta, keep, scale):
-    x = np.where(keep, (product + bias) * scale, 0) + residual
+def merged(product, residual, bias, gamma, beta, keep, rate):
+    x = np.where(keep, (product + bias) / (1 - rate), 0) + residual
     return (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True) * gamma + beta
 
 
@@ -42,8 +42,8 @@ def activated(product, bias):
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-KEPT = tf.constant(RANDOM.random((ROWS, WIDTH)) > 0.3), tf.constant(1 / 0.7, tf.float32)
-ALL = tf.constant(True), tf.constant(1.0)
+KEPT = tf.constant(RANDOM.random((ROWS, WIDTH)) > 0.3), tf.constant(0.3)
+ALL = tf.constant(True), tf.constant(0.0)
 MATRIX, VECTOR = drawn(ROWS, WIDTH), drawn(WIDTH, dtype="float32")
 SUB_LAYER = MATRIX, drawn(ROWS, WIDTH), VECTOR, drawn(WIDTH, dtype="float32"), drawn(WIDTH, dtype="float32")
 SCORES = drawn(2, 3, 4, WIDTH), tf.constant(RANDOM.choice([0.0, -10000.0], (2, 1, 1, WIDTH)), tf.float32)
@@ -55,12 +55,12 @@ CASES = {
     "gelu": (regions.activated(gelu), (MATRIX, VECTOR), 2, activated),
     "end": (regions.merged, (*SUB_LAYER, *ALL), 5, merged),
     "end, dropout": (regions.merged, (*SUB_LAYER, *KEPT), 5, merged),
-    "softmax": (regions.attention_weights, (*SCORES, *ALL), 1, lambda x, bias, keep, scale: softmax(x + bias)),
+    "softmax": (regions.attention_weights, (*SCORES, *ALL), 1, lambda x, bias, keep, rate: softmax(x + bias)),
     "softmax, dropout": (
         regions.attention_weights,
         (*SCORES, *KEPT_SCORES),
         1,
-        lambda x, bias, keep, scale: np.where(keep, softmax(x + bias) * scale, 0),
+        lambda x, bias, keep, rate: np.where(keep, softmax(x + bias) / (1 - rate), 0),
     ),
     "loss": (
         lambda *arguments: regions.cross_entropy(*arguments)[0],
