@@ -212,7 +212,7 @@ class ResidualOutput(keras.layers.Layer):
         rate = self.config.hidden_dropout_prob
         if regions := fused(self.dense, x, dropout_seed):
             mask = dropout_mask(residual, rate, dropout_seed, self.dropout_index)
-            vectors = self.dense.bias, self.norm.gamma, self.norm.beta
+            vectors = self.dense.bias, self.norm.gamma, self.norm.beta, LAYER_NORM_EPSILON
             return regions.merged(self.dense.product(x), residual, *vectors, mask, rate)
         x = dropout(self.dense(x), rate, dropout_seed, self.dropout_index)
         return self.norm(ops.cast(x, "float32") + ops.cast(residual, "float32"))

@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from official_bert.modeling.layers import LAYER_NORM_EPSILON
-
 _compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
 _float32 = functools.partial(tf.cast, dtype=tf.float32)
 _bfloat16 = functools.partial(tf.cast, dtype=tf.bfloat16)
@@ -52,15 +50,15 @@ def activated(activation: Callable | None) -> Callable:
 
 
 @_region
-def merged(product, residual, bias, gamma, beta, keep, rate):
+def merged(product, residual, bias, gamma, beta, epsilon, keep, rate):
     """Returns bias, dropout, sum and layer norm of bfloat16[N, hidden], twice, and three float32[hidden].
 
-    Dropout keeps where `keep`, bool[N, hidden], is true; `rate` is float32[].
+    Dropout keeps where `keep`, bool[N, hidden], is true; `epsilon` and `rate` are float32[].
     """
-    x = tf.where(keep, (_float32(product) + bias) / (1.0 - rate), 0.0) + _float32(residual)
+    x = tf.where(keep, (_float32(product) + bias) * (1.0 / (1.0 - rate)), 0.0) + _float32(residual)
     x -= tf.reduce_mean(x, axis=-1, keepdims=True)
     variance = tf.reduce_mean(x * x, axis=-1, keepdims=True)
-    return _bfloat16(x * tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma + beta)
+    return _bfloat16(x * tf.math.rsqrt(variance + epsilon) * gamma + beta)
 
 
 @tf.custom_gradient
@@ -73,13 +71,16 @@ def attention_weights(scores, bias, keep, rate):
 @_compiled
 def _softmax(scores, bias, keep, rate):
     probabilities = tf.nn.softmax(_float32(scores) + bias)
-    return _bfloat16(probabilities), _bfloat16(tf.where(keep, probabilities / (1.0 - rate), 0.0))
+    return _bfloat16(probabilities), _bfloat16(tf.where(keep, probabilities * (1.0 / (1.0 - rate)), 0.0))
 
 
 @_compiled
 def _softmax_gradient(probabilities, weights, upstream, rate):
     # Where a kept probability is 0 in 16 bits, its gradient is 0 anyway.
-    probabilities, upstream = _float32(probabilities), tf.where(weights != 0.0, _float32(upstream) / (1.0 - rate), 0.0)
+    probabilities, upstream = (
+        _float32(probabilities),
+        tf.where(weights != 0.0, _float32(upstream) * (1.0 / (1.0 - rate)), 0.0),
+    )
     return _bfloat16(probabilities * (upstream - tf.reduce_sum(upstream * probabilities, axis=-1, keepdims=True)))
 
 

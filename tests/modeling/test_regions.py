@@ -32,9 +32,9 @@ def softmax(x):
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
-def merged(product, residual, bias, gamma, beta, keep, rate):
+def merged(product, residual, bias, gamma, beta, epsilon, keep, rate):
     x = np.where(keep, (product + bias) / (1 - rate), 0) + residual
-    return (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True) * gamma + beta
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * gamma + beta
 
 
 def activated(product, bias):
@@ -45,7 +45,8 @@ def activated(product, bias):
 KEPT = tf.constant(RANDOM.random((ROWS, WIDTH)) > 0.3), tf.constant(0.3)
 ALL = tf.constant(True), tf.constant(0.0)
 MATRIX, VECTOR = drawn(ROWS, WIDTH), drawn(WIDTH, dtype="float32")
-SUB_LAYER = MATRIX, drawn(ROWS, WIDTH), VECTOR, drawn(WIDTH, dtype="float32"), drawn(WIDTH, dtype="float32")
+VECTORS = VECTOR, drawn(WIDTH, dtype="float32"), drawn(WIDTH, dtype="float32")
+SUB_LAYER = MATRIX, drawn(ROWS, WIDTH), *VECTORS, tf.constant(1e-12)
 SCORES = drawn(2, 3, 4, WIDTH), tf.constant(RANDOM.choice([0.0, -10000.0], (2, 1, 1, WIDTH)), tf.float32)
 KEPT_SCORES = tf.constant(RANDOM.random((2, 3, 4, WIDTH)) > 0.3), KEPT[1]
 LABELS = tf.constant(RANDOM.integers(0, CLASSES, ROWS), tf.int32)

@@ -42,12 +42,13 @@ class _Metrics(abc.ABC):
         return {"loss": self._loss(means), **means}
 
     def _of_words(self, out, positions, words, dropout_seed) -> tuple:
-        """Returns the losses of the words, and 1.0 where a word has the highest logit, float32[B*P]."""
+        """Returns the losses of the words, float32[B*P], and a function for 1.0 where a word has the highest logit."""
         head, logits = self.pretrainer.cls.predictions, out.masked_lm_logits
         if regions := fused(head, logits, dropout_seed):
             product = head.product(out.encoded.sequence_output, positions, self.pretrainer.bert.embedding_table)
-            return regions.cross_entropy(product, head.output_bias, words)
-        return cross_entropy(logits, words), is_correct(logits, words)
+            losses, correct = regions.cross_entropy(product, head.output_bias, words)
+            return losses, lambda: correct
+        return cross_entropy(logits, words), lambda: is_correct(logits, words)
 
     @abc.abstractmethod
     def _means(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
@@ -100,7 +101,7 @@ class PretrainingObjective(_Metrics):
         return loss, {
             "loss": loss,
             "masked_lm_loss": ops.sum(word_losses * weights),
-            "masked_lm_correct": ops.sum(is_word * weights),
+            "masked_lm_correct": ops.sum(is_word() * weights),
             "masked_lm_weight": ops.sum(weights),
             "next_sentence_loss": ops.sum(next_losses),
             "next_sentence_correct": ops.sum(is_correct(out.next_sentence_logits, next_sentences)),
@@ -166,7 +167,7 @@ class LeftToRightObjective(_Metrics):
         return loss, {
             "loss": loss,
             "next_token_loss": ops.sum(losses * weights),
-            "next_token_correct": ops.sum(is_next * weights),
+            "next_token_correct": ops.sum(is_next() * weights),
             "next_token_weight": ops.sum(weights),
         }
 
