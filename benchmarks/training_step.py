@@ -277,26 +277,36 @@ def machine() -> str:
     return f"{name} with {', '.join(found)}; cores: {len(os.sched_getaffinity(0))}"
 
 
+def medians(rows: list[dict], clock: str = "") -> list[dict]:
+    """Returns a row for each size and variant: the medians of its processes, and the peer's; "processor_" is a clock."""
+
+    def median(size, variant, what):
+        values = [row[f"{clock}{what}_secs"] for row in rows if (row["size"], row["variant"]) == (size, variant)]
+        return statistics.median(values) if values else None
+
+    return [
+        row
+        | {f"{what}_secs": median(size, variant, what) for what in ("step", "products")}
+        | {"peer_secs": median(size, PEER + VARIANTS[variant].dtype, "step")}
+        for (size, variant), row in {(row["size"], row["variant"]): row for row in rows}.items()
+        if variant in VARIANTS
+    ]
+
+
 def print_table(rows: list[dict]):
-    """Prints the medians of all processes of a variant, by wall clock and by the processor's seconds."""
-    print("\n| model | batch | step | secs | share of products | gain | processor secs | share | gain |")
-    print("|---|--:|---|--:|--:|--:|--:|--:|--:|")
-    groups = collections.defaultdict(list)
+    """Prints the rows as a table."""
+    print(
+        "\n| model | batch | step | secs per step | secs of its products | matmul share | Hugging Face, secs | lead |"
+    )
+    print("|---|--:|---|--:|--:|--:|--:|--:|")
     for row in rows:
-        groups[row["size"], row["variant"]].append(row)
-    for (size, variant), group in groups.items():
-        cells = []
-        for kind in ("", "processor_"):
-
-            def median(what, rows, kind=kind):
-                values = [row[f"{kind}{what}_secs"] for row in rows]
-                return statistics.median(values) if values and None not in values else None
-
-            step, products, plain = median("step", group), median("products", group), groups.get((size, "plain"))
-            share = f"{products / step:.2f}" if products else ""
-            gain = f"{median('step', plain) / step:.2f}x" if plain else ""
-            cells += [f"{step:.3f}", share, gain]
-        print(f"| {group[0]['model']} | {group[0]['batch_size']} | {variant} | {' | '.join(cells)} |", flush=True)
+        step, products, peer = row["step_secs"], row["products_secs"], row["peer_secs"]
+        against = f"{peer:.3f} | {peer / step:.2f}x" if peer else "not installed | "
+        print(
+            f"| {row['model']} | {row['batch_size']} | {row['variant']} | {step:.3f} | {products:.3f} "
+            f"| {products / step:.2f} | {against} |",
+            flush=True,
+        )
 
 
 def main():
@@ -329,7 +339,9 @@ def main():
             if output:
                 with output.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
-    print_table([row for row in rows if row["size"] in flags.sizes])
+    print_table(medians(rows))
+    print("\nIn seconds of the processor, of all threads:")
+    print_table(medians(rows, "processor_"))
 
 
 def prepare_threads(cpus: list[int], want_peer: bool):
