@@ -278,7 +278,7 @@ def machine() -> str:
 
 
 def medians(rows: list[dict], clock: str = "") -> list[dict]:
-    """Returns a row for each size and variant: the medians of its processes, and the peer's; "processor_" is a clock."""
+    """Returns a row for each size and variant: medians of its processes and the peer's; "processor_" is a clock."""
 
     def median(size, variant, what):
         values = [row[f"{clock}{what}_secs"] for row in rows if (row["size"], row["variant"]) == (size, variant)]
