@@ -6,20 +6,22 @@ already contains are not measured again.
 
 A step consists of forward pass, backward pass, clipping and the optimizer, with dropout 0.1, sequences of 128 tokens
 with 20 predictions and a vocabulary of 30,522. The variants in bfloat16 are set against products in bfloat16, and
-against Hugging Face under autocast. All measurements of one model size take turns in one process for several rounds,
-and the median counts.
+against Hugging Face under autocast. Each variant takes turns with its products in a process of its own, whose medians
+count; then comes the next variant, and after all of them the next process of the first one. The seconds of the
+processor, of all threads, say more than the clock where there is other work.
 
-    python benchmarks/training_step.py --cpus=0,1 --variants plain XLA bfloat16
+    python benchmarks/training_step.py --cpus=0,1 --variants plain XLA bfloat16 --output=rows.jsonl
 """
 
 import argparse
 import collections
-import gc
+import itertools
 import json
 import os
 import pathlib
 import re
 import statistics
+import subprocess
 import sys
 import time
 from typing import NamedTuple
@@ -44,6 +46,7 @@ VARIANTS = {
     "bfloat16 XLA": Variant("bfloat16", jit_compile=True),
 }
 REPEATS_OF_A_PRODUCT = 4
+PEER = "Hugging Face "  # and a type
 
 
 class Product(NamedTuple):
@@ -223,36 +226,47 @@ def random_batch(batch_size: int) -> dict:
     }
 
 
-def measure(size: str, variants: list[str], peer: bool, rounds: int) -> dict[str, dict]:
-    """Measures one model size, and returns its rows by variant."""
+def measure(size: str, variant: str, rounds: int) -> dict:
+    """Measures one variant of one model size, or a peer, in turns with its products, and returns its row."""
+    import resource
+
     from official_bert import BertConfig
 
     config, batch_size = BertConfig.from_size(size, VOCAB), BATCH_SIZES[size]
-    timers = {variant: our_timer(config, batch_size, VARIANTS[variant]) for variant in variants}
-    for dtype in sorted({VARIANTS[variant].dtype for variant in variants}):
-        timers |= {(dtype, product): product_timer(product, dtype) for product in products_of(config, batch_size)}
-        if peer:
-            timers[dtype, "peer"] = hugging_face_timer(config, batch_size, dtype)
-    secs = collections.defaultdict(list)
+    dtype = variant.removeprefix(PEER) if variant.startswith(PEER) else VARIANTS[variant].dtype
+    load = os.getloadavg()[0]
+    if variant.startswith(PEER):
+        timers = {"step": hugging_face_timer(config, batch_size, dtype)}
+    else:
+        timers = {"step": our_timer(config, batch_size, VARIANTS[variant])}
+        timers |= {product: product_timer(product, dtype) for product in products_of(config, batch_size)}
+    secs, processor_secs = collections.defaultdict(list), collections.defaultdict(list)
     for _ in range(rounds):
         for what, timer in timers.items():
+            start = time.process_time()
             secs[what].append(timer())
-    median = {what: statistics.median(values) for what, values in secs.items()}
-    gc.collect()
-    rows = {}
-    for variant in variants:
-        dtype = VARIANTS[variant].dtype
-        rows[variant] = {
-            "machine": machine(),
-            "size": size,
-            "model": f"{config.num_hidden_layers}/{config.hidden_size}",
-            "batch_size": batch_size,
-            "variant": variant,
-            "step_secs": median[variant],
-            "products_secs": sum(product.count * median[dtype, product] for product in products_of(config, batch_size)),
-            "peer_secs": median.get((dtype, "peer")),
-        }
-    return rows
+            repeats = 1 if what == "step" else REPEATS_OF_A_PRODUCT
+            processor_secs[what].append((time.process_time() - start) / repeats)
+
+    def of_products(values):
+        sums = [product.count * statistics.median(values[product]) for product in timers if product != "step"]
+        return sum(sums) if sums else None
+
+    return {
+        "machine": machine(),
+        "load": [round(load, 2), round(os.getloadavg()[0], 2)],
+        "size": size,
+        "model": f"{config.num_hidden_layers}/{config.hidden_size}",
+        "batch_size": batch_size,
+        "variant": variant,
+        "rounds": rounds,
+        "step_secs": statistics.median(secs["step"]),
+        "least_step_secs": min(secs["step"]),
+        "products_secs": of_products(secs),
+        "processor_step_secs": statistics.median(processor_secs["step"]),
+        "processor_products_secs": of_products(processor_secs),
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000),
+    }
 
 
 def machine() -> str:
@@ -261,6 +275,22 @@ def machine() -> str:
     (name,) = re.findall(r"^model name\s*: (.*)$", facts, re.MULTILINE)
     found = [unit for unit in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if unit in facts.split()]
     return f"{name} with {', '.join(found)}; cores: {len(os.sched_getaffinity(0))}"
+
+
+def medians(rows: list[dict], clock: str = "") -> list[dict]:
+    """Returns a row for each size and variant: medians of its processes and the peer's; "processor_" is a clock."""
+
+    def median(size, variant, what):
+        values = [row[f"{clock}{what}_secs"] for row in rows if (row["size"], row["variant"]) == (size, variant)]
+        return statistics.median(values) if values else None
+
+    return [
+        row
+        | {f"{what}_secs": median(size, variant, what) for what in ("step", "products")}
+        | {"peer_secs": median(size, PEER + VARIANTS[variant].dtype, "step")}
+        for (size, variant), row in {(row["size"], row["variant"]): row for row in rows}.items()
+        if variant in VARIANTS
+    ]
 
 
 def print_table(rows: list[dict]):
@@ -283,33 +313,39 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
     parser.add_argument("--rounds", type=int, default=9, help="number of measurements, of which the median counts")
+    parser.add_argument("--processes", type=int, default=3, help="number of processes for each variant")
     parser.add_argument("--sizes", nargs="+", choices=BATCH_SIZES, default=list(BATCH_SIZES))
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["plain", "XLA"])
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["plain", "bfloat16"])
     parser.add_argument("--nopeer", action="store_true", help="leave Hugging Face out")
     parser.add_argument("--output", help="JSON lines file: finished rows go there and are not measured again")
+    parser.add_argument("--measured", help=argparse.SUPPRESS)  # what this process measures, for the one that starts it
     flags = parser.parse_args()
-
-    finished = {}
+    if flags.measured:
+        prepare_threads([int(cpu) for cpu in flags.cpus.split(",")], want_peer=flags.measured.startswith(PEER))
+        print(json.dumps(measure(flags.sizes[0], flags.measured, flags.rounds)))
+        return
     output = pathlib.Path(flags.output) if flags.output else None
-    if output and output.exists():
-        rows = map(json.loads, output.read_text(encoding="utf-8").splitlines())
-        finished = {(row["size"], row["variant"]): row for row in rows}
-    peer = prepare_threads([int(cpu) for cpu in flags.cpus.split(",")], want_peer=not flags.nopeer)
-    for size in flags.sizes:
-        missing = [variant for variant in flags.variants if (size, variant) not in finished]
-        if not missing:
-            continue
-        rows = measure(size, missing, peer, flags.rounds)
-        finished |= {(size, variant): row for variant, row in rows.items()}
-        print_table(list(rows.values()))
-        if output:
-            with output.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(row) + "\n" for row in rows.values())
-    print_table([finished[size, variant] for size in flags.sizes for variant in flags.variants])
+    lines = output.read_text(encoding="utf-8").splitlines() if output and output.exists() else []
+    rows = [json.loads(line) for line in lines]
+    variants = flags.variants + ([] if flags.nopeer else sorted({PEER + VARIANTS[one].dtype for one in flags.variants}))
+    for turn in range(flags.processes):
+        for size, variant in itertools.product(flags.sizes, variants):
+            if sum((row["size"], row["variant"]) == (size, variant) for row in rows) > turn:
+                continue
+            command = [sys.executable, __file__, "--measured", variant, "--sizes", size, "--cpus", flags.cpus]
+            command += ["--rounds", str(flags.rounds)]
+            found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            rows.append(json.loads(found.stdout.splitlines()[-1]))
+            if output:
+                with output.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(rows[-1]) + "\n")
+    print_table(medians(rows))
+    print("\nIn seconds of the processor, of all threads:")
+    print_table(medians(rows, "processor_"))
 
 
-def prepare_threads(cpus: list[int], want_peer: bool) -> bool:
-    """Pins the process to some cores, gives TensorFlow and PyTorch a thread for each, and tells if PyTorch is there."""
+def prepare_threads(cpus: list[int], want_peer: bool):
+    """Pins the process to some cores and gives TensorFlow, and for a peer PyTorch, a thread for each."""
     os.sched_setaffinity(0, cpus)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
@@ -318,15 +354,10 @@ def prepare_threads(cpus: list[int], want_peer: bool) -> bool:
 
     tf.config.threading.set_intra_op_parallelism_threads(len(cpus))
     memory.keep_freed_memory()  # as the commands do; the peer gains, too
-    if not want_peer:
-        return False
-    try:
+    if want_peer:
         import torch
-        import transformers  # noqa: F401
-    except ImportError:
-        return False
-    torch.set_num_threads(len(cpus))
-    return True
+
+        torch.set_num_threads(len(cpus))
 
 
 if __name__ == "__main__":

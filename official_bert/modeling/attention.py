@@ -7,7 +7,8 @@ import keras
 from keras import ops
 
 from official_bert.config import BIDIRECTIONAL, LEFT_TO_RIGHT
-from official_bert.modeling.layers import Dense, ResidualOutput, Scope, dropout, gather_indexes, get_shape_list
+from official_bert.modeling import layers
+from official_bert.modeling.layers import Dense, ResidualOutput, Scope, dense, gather_indexes, get_shape_list
 from official_bert.modeling.packing import Packing
 
 MASKED = -10000.0
@@ -81,7 +82,8 @@ class Attention(keras.layers.Layer):
         float[B, N, F, T]; of packed vectors None.
         """
         with keras.name_scope("self_1"):  # see EncoderLayer.call
-            query, key, value = self.heads.query(from_x), self.heads.key(x), self.heads.value(x)
+            query = dense(self.heads.query, from_x, dropout_seed)
+            key, value = dense(self.heads.key, x, dropout_seed), dense(self.heads.value, x, dropout_seed)
             if isinstance(bias_or_packing, Packing):
                 context, probabilities = self._in_groups(query, key, value, bias_or_packing, dropout_seed), None
             else:
@@ -112,8 +114,12 @@ class Attention(keras.layers.Layer):
         probabilities = ops.softmax(ops.cast(scores, "float32") + ops.cast(bias, "float32"))
         # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the Transformer paper does it.
         rate = self.config.attention_probs_dropout_prob
-        weights = ops.cast(probabilities, self.compute_dtype)
-        weights = dropout(weights, rate, dropout_seed, dropout_index)
+        if regions := layers.fused(self, scores, dropout_seed):
+            mask = layers.dropout_mask(scores, rate, dropout_seed, dropout_index)
+            weights = regions.attention_weights(scores, ops.cast(bias, "float32"), mask, rate)
+        else:
+            weights = ops.cast(probabilities, self.compute_dtype)
+            weights = layers.dropout(weights, rate, dropout_seed, dropout_index)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, F, N, H]
         return ops.reshape(context, (-1, self.config.hidden_size)), probabilities
 

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from official_bert.modeling.attention import Attention, attention_bias, pooled_vectors
-from official_bert.modeling.layers import Dense, ResidualOutput, Scope
+from official_bert.modeling.layers import Dense, ResidualOutput, Scope, dense
 from official_bert.modeling.packing import pack
 
 _DROPOUTS_PER_LAYER = 3
@@ -36,7 +36,7 @@ class EncoderLayer(keras.layers.Layer):
         # TensorFlow sums the gradients of a dynamic shape in an order that the names of the operations determine: with
         # these scopes, which a called layer would have, the sums keep the bits of earlier versions.
         with keras.name_scope("intermediate_1"):
-            inner = self.intermediate.dense(attended)  # [B*F, intermediate]
+            inner = dense(self.intermediate.dense, attended, dropout_seed)  # [B*F, intermediate]
         return self.merge(inner, attended, dropout_seed), probabilities
 
 
@@ -69,7 +69,8 @@ class Encoder(keras.layers.Layer):
             if self.recompute_layers and not output_attentions:
                 layer = _recomputed(layer)
             x, probabilities = layer(x, x, bias_or_packing, dropout_seed)
-            outputs.append(ops.reshape(packing.padded(x) if packing else x, padded_shape))
+            # The functions of regions.py return bfloat16.
+            outputs.append(ops.cast(ops.reshape(packing.padded(x) if packing else x, padded_shape), "float32"))
             if output_attentions:
                 attentions.append(probabilities)
         if first_token_only:
@@ -77,7 +78,7 @@ class Encoder(keras.layers.Layer):
             # In both directions this token attends to the whole text.
             bias = attention_bias(input_mask, x.dtype)
             x, probabilities = self.stack[-1](pooled, x, bias, dropout_seed, from_length=1)
-            outputs.append(x[:, None])
+            outputs.append(ops.cast(x[:, None], "float32"))
             if output_attentions:
                 attentions.append(probabilities)
         return outputs, attentions

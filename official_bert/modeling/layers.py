@@ -97,6 +97,10 @@ class Dense(keras.layers.Dense):
         """Returns float[..., units] for `x`, float[..., in]."""
         return ops.cast(super().call(x), self.compute_dtype)
 
+    def product(self, x):
+        """Returns the product alone, without the bias and the activation, in the compute type."""
+        return ops.matmul(ops.cast(x, self.compute_dtype), ops.cast(self.kernel, self.compute_dtype))
+
     def enable_lora(self, *arguments, **keywords):
         super().enable_lora(*arguments, **keywords)
         for variable in (self._kernel, self.lora_kernel_a, self.lora_kernel_b):
@@ -117,16 +121,42 @@ class Dense(keras.layers.Dense):
         super().quantize(mode, type_check=False, **arguments)  # Keras asks whether a subclass means it
 
 
+def fused(layer: keras.layers.Layer, x, seed):
+    """Returns regions.py if its functions compute what follows a product from or to `x` in this layer, else None.
+
+    They are for calls with dropout, whose seed is given.
+    """
+    if seed is None or layer.compute_dtype != "bfloat16" or layer.quantization_mode:
+        return None
+    from official_bert.modeling import regions
+
+    return regions if regions.fit(x) else None
+
+
+def dense(layer: Dense, x, seed):
+    """Returns what the layer makes of float[N, in]; `seed` is that of the dropout around it."""
+    regions = fused(layer, x, seed)
+    return regions.activated(layer.activation)(layer.product(x), layer.bias) if regions else layer(x)
+
+
 def dropout(x, rate: float, seed, index: int):
-    """Applies inverted dropout, whose mask depends only on a seed, so that a resumed run draws the same masks.
+    """Applies inverted dropout, float like `x`, with the mask of `dropout_mask`."""
+    if seed is None or not rate:
+        return x
+    import tensorflow as tf
+
+    keep = dropout_mask(x, rate, seed, index)
+    return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
+
+
+def dropout_mask(x, rate: float, seed, index: int):
+    """Draws a mask, bool like `x`, that depends only on a seed, so that a resumed run draws the same masks.
 
     Each decision compares 16 bits of a philox stream with the rate, as integers. XLA and plain TensorFlow then draw
     the same mask, which is not the case for uniform floats. The effective rate differs from `rate` by at most 1/2^17.
     The seed, int32[2], is another one in every step, replica and micro-batch; None means no dropout. `index` is the
     number of the dropout in the model.
     """
-    if seed is None or not rate:
-        return x
     import tensorflow as tf
 
     # The generator scrambles its seed, so two different seeds give unrelated streams. The stride keeps the seeds of
@@ -137,8 +167,7 @@ def dropout(x, rate: float, seed, index: int):
         [(count + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
     )
     draws = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:count]
-    keep = tf.reshape(draws, tf.shape(x)) >= tf.constant(round(rate * 2**16), tf.uint16)
-    return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
+    return tf.reshape(draws, tf.shape(x)) >= tf.constant(round(rate * 2**16), tf.uint16)
 
 
 def draw_seed():
@@ -186,7 +215,12 @@ class ResidualOutput(keras.layers.Layer):
 
     def call(self, x, residual, dropout_seed=None):
         """Returns float[..., hidden] for `x`, float[..., in], and `residual`, float[..., hidden]."""
-        x = dropout(self.dense(x), self.config.hidden_dropout_prob, dropout_seed, self.dropout_index)
+        rate = self.config.hidden_dropout_prob
+        if regions := fused(self.dense, x, dropout_seed):
+            mask = dropout_mask(residual, rate, dropout_seed, self.dropout_index)
+            vectors = self.dense.bias, self.norm.gamma, self.norm.beta, LAYER_NORM_EPSILON
+            return regions.merged(self.dense.product(x), residual, *vectors, mask, rate)
+        x = dropout(self.dense(x), rate, dropout_seed, self.dropout_index)
         return self.norm(ops.cast(x, "float32") + ops.cast(residual, "float32"))
 
 

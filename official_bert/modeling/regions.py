@@ -1,0 +1,114 @@
+"""What lies between the products of a bfloat16 training on CPUs: functions that XLA compiles into few passes each.
+
+TensorFlow passes over memory for each operation and each cast, a dozen times for gelu. It keeps the products, for which
+XLA would take twice as long. All functions compute in float32, and layers.py chooses them. N rows   V vocabulary
+"""
+
+import functools
+from collections.abc import Callable
+
+import tensorflow as tf
+
+_compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
+_float32 = functools.partial(tf.cast, dtype=tf.float32)
+_bfloat16 = functools.partial(tf.cast, dtype=tf.bfloat16)
+
+
+def fit(x: tf.Tensor) -> bool:
+    """Whether the functions apply: on CPUs, to graphs of known shapes, since XLA compiles anew for each shape."""
+    has_accelerators = any(map(tf.config.list_physical_devices, ("GPU", "TPU_SYSTEM")))
+    return not (has_accelerators or tf.executing_eagerly()) and x.shape.is_fully_defined()
+
+
+def _region(function: Callable) -> Callable:
+    """Compiles a function of tensors and its gradient, for matrices and vectors of floats, which computes it again."""
+
+    def is_variable(argument):
+        return argument.dtype.is_floating and argument.shape.rank > 0
+
+    @_compiled
+    def backward(arguments, upstream):
+        floats = [argument for argument in arguments if is_variable(argument)]
+        with tf.GradientTape() as tape:
+            tape.watch(floats)
+            output = function(*arguments)
+        found = iter(tape.gradient(output, floats, upstream))
+        return [next(found) if is_variable(argument) else None for argument in arguments]
+
+    forward = _compiled(function)
+    return tf.custom_gradient(lambda *arguments: (forward(*arguments), lambda upstream: backward(arguments, upstream)))
+
+
+@functools.cache
+def activated(activation: Callable | None) -> Callable:
+    """Returns a function of bfloat16[N, width] and float32[width] that adds them and applies the activation."""
+    if activation:
+        return _region(lambda product, bias: _bfloat16(activation(_float32(product) + bias)))
+    column_sums = _compiled(lambda x: tf.reduce_sum(_float32(x), axis=0))
+    # A bias alone TensorFlow adds within the product before.
+    return tf.custom_gradient(lambda x, bias: (tf.nn.bias_add(x, _bfloat16(bias)), lambda up: (up, column_sums(up))))
+
+
+@_region
+def merged(product, residual, bias, gamma, beta, epsilon, keep, rate):
+    """Returns bias, dropout, sum and layer norm of bfloat16[N, hidden], twice, and three float32[hidden].
+
+    Dropout keeps where `keep`, bool[N, hidden], is true; `epsilon` and `rate` are float32[].
+    """
+    x = tf.where(keep, (_float32(product) + bias) * (1.0 / (1.0 - rate)), 0.0) + _float32(residual)
+    x -= tf.reduce_mean(x, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(x * x, axis=-1, keepdims=True)
+    return _bfloat16(x * tf.math.rsqrt(variance + epsilon) * gamma + beta)
+
+
+@tf.custom_gradient
+def attention_weights(scores, bias, keep, rate):
+    """Returns the probabilities after dropout, bfloat16 like `scores`, to which a float32 `bias` is added."""
+    probabilities, weights = _softmax(scores, bias, keep, rate)
+    return weights, lambda upstream: (_softmax_gradient(probabilities, weights, upstream, rate), None, None, None)
+
+
+@_compiled
+def _softmax(scores, bias, keep, rate):
+    probabilities = tf.nn.softmax(_float32(scores) + bias)
+    return _bfloat16(probabilities), _bfloat16(tf.where(keep, probabilities * (1.0 / (1.0 - rate)), 0.0))
+
+
+@_compiled
+def _softmax_gradient(probabilities, weights, upstream, rate):
+    # Where a kept probability is 0 in 16 bits, its gradient is 0 anyway.
+    probabilities, upstream = (
+        _float32(probabilities),
+        tf.where(weights != 0.0, _float32(upstream) * (1.0 / (1.0 - rate)), 0.0),
+    )
+    return _bfloat16(probabilities * (upstream - tf.reduce_sum(upstream * probabilities, axis=-1, keepdims=True)))
+
+
+@tf.custom_gradient
+def cross_entropy(product, bias, labels):
+    """Returns the loss, and 1.0 for a label with the highest logit, float32[N]; only the loss has a gradient.
+
+    Logits are `product`, bfloat16[N, V], plus `bias`, float32[V]; `labels` are int32[N].
+    """
+    losses, is_correct, log_total = _cross_entropy(product, bias, labels)
+
+    def gradient(upstream, _):
+        of_logits = _cross_entropy_gradient(product, bias, labels, log_total, upstream)
+        # A product sums so many columns in half of the time of XLA's sum, and in float32, too.
+        return of_logits, _float32(tf.matmul(tf.ones([1, labels.shape[0]], tf.bfloat16), of_logits)[0]), None
+
+    return (losses, is_correct), gradient
+
+
+@_compiled
+def _cross_entropy(product, bias, labels):
+    logits = _float32(product) + bias
+    highest, at_label = tf.reduce_max(logits, axis=-1), tf.gather(logits, labels, batch_dims=1)
+    log_total = highest + tf.math.log(tf.reduce_sum(tf.exp(logits - highest[:, None]), axis=-1))
+    return log_total - at_label, _float32(at_label >= highest), log_total
+
+
+@_compiled
+def _cross_entropy_gradient(product, bias, labels, log_total, upstream):
+    probabilities = tf.exp(_float32(product) + bias - log_total[:, None])
+    return _bfloat16((probabilities - tf.one_hot(labels, product.shape[-1])) * upstream[:, None])
