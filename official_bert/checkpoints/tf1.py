@@ -127,7 +127,9 @@ def find_invalid(variables: Mapping[str, tf.Variable]) -> str | None:
 
 def _half_sum_of_squares(variable: tf.Variable) -> tf.Tensor:
     value = tf.convert_to_tensor(variable)
-    with tf.device(value.backing_device):  # TensorFlow would take a GPU for what lies on the host
+    # TensorFlow would take a GPU for what lies on the host; of several workers, the value calls its own localhost.
+    lies_on = tf.DeviceSpec.from_string(value.backing_device)
+    with tf.device(f"{lies_on.device_type}:{lies_on.device_index}"):
         return tf.nn.l2_loss(value)
 
 
