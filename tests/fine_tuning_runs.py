@@ -47,8 +47,7 @@ def write_model(folder: pathlib.Path, head: str, num_outputs: int):
     folder.mkdir(parents=True, exist_ok=True)
     pieces = [*toy.VOCABULARY, *MARKS]
     toy.write_vocabulary(folder, pieces)
-    dropouts = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = toy.BERT_CONFIG | dropouts | {"vocab_size": len(pieces), "num_hidden_layers": 1}
+    config = toy.BERT_CONFIG | toy.NO_DROPOUT | {"vocab_size": len(pieces), "num_hidden_layers": 1}
     (folder / "bert_config.json").write_text(json.dumps(config))
     encoder = named_variables(BertModel(BertConfig.from_dict(config)))
     shapes = {name: variable.shape for name, variable in encoder.items()}

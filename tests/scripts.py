@@ -23,14 +23,19 @@ from official_bert.io import processes
 from tests.shared import GOLDEN, ROOT, recording
 
 
-def run_script(script: str, *arguments: str, status: int = 0, timeout_secs: float = 600, **environment: str):
-    """Runs `script` of the repository root with flags and asserts its exit status.
+def run_script(script: str, *arguments: str, **settings):
+    """Runs `script` of the repository root with flags, as `run_python` runs the interpreter."""
+    return run_python(ROOT / script, *arguments, **settings)
+
+
+def run_python(*command: str, status: int = 0, timeout_secs: float = 600, **environment: str):
+    """Runs the interpreter with a command line, such as "-c" and a program, and asserts its exit status.
 
     Returns:
         subprocess.CompletedProcess with text in `stdout` and `stderr`.
     """
     finished = subprocess.run(
-        [sys.executable, str(ROOT / script), *map(str, arguments)],
+        [sys.executable, *map(str, command)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
@@ -39,7 +44,7 @@ def run_script(script: str, *arguments: str, status: int = 0, timeout_secs: floa
         check=False,
     )
     assert finished.returncode == status, (
-        f"{script} exited with {finished.returncode}, expected {status}\n{finished.stdout}\n{finished.stderr}"
+        f"{command} exited with {finished.returncode}, expected {status}\n{finished.stdout}\n{finished.stderr}"
     )
     return finished
 

@@ -270,17 +270,12 @@ def test_a_tokenizer_travels_without_its_cache(vocab_file):
     assert arrived.encode("un") == [7]
 
 
-@pytest.fixture
-def toy_tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
-
-
 def ids_of(text):
     return [toy.VOCABULARY.index(piece) for piece in text.split()]
 
 
-def test_a_call_pads_to_the_longest(toy_tokenizer):
-    batch = toy_tokenizer(["The sunny cat", b"mat", ""])
+def test_a_call_pads_to_the_longest(tokenizer):
+    batch = tokenizer(["The sunny cat", b"mat", ""])
     assert list(batch) == ["input_ids", "input_mask", "segment_ids"]
     assert {array.dtype for array in batch.values()} == {np.dtype(np.int32)}
     first = ids_of("[CLS] the sun ##ny cat [SEP]")
@@ -288,24 +283,24 @@ def test_a_call_pads_to_the_longest(toy_tokenizer):
     np.testing.assert_array_equal(batch["input_ids"], [first, second, [2, 3, 0, 0, 0, 0]])
     np.testing.assert_array_equal(batch["input_mask"], [[1] * 6, [1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]])
     np.testing.assert_array_equal(batch["segment_ids"], np.zeros((3, 6)))
-    batch = toy_tokenizer(["the cat", "a"], ["mat", None], max_seq_length=6)
+    batch = tokenizer(["the cat", "a"], ["mat", None], max_seq_length=6)
     np.testing.assert_array_equal(batch["segment_ids"], [[0, 0, 0, 0, 1, 1], [0] * 6])
     np.testing.assert_array_equal(batch["input_mask"], [[1] * 6, [1, 1, 1, 0, 0, 0]])
 
 
-def test_a_single_text_is_a_batch_of_one(toy_tokenizer):
-    (ids,), (mask,), (segments,) = toy_tokenizer("the cat", "a mat").values()
+def test_a_single_text_is_a_batch_of_one(tokenizer):
+    (ids,), (mask,), (segments,) = tokenizer("the cat", "a mat").values()
     assert ids.tolist() == ids_of("[CLS] the cat [SEP] a mat [SEP]")
     assert (mask.tolist(), segments.tolist()) == ([1] * 7, [0, 0, 0, 0, 1, 1, 1])
-    generated = toy_tokenizer(text for text in np.array(["the cat", "mat"]))
+    generated = tokenizer(text for text in np.array(["the cat", "mat"]))
     assert generated["input_ids"].tolist() == [[2, *ids_of("the cat"), 3], [2, *ids_of("mat"), 3, 0]]
 
 
 @pytest.mark.parametrize(("text_a", "text_b"), [("the cat sat on the mat", "it was a sunny day"), ("the cat", None)])
 @pytest.mark.parametrize("length", range(3, 18))
-def test_a_call_truncates_as_the_scripts_do(toy_tokenizer, text_a, text_b, length):
-    tokens, segments = model_input(toy_tokenizer, text_a, text_b, length)
-    batch = toy_tokenizer([text_a], [text_b], max_seq_length=length)
+def test_a_call_truncates_as_the_scripts_do(tokenizer, text_a, text_b, length):
+    tokens, segments = model_input(tokenizer, text_a, text_b, length)
+    batch = tokenizer([text_a], [text_b], max_seq_length=length)
     assert batch["input_ids"].tolist() == [ids_of(" ".join(tokens))]
     assert batch["segment_ids"].tolist() == [segments]
 
@@ -322,9 +317,9 @@ def test_a_call_truncates_as_the_scripts_do(toy_tokenizer, text_a, text_b, lengt
         ({"texts": "a", "max_seq_length": 2}, "max_seq_length: must be a whole number from 3, got 2"),
     ],
 )
-def test_wrong_arguments_of_a_call_are_named(toy_tokenizer, arguments, message):
+def test_wrong_arguments_of_a_call_are_named(tokenizer, arguments, message):
     with pytest.raises(InputError, match=message):
-        toy_tokenizer(**arguments)
+        tokenizer(**arguments)
 
 
 def test_a_call_needs_the_special_pieces(tmp_path):
@@ -333,13 +328,13 @@ def test_a_call_needs_the_special_pieces(tmp_path):
         tokenizer("a")
 
 
-def test_ids_become_text_again(toy_tokenizer):
-    ids = toy_tokenizer(["It was a sunny [MASK] football day.", "Rain"], max_seq_length=32)["input_ids"]
-    assert toy_tokenizer.decode(ids[0]) == "it was a sunny [UNK] [UNK] [UNK] football day ."
-    assert toy_tokenizer.decode(ids[1]) == "rain"
-    assert toy_tokenizer.decode(ids[1][:4], skip_special_tokens=False) == "[CLS] rain [SEP] [PAD]"
-    assert toy_tokenizer.decode(ids_of("##ny [MASK] sun ##ny")) == "##ny [MASK] sunny"
-    assert toy_tokenizer.decode([]) == ""
+def test_ids_become_text_again(tokenizer):
+    ids = tokenizer(["It was a sunny [MASK] football day.", "Rain"], max_seq_length=32)["input_ids"]
+    assert tokenizer.decode(ids[0]) == "it was a sunny [UNK] [UNK] [UNK] football day ."
+    assert tokenizer.decode(ids[1]) == "rain"
+    assert tokenizer.decode(ids[1][:4], skip_special_tokens=False) == "[CLS] rain [SEP] [PAD]"
+    assert tokenizer.decode(ids_of("##ny [MASK] sun ##ny")) == "##ny [MASK] sunny"
+    assert tokenizer.decode([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -351,9 +346,9 @@ def test_ids_become_text_again(toy_tokenizer):
         ([1.0], "must be whole numbers, got float64"),
     ],
 )
-def test_wrong_ids_are_named(toy_tokenizer, ids, message):
+def test_wrong_ids_are_named(tokenizer, ids, message):
     with pytest.raises(InputError, match=message):
-        toy_tokenizer.decode(ids)
+        tokenizer.decode(ids)
 
 
 def test_the_tokenizer_of_a_folder_reads_as_its_config_says(tmp_path):

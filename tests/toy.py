@@ -38,6 +38,7 @@ BERT_CONFIG = {
     "type_vocab_size": 2,
     "initializer_range": 0.02,
 }
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def write_vocabulary(folder: pathlib.Path, pieces=VOCABULARY) -> str:

@@ -10,7 +10,6 @@ from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor
-from tests import toy
 from tests.fine_tuning_runs import figures
 from tests.scripts import flag_list, run_here, run_recorded, run_script
 from tests.serving.answers import answers_to_records
@@ -25,11 +24,6 @@ def test_the_originals_files_are_reproduced(task, run, tmp_path):
     np.testing.assert_allclose(rows, wanted_rows, rtol=2e-5, atol=2e-5)
     for name in ("eval.tf_record", "predict.tf_record"):
         assert (tmp_path / name).stat().st_size > 0
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
 
 
 def write_task(folder):

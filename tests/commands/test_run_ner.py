@@ -12,7 +12,6 @@ from official_bert.metrics.entities import entity_scores
 from official_bert.options.fine_tuning import TaggingOptions
 from official_bert.tasks.tagging.windows import encoded_words
 from official_bert.tokenization import FullTokenizer
-from tests import toy
 from tests.fine_tuning_runs import figures
 from tests.scripts import flag_list, run_here
 from tests.serving.answers import answers
@@ -20,11 +19,6 @@ from tests.serving.answers import answers
 FILLERS = ["sat", "on", "mat", "was", "a", "sunny", "day", "in", "park", "at", "noon"]
 ENTITIES = [(["cat"], "ANIMAL"), (["train", "station"], "VEHICLE"), (["driver"], "PERSON")]
 SENTENCES = "the O\ncat B-ANIMAL\n\nnoon B-TIME\n\n"
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
 
 
 def write_conll(folder):

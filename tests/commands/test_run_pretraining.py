@@ -26,7 +26,6 @@ from official_bert.training.starting_point import seed_initial_weights
 from tests import toy, training_state
 from tests.checkpoints.sample import pretraining_shapes
 from tests.commands.pretraining_run import (
-    NO_DROPOUT,
     PREDICTIONS,
     SEQ,
     checkpoint_values,
@@ -365,7 +364,7 @@ def test_reports_and_the_summary_of_two_runs_and_old_checkpoints_go(base, tmp_pa
 
 def test_the_gradient_norm_is_that_of_the_whole_batch(base, made):
     """The first update, by a tape around the objective."""
-    model = pretrained_model(base, **NO_DROPOUT)
+    model = pretrained_model(base, **toy.NO_DROPOUT)
     limits = pretraining_limits(len(toy.VOCABULARY), 2, SEQ)
     features = pretraining_features(SEQ, PREDICTIONS)
     seed_initial_weights(7)

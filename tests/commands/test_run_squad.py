@@ -11,7 +11,6 @@ from official_bert.io.errors import InputError
 from official_bert.metrics.squad import evaluate_v2
 from official_bert.options.fine_tuning import SquadOptions
 from official_bert.tasks.squad.examples import read_gold_answers, read_squad_examples
-from tests import toy
 from tests.fine_tuning_runs import figures
 from tests.scripts import flag_list, run_here, run_recorded, run_script
 from tests.serving.answers import answers
@@ -19,11 +18,6 @@ from tests.tasks.squad.sample import QUESTIONS, write_squad
 
 FILLERS = ["the", "sat", "on", "mat", "was", "a", "day", "in", "park", "at", "noon"]
 WITHOUT_ANSWERS = [{"id": entry["id"], "question": entry["question"]} for entry in QUESTIONS]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
 
 
 def read_json(folder, name):

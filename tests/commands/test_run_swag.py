@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from official_bert.io.errors import InputError
-from tests import toy
 from tests.fine_tuning_runs import figures
 from tests.scripts import flag_list, run_here
 
@@ -15,9 +14,8 @@ FILLERS = ["sat", "on", "mat", "was", "a", "day", "in", "park", "at", "noon"]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> list[str]:
+def model(base) -> list[str]:
     """Flags of a toy model."""
-    base = toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
     return flag_list(vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=32)
 
 

@@ -6,7 +6,6 @@ import pytest
 import run_classifier
 from official_bert.compat.input_functions import file_based_input_fn_builder, input_fn_builder
 from official_bert.tasks.classification.examples import InputExample, PaddingInputExample
-from official_bert.tokenization import FullTokenizer
 from tests import toy
 
 LENGTH = 6
@@ -15,11 +14,6 @@ WORDS = [piece for piece in toy.VOCABULARY[5:] if piece.isalpha()][:16]
 IDS = [toy.VOCABULARY.index(word) for word in WORDS]
 # Each text says its number: two words are two digits of 16.
 EXAMPLES = [InputExample(str(k), f"{WORDS[k // 16]} {WORDS[k % 16]}", None, LABELS[k % 3 > 0]) for k in range(250)]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
 
 
 @pytest.fixture(params=["memory", "file", "file.gz"])

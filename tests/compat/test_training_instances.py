@@ -12,7 +12,6 @@ import run_classifier
 import run_squad
 from official_bert.data.records.framing import read_examples
 from official_bert.io.errors import InputError
-from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.oracles.plain_instances import plain_instances
 from tests.shared import ROOT
@@ -44,11 +43,6 @@ def as_line(instance) -> str:
         ", ".join(f"{position} {label}" for position, label in predictions),
     )
     return " | ".join(map(str, parts)) + "\n"
-
-
-@pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from official_bert.graph_text.tokenizer import TextTokenizer, character_classes, readable
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
-from tests import toy
 from tests.shared import GOLDEN, in_test_long, shared
 from tests.test_tokenization import (
     CORNERS,
@@ -56,8 +55,7 @@ def pair(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def toy_pair(tmp_path_factory):
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
+def toy_pair(tokenizer, tmp_path_factory):
     return Pair(tokenizer, tmp_path_factory.mktemp("asset"))
 
 

@@ -5,7 +5,6 @@ import os
 import pathlib
 import resource
 import stat
-import subprocess
 import sys
 
 import pytest
@@ -25,8 +24,7 @@ from tests.hostile.commands import (
     vocabulary,
 )
 from tests.hostile.rows import check, contents, row, table
-from tests.scripts import end_of
-from tests.shared import ROOT
+from tests.scripts import end_of, run_python
 
 WEIGHTS = "bert_model.ckpt.data-00000-of-00001"
 
@@ -244,8 +242,6 @@ def test_folders_without_permission(folder, mode, mode_of_text, sentence):
     for above in folder.parents:
         if above.is_relative_to(os.environ.get("TMPDIR", "/tmp")) and above.name.startswith(("pytest-", "popen-")):
             above.chmod(0o755)
-    command = [sys.executable, "-c", program, *corpus(folder)[1:]]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert finished.returncode == 1
+    finished = run_python("-c", program, *corpus(folder)[1:], status=1)
     assert sentence in finished.stderr
     assert "Traceback" not in finished.stderr

@@ -6,6 +6,7 @@ from official_bert import BertConfig, BertModel, BertPretrainer
 from official_bert.modeling.flops import forward_flops, training_flops
 from official_bert.modeling.lora import enable_lora
 from official_bert.tasks.pretraining.objective import PretrainingObjective
+from tests import toy
 
 TINY = BertConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=256)
 
@@ -39,8 +40,7 @@ def operations_of(product) -> int:
 def test_the_graph_of_a_step_has_the_same_products():
     """Every product of the forward and backward pass, by its shapes."""
     num_sequences = 3
-    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    model = BertPretrainer(BertConfig.from_dict(TINY.to_dict() | no_dropout))
+    model = BertPretrainer(BertConfig.from_dict(TINY.to_dict() | toy.NO_DROPOUT))
     length, predictions = 96, 14
     objective = PretrainingObjective(model, batch_size=num_sequences)
     shapes = {

@@ -3,8 +3,6 @@
 import collections
 import json
 import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -29,7 +27,8 @@ from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from tests import toy
 from tests.checkpoints.sample import CONFIG as SMALL
 from tests.checkpoints.sample import encoder_shapes, pretraining_shapes, random_weights
-from tests.shared import ROOT, in_test_long
+from tests.scripts import run_python
+from tests.shared import in_test_long
 
 CONFIG = BertConfig.from_dict(toy.BERT_CONFIG)
 IDS = np.random.default_rng(1).integers(5, len(toy.VOCABULARY), (6, 7)).astype(np.int32)
@@ -217,7 +216,7 @@ def test_training_goes_on_after_loading(tmp_path):
         model.fit({"input_ids": IDS, "input_mask": MASK}, LABELS, batch_size=3, shuffle=False, verbose=0)
         return model
 
-    config = BertConfig.from_dict(toy.BERT_CONFIG | {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0})
+    config = BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT)
     input_ids, mask = (keras.Input((7,), dtype="int32", name=name) for name in ("input_ids", "input_mask"))
     bert = BertModel(config)
     bert.embeddings.trainable = False
@@ -376,8 +375,7 @@ def test_keras_knows_our_classes_after_import_of_the_package(tmp_path, order):
     model.compile(keras_optimizer(1e-3, 2, 0))
     model.save(tmp_path / "model.keras")
     code = f"import {order}; print(type(keras.models.load_model({str(tmp_path / 'model.keras')!r})).__name__)"
-    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert finished.stdout == "BertClassifier\n", finished.stderr
+    assert run_python("-c", code).stdout == "BertClassifier\n"
 
 
 @pytest.mark.parametrize("make", [lambda: Parent("init"), Outer])

@@ -16,8 +16,7 @@ from official_bert.training.step import TrainingStep
 from tests import toy
 
 UPDATES, BATCH, LENGTH = 10, 4, 9
-WITHOUT_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | WITHOUT_DROPOUT)
+CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT)
 
 
 def batches() -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from official_bert import BertClassifier, BertConfig, FullTokenizer, Predictor, model_dir
+from official_bert import BertClassifier, BertConfig, Predictor, model_dir
 from official_bert.io.errors import InputError
 from official_bert.serving.model import InMemoryModel, SavedModel
 from official_bert.tasks import registry
@@ -63,8 +63,9 @@ NAMES = ["no", "yes", "perhaps"]
         ("huggingface", ["task.json", "labels.txt"], None, 1),
     ],
 )
-def test_a_model_of_python_or_of_hugging_face_answers_by_its_labels(tmp_path, form, lost, problem, num_outputs):
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path))
+def test_a_model_of_python_or_of_hugging_face_answers_by_its_labels(
+    tmp_path, tokenizer, form, lost, problem, num_outputs
+):
     model, folder = BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), num_outputs), tmp_path / "model"
     model.output_weights.assign(np.random.default_rng(5).normal(size=model.output_weights.shape))
     model.save_pretrained(str(folder), form, tokenizer, NAMES if num_outputs == 3 else None)

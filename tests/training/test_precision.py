@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -26,7 +24,8 @@ from tests.golden_model import (
     losses_of,
     named_weights,
 )
-from tests.shared import GOLDEN, ROOT, in_test_long
+from tests.scripts import run_python
+from tests.shared import GOLDEN, in_test_long
 from tests.training.test_step import prepare
 
 GELU = GOLDEN / "model_gelu"
@@ -176,10 +175,9 @@ class Training:
 
     def __init__(self, strategy, **step_options):
         self.strategy = strategy
-        no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         with strategy.scope(), computing_in("float16"):
             tf.keras.utils.set_random_seed(3)
-            model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG | no_dropout))
+            model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT))
             pairs = named_weights(model)
             self.optimizer, self.loss_scale = AdamWeightDecayOptimizer(1e-3), LossScale()
             self.optimizer.build(pairs)
@@ -256,11 +254,7 @@ def overflows_on_the_second_replica():
 
 def test_an_overflow_on_one_replica_skips_the_update_on_all():
     """With accumulation the overflow is in a later part; the sums are those of one device within float16."""
-    program = "from tests.training.test_precision import overflows_on_the_second_replica as run; run()"
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    ran = run_python("-c", "from tests.training.test_precision import overflows_on_the_second_replica as run; run()")
     accumulated, own_norms = json.loads(ran.stdout.splitlines()[-1])
     alone = skips_an_overflow(tf.distribute.get_strategy(), 6)
     assert accumulated == pytest.approx(alone, rel=2e-3)

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,7 +25,8 @@ from tests.golden_model import (
     load_pretrainer,
     named_weights,
 )
-from tests.shared import GOLDEN, ROOT, in_test_long
+from tests.scripts import run_python
+from tests.shared import GOLDEN, in_test_long
 
 GELU = GOLDEN / "model_gelu"
 
@@ -194,11 +193,7 @@ def ancestors(operation) -> set:
 
 
 def test_gradients_are_reduced_in_buckets_while_the_backward_pass_runs():
-    program = "from tests.training.test_step import print_all_reduces as run; run()"
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = run_python("-c", "from tests.training.test_step import print_all_reduces as run; run()")
     sums = {"float32": [SENT[0][0] + SENT[1][0], 1.0], "bfloat16": [1.0 + 2.0**-7, 1.0]}
     for line, (dtype, added) in zip(ran.stdout.splitlines()[-2:], sums.items(), strict=True):
         sent, products, waiting, found = json.loads(line)

@@ -9,8 +9,6 @@ from official_bert.data.table_formats import read_tagged
 from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
 from official_bert.tasks.tagging.windows import check_words, encoded_words, labels_of, predicted_tags
-from official_bert.tokenization import FullTokenizer
-from tests import toy
 
 TEXT = """-DOCSTART- O
 
@@ -26,11 +24,6 @@ playing B-y
 \u200d O
 football B-y
 """
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
 
 
 @pytest.fixture
