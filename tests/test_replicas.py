@@ -123,7 +123,6 @@ def assert_same_results(family: str, one: pathlib.Path, several: pathlib.Path, n
     assert_close(*weights, weights=5e-6, first_moments=1e-6)
     records = run_log.read(str(several), run_log.START)
     assert [record["num_replicas"] for record in records] == [num_replicas]
-    print(f"{family}: {len(figures)} figures, the predictions and {len(weights[1])} tensors agree")
 
 
 @pytest.mark.parametrize(
@@ -158,8 +157,6 @@ def assert_same_pretraining(one: pathlib.Path, several: pathlib.Path, num_replic
     assert_close(*weights, weights=1e-6, first_moments=1e-7)
     records = run_log.read(str(several), run_log.START)
     assert [record["num_replicas"] for record in records] == [num_replicas]
-    largest = max(abs(losses[0][step] - loss) for step, loss in losses[1].items())
-    print(f"{num_replicas} replicas and one device: losses within {largest:.2g}, {len(weights[1])} tensors compared")
 
 
 MASKS_OF_TWO_REPLICAS = """
@@ -191,7 +188,6 @@ for step in (0, 0, 1):
 def test_replicas_draw_masks_of_their_own():
     lines = [list(map(float, line.split())) for line in run_python("-c", MASKS_OF_TWO_REPLICAS).stdout.splitlines()]
     (agreement, first, _), (_, repeated, _), (other_agreement, second, _) = lines
-    print("share of equal decisions of two replicas, sum of the first mask, values in which XLA's differ:", lines)
     for share in (agreement, other_agreement):
         assert abs(share - 0.5) < 0.04, "two independent coins agree half of the time"
     assert first == repeated

@@ -11,7 +11,6 @@ import tensorflow as tf
 from official_bert.checkpoints import CheckpointManager, tf1
 from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.io.errors import Diverged, InputError
-from tests.shared import GOLDEN
 
 DATA = "data-00000-of-00001"
 
@@ -427,23 +426,6 @@ def test_a_run_of_another_model_is_not_resumed_in_part(tmp_path):
     checkpoint_folder.write_state(str(tmp_path), ["model.ckpt-6"])
     with pytest.raises(InputError, match="no global_step"):
         CheckpointManager(str(tmp_path), own).latest_step()
-
-
-def test_a_run_of_the_original_goes_on(tmp_path):
-    for file in (GOLDEN / "model_gelu").glob("model.ckpt-6.*"):
-        shutil.copy(file, tmp_path)
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/gone/run/model.ckpt-6"\n')
-    stored = tf1.Tf1Checkpoint(str(tmp_path / "model.ckpt-6"))
-    own = {
-        name: tf.Variable(tf.zeros(shape, tf.int64 if name == "global_step" else tf.float32))
-        for name, shape in stored.shapes.items()
-    }
-    manager = CheckpointManager(str(tmp_path), own)
-    assert len(own) == 139
-    assert manager.latest_step() == 6
-    assert manager.restore(tf.train.Checkpoint(position=tf.Variable(0)))
-    for name, variable in own.items():
-        np.testing.assert_array_equal(variable.numpy(), stored.read(name))
 
 
 def test_a_checkpoint_is_found_by_prefix_folder_and_state_file(tmp_path):

@@ -250,9 +250,3 @@ def test_an_ensemble_says_how_its_logits_are_made(base, tmp_path, tunes, message
         flags["null_score_diff_threshold"] = f"auto:{path}"
     with pytest.raises(InputError, match=f"^{tmp_path}/member{message}"):
         run(base, **flags, output_dir=str(tmp_path / "ensemble"), ensemble_dirs=[str(tmp_path / "member")])
-
-
-def test_an_empty_document_is_answered(base, tmp_path):
-    path = write_squad(tmp_path, context="\n")
-    run(base, do_predict=True, predict_file=path, version_2_with_negative=True, allow_missing_weights=True)
-    assert (base / "out" / "predictions.json").read_text() == '{\n    "q1": "",\n    "q2": ""\n}\n'

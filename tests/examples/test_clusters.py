@@ -128,12 +128,6 @@ def test_the_shell_scripts_are_clean():
     subprocess.run([pathlib.Path(sys.executable).with_name("shellcheck"), *SCRIPTS], check=True)
 
 
-def test_the_shell_scripts_parse():
-    for script in SCRIPTS:
-        subprocess.run(["bash", "-n", script], check=True)
-    assert len(SCRIPTS) == 2
-
-
 @needs_schemas
 @pytest.mark.parametrize(("name", "host"), [("indexed_job", "bert-{}.bert"), ("jobset", "bert-workers-0-{}.bert")])
 def test_kubernetes_knows_the_templates_and_they_name_the_workers(monkeypatch, name, host):

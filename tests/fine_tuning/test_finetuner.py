@@ -14,7 +14,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.training import run_log
-from tests import toy
+from tests import toy, training_state
 from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.commands.test_run_classifier import write_task
 
@@ -45,12 +45,6 @@ def figures_of(folder):
     return dict(line.split(" = ") for line in (folder / "eval_results.txt").read_text().splitlines())
 
 
-def assert_same(actual, expected):
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name)
-
-
 @pytest.fixture(scope="module")
 def evaluated(options, tmp_path_factory):
     """A run with evaluations every 7 updates."""
@@ -75,7 +69,7 @@ def test_an_evaluation_leaves_a_confusion_matrix_a_card_and_a_chart(evaluated):
 def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evaluated, tmp_path):
     run(options, tmp_path / "plain")
     last = checkpoint_values(evaluated / "model.ckpt-24")
-    assert_same(last, checkpoint_values(tmp_path / "plain" / "model.ckpt-24"))
+    training_state.assert_equal(last, checkpoint_values(tmp_path / "plain" / "model.ckpt-24"))
 
     history = history_of(evaluated)
     assert [row["step"] for row in history] == [7, 14, 21, 24]
@@ -83,7 +77,7 @@ def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evalu
     best = history[int(np.argmax(accuracies))]  # the first of the best
     assert best["step"] == 14
     weights = checkpoint_values(evaluated / "best")
-    assert_same(
+    training_state.assert_equal(
         weights,
         {
             name: value
@@ -130,7 +124,7 @@ def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(options, eva
     run(options, tmp_path, **changes)
     assert history_of(tmp_path) == history_of(evaluated)
     assert figures_of(tmp_path) == figures_of(evaluated)
-    assert_same(checkpoint_values(tmp_path / "best"), checkpoint_values(evaluated / "best"))
+    training_state.assert_equal(checkpoint_values(tmp_path / "best"), checkpoint_values(evaluated / "best"))
 
 
 def test_training_that_learns_nothing_stops_and_is_said(options, tmp_path, caplog):
@@ -151,8 +145,6 @@ def test_training_that_learns_nothing_stops_and_is_said(options, tmp_path, caplo
 
 
 def test_frozen_layers_stay_as_they_are_while_the_others_learn(options, tmp_path, caplog):
-    with pytest.raises(InputError, match="--freeze_layers=3: is more than the number of layers, 2"):
-        run(options, tmp_path / "refused", freeze_layers=3)
     flags = {"learning_rate": 5e-3, "num_train_epochs": 4.0, "warmup_proportion": 0.199}
     score = run(options, tmp_path, freeze_layers=1, do_eval=True, **flags)
     assert score.has_learnt

@@ -1,9 +1,7 @@
 """Hostile files: outputs that are inputs, links, devices, names, full disks, closed streams, missing permissions."""
 
-import contextlib
 import os
 import pathlib
-import resource
 import stat
 import sys
 
@@ -25,6 +23,7 @@ from tests.hostile.commands import (
 )
 from tests.hostile.rows import check, contents, row, table
 from tests.scripts import end_of, run_python
+from tests.shared import largest_file
 
 WEIGHTS = "bert_model.ckpt.data-00000-of-00001"
 
@@ -170,17 +169,6 @@ KILLED_RUNS = [
 def test_files(row, folder):
     check(row, folder)
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-
-
-@contextlib.contextmanager
-def largest_file(num_bytes: int):
-    """Lets no file of this process grow above a size, as a full disk does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 TOO_LARGE = "cannot be written (File too large)"

@@ -204,11 +204,6 @@ def test_a_subclass_that_keras_builds_keeps_its_own_layers(tmp_path, kind):
     assert_same(saved_and_loaded(model, tmp_path)(batch), expected)
 
 
-def test_a_compiled_step_refuses_float_ids():
-    with pytest.raises(InputError, match="input_ids must be whole numbers, got float32"):
-        MODELS["classifier"]().predict({"input_ids": IDS + 0.5}, verbose=0)
-
-
 def test_training_goes_on_after_loading(tmp_path):
     """Two epochs, or one, a file and another one: the weights and the slots are the same, frozen layers stay so."""
 
@@ -378,28 +373,21 @@ def test_keras_knows_our_classes_after_import_of_the_package(tmp_path, order):
     assert run_python("-c", code).stdout == "BertClassifier\n"
 
 
-@pytest.mark.parametrize("make", [lambda: Parent("init"), Outer])
-def test_the_encoder_of_another_model_loads_a_checkpoint(tmp_path, make):
-    source = BertModel(CONFIG)
+@pytest.mark.parametrize(
+    ("kind", "make", "inner"),
+    [
+        ("encoder", lambda: Parent("init"), lambda model: model.bert),
+        ("encoder", Outer, lambda model: model.inner.bert),
+        ("classifier", lambda: ParentOfDict("classifier"), lambda model: model.bert),
+    ],
+)
+def test_a_model_within_another_one_loads_a_checkpoint(tmp_path, kind, make, inner):
+    source, model = MODELS[kind](), make()
     tf1.write(str(tmp_path / "bert_model.ckpt"), named_variables(source))
-    model = make()
-    model(IDS)
-    bert = model.bert if isinstance(model, Parent) else model.inner.bert
-    report = load_checkpoint(bert, str(tmp_path))
-    assert (sorted(report.matched), report.missing) == (sorted(named_variables(source)), [])
-    assert_same(bert(IDS).pooled_output, source(IDS).pooled_output)
-
-
-def test_a_task_model_of_another_model_loads_a_checkpoint(tmp_path):
-    class Around(keras.Model):
-        def build(self, input_shape=None):
-            self.first = BertClassifier(CONFIG, 3, name="first")
-
-    tf1.write(str(tmp_path / "bert_model.ckpt"), named_variables(BertClassifier(CONFIG, 3)))
-    model = Around(name="around")
-    model.build()
-    report = load_checkpoint(model.first, str(tmp_path))
-    assert report.missing == report.unexpected == []
+    model(features(source) if kind == "classifier" else IDS)
+    report = load_checkpoint(inner(model), str(tmp_path))
+    assert (sorted(report.matched), report.missing, report.unexpected) == (sorted(named_variables(source)), [], [])
+    assert_same(inner(model)(features(source)), source(features(source)))
 
 
 FOUR_IDS = np.int32([[2, 7, 9, 3], [2, 8, 3, 0]])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from official_bert import BertClassifier, BertConfig, Predictor, model_dir
-from official_bert.io.errors import InputError
 from official_bert.serving.model import InMemoryModel, SavedModel
 from official_bert.tasks import registry
 from official_bert.tokenizer_config import TokenizerConfig
@@ -34,19 +33,6 @@ def test_the_signatures_are_those_of_the_export(tmp_path, tmp_path_factory, kind
     }
     features = batch(kind, 3, 11)
     assert_same(live("serving_default", features), loaded("serving_default", features))
-
-
-def test_a_folder_without_a_record_is_a_pretrained_model(tmp_path):
-    exported.make_checkpoint(tmp_path, "pretraining")
-    predictor = Predictor(str(tmp_path))
-    (mask,) = predictor("the [MASK] sat")["masks"]
-    assert (mask["position"], len(mask["tokens"])) == (2, 10)
-
-
-def test_the_head_of_an_unknown_task_is_not_guessed(tmp_path):
-    exported.make_checkpoint(tmp_path, "mrpc")
-    with pytest.raises(InputError, match=r"has the head of a task, and no task.json says of which; export it"):
-        Predictor(str(tmp_path))
 
 
 NAMES = ["no", "yes", "perhaps"]

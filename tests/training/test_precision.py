@@ -24,12 +24,12 @@ from tests.golden_model import (
     losses_of,
     named_weights,
 )
+from tests.graphs import PRODUCTS, gradient_graph
 from tests.scripts import run_python
 from tests.shared import GOLDEN, in_test_long
 from tests.training.test_step import prepare
 
 GELU = GOLDEN / "model_gelu"
-PRODUCTS = ("MatMul", "BatchMatMulV2")
 
 
 def size(values) -> float:
@@ -80,14 +80,8 @@ def types_of(model, kinds) -> set[tuple[str, str]]:
     """(kind of operation, type of its result) of the operations of these kinds in a forward and a backward pass."""
     batch = {name: tf.constant(values) for name, values in load_batch(GELU, "usual").items()}
     objective = PretrainingObjective(model, batch_size=len(batch["input_ids"]))
-
-    @tf.function
-    def gradients():
-        with tf.GradientTape() as tape:
-            loss, _ = objective.loss(batch, objective.totals(batch), None)
-        return tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-
-    operations = gradients.get_concrete_function().graph.get_operations()
+    graph = gradient_graph(model, lambda: objective.loss(batch, objective.totals(batch), None)[0])
+    operations = graph.get_operations()
     return {(op.type, op.outputs[0].dtype.name) for op in operations if op.type in kinds}
 
 

@@ -17,6 +17,7 @@ from official_bert.training.distribution import make_strategy
 from official_bert.training.loop import compiled_steps
 from official_bert.training.step import TrainingStep, micro_batch_seed, step_seed
 from tests.golden_model import (
+    MODELS,
     TRAINING_LOSSES,
     assert_state_as_recorded,
     golden,  # noqa: F401  a fixture
@@ -65,19 +66,18 @@ def prepare(folder, checkpoint, **step_options) -> Run:
     return Run(compiled_steps(tf.distribute.get_strategy(), step), batches, settings, variables)
 
 
-@pytest.mark.parametrize("jit_compile", [False, *in_test_long(True)])
-@pytest.mark.parametrize("in_micro_batches", [False, True])
-def test_the_whole_run_equals_the_originals(golden, in_micro_batches, jit_compile):  # noqa: F811
+@pytest.mark.parametrize(
+    ("name", "in_micro_batches", "jit_compile"),
+    [
+        *((name, in_parts, False) for name in MODELS for in_parts in (False, True)),
+        ("model_gelu", True, True),
+        *in_test_long(("model_gelu", False, True), *(("model_relu16types", parts, True) for parts in (False, True))),
+    ],
+)
+def test_the_whole_run_equals_the_originals(name, in_micro_batches, jit_compile):
     """Micro-batches have unequal numbers of predictions; one batch has a single prediction, and one has none."""
-    assert_run_as_recorded(golden, in_micro_batches, jit_compile)
-
-
-def test_a_compiled_run_equals_the_originals():
-    assert_run_as_recorded(GELU, in_micro_batches=True, jit_compile=True)
-
-
-def assert_run_as_recorded(folder, in_micro_batches: bool, jit_compile: bool):
-    num_micro_batches = {"model_gelu": 2, "model_relu16types": 3}[folder.name] if in_micro_batches else 1
+    folder = GOLDEN / name
+    num_micro_batches = {"model_gelu": 2, "model_relu16types": 3}[name] if in_micro_batches else 1
     run = prepare(folder, "bert_model.ckpt", jit_compile=jit_compile, num_micro_batches=num_micro_batches)
     predictions = [batch["masked_lm_weights"].reshape(num_micro_batches, -1).sum(1) for batch in run.batches]
     assert any(len(set(of_each)) > 1 for of_each in predictions) == in_micro_batches
@@ -167,7 +167,8 @@ def all_reduces_of(strategy, dtype: str) -> list:
         optimizer = AdamWeightDecayOptimizer(1e-3)
         optimizer.build([(f"w/{k}", weight) for k, weight in enumerate(weights)])
         step = TrainingStep(Chain(weights), weights, optimizer, run_seed=1, all_reduce_dtype=dtype)
-    update = tf.function(lambda: strategy.run(step.update, args=({"x": tf.ones([2, 3])},)), autograph=False)
+    features = {"x": tf.ones([2, 3]), "input_ids": tf.ones([2, 3], tf.int32)}
+    update = tf.function(lambda: strategy.run(step.update, args=(features,)), autograph=False)
     operations = update.get_concrete_function().graph.get_operations()
     reduces = [one for one in operations if "CollectiveReduce" in one.type and one.device.endswith("CPU:0")]
     sent = [[one.inputs[0].shape[0], one.inputs[0].dtype.name] for one in reduces]
