@@ -261,11 +261,8 @@ def test_zero_keeps_all_and_foreign_files_stay(tmp_path):
 @pytest.mark.parametrize("in_background", [False, True])
 @pytest.mark.parametrize("killed_in", ["write", "write_state", "remove"])
 def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_in, in_background):
-    class Killed(BaseException):
-        pass
-
     def die(*_):
-        raise Killed
+        raise KeyboardInterrupt
 
     own = variables()
     manager = CheckpointManager(str(tmp_path), own, keep_max=1, in_background=in_background)
@@ -275,7 +272,7 @@ def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_
     advance(own, 20)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_folder if killed_in == "write_state" else tf1, killed_in, die)
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             manager.save(20, tf.train.Checkpoint(position=tf.Variable(20))) or manager.wait()
 
     survivor = 20 if killed_in == "remove" else 10

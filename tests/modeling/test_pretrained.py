@@ -271,61 +271,82 @@ def test_features_are_a_dict_or_keywords(kind):
 
 
 @pytest.mark.parametrize(
-    ("make", "positional", "keywords", "message"),
+    ("kind", "call", "message"),
     [
-        ("classifier", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
-        ("classifier", (), {"input_mask": MASK}, "the model takes input_ids, .* in a dict or by name; got input_mask$"),
-        ("encoder", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
-        ("classifier", (IDS,), {"input_ids": IDS}, "input_ids: given twice, with its name and without"),
-        ("classifier", ({},), {}, "got nothing$"),
         (
             "classifier",
-            (IDS, MASK),
-            {},
+            lambda model: model({"input_ids": IDS}, input_mask=MASK),
+            "input_mask: given beside the features",
+        ),
+        (
+            "classifier",
+            lambda model: model(input_mask=MASK),
+            "the model takes input_ids, .* in a dict or by name; got input_mask$",
+        ),
+        ("encoder", lambda model: model({"input_ids": IDS}, input_mask=MASK), "input_mask: given beside the features"),
+        ("classifier", lambda model: model(IDS, input_ids=IDS), "input_ids: given twice, with its name and without"),
+        ("classifier", lambda model: model({}), "got nothing$"),
+        (
+            "classifier",
+            lambda model: model(IDS, MASK),
             r"training: is an array; give a mask by its name, as in model\(ids, input_mask",
         ),
         (
             "encoder",
-            ({"input_ids": IDS, "input_masks": MASK},),
-            {},
+            lambda model: model({"input_ids": IDS, "input_masks": MASK}),
             "input_masks: no input .*; did you mean input_mask",
         ),
         (
             "pretrainer",
-            ({"input_ids": IDS, "labels": IDS},),
-            {},
+            lambda model: model({"input_ids": IDS, "labels": IDS}),
             "labels: no input .* segment_ids, masked_lm_positions",
         ),
-        ("encoder", (IDS,), {"mask": MASK}, "mask: no input of the model, which takes input_ids, input_mask,"),
-        ("classifier", (IDS,), {"input_mask": MASK, "attention_mask": MASK}, "attention_mask: given beside input_mask"),
+        (
+            "encoder",
+            lambda model: model(IDS, mask=MASK),
+            "mask: no input of the model, which takes input_ids, input_mask,",
+        ),
         (
             "classifier",
-            (IDS,),
-            {"input_mask": MASK * -10000},
+            lambda model: model(IDS, input_mask=MASK, attention_mask=MASK),
+            "attention_mask: given beside input_mask",
+        ),
+        (
+            "classifier",
+            lambda model: model(IDS, input_mask=MASK * -10000),
             r"input_mask holds -10000, outside 0 to 1 \(1 for a token",
         ),
         (
             "encoder",
-            (IDS, MASK * np.nan),
-            {},
+            lambda model: model(IDS, MASK * np.nan),
             r"input_mask holds numbers that are not whole; it takes 0 to 1 \(1 for a",
         ),
         (
             "encoder",
-            (IDS, MASK, MASK * 0.5),
-            {},
+            lambda model: model(IDS, MASK, MASK * 0.5),
             r"segment_ids holds numbers that are not whole; it takes 0 to 1 \(type",
         ),
-        ("encoder", (IDS, MASK.astype(str)), {}, r"input_mask holds no numbers; it takes 0 to 1 \(1 for a token, 0"),
-        ("encoder", (IDS, MASK, MASK + 1), {}, r"segment_ids holds 2, outside 0 to 1 \(type_vocab_size 2\); use"),
-        ("choice", (IDS[:, None],), {"input_mask": MASK[:, None] * 2}, "input_mask holds 2, outside 0 to 1"),
-        ("classifier", ({"input_ids": IDS, "input_mask": MASK[:, :3]},), {}, "input_mask has shape"),
+        (
+            "encoder",
+            lambda model: model(IDS, MASK.astype(str)),
+            r"input_mask holds no numbers; it takes 0 to 1 \(1 for a token, 0",
+        ),
+        (
+            "encoder",
+            lambda model: model(IDS, MASK, MASK + 1),
+            r"segment_ids holds 2, outside 0 to 1 \(type_vocab_size 2\); use",
+        ),
+        (
+            "choice",
+            lambda model: model(IDS[:, None], input_mask=MASK[:, None] * 2),
+            "input_mask holds 2, outside 0 to 1",
+        ),
+        ("classifier", lambda model: model({"input_ids": IDS, "input_mask": MASK[:, :3]}), "input_mask has shape"),
     ],
 )
-def test_wrong_features_are_refused_in_one_sentence(make, positional, keywords, message):
-    model = MODELS[make]()
+def test_wrong_features_are_refused_in_one_sentence(kind, call, message):
     with pytest.raises(InputError, match=message) as refusal:
-        model(*positional, **keywords)
+        call(MODELS[kind]())
     assert "\n" not in str(refusal.value)
 
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
+from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.shared import DistributionOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training import step as step_module
 from official_bert.training.distribution import make_strategy
-from official_bert.training.loop import compiled_steps
 from official_bert.training.step import TrainingStep, micro_batch_seed, step_seed
 from tests.golden_model import (
     MODELS,
@@ -25,6 +24,8 @@ from tests.golden_model import (
     load_batch,
     load_pretrainer,
     named_weights,
+    schedule_of,
+    steps_of,
 )
 from tests.scripts import run_python
 from tests.shared import GOLDEN, in_test_long
@@ -55,15 +56,11 @@ class Run(NamedTuple):
 def prepare(folder, checkpoint, **step_options) -> Run:
     settings = json.loads((folder / "training.json").read_text())
     pretrainer = load_pretrainer(folder, checkpoint)
-    rate = WarmupLinearDecay(settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"])
-    optimizer = AdamWeightDecayOptimizer(rate, weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY)
-    pairs = named_weights(pretrainer)
-    optimizer.build(pairs)
+    weights = dict(named_weights(pretrainer))
     batches = [load_batch(folder, kind) for kind in settings["batches"]]
     objective = PretrainingObjective(pretrainer, batch_size=len(batches[0]["input_ids"]))
-    step = TrainingStep(objective, [v for _, v in pairs], optimizer, run_seed=1, **step_options)
-    variables = dict(pairs) | optimizer.slots | {"global_step": optimizer.global_step}
-    return Run(compiled_steps(tf.distribute.get_strategy(), step), batches, settings, variables)
+    updates, slots = steps_of(objective, weights, schedule_of(settings), **step_options)
+    return Run(updates, batches, settings, weights | slots)
 
 
 @pytest.mark.parametrize(
