@@ -218,20 +218,22 @@ def test_workers_with_different_flags_are_refused(base, tmp_path, name, value, o
 @pytest.mark.long
 def test_workers_with_different_files_of_one_name_are_refused(base, tmp_path):
     folders = [shutil.copytree(base, tmp_path / name) for name in "ab"]
-    shutil.copy(base / "no_dropout.json", folders[1] / "bert_config.json")
     names = {"bert_config_file": "bert_config.json", "input_file": "more.tfrecord"}
-    log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
-    assert log.count("run_pretraining.py: the workers differ in the content of --bert_config_file; start all") == 2
+
+    def assert_refused(what: str):
+        log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
+        assert log.count(f"run_pretraining.py: the workers differ in {what}; start all") == 2
+
+    shutil.copy(base / "no_dropout.json", folders[1] / "bert_config.json")
+    assert_refused("the content of --bert_config_file")
     shutil.copy(base / "bert_config.json", folders[1])
     write_records(folders[1] / "more.tfrecord", 63)
-    log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
-    assert log.count("run_pretraining.py: the workers differ in the content of --input_file; start all") == 2
+    assert_refused("the content of --input_file")
     shutil.copy(folders[0] / "more.tfrecord", folders[1])
     for folder, value in zip(folders, (0.1, 0.2), strict=True):
         tf1.write(str(folder / "begin.ckpt"), {"bert/pooler/dense/bias": np.full(16, value, np.float32)})
     names["init_checkpoint"] = "begin.ckpt"
-    log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
-    assert log.count("run_pretraining.py: the workers differ in the weights that they begin with; start all") == 2
+    assert_refused("the weights that they begin with")
 
 
 @pytest.mark.parametrize(

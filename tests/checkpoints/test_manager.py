@@ -44,7 +44,9 @@ def test_weights_slots_and_step_come_back(tmp_path):
 
     other = variables(step=1, weight=9.0)
     other["w/adam_v"].assign([7.0, 7.0])
-    assert CheckpointManager(str(tmp_path / "new" / "run"), other).restore() is True
+    state = tf.train.Checkpoint(position=tf.Variable(5))
+    assert CheckpointManager(str(tmp_path / "new" / "run"), other).restore(state) is True
+    assert int(state.position) == 5, "without a saved input it starts anew"
     assert other["w"].numpy().tolist() == [20.0, -20.0]
     assert other["w/adam_v"].numpy().tolist() == [0.125, 2.0]
     assert int(other["global_step"]) == 20
@@ -96,13 +98,6 @@ def test_workers_with_one_input_have_the_position_of_worker_0(tmp_path):
     CheckpointManager(str(tmp_path), variables(step=3)).save(3, tf.train.Checkpoint(position=tf.Variable(100)))
     CheckpointManager(str(tmp_path), variables(), worker=1).restore(state)
     assert int(state.position) == 100
-
-
-def test_without_an_input_file_it_starts_anew(tmp_path):
-    CheckpointManager(str(tmp_path), variables(step=3)).save(3)
-    state = tf.train.Checkpoint(position=tf.Variable(5))
-    assert CheckpointManager(str(tmp_path), variables()).restore(state) is True
-    assert int(state.position) == 5
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b'model_checkpoint_path: "model.ckpt-9"\n'])

@@ -258,11 +258,8 @@ class Clock:
 def test_the_batches_of_the_next_loop_are_read_while_the_devices_run_this_one(
     tmp_path, monkeypatch, source, steps_per_loop
 ):
-    made_up, clock, calls = (
-        MadeUp(tmp_path, monkeypatch, 1 + 9 + 2 * steps_per_loop, steps_per_loop=steps_per_loop),
-        Clock(),
-        [],
-    )
+    made_up = MadeUp(tmp_path, monkeypatch, 1 + 9 + 2 * steps_per_loop, steps_per_loop=steps_per_loop)
+    clock, calls = Clock(), []
     strategy = tf.distribute.get_strategy()
     if source == "records":
         spec = {"input_ids": tf.TensorSpec([4, 8], tf.int32)}
