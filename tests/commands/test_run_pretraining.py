@@ -313,7 +313,6 @@ def test_a_run_in_16_bits_resumes_with_the_same_bits(base, made, tmp_path, dtype
     training_state.assert_equal(checkpoint_values(resumed / "model.ckpt-10"), expected)
     scale, again = (loss_scale_in(folder / "input.ckpt-10-0") for folder in (whole, resumed))
     assert scale == again == ({} if dtype == "bfloat16" else {"loss_scale": 2.0**18, "updates_at_loss_scale": 1})
-    print(dtype, len(expected), "tensors with the same bits;", scale)
     assert not any("scale" in name for name in expected), "a TF1 program knows no loss scale"
 
     log = run_log.read(str(whole), run_log.TRAIN)

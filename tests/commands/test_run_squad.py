@@ -179,7 +179,6 @@ def run(base, **given):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({}, "nothing to do: give --do_train or --do_predict"),
         ({"do_train": True}, "--train_file: must be given"),
         ({"do_predict": True}, "--predict_file: must be given"),
         ({"do_predict": True, "predict_file": "f", "max_seq_length": 513}, "max_position_embeddings=512"),
