@@ -65,6 +65,23 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
         getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)
 
 
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory):
+    """The tokenizer of the toy vocabulary."""
+    from official_bert.tokenization import FullTokenizer
+    from tests import toy
+
+    return FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """The folder of the toy model."""
+    from tests import toy
+
+    return toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _ctrl_c_arrives():
     """A shell starts background jobs, such as a whole test run, with the signal ignored; their children inherit it."""

@@ -37,18 +37,11 @@ SQUAD_LENGTHS = {"max_seq_length": MAX_LENGTH, "doc_stride": 12, "max_query_leng
 
 
 def write_model(folder: pathlib.Path, head: str, num_outputs: int):
-    """vocab.txt, bert_config.json without dropout, and bert_model.ckpt with weights so large that answers differ.
-
-    Args:
-        folder: created.
-        head: what the names of the head's weights begin with.
-        num_outputs: of the head.
-    """
+    """vocab.txt, bert_config.json without dropout, and bert_model.ckpt with weights so large that answers differ."""
     folder.mkdir(parents=True, exist_ok=True)
     pieces = [*toy.VOCABULARY, *MARKS]
     toy.write_vocabulary(folder, pieces)
-    dropouts = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = toy.BERT_CONFIG | dropouts | {"vocab_size": len(pieces), "num_hidden_layers": 1}
+    config = toy.BERT_CONFIG | toy.NO_DROPOUT | {"vocab_size": len(pieces), "num_hidden_layers": 1}
     (folder / "bert_config.json").write_text(json.dumps(config))
     encoder = named_variables(BertModel(BertConfig.from_dict(config)))
     shapes = {name: variable.shape for name, variable in encoder.items()}
@@ -174,15 +167,9 @@ FAMILIES = {
 
 
 def prepared(folder: pathlib.Path, family: str, **counts: int):
-    """A folder with a model and sets of a family, and the options of a run on them.
+    """Writes a model and sets of a family, with `counts` of examples or those of SETS; the options of a run on them.
 
-    Args:
-        folder: for the files.
-        family: a key of FAMILIES.
-        counts: examples of a set, where they are not those of SETS.
-
-    Returns:
-        Options without an output_dir and with nothing to do yet; the learning rate is one that moves the weights.
+    They have no output_dir and nothing to do yet; the learning rate is one that moves the weights.
     """
     kind = FAMILIES[family]
     write_model(folder / "model", kind.head, kind.num_outputs)

@@ -6,7 +6,7 @@ mistake does not.
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,10 @@ import pytest
 import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
+from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
 from official_bert.tasks.pretraining.objective import PretrainingObjective
+from official_bert.training.loop import compiled_steps
+from official_bert.training.step import TrainingStep
 from tests import training_state
 from tests.shared import GOLDEN
 
@@ -65,6 +68,20 @@ def losses_of(pretrainer: BertPretrainer, batch: dict[str, np.ndarray]) -> Losse
 def named_weights(pretrainer: BertPretrainer) -> list[tuple[str, tf.Variable]]:
     """Weights under the original's names, which are the layers' paths less the model's own."""
     return [(weight.path.removeprefix("pretrainer/"), weight.value) for weight in pretrainer.trainable_variables]
+
+
+def steps_of(objective, weights: Mapping, learning_rate, **step_options) -> tuple[Callable, Mapping]:
+    """The original's updates of named weights: a function of (batches, their number), and the optimizer's slots."""
+    optimizer = AdamWeightDecayOptimizer(learning_rate, 0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY)
+    optimizer.build(weights.items())
+    step = TrainingStep(objective, list(weights.values()), optimizer, run_seed=1, **step_options)
+    slots = optimizer.slots | {"global_step": optimizer.global_step}
+    return compiled_steps(tf.distribute.get_strategy(), step), slots
+
+
+def schedule_of(settings: Mapping) -> WarmupLinearDecay:
+    """The learning rate of a recorded training."""
+    return WarmupLinearDecay(settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"])
 
 
 def assert_state_as_recorded(variables: Mapping, recorded: Mapping):

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import typing
 from collections.abc import Callable
 
@@ -23,14 +24,19 @@ from official_bert.io import processes
 from tests.shared import GOLDEN, ROOT, recording
 
 
-def run_script(script: str, *arguments: str, status: int = 0, timeout_secs: float = 600, **environment: str):
-    """Runs `script` of the repository root with flags and asserts its exit status.
+def run_script(script: str, *arguments: str, **settings):
+    """Runs `script` of the repository root with flags, as `run_python` runs the interpreter."""
+    return run_python(ROOT / script, *arguments, **settings)
+
+
+def run_python(*command: str, status: int = 0, timeout_secs: float = 600, **environment: str):
+    """Runs the interpreter with a command line, such as "-c" and a program, and asserts its exit status.
 
     Returns:
         subprocess.CompletedProcess with text in `stdout` and `stderr`.
     """
     finished = subprocess.run(
-        [sys.executable, str(ROOT / script), *map(str, arguments)],
+        [sys.executable, *map(str, command)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
@@ -39,9 +45,18 @@ def run_script(script: str, *arguments: str, status: int = 0, timeout_secs: floa
         check=False,
     )
     assert finished.returncode == status, (
-        f"{script} exited with {finished.returncode}, expected {status}\n{finished.stdout}\n{finished.stderr}"
+        f"{command} exited with {finished.returncode}, expected {status}\n{finished.stdout}\n{finished.stderr}"
     )
     return finished
+
+
+def wait_for(is_there: Callable[[], object], process: subprocess.Popen, within_secs: float = 300):
+    """Waits for what a process makes, which must not end before."""
+    deadline = time.monotonic() + within_secs
+    while not is_there():
+        assert process.poll() is None, "the process has ended before"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
 class Finished(typing.NamedTuple):
@@ -127,12 +142,7 @@ def flag_list(**flags) -> list[str]:
 def run_recorded(
     name: str, output_dir: pathlib.Path, run: Callable = run_script
 ) -> tuple[typing.Any, Callable[[str], pathlib.Path]]:
-    """Runs a command that was recorded from the original, in an empty folder.
-
-    Args:
-        name: of the command.
-        output_dir: the folder.
-        run: run_script or run_here.
+    """Runs a command that was recorded from the original into an empty folder, by run_script or run_here.
 
     Returns:
         What `run` returns, and a function from the name of a file that the original wrote to its path.

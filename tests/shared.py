@@ -5,11 +5,13 @@ A clone has all recordings that it needs. The real data (and the few recordings 
 package or a program. tests/conftest.py skips those for which something is absent.
 """
 
+import contextlib
 import functools
 import gzip
 import importlib
 import importlib.util
 import pathlib
+import resource
 import shutil
 import tempfile
 import time
@@ -120,6 +122,17 @@ def absent_extras(*modules: str) -> list[str]:
 def absent_programs(*programs: str) -> list[str]:
     """Those of some programs that are not on the PATH."""
     return [f"the program {program} on the PATH" for program in programs if shutil.which(program) is None]
+
+
+@contextlib.contextmanager
+def largest_file(num_bytes: int):
+    """Lets no file of this process grow above a size, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def has_ended(number: int, within_secs: float) -> bool:

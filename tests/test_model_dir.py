@@ -65,13 +65,6 @@ def test_a_vocabulary_that_is_there_is_not_copied_over_itself(tmp_path):
     assert not (tmp_path / "task.json").exists()
 
 
-def test_the_config_of_another_program_is_none_of_a_model(tmp_path):
-    (tmp_path / "config.json").write_text('{"window": "large"}')
-    assert ModelFolder(str(tmp_path)).config_file is None
-    (tmp_path / "config.json").write_text(json.dumps(toy.BERT_CONFIG))
-    assert ModelFolder(str(tmp_path)).config_file == str(tmp_path / "config.json")
-
-
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -17,7 +17,6 @@ from official_bert.tasks.squad.examples import read_gold_answers
 from tests import toy
 from tests.fine_tuning_runs import figures
 from tests.scripts import run_here
-from tests.shared import in_test_long
 
 _BASE = """--vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
     --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt"""
@@ -38,10 +37,7 @@ COMMANDS = {
     "MRPC prediction": f"""{_CLASSIFIER} --task_name=MRPC --data_dir=$GLUE_DIR/MRPC --do_predict=true \
         --vocab_file=$BERT_BASE_DIR/vocab.txt --bert_config_file=$BERT_BASE_DIR/bert_config.json \
         --init_checkpoint=$TRAINED_CLASSIFIER --output_dir=/tmp/mrpc_output/""",
-    "XNLI": f"""{_CLASSIFIER} {_BASE} --task_name=XNLI --data_dir=$XNLI_DIR --do_train=true --do_eval=true \
-        --train_batch_size=32 --learning_rate=5e-5 --num_train_epochs=2.0 --output_dir=/tmp/xnli_output/""",
     "SQuAD 1.1, Base": f"{_SQUAD_BASE} {_SQUAD_1} --train_batch_size=12 --output_dir=/tmp/squad_base/",
-    "SQuAD 1.1, Large": f"{_SQUAD_LARGE} {_SQUAD_1}",
     "SQuAD 2.0": f"{_SQUAD_LARGE} {_SQUAD_2} --do_train=True",
     "SQuAD 2.0, threshold": f"{_SQUAD_LARGE} {_SQUAD_2} --do_train=False --null_score_diff_threshold=$THRESH",
 }
@@ -55,18 +51,11 @@ def places(tmp_path_factory):
     folder = tmp_path_factory.mktemp("original")
     base = toy.make_bert_base_dir(folder / "base")
     write_mrpc(folder / "glue" / "MRPC")
-    write_xnli(folder / "xnli")
     (folder / "squad").mkdir()
     for name, count, seed in (("train", 26, 1), ("dev", 11, 2)):
         for version in ("v1.1", "v2.0"):
             write_squad(folder / "squad" / f"{name}-{version}.json", version, count, seed)
-    return {
-        "BERT_BASE_DIR": base,
-        "BERT_LARGE_DIR": base,
-        "GLUE_DIR": folder / "glue",
-        "XNLI_DIR": folder / "xnli",
-        "SQUAD_DIR": folder / "squad",
-    }
+    return {"BERT_BASE_DIR": base, "BERT_LARGE_DIR": base, "GLUE_DIR": folder / "glue", "SQUAD_DIR": folder / "squad"}
 
 
 def run(name: str, places: dict, fresh, **variables):
@@ -91,24 +80,6 @@ def write_mrpc(folder):
             first = number if name == "test" else draws.integers(2)
             rows.append([first, 2 * number, 2 * number + 1, f'"{text(draws)}', text(draws)])
         (folder / f"{name}.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
-
-
-def write_xnli(folder):
-    """50 pairs to learn from, and 10 to evaluate in each of two languages."""
-    draws = np.random.default_rng(2)
-
-    def pair():
-        characters = draws.choice(list("猫坐在公园里，火车正午离站。"), 16)
-        return f"{''.join(characters[:8])}\t{''.join(characters[8:])}"
-
-    labels = draws.choice(["contradictory", "entailment", "neutral"], 50)
-    rows = ["premise\thypo\tlabel", *(f"{pair()}\t{label}" for label in labels)]
-    (folder / "multinli").mkdir(parents=True)
-    (folder / "multinli" / "multinli.train.zh.tsv").write_text("\n".join(rows), encoding="utf-8")
-    rows = ["language\tgold_label\t1\t2\t3\t4\tsentence1\tsentence2\tpromptID"]
-    for language in ("de", "zh"):
-        rows += [f"{language}\tneutral\t\t\t\t\t{pair()}\t1" for _ in range(10)]
-    (folder / "xnli.dev.tsv").write_text("\n".join(rows), encoding="utf-8")
 
 
 def write_squad(path, version, count, seed):
@@ -149,23 +120,10 @@ def test_mrpc(places, tmp_path):
     np.testing.assert_array_equal(rows["prefix"], rows["folder"])
 
 
-def test_xnli(places, tmp_path):
-    trained, log = run("XNLI", places, tmp_path)
-    results = figures(trained)
-    assert results["global_step"] == 3  # 50 / 32 * 2 = 3.125
-    assert 10 * results["eval_accuracy"] == pytest.approx(round(10 * results["eval_accuracy"]), abs=1e-5)
-    assert "Num examples = 10 (10 actual, 0 padding)" in log  # the rows in German are not read
-    assert {"train.tf_record", "eval.tf_record", "model.ckpt-3.index"} <= {path.name for path in trained.iterdir()}
-
-
-@pytest.mark.parametrize(
-    ("model", "num_steps"),
-    [("Base", 4), *in_test_long(("Large", 2))],  # 26 / 12 * 2 = 4.33; 26 / 24 * 2 = 2.17
-)
-def test_squad_1(model, num_steps, places, tmp_path):
-    folder, log = run(f"SQuAD 1.1, {model}", places, tmp_path)
+def test_squad_1(places, tmp_path):
+    folder, log = run("SQuAD 1.1, Base", places, tmp_path)
     names = {path.name for path in folder.iterdir()}
-    assert {"train.tf_record", "eval.tf_record", f"model.ckpt-{num_steps}.index", "nbest_predictions.json"} <= names
+    assert {"train.tf_record", "eval.tf_record", "model.ckpt-4.index", "nbest_predictions.json"} <= names
     assert "null_odds.json" not in names
     assert "Num orig examples = 11" in log
     assert "Num split examples = 13" in log  # two documents of two windows each
@@ -178,7 +136,7 @@ def test_squad_1(model, num_steps, places, tmp_path):
         answer in context or answer == "empty" for answer, context in zip(answers.values(), contexts, strict=True)
     )
     results = figures(folder)
-    assert results["global_step"] == num_steps
+    assert results["global_step"] == 4  # 26 / 12 * 2 = 4.33
     for name, value in evaluate_v1(read_gold_answers(str(dev)), answers).items():
         assert results[name] == pytest.approx(value, rel=1e-6), name
 

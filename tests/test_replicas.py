@@ -6,8 +6,6 @@ The sets end in a batch that is not full and that the replicas do not divide.
 import dataclasses
 import json
 import pathlib
-import subprocess
-import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -20,8 +18,8 @@ from official_bert.training import run_log
 from tests import fine_tuning_runs
 from tests.commands.pretraining_run import checkpoint_values, flags_of, make_base, scalars
 from tests.hostile.rows import edit_json
-from tests.scripts import flag_list, run_here, run_script
-from tests.shared import ROOT, in_test_long
+from tests.scripts import flag_list, run_here, run_python, run_script
+from tests.shared import in_test_long
 from tests.training_state import assert_close
 
 BATCH_SIZE = 8  # of 14 examples
@@ -44,12 +42,6 @@ def program_of(family: str, options, output_dir: pathlib.Path, **changes) -> str
     """A Python program that makes such a run."""
     described = json.dumps(dataclasses.asdict(options) | changes | {"output_dir": str(output_dir)})
     return f"from tests.test_replicas import run_described; run_described({family!r}, {described!r})"
-
-
-def run_program(program: str) -> str:
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    return ran.stdout
 
 
 @pytest.mark.parametrize(
@@ -86,7 +78,7 @@ def test_replicas_train_the_papers_variants_as_one_device(tmp_path, family, conf
 def assert_replicas_equal_it(tmp_path: pathlib.Path, family: str, options, count: int, **flags):
     """The run of tmp_path/one again on several replicas, in a process of its own, into tmp_path/several."""
     mirrored = {"distribution_strategy": "mirrored", "num_devices": count, **flags}
-    run_program(program_of(family, options, tmp_path / "several", **mirrored))
+    run_python("-c", program_of(family, options, tmp_path / "several", **mirrored))
     assert_same_results(family, tmp_path / "one", tmp_path / "several", count)
 
 
@@ -131,7 +123,6 @@ def assert_same_results(family: str, one: pathlib.Path, several: pathlib.Path, n
     assert_close(*weights, weights=5e-6, first_moments=1e-6)
     records = run_log.read(str(several), run_log.START)
     assert [record["num_replicas"] for record in records] == [num_replicas]
-    print(f"{family}: {len(figures)} figures, the predictions and {len(weights[1])} tensors agree")
 
 
 @pytest.mark.parametrize(
@@ -166,8 +157,6 @@ def assert_same_pretraining(one: pathlib.Path, several: pathlib.Path, num_replic
     assert_close(*weights, weights=1e-6, first_moments=1e-7)
     records = run_log.read(str(several), run_log.START)
     assert [record["num_replicas"] for record in records] == [num_replicas]
-    largest = max(abs(losses[0][step] - loss) for step, loss in losses[1].items())
-    print(f"{num_replicas} replicas and one device: losses within {largest:.2g}, {len(weights[1])} tensors compared")
 
 
 MASKS_OF_TWO_REPLICAS = """
@@ -197,9 +186,8 @@ for step in (0, 0, 1):
 
 
 def test_replicas_draw_masks_of_their_own():
-    lines = [list(map(float, line.split())) for line in run_program(MASKS_OF_TWO_REPLICAS).splitlines()]
+    lines = [list(map(float, line.split())) for line in run_python("-c", MASKS_OF_TWO_REPLICAS).stdout.splitlines()]
     (agreement, first, _), (_, repeated, _), (other_agreement, second, _) = lines
-    print("share of equal decisions of two replicas, sum of the first mask, values in which XLA's differ:", lines)
     for share in (agreement, other_agreement):
         assert abs(share - 0.5) < 0.04, "two independent coins agree half of the time"
     assert first == repeated

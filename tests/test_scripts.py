@@ -3,8 +3,6 @@
 import ast
 import re
 import signal
-import subprocess
-import sys
 from dataclasses import MISSING, Field
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from official_bert.cli.commands import COMMANDS
 from official_bert.cli.flags import ORDER, basic_fields, heading_of
 from official_bert.options.fields import flag_fields
-from tests.scripts import end_of, flag_list, run_script
+from tests.scripts import end_of, flag_list, run_python, run_script
 from tests.shared import ROOT
 
 SCRIPTS = sorted(path.name for path in ROOT.glob("*.py"))
@@ -86,8 +84,7 @@ def test_importing_every_script_defines_no_flag_and_loads_no_tensorflow():
         "print(sorted(set(flags.FLAGS) - before))\n"
         "print([name for name in ('tensorflow', 'keras', 'tensorflow_text') if name in sys.modules])\n"
     )
-    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert finished.stdout == "[]\n[]\n"
+    assert run_python("-c", code).stdout == "[]\n[]\n"
 
 
 def test_unknown_flags_warn_and_missing_and_wrong_ones_end_in_one_sentence(tmp_path):

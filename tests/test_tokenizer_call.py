@@ -36,11 +36,6 @@ def test_equals_transformers(source, tmp_path):
     assert any("1, 0" in json.dumps(expected["attention_mask"]) for *_, expected in found)
 
 
-@pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
-
-
 def test_offsets_are_those_of_the_pieces(tokenizer):
     text = "Th\u00e9 s\u0075\u0301nny\u200b mat\u00ad."
     pieces = [text[start:end] for start, end in offsets_of(tokenizer, text)]
@@ -67,6 +62,7 @@ def test_arrays_and_tensors(tokenizer):
 
 
 def test_the_longest_input_of_a_folder_is_the_usual_max_length(tokenizer, tmp_path):
+    toy.write_vocabulary(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 6}')
     of_folder, text = FullTokenizer.from_pretrained(str(tmp_path)), "the cat " * 9
     assert len(of_folder(text, truncation=True)["input_ids"]) == 6

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from official_bert.modeling import heads
 from official_bert.training import run_log
 from tests import training_state
 from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, flags_of, make_base, write_records
-from tests.scripts import flag_list, run_here, run_script
+from tests.scripts import flag_list, run_here, run_script, wait_for
 from tests.shared import ROOT, in_test_long
 from tests.test_replicas import assert_same_pretraining, assert_same_results, program_of, run_of_family
 
@@ -60,14 +59,6 @@ def start(command: list[str], log: pathlib.Path) -> subprocess.Popen:
     with log.open("w") as file:
         command = [sys.executable, str(ROOT / "launch.py"), *command]
         return subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
-
-
-def wait_for_checkpoint(folder: pathlib.Path, step: int, process: subprocess.Popen, log: pathlib.Path):
-    deadline = time.monotonic() + 300
-    while not (folder / f"model.ckpt-{step}.index").exists():
-        assert process.poll() is None, f"the run ended before it could be stopped\n{log.read_text()[-3000:]}"
-        assert time.monotonic() < deadline, log.read_text()[-3000:]
-        time.sleep(0.002)
 
 
 def worker_process(output_dir: pathlib.Path, index: int) -> int:
@@ -124,17 +115,16 @@ def test_sigterm_of_one_worker_saves_and_the_launcher_brings_a_cluster_back_afte
     output, log = tmp_path / "out", tmp_path / "log"
     flags = flags_on_workers(base, output)
     process = start(["--max_restarts=0", *ON_WORKERS, *flags], log)
-    wait_for_checkpoint(output, STOP_AFTER, process, log)
+    wait_for((output / f"model.ckpt-{STOP_AFTER}.index").exists, process)
     os.kill(worker_process(output, 1), signal.SIGTERM)
     assert process.wait(timeout=120) == 143, log.read_text()[-3000:]
     assert "The workers ended: worker 0 with status 143, worker 1 with status 143" in log.read_text()
     step = int(latest_checkpoint(str(output)).rpartition("-")[2])
     assert STOP_AFTER <= step < STEPS
     assert run_log.read(str(output), run_log.TRAIN)[-1]["step"] == step, "no update is lost"
-    print(f"both workers saved step {step} and ended with status 143")
 
     process = start([*ON_WORKERS, *flags], log)
-    wait_for_checkpoint(output, (step // SAVED_EVERY + 1) * SAVED_EVERY, process, log)
+    wait_for((output / f"model.ckpt-{(step // SAVED_EVERY + 1) * SAVED_EVERY}.index").exists, process)
     os.kill(worker_process(output, 1), signal.SIGKILL)
     assert process.wait(timeout=300) == 0, log.read_text()[-3000:]
     text = log.read_text()
@@ -149,7 +139,6 @@ def test_sigterm_of_one_worker_saves_and_the_launcher_brings_a_cluster_back_afte
         output / f"input.ckpt-{STEPS}-0", [str(base / "records.tfrecord"), str(base / "more.tfrecord")],
         pretraining_features(SEQ, PREDICTIONS), batch_size=8, seed=7, num_read=STEPS,
     )  # fmt: skip
-    print(f"{len(expected)} tensors of step {STEPS} and the input position are equal, bit by bit")
 
 
 @pytest.mark.long
@@ -160,7 +149,7 @@ def test_workers_with_files_of_their_own_resume_exactly(base, tmp_path):
         flags = flags_on_workers(base, output, file_order="own")
         if name == "stopped":
             process = start(["--max_restarts=0", *ON_WORKERS, *flags], log)
-            wait_for_checkpoint(output, STOP_AFTER, process, log)
+            wait_for((output / f"model.ckpt-{STOP_AFTER}.index").exists, process)
             process.terminate()  # the launcher, which ends both workers
             assert process.wait(timeout=120) == 143
             assert not (output / f"model.ckpt-{STEPS}.index").exists()
@@ -172,7 +161,6 @@ def test_workers_with_files_of_their_own_resume_exactly(base, tmp_path):
                 pretraining_features(SEQ, PREDICTIONS), batch_size=4, seed=7, num_read=STEPS,
             )  # fmt: skip
     training_state.assert_equal(found["stopped"], found["whole"])
-    print(f"{len(found['whole'])} tensors after a stop and a resume are equal, bit by bit")
 
 
 # Worker i runs the script in the i-th folder; worker 1 with a further flag.
@@ -230,20 +218,22 @@ def test_workers_with_different_flags_are_refused(base, tmp_path, name, value, o
 @pytest.mark.long
 def test_workers_with_different_files_of_one_name_are_refused(base, tmp_path):
     folders = [shutil.copytree(base, tmp_path / name) for name in "ab"]
-    shutil.copy(base / "no_dropout.json", folders[1] / "bert_config.json")
     names = {"bert_config_file": "bert_config.json", "input_file": "more.tfrecord"}
-    log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
-    assert log.count("run_pretraining.py: the workers differ in the content of --bert_config_file; start all") == 2
+
+    def assert_refused(what: str):
+        log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
+        assert log.count(f"run_pretraining.py: the workers differ in {what}; start all") == 2
+
+    shutil.copy(base / "no_dropout.json", folders[1] / "bert_config.json")
+    assert_refused("the content of --bert_config_file")
     shutil.copy(base / "bert_config.json", folders[1])
     write_records(folders[1] / "more.tfrecord", 63)
-    log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
-    assert log.count("run_pretraining.py: the workers differ in the content of --input_file; start all") == 2
+    assert_refused("the content of --input_file")
     shutil.copy(folders[0] / "more.tfrecord", folders[1])
     for folder, value in zip(folders, (0.1, 0.2), strict=True):
         tf1.write(str(folder / "begin.ckpt"), {"bert/pooler/dense/bias": np.full(16, value, np.float32)})
     names["init_checkpoint"] = "begin.ckpt"
-    log = refused_on_each_its_own(folders, "", flags_on_workers(base, "out", **names))
-    assert log.count("run_pretraining.py: the workers differ in the weights that they begin with; start all") == 2
+    assert_refused("the weights that they begin with")
 
 
 @pytest.mark.parametrize(

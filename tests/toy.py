@@ -38,6 +38,7 @@ BERT_CONFIG = {
     "type_vocab_size": 2,
     "initializer_range": 0.02,
 }
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def write_vocabulary(folder: pathlib.Path, pieces=VOCABULARY) -> str:
@@ -58,10 +59,6 @@ def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 1) -> path
     """Makes a small released model: vocab.txt, bert_config.json and bert_model.ckpt with random weights.
 
     The checkpoint has the pre-training heads, as the released checkpoints do.
-
-    Args:
-        folder: a new folder, which is $BERT_BASE_DIR in the README's commands.
-        num_hidden_layers: the number of layers; the README's extract_features command needs four.
     """
     # Imported late because they load TensorFlow, which most users of this file do not need.
     from official_bert.checkpoints import named_variables, tf1

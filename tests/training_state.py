@@ -22,14 +22,7 @@ NOISE = 1e-16
 
 
 def assert_close(actual: Mapping, expected: Mapping, *, weights: float, first_moments: float):
-    """The same variables with the same values, within rounding.
-
-    Args:
-        actual: arrays or tf.Variables by name in a checkpoint: weights, slots, and maybe `global_step`.
-        expected: likewise.
-        weights: absolute tolerance of weights.
-        first_moments: absolute tolerance of `adam_m`.
-    """
+    """Arrays or tf.Variables by name in a checkpoint agree within absolute tolerances of weights and of `adam_m`."""
     assert sorted(actual) == sorted(expected)
     for name, value in expected.items():
         absolute, relative = weights, 0.0
@@ -50,16 +43,7 @@ def assert_equal(actual: Mapping, expected: Mapping):
 def assert_input_is_at(
     prefix: pathlib.Path, files: Sequence[str], features: Sequence[Feature], batch_size: int, seed: int, num_read: int
 ):
-    """The saved input of a pre-training run is that of its files and its seed, and goes on where it should.
-
-    Args:
-        prefix: of the saved input.
-        files: of records.
-        features: of a record.
-        batch_size: of the run.
-        seed: of the run.
-        num_read: batches that the run has been trained on since it began to read.
-    """
+    """The saved input of a pre-training run is that of its files and its seed, and goes on after `num_read` batches."""
     seed_initial_weights(seed)  # which the order of reading follows, too
 
     def dataset():

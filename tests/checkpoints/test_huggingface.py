@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from official_bert.checkpoints import huggingface, tf1
-from official_bert.config import BertConfig
+from official_bert.checkpoints import huggingface
 from official_bert.io.errors import InputError
 from tests.checkpoints.sample import CONFIG, encoder_shapes, pretraining_shapes, random_weights
 
@@ -57,19 +56,6 @@ def test_heads_name_the_class_and_a_bare_encoder_has_no_prefix(tmp_path):
     written = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
     assert "embeddings.word_embeddings.weight" in written
     assert not any(name.startswith("bert.") for name in written)
-
-
-def test_tf1_to_hugging_face_to_tf1_is_bit_identical(tmp_path):
-    weights = random_weights(pretraining_shapes(CONFIG))
-    huggingface.write(str(tmp_path), weights, CONFIG)
-    there = huggingface.HuggingFaceCheckpoint(str(tmp_path))
-    prefix = str(tmp_path / "bert_model.ckpt")
-    tf1.write(prefix, {name: there.read(name) for name in there.shapes})
-    back = tf1.Tf1Checkpoint(prefix)
-    assert back.shapes == there.shapes == {name: value.shape for name, value in sorted(weights.items())}
-    for name, value in weights.items():
-        assert back.read(name).tobytes() == value.tobytes()
-    assert BertConfig.from_json_file(str(tmp_path / "config.json")).to_dict() == CONFIG.to_dict()
 
 
 def test_old_names_and_copies_of_other_weights(tmp_path):

@@ -73,14 +73,11 @@ def test_a_tf1_program_writes_it(tmp_path, weights):
 def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
     """The test simulates a killed process: nothing runs after this point, not even the clean-up."""
 
-    class Killed(BaseException):
-        pass
-
     renames = []
 
     def rename(source, target, overwrite=False):
         if len(renames) == (0 if fails_at == "first rename" else 1):
-            raise Killed
+            raise KeyboardInterrupt
         renames.append(target)
         os.replace(source, target)
 
@@ -88,14 +85,14 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
         with tf1.replacing(prefix) as temporary:
             tf.raw_ops.SaveV2(prefix=temporary, tensor_names=["a"], shape_and_slices=[""], tensors=[1.0])
             if fails_at == "write":
-                raise Killed
+                raise KeyboardInterrupt
 
     prefix = str(tmp_path / "model.ckpt-1")
     with monkeypatch.context() as patch:
         patch.setattr(tf1, "_remove_folder", lambda folder: None)
         if fails_at != "write":
             patch.setattr(tf1._gfile, "rename", rename)
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             write()
     assert not os.path.exists(f"{prefix}.index")
     assert checkpoint_folder.find_prefix(prefix) is None

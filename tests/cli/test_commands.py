@@ -1,13 +1,12 @@
 """The table of commands, and the console command `official-bert` as a process without an installation."""
 
 import subprocess
-import sys
 
 import pytest
 
 import official_bert as package
 from official_bert.cli import commands
-from tests.shared import ROOT
+from tests.scripts import run_python
 
 
 def official_bert(*words: str, status: int = 0) -> subprocess.CompletedProcess:
@@ -17,10 +16,7 @@ def official_bert(*words: str, status: int = 0) -> subprocess.CompletedProcess:
         "import atexit; atexit.register(lambda: print([n for n in ('tensorflow', 'keras') if n in sys.modules]))\n"
         "from official_bert.cli.commands import main; main()"
     )
-    finished = subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert finished.returncode == status, finished.stderr
+    finished = run_python("-c", program, *words, status=status)
     assert finished.stdout.endswith("[]\n"), "a command loads TensorFlow before it needs it"
     return finished
 

@@ -12,7 +12,6 @@ from official_bert.features import pretraining_features
 from tests import toy
 
 SEQ, PREDICTIONS = 24, 4
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def make_base(folder: pathlib.Path) -> pathlib.Path:
@@ -21,7 +20,7 @@ def make_base(folder: pathlib.Path) -> pathlib.Path:
     write_records(folder / "records.tfrecord")
     write_records(folder / "more.tfrecord", seed=1)
     write_records(folder / "padded.tfrecord", is_padded=True)
-    (folder / "no_dropout.json").write_text(json.dumps(toy.BERT_CONFIG | NO_DROPOUT))
+    (folder / "no_dropout.json").write_text(json.dumps(toy.BERT_CONFIG | toy.NO_DROPOUT))
     return folder
 
 

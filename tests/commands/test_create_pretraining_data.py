@@ -130,10 +130,6 @@ def options_of(arguments) -> PretrainingDataOptions:
     [
         ({"input_file": "{folder}/absent*"}, r"--input_file: no file matches '{folder}/absent*'"),
         ({"input_file": "{folder}/empty"}, "--input_file: no text in {folder}/empty; give files"),
-        (
-            {"vocab_file": "{folder}/empty"},
-            "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]; add a line",
-        ),
         ({"output_file": "{folder}/absent/out"}, "{folder}/absent/out: cannot be written (No such file or directory)"),
         ({"output_file": ""}, "--output_file=[]: a name is empty; give one"),
         ({"max_seq_length": "4"}, "--max_seq_length=4: must be at least 5"),

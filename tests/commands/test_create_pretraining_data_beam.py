@@ -51,7 +51,6 @@ def test_beam_makes_the_files_of_the_local_generator(tmp_path):
         made[name] = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert sorted(made["beam"]) == [*(f"records-{shard:05}-of-00003.gz" for shard in range(3)), "records.manifest.json"]
     assert made["beam"] == made["local"]
-    print(f"{len(made['beam'])} files with {sum(map(len, made['beam'].values()))} bytes are equal")
 
 
 @pytest.mark.needs_extra("apache_beam")

@@ -226,7 +226,6 @@ def test_an_export_in_bfloat16_answers_nearly_the_same(tmp_path_factory, c_progr
     found, wanted = call(signature, features), call(exact, features)
     floats = [name for name, values in wanted.items() if values.dtype == np.float32]
     errors = {name: np.abs(found[name] - wanted[name]).max() / np.abs(wanted[name]).max() for name in floats}
-    print(kind, errors)
     assert max(errors.values()) < 3e-2
     assert max(errors.values()) > 1e-4
     (by_c,) = c_runner.run(c_program, made.path, [("serving_default", features)])

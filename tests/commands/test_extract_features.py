@@ -4,8 +4,6 @@ import dataclasses
 import json
 import logging
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,8 +15,7 @@ from official_bert.modeling import BertConfig, BertModel
 from official_bert.options.serving import ExtractionOptions
 from official_bert.tokenization import FullTokenizer
 from tests import toy
-from tests.scripts import run_here, run_recorded
-from tests.shared import ROOT
+from tests.scripts import run_here, run_python, run_recorded
 
 TEXT = "The cat sat on the mat. ||| It was a sunny day.\n\na ||| b ||| rain\nNobody  waved\n" + "train " * 60
 
@@ -58,9 +55,13 @@ def options(base, tmp_path):
     )
 
 
-def read_output(path) -> list[dict]:
+def lines_of(path) -> list[str]:
     with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+        return file.readlines()
+
+
+def read_output(path) -> list[dict]:
+    return list(map(json.loads, lines_of(path)))
 
 
 def tokens_of(example: dict) -> str:
@@ -118,11 +119,9 @@ def test_values_are_the_models_layers(options):
 
 def test_attentions_are_the_models(options):
     extract_features.run(dataclasses.replace(options, layers="-1,0"))
-    with open(options.output_file, encoding="utf-8") as file:
-        plain = file.readlines()
+    plain = lines_of(options.output_file)
     extract_features.run(dataclasses.replace(options, layers="-1,0", attentions=True))
-    with open(options.output_file, encoding="utf-8") as file:
-        written = file.readlines()
+    written = lines_of(options.output_file)
     examples = [json.loads(line) for line in written]
     for line, plain_line, example in zip(written, plain, examples, strict=True):
         assert line.startswith(plain_line.removesuffix("}\n") + ', "attentions": [{"index": -1, "heads": [[[')
@@ -170,10 +169,7 @@ def test_the_cores_of_a_tpu_share_each_batch(options):
     on_tpu = dataclasses.replace(
         options, layers="-1", batch_size=4, use_tpu=True, master="grpc://10.0.0.2:8470", num_tpu_cores=2
     )
-    command = [sys.executable, "-c", TWO_CORES, json.dumps(dataclasses.asdict(on_tpu))]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout == "grpc://10.0.0.2:8470 2\n"
+    assert run_python("-c", TWO_CORES, json.dumps(dataclasses.asdict(on_tpu))).stdout == "grpc://10.0.0.2:8470 2\n"
     shared_text, shared_numbers = with_numbers_apart(read_output(options.output_file))
     assert shared_text == text
     np.testing.assert_allclose(shared_numbers, numbers, rtol=0, atol=2e-6)
@@ -206,7 +202,6 @@ def test_bfloat16_gives_nearly_the_vectors_of_float32(options, tmp_path, caplog)
             extract_features.run(dataclasses.replace(options, output_file=output, dtype=dtype))
         vectors[dtype] = np.array(with_numbers_apart(read_output(output))[1])
     difference = np.sqrt(np.mean(np.square(vectors["bfloat16"] - vectors["float32"])))
-    print(difference, vectors["float32"].std())
     assert 1e-4 < difference / vectors["float32"].std() < 3e-2
     assert any(np.array_equal(vectors["auto"], vectors[dtype]) for dtype in ("float32", "bfloat16"))
     assert "--dtype=auto: " in caplog.text

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 
 import numpy as np
@@ -21,7 +20,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.running import ExperimentOptions
 from tests import toy
 from tests.experiment_data import TWO_ROWS, write_data
-from tests.scripts import end_of, flag_list, run_script
+from tests.scripts import end_of, flag_list, run_script, wait_for
 from tests.shared import ROOT
 
 
@@ -92,9 +91,6 @@ def test_models_by_name(tmp_path):
     assert run_experiment.read_encoders([two]) == {"base": two}
     with pytest.raises(InputError, match="names base twice"):
         run_experiment.read_encoders([one, f"base={two}"])
-    (tmp_path / "one" / "bert_config.json").write_text(json.dumps(toy.BERT_CONFIG | {"hidden_size": "x"}))
-    with pytest.raises(InputError, match="json: hidden_size must be a positive whole number, got 'x'"):
-        run_experiment.read_encoders([one])
 
 
 def test_the_name_comes_first():
@@ -114,11 +110,7 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
 
     command = [sys.executable, str(ROOT / "run_experiment.py"), *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    deadline = time.monotonic() + 400
-    while not list(steps.glob("pretraining-*/output/model.ckpt-200.index")):
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < deadline, "no checkpoint after 400 s"
-        time.sleep(0.02)
+    wait_for(lambda: list(steps.glob("pretraining-*/output/model.ckpt-200.index")), process, within_secs=400)
     with pytest.raises(InputError, match="works in it; wait for its end"):
         run_experiment.run(ExperimentOptions(name=flags[0], **places), COMMANDS)
     training = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()

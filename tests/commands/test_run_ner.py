@@ -1,30 +1,18 @@
 """run_ner.py: entities that can be learnt, long sentences and documents among them, and what is refused."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from official_bert.data.tables import read_conll
-from official_bert.fine_tuning.run import fine_tune
-from official_bert.io.errors import InputError
 from official_bert.metrics.entities import entity_scores
-from official_bert.options.fine_tuning import TaggingOptions
 from official_bert.tasks.tagging.windows import encoded_words
 from official_bert.tokenization import FullTokenizer
-from tests import toy
 from tests.fine_tuning_runs import figures
 from tests.scripts import flag_list, run_here
 from tests.serving.answers import answers
 
 FILLERS = ["sat", "on", "mat", "was", "a", "sunny", "day", "in", "park", "at", "noon"]
 ENTITIES = [(["cat"], "ANIMAL"), (["train", "station"], "VEHICLE"), (["driver"], "PERSON")]
-SENTENCES = "the O\ncat B-ANIMAL\n\nnoon B-TIME\n\n"
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
 
 
 def write_conll(folder):
@@ -90,37 +78,3 @@ def test_entities_are_learnt_evaluated_and_predicted(base, tmp_path):
     assert (again / "predictions.conll").read_text() == (trained / "predictions.conll").read_text()
     repeated = {name: value for name, value in figures(again).items() if name.startswith("eval_")}
     assert repeated == pytest.approx({name: results[name] for name in repeated}, rel=1e-4)
-
-
-@pytest.fixture
-def options(base, tmp_path):
-    for name in ("train", "dev", "test"):
-        (tmp_path / f"{name}.txt").write_text(SENTENCES)
-    return TaggingOptions(
-        data_dir=str(tmp_path), max_seq_length=8, train_batch_size=2, num_train_epochs=1.0,
-        vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
-        output_dir=str(tmp_path / "out"), do_train=True,
-    )  # fmt: skip
-
-
-def test_prediction_without_labels_says_what_to_do(base, options):
-    bare = dataclasses.replace(options, do_train=False, do_predict=True, init_checkpoint=str(base / "bert_model.ckpt"))
-    with pytest.raises(InputError, match=r"no labels\.txt beside the checkpoint: give the --output_dir of"):
-        fine_tune(bare)
-
-
-@pytest.mark.parametrize(("file", "changes"), [("dev", {"do_eval": True}), ("test", {"do_predict": True})])
-def test_files_are_read_before_the_training_that_they_could_stop(options, tmp_path, file, changes):
-    (tmp_path / f"{file}.txt").unlink()
-    with pytest.raises(InputError, match=f"has neither {file}.conll nor {file}.txt"):
-        fine_tune(dataclasses.replace(options, **changes))
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_tags_of_a_trained_model_keep_their_names(options, tmp_path):
-    fine_tune(options)
-    written = (tmp_path / "out" / "labels.txt").read_text()
-    (tmp_path / "train.txt").write_text(SENTENCES.replace("ANIMAL", "VEHICLE"))
-    with pytest.raises(InputError, match=r"outputs stand for .*B-ANIMAL.*, but the task's labels are .*B-VEHICLE"):
-        fine_tune(dataclasses.replace(options, do_predict=True))
-    assert (tmp_path / "out" / "labels.txt").read_text() == written

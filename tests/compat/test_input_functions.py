@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 import run_classifier
-from official_bert.compat.input_functions import file_based_input_fn_builder, input_fn_builder
 from official_bert.tasks.classification.examples import InputExample, PaddingInputExample
-from official_bert.tokenization import FullTokenizer
 from tests import toy
 
 LENGTH = 6
@@ -17,21 +15,16 @@ IDS = [toy.VOCABULARY.index(word) for word in WORDS]
 EXAMPLES = [InputExample(str(k), f"{WORDS[k // 16]} {WORDS[k % 16]}", None, LABELS[k % 3 > 0]) for k in range(250)]
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
-
-
 @pytest.fixture(params=["memory", "file", "file.gz"])
 def builder(request, tokenizer, tmp_path):
     """(is_training, drop_remainder) to an input function over the examples."""
     arguments = (EXAMPLES, LABELS, LENGTH, tokenizer)
     if request.param == "memory":
         features = run_classifier.convert_examples_to_features(*arguments)
-        return lambda *rest: input_fn_builder(features, LENGTH, *rest)
+        return lambda *rest: run_classifier.input_fn_builder(features, LENGTH, *rest)
     path = str(tmp_path / request.param)
     run_classifier.file_based_convert_examples_to_features(*arguments, path)
-    return lambda *rest: file_based_input_fn_builder(path, LENGTH, *rest)
+    return lambda *rest: run_classifier.file_based_input_fn_builder(path, LENGTH, *rest)
 
 
 def numbers_of(batch) -> list[int]:
@@ -68,7 +61,9 @@ def test_padding_examples_are_marked_in_the_file(tokenizer, tmp_path):
     path = str(tmp_path / "file")
     examples = [EXAMPLES[1], PaddingInputExample()]
     run_classifier.file_based_convert_examples_to_features(examples, LABELS, LENGTH, tokenizer, path)
-    (batch,) = file_based_input_fn_builder(path, LENGTH, False, False)({"batch_size": 8}).as_numpy_iterator()
+    (batch,) = run_classifier.file_based_input_fn_builder(path, LENGTH, False, False)(
+        {"batch_size": 8}
+    ).as_numpy_iterator()
     assert batch["is_real_example"].tolist() == [1, 0]
     assert batch["input_ids"][1].tolist() == [0] * LENGTH
 
@@ -85,18 +80,9 @@ def test_scores_and_several_labels(tokenizer, tmp_path, texts, labels, keywords,
     run_classifier.file_based_convert_examples_to_features(examples, labels, LENGTH, tokenizer, path)
     features = run_classifier.convert_examples_to_features(examples, labels, LENGTH, tokenizer)
     for read in (
-        file_based_input_fn_builder(path, LENGTH, False, False, **keywords),
-        input_fn_builder(features, LENGTH, False, False),
+        run_classifier.file_based_input_fn_builder(path, LENGTH, False, False, **keywords),
+        run_classifier.input_fn_builder(features, LENGTH, False, False),
     ):
         (batch,) = read({"batch_size": 8}).as_numpy_iterator()
         assert batch["label_ids"].tolist() == targets
         assert batch["label_ids"].dtype == keywords.get("target_dtype", "int32")
-
-
-def test_the_scripts_hand_the_builders_on():
-    import run_squad
-    from official_bert.compat import feature_writer
-
-    assert run_classifier.input_fn_builder is input_fn_builder
-    assert run_classifier.file_based_input_fn_builder is file_based_input_fn_builder
-    assert run_squad.input_fn_builder is feature_writer.input_fn_builder

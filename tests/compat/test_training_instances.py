@@ -12,7 +12,6 @@ import run_classifier
 import run_squad
 from official_bert.data.records.framing import read_examples
 from official_bert.io.errors import InputError
-from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.oracles.plain_instances import plain_instances
 from tests.shared import ROOT
@@ -47,11 +46,6 @@ def as_line(instance) -> str:
 
 
 @pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
-
-
-@pytest.fixture
 def toy_instances(tmp_path, tokenizer):
     def create(**keywords):
         return create_pretraining_data.create_training_instances(
@@ -63,18 +57,6 @@ def toy_instances(tmp_path, tokenizer):
 
 def test_the_originals_instances(toy_instances):
     assert "".join(map(as_line, toy_instances())) == TOY_INSTANCES
-
-
-def test_an_instance_prints_as_the_originals(toy_instances):
-    expected = """\
-tokens: [CLS] a train left the [MASK] at noon . [SEP] [MASK] single cat document here . [SEP]
-segment_ids: 0 0 0 0 0 0 0 0 0 0 1 1 1 1 1 1 1
-is_random_next: True
-masked_lm_positions: 5 10 12
-masked_lm_labels: station one line
-
-"""
-    assert str(toy_instances()[0]) == repr(toy_instances()[0]) == expected
 
 
 def test_the_originals_whole_word_instances(toy_instances):
@@ -145,9 +127,8 @@ def test_an_instance_that_does_not_fit_is_named(tmp_path, tokenizer, toy_instanc
 
 def test_the_small_names_of_the_original():
     instance = create_pretraining_data.TrainingInstance(["[CLS]", "a"], [0, 0], [1], ["the"], False)
-    assert str(instance) == (
-        "tokens: [CLS] a\nsegment_ids: 0 0\nis_random_next: False\nmasked_lm_positions: 1\nmasked_lm_labels: the\n\n"
-    )
+    fields = "tokens: [CLS] a\nsegment_ids: 0 0\nis_random_next: False\nmasked_lm_positions: 1\nmasked_lm_labels: the"
+    assert str(instance) == repr(instance) == f"{fields}\n\n"
     assert create_pretraining_data.MaskedLmInstance(index=1, label="the") == (1, "the")
     assert create_pretraining_data.create_int_feature([3, 1]).int64_list.value == [3, 1]
     assert create_pretraining_data.create_float_feature([0.5]).float_list.value == [0.5]

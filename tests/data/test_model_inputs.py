@@ -48,11 +48,6 @@ def test_a_second_text_of_which_nothing_is_left_has_no_separator(tokenizer, leng
     assert tokenizer("the cat", "no rain", max_seq_length=length)["input_mask"].tolist() == [[1] * len(tokens)]
 
 
-def test_of_two_texts_of_one_length_the_second_is_cut(tokenizer):
-    made = model_input(tokenizer, "the cat sat", "the cat sat", 8)
-    assert made.tokens == ["[CLS]", "the", "cat", "sat", "[SEP]", "the", "cat", "[SEP]"]
-
-
 def test_features_are_padded_with_zeros(tokenizer):
     inputs = [model_input(tokenizer, "The cat", "sat", 8), model_input(tokenizer, "", None, 8)]
     batch = padded_features(inputs, tokenizer, 8)

@@ -1,6 +1,5 @@
 """The attention map: what is drawn are the probabilities of one head, and the picture is written."""
 
-import subprocess
 import sys
 
 import numpy as np
@@ -8,7 +7,8 @@ import pytest
 
 from official_bert import BertModel, FullTokenizer
 from tests import toy
-from tests.shared import ROOT, example
+from tests.scripts import run_script
+from tests.shared import example
 
 TEXT = "The sunny cat sat."
 
@@ -35,5 +35,5 @@ def test_one_head_is_drawn(folder, monkeypatch):
 @pytest.mark.needs_extra("matplotlib")
 def test_the_picture_is_written(folder, tmp_path):
     flags = [f"--model={folder}", f"--text={TEXT}", f"--output_file={tmp_path}/map.png"]
-    subprocess.run([sys.executable, ROOT / "examples" / "attention_map.py", *flags], check=True)
+    run_script("examples/attention_map.py", *flags)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")

@@ -17,7 +17,6 @@ from tests.shared import ROOT, example
 from tests.test_replicas import assert_same_pretraining
 
 TEMPLATES = ROOT / "examples" / "clusters"
-SCRIPTS = sorted(TEMPLATES.glob("*.sh"))
 needs_schemas = pytest.mark.needs_extra("kubernetes_validate", "kubeflow_trainer_api")
 
 # A stand-in for srun on one node, which the first time says that a worker was lost.
@@ -125,13 +124,7 @@ def test_slurm_names_the_workers(monkeypatch, tmp_path):
 
 @needs_schemas
 def test_the_shell_scripts_are_clean():
-    subprocess.run([pathlib.Path(sys.executable).with_name("shellcheck"), *SCRIPTS], check=True)
-
-
-def test_the_shell_scripts_parse():
-    for script in SCRIPTS:
-        subprocess.run(["bash", "-n", script], check=True)
-    assert len(SCRIPTS) == 2
+    subprocess.run([pathlib.Path(sys.executable).with_name("shellcheck"), *TEMPLATES.glob("*.sh")], check=True)
 
 
 @needs_schemas

@@ -1,29 +1,19 @@
 """The example as a process: it learns, and what it saves is read by Keras and by from_pretrained."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
 
 from official_bert import BertClassifier, BertConfig, BertPretrainer, FullTokenizer, Predictor
 from tests import toy
-from tests.shared import ROOT
+from tests.scripts import flag_list, run_script
 
-SCRIPT = ROOT / "examples" / "fine_tune_with_keras.py"
 CAT, TRAIN = "the cat sat on the mat", "a train left the station"
 
 
-def run(**flags) -> subprocess.CompletedProcess:
-    flags = [f"--{name}={value}" for name, value in flags.items()]
-    return subprocess.run([sys.executable, SCRIPT, *flags], capture_output=True, text=True)
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, tokenizer):
     folder = tmp_path_factory.mktemp("model")
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("vocabulary")))
     config = BertConfig.from_dict(toy.BERT_CONFIG | {"initializer_range": 0.2})
     BertPretrainer(config).save_pretrained(str(folder), tokenizer=tokenizer)
     return folder
@@ -32,8 +22,8 @@ def folder(tmp_path_factory):
 def test_it_learns_and_saves(folder, tmp_path):
     (tmp_path / "train.tsv").write_text(f"{CAT}\tanimal\n{TRAIN}\tmachine\n" * 20 + f"{CAT}\tanimal\n")
     output = tmp_path / "output"
-    finished = run(model=folder, train_file=tmp_path / "train.tsv", output_dir=output, learning_rate=0.01, epochs=8)
-    assert finished.returncode == 0, finished.stderr
+    files = {"model": folder, "train_file": tmp_path / "train.tsv", "output_dir": output}
+    finished = run_script("examples/fine_tune_with_keras.py", *flag_list(**files, learning_rate=0.01, epochs=8))
     assert "accuracy on 5 held-out examples: 1.0000" in finished.stdout
     names = {path.name for path in output.iterdir() if not path.name.startswith("bert_model.ckpt")}
     saved = {"bert_config.json", "labels.txt", "model.keras", "task.json", "tokenizer_config.json", "vocab.txt"}

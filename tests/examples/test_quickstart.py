@@ -2,21 +2,15 @@
 
 import contextlib
 import csv
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from official_bert.data.records.framing import open_example_files
-from tests.shared import ROOT, example
+from tests.scripts import run_script
+from tests.shared import example
 
 QUICKSTART, CORPUS = example("quickstart"), example("quickstart_corpus")
-
-
-def output_of(name: str, *flags: str) -> str:
-    command = [sys.executable, ROOT / "examples" / f"{name}.py", *flags]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def test_baselines_are_counted_over_real_predictions(tmp_path):
@@ -156,7 +150,7 @@ def test_a_module_gives_the_prose_of_its_docstrings(tmp_path):
 def test_the_parts_are_files_of_documents_without_a_common_sentence(tmp_path):
     files = tmp_path / "train.txt", tmp_path / "held_out.txt"
     flags = (f"--train_file={files[0]}", f"--held_out_file={files[1]}")
-    output_of("quickstart_corpus", *flags, "--docstrings_of=python,numpy")
+    run_script("examples/quickstart_corpus.py", *flags, "--docstrings_of=python,numpy")
     train, held_out = (file.read_text(encoding="utf-8") for file in files)
     documents = [[part.split("\n") for part in text.strip().split("\n\n")] for text in (train, held_out)]
     assert len(documents[0]) > 400
@@ -170,7 +164,7 @@ def test_the_parts_are_files_of_documents_without_a_common_sentence(tmp_path):
 
 
 def test_the_files_hold_every_sentence_once_under_its_label(tmp_path):
-    said = output_of("quickstart_topics", f"--data_dir={tmp_path}/data")
+    said = run_script("examples/quickstart_topics.py", f"--data_dir={tmp_path}/data").stdout
     rows = {}
     for name in ("train", "dev"):
         with (tmp_path / "data" / f"{name}.tsv").open(encoding="utf-8") as file:

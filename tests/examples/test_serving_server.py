@@ -13,7 +13,6 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
 
 from official_bert import FullTokenizer
-from tests import toy
 from tests.scripts import run_script
 from tests.serving import exported
 from tests.serving.answers import signatures_of
@@ -112,8 +111,7 @@ def test_the_client_as_a_process(made, server):
     assert [line.split(": ")[0] for line in out.splitlines()] == ["label", "logits", "probabilities"]
 
 
-def test_the_inputs_of_texts_of_choices_and_of_masked_words(client, tmp_path):
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path))
+def test_the_inputs_of_texts_of_choices_and_of_masked_words(client, tokenizer):
     masked = client.inputs_of("serving_masked", ("The [MASK] sat", "a [MASK]."), tokenizer, 24)
     assert masked["masked_lm_positions"].tolist() == [[2, 6]]
     choice = client.inputs_of("serving_default", ("the cat", "sat", "was", "here"), tokenizer, 24)

@@ -8,17 +8,11 @@ import numpy as np
 import pytest
 
 from official_bert import ClassificationData, Classifier, InputError, Predictor
-from tests import toy
 from tests.fine_tuning_runs import figures
 from tests.scripts import end_of, flag_list, run_here
 from tests.shared import ROOT
 
 FLAGS = {"max_seq_length": 24, "train_batch_size": 16, "learning_rate": 3e-3, "random_seed": 1}
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
 
 
 def tickets(count: int, seed: int) -> tuple[list[str], list[str]]:

@@ -20,11 +20,6 @@ from tests.fine_tuning_runs import MAX_LENGTH
 from tests.shared import in_test_long
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return toy.make_bert_base_dir(tmp_path_factory.mktemp("toy") / "base")
-
-
 @pytest.fixture
 def options(base, tmp_path):
     """CoLA's layout; every text stands in one file, and once."""

@@ -15,17 +15,10 @@ from official_bert.tasks.classification.windows import LongTexts
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.windows import dense
 from official_bert.tasks.tagging.windows import encoded_words
-from official_bert.tokenization import FullTokenizer
-from tests import toy
 from tests.shared import in_test_long
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
 WORDS = ("the", "cat", "sunny", "football", "U.S.", "waved,", "unheard", "\u200d")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
 
 
 def ragged(rows):

@@ -18,12 +18,12 @@ from tests.test_tokenization import (
     CORNERS,
     LETTERS,
     SYLLABLES,
+    TEXT_PIECES,
     TRICKY,
     read_recorded_tokens,
     texts,
     write_recorded_vocabularies,
 )
-from tests.test_tokenization import write_vocabulary as write_lines
 
 # do_lower_case, strip_accents
 MODES = [(True, None), (False, None), *in_test_long(((True, False),), ((False, True),))]
@@ -49,15 +49,14 @@ class Pair:
 
 @pytest.fixture(scope="module", params=MODES, ids=lambda mode: f"lower={mode[0]},strip={mode[1]}")
 def pair(request, tmp_path_factory):
-    pieces = [*SYLLABLES, *LETTERS]
-    pieces = ["[UNK]", *dict.fromkeys([*pieces, *(f"##{piece}" for piece in pieces)])]
     folder = tmp_path_factory.mktemp("vocabulary")
-    return Pair(FullTokenizer(write_lines(folder, pieces), *request.param), tmp_path_factory.mktemp("asset"))
+    return Pair(
+        FullTokenizer(toy.write_vocabulary(folder, TEXT_PIECES), *request.param), tmp_path_factory.mktemp("asset")
+    )
 
 
 @pytest.fixture(scope="module")
-def toy_pair(tmp_path_factory):
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
+def toy_pair(tokenizer, tmp_path_factory):
     return Pair(tokenizer, tmp_path_factory.mktemp("asset"))
 
 
@@ -85,7 +84,7 @@ def test_all_recorded_texts_get_the_ids_of_the_whole_vocabulary(name, tmp_path):
 def test_each_tokenizer_of_a_process_has_its_own_vocabulary(tmp_path):
     """Also after an earlier one is gone, and when all of them write into one folder."""
     for pieces in (["[UNK]", "cat", "mat"], ["mat", "[UNK]", "cat"]):
-        full = FullTokenizer(write_lines(tmp_path, pieces))
+        full = FullTokenizer(toy.write_vocabulary(tmp_path, pieces))
         assert Pair(full, tmp_path).differing(["cat mat dog"]) == []
 
 
@@ -163,7 +162,7 @@ def test_a_vocabulary_without_mask_is_named_when_one_is_asked_for(pair):
 
 def test_a_vocabulary_with_repeated_and_blank_lines(tmp_path):
     lines = ["[UNK]", "the", "", "##n", "the", "x\u2028y", "\u2028", "a\rb", " a ", "##nn", "a b"]
-    pair = Pair(FullTokenizer(write_lines(tmp_path, lines)), tmp_path)
+    pair = Pair(FullTokenizer(toy.write_vocabulary(tmp_path, lines)), tmp_path)
     assert pair.full.encode("The an ann the a b") == [4, 8, 3, 8, 9, 4, 8, 0]
     assert pair.differing(["The an then ann annn x\u2028y b ab a b", ""]) == []
     (path,) = tmp_path.glob("*/vocab.txt")

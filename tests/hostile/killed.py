@@ -48,15 +48,9 @@ class Ended(NamedTuple):
 
 
 def run(folder: pathlib.Path, command: list[str], point: Point | None = None, most_bytes: int | None = None) -> Ended:
-    """Runs a script in a child.
+    """Runs a script in a child, which kills itself before a point, or may write no file larger than `most_bytes`.
 
     The child counts its events: calls of this project's functions, and the calls that write, rename and delete files.
-
-    Args:
-        folder: for the report of the child.
-        command: the script of the repository root, and its flags.
-        point: the event before which the child kills itself; None for nowhere.
-        most_bytes: the size of the largest file that the child may write; None for any.
     """
     report = folder / "report.json"
     report.unlink(missing_ok=True)

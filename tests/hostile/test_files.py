@@ -1,11 +1,8 @@
 """Hostile files: outputs that are inputs, links, devices, names, full disks, closed streams, missing permissions."""
 
-import contextlib
 import os
 import pathlib
-import resource
 import stat
-import subprocess
 import sys
 
 import pytest
@@ -25,8 +22,8 @@ from tests.hostile.commands import (
     vocabulary,
 )
 from tests.hostile.rows import check, contents, row, table
-from tests.scripts import end_of
-from tests.shared import ROOT
+from tests.scripts import end_of, run_python
+from tests.shared import largest_file
 
 WEIGHTS = "bert_model.ckpt.data-00000-of-00001"
 
@@ -174,17 +171,6 @@ def test_files(row, folder):
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
-@contextlib.contextmanager
-def largest_file(num_bytes: int):
-    """Lets no file of this process grow above a size, as a full disk does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 TOO_LARGE = "cannot be written (File too large)"
 FULL_DISK = [
     row("records", lambda at: corpus(at, "a.tfrecord", "--dupe_factor=50"), f"a.tfrecord: {TOO_LARGE}", ROOM),
@@ -244,8 +230,6 @@ def test_folders_without_permission(folder, mode, mode_of_text, sentence):
     for above in folder.parents:
         if above.is_relative_to(os.environ.get("TMPDIR", "/tmp")) and above.name.startswith(("pytest-", "popen-")):
             above.chmod(0o755)
-    command = [sys.executable, "-c", program, *corpus(folder)[1:]]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert finished.returncode == 1
+    finished = run_python("-c", program, *corpus(folder)[1:], status=1)
     assert sentence in finished.stderr
     assert "Traceback" not in finished.stderr

@@ -69,7 +69,43 @@ class Raises(DataProcessor):
 
 ONE_LABEL = "text\tlabel\na\tyes\nb\tyes\n"
 NAMED_TWICE = "x\tx\tlabel\nb\tc\tyes\ne\tf\tno\n"
+# Flags of a training, and parts of the sentence that refuses them; of a number alone, the flag itself.
+REFUSED = [
+    *(
+        (f"--search={value}", value)
+        for value in ("train_batch_size=2.5", "learning_rate=nan", "num_train_epochs=1;2", "restarts=1,2")
+    ),
+    *(
+        (flag, flag)
+        for flag in (
+            "--profile_steps=15:10", "--profile_steps=10", "--profile_steps=1:1_0", "--profile_steps=-1:2",
+            "--lora_rank=0", "--layer_wise_lr_decay=1.1", "--reinit_layers=-1", "--ema_decay=1",
+            "--all_reduce_dtype=float16", "--long_texts=all", "--labels=yes",
+        )
+    ),
+    ("--model=no/such", "no/such: no such folder", "Hugging Face Hub"),
+    ("--model=cased_L-12_H-768_A12", "cased_L-12_H-768_A12: no such folder", "cased_L-12_H-768_A-12?"),
+    ("--collective=nccl", "--collective=nccl: only goes"),
+    ("--long_texts=windows --pooling=cls", "--pooling=cls"),
+    ("--long_texts=windows --doc_stride=0", "--doc_stride=0"),
+    ("--abstain_below=70", "--abstain_below=70", "between 0 and"),
+    ("--calibrate --label_type=score", "--calibrate: a regression has no probabilities"),
+    ("--abstain_below=0.7 --label_type=score", "--abstain_below: only for tasks with one label"),
+    ("--abstain_below=0.7 --label_type=multi", "--abstain_below: only for tasks with one label"),
+    ("--task_name=.m:Class", "'.m' is relative"),
+    ("--data_format=xlsx", "--data_format=xlsx", "tsv|csv|jsonl|parquet"),
+    ("--data_format=csv", "train.csv: no such file; ", "train.tsv is there"),
+    ("--train_file=absent*.csv", "--train_file: no file matches 'absent*.csv'"),
+    ("--train_file=absent.csv", "absent.csv: no such file; check the path"),
+    ("--train_file=a,,b", "--train_file: no file matches 'a'"),
+    ("--do_eval --dev_file=absent*.csv", "--dev_file: no file matches 'absent*.csv'"),
+    ("--do_predict --test_file=absent.csv", "absent.csv: no such file; check the path"),
+    ("--data_dir=", "--train_file: must be given, or --data_dir"),
+    ("--data_dir= --task_name=CoLA", "--data_dir: must be given"),
+    ("--train_file=a --task_name=CoLA", "--train_file: only goes with --task_name=text, not CoLA"),
+]  # fmt: skip
 ROWS = [
+    *(row(given, lambda folder, given=given: train(folder, *given.split()), *says) for given, *says in REFUSED),
     row("nothing to do", classifier, "nothing to do", "--do_train"),
     row(
         "value as a word",
@@ -85,33 +121,12 @@ ROWS = [
         warns=("unknown flag, ignored: --unknown",),
         leaves=("a.tfrecord",),
     ),
-    *(
-        row(f"search of {value}", lambda folder, value=value: train(folder, f"--search={value}"), value)
-        for value in ("train_batch_size=2.5", "learning_rate=nan", "num_train_epochs=1;2", "restarts=1,2")
-    ),
-    *(
-        row(flag, lambda folder, flag=flag: train(folder, flag), flag)
-        for flag in ("--profile_steps=15:10", "--profile_steps=10", "--profile_steps=1:1_0", "--profile_steps=-1:2")
-    ),
-    *(
-        row(flag, lambda folder, flag=flag: train(folder, flag), flag)
-        for flag in ("--lora_rank=0", "--layer_wise_lr_decay=1.1", "--reinit_layers=-1", "--ema_decay=1")
-    ),
     row(
         "class weights",
         lambda folder: train(folder, "--class_weights=1e30,1,1"),
         "--class_weights=1e30,1,1",
         leaves=("out/*",),
     ),
-    *(
-        row(
-            f"model {name}", lambda folder, name=name: train(folder, f"--model={name}"), f"{name}: no such folder", says
-        )
-        for name, says in (("no/such", "Hugging Face Hub"), ("cased_L-12_H-768_A12", "cased_L-12_H-768_A-12?"))
-    ),
-    row("collective of one process", lambda folder: train(folder, "--collective=nccl"), "--collective=nccl: only goes"),
-    row("sums in float16", lambda folder: train(folder, "--all_reduce_dtype=float16"), "--all_reduce_dtype=float16"),
-    row("unknown pooling", lambda folder: train(folder, "--long_texts=windows", "--pooling=cls"), "--pooling=cls"),
     row(
         "adapters of random weights",
         lambda folder: train(folder, "--lora_rank=2", "--init_checkpoint="),
@@ -119,24 +134,11 @@ ROWS = [
         "would stay random, since --lora_rank does not train it",
         leaves=("out/*",),
     ),
-    row("windows that stand", lambda folder: train(folder, "--long_texts=windows", "--doc_stride=0"), "--doc_stride=0"),
-    row("long texts of a kind", lambda folder: train(folder, "--long_texts=all"), "--long_texts=all"),
-    row(
-        "a threshold above 1", lambda folder: train(folder, "--abstain_below=70"), "--abstain_below=70", "between 0 and"
-    ),
     row(
         "a threshold of a prediction",
         lambda folder: ["predict.py", f"--model={folder}", "--abstain_below=70"],
         "--abstain_below=70",
         "between 0 and",
-    ),
-    *(
-        row(f"{flag} of {kind}", lambda folder, flag=flag, kind=kind: train(folder, flag, f"--label_type={kind}"), says)
-        for flag, kind, says in (
-            ("--calibrate", "score", "--calibrate: a regression has no probabilities"),
-            ("--abstain_below=0.7", "score", "--abstain_below: only for tasks with one label"),
-            ("--abstain_below=0.7", "multi", "--abstain_below: only for tasks with one label"),
-        )
     ),
     row(
         "calibration of a model in another folder",
@@ -157,7 +159,6 @@ ROWS = [
     row(
         "words into a full folder", lambda folder: growth(folder, "sea", "classification"), "ion: must be a new folder"
     ),
-    row("relative task", lambda folder: train(folder, "--task_name=.m:Class"), "'.m' is relative"),
     *(
         row(
             f"module: {says}",
@@ -173,22 +174,6 @@ ROWS = [
         )
     ),
     row("table with one label", lambda folder: table_of(folder, ONE_LABEL), "all examples have the label 'yes'"),
-    *(
-        row(f"data: {given}", lambda folder, given=given: train(folder, *given.split()), *says)
-        for given, says in (
-            ("--data_format=xlsx", ("--data_format=xlsx", "tsv|csv|jsonl|parquet")),
-            ("--data_format=csv", ("train.csv: no such file; ", "train.tsv is there")),
-            ("--train_file=absent*.csv", ("--train_file: no file matches 'absent*.csv'",)),
-            ("--train_file=absent.csv", ("absent.csv: no such file; check the path",)),
-            ("--train_file=a,,b", ("--train_file: no file matches 'a'",)),
-            ("--do_eval --dev_file=absent*.csv", ("--dev_file: no file matches 'absent*.csv'",)),
-            ("--do_predict --test_file=absent.csv", ("absent.csv: no such file; check the path",)),
-            ("--data_dir=", ("--train_file: must be given, or --data_dir",)),
-            ("--data_dir= --task_name=CoLA", ("--data_dir: must be given",)),
-            ("--train_file=a --task_name=CoLA", ("--train_file: only goes with --task_name=text, not CoLA",)),
-        )
-    ),
-    row("one label in a flag", lambda folder: train(folder, "--labels=yes"), "--labels=yes"),
     row(
         "table with a column name twice",
         lambda folder: table_of(folder, NAMED_TWICE, "--columns=text_a=x"),

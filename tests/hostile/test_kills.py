@@ -7,7 +7,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -17,10 +16,11 @@ import tensorflow as tf
 
 from official_bert.data.records.framing import read_examples
 from official_bert.training import run_log
+from tests import training_state
 from tests.commands.pretraining_run import checkpoint_values
 from tests.hostile.commands import classifier, corpus, export, pretraining
 from tests.hostile.killed import RENAME, RUN, SAVE, START, Ended, Point, run
-from tests.scripts import run_script
+from tests.scripts import run_script, wait_for
 from tests.shared import ROOT
 
 KILLS_OF_A_KIND = int(os.environ.get("KILLS_OF_A_KIND", "5"))  # CI has the time for one
@@ -79,13 +79,6 @@ JOBS = {
 }
 
 
-def assert_equal(found: dict, expected: dict):
-    assert sorted(found) == sorted(expected)
-    for name, value in expected.items():
-        other = found[name]
-        assert (other == value) if isinstance(value, bytes) else other.tobytes() == value.tobytes(), name
-
-
 def finished(folder: pathlib.Path, job: Job) -> Ended:
     ended = run(folder, job.command(folder))
     assert ended.status == 0, ended.sentence
@@ -111,7 +104,7 @@ def test_a_killed_job_ends_as_one_that_was_not(name, kind, folder):
         killed = run(folder, job.command(folder), Point(kind, number))
         assert killed.status == -signal.SIGKILL, f"{kind} {number} of {count}: ended with {killed}"
         finished(folder, job)
-        assert_equal(job.results(out), expected)
+        training_state.assert_equal(job.results(out), expected)
 
 
 @contextlib.contextmanager
@@ -170,11 +163,7 @@ def test_two_processes_on_one_folder(folder):
     command = pretraining(folder, "--do_train", "--save_checkpoints_steps=50", "--num_train_steps=100000")
     first = subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 300
-        while not (out / "model.ckpt-50.index").exists():
-            assert first.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for((out / "model.ckpt-50.index").exists, first)
         second = run_script(*command, status=1)
         sentence = second.stderr.splitlines()[-1]
         assert f"{out}: process {first.pid} of host" in sentence

@@ -2,7 +2,6 @@
 
 import hashlib
 import pathlib
-import resource
 import shutil
 
 import pytest
@@ -16,7 +15,7 @@ from tests import training_state
 from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, write_records
 from tests.hostile.commands import classifier, pretraining
 from tests.scripts import end_of
-from tests.shared import in_test_long
+from tests.shared import in_test_long, largest_file
 
 SAVING = ("--save_checkpoints_steps=2", "--keep_checkpoint_max=0")
 TRAINING = ("--do_train", *SAVING, "--log_every_steps=1", "--learning_rate=1e-3")
@@ -163,13 +162,9 @@ def test_a_full_disk_keeps_the_checkpoint_before(run, monkeypatch):
     before = digests(out)
 
     def save(manager, *arguments):
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, hard))
-        try:
+        with largest_file(16 << 10):
             real(manager, *arguments)
             manager.wait()
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointManager, "save", save)

@@ -11,7 +11,6 @@ import safetensors.numpy
 
 from official_bert.checkpoints import huggingface, tf1
 from official_bert.config import BertConfig
-from official_bert.tasks.base import DataFiles
 from tests import toy
 from tests.hostile.checkpoints import KERNEL, Tensors, tensors_of, with_head, with_value, without, write_output_dir
 from tests.hostile.commands import classifier, conversion, export, features, pretraining
@@ -197,10 +196,3 @@ TRAINED = [
 @table([*ROWS, *TRAINED])
 def test_weights(row, folder):
     check(row, folder)
-
-
-def test_the_file_that_is_not_read_is_named(tmp_path, caplog):
-    for name in ("train.conll", "train.txt"):
-        (tmp_path / name).touch()
-    assert DataFiles(str(tmp_path)).path("train", ["train.conll", "train.txt"]) == f"{tmp_path}/train.conll"
-    assert f"{tmp_path}/train.conll is read, and {tmp_path}/train.txt, which is there, too, is not" in caplog.text

@@ -10,6 +10,7 @@ from official_bert.modeling.attention import MASKED, attention_bias
 from official_bert.training.starting_point import seed_initial_weights
 from tests import fine_tuning_runs, toy
 from tests.hostile.rows import edit_json
+from tests.modeling.test_bert import probabilities_by_numpy
 
 LENGTH = 12
 FIELDS = toy.BERT_CONFIG | {"num_hidden_layers": 3, "initializer_range": 0.5}
@@ -70,15 +71,8 @@ def test_the_attention_is_that_of_numpy():
     """The probabilities of the first layer, from its own queries and keys."""
     model = make(BertModel)
     found = model(ids(), INPUT_MASK, output_attentions=True)
-    heads = model.encoder.stack[0].attention.heads
-    x = found.embedding_output.numpy()
-    query, key = (
-        (x @ layer.kernel.numpy() + layer.bias.numpy()).reshape(3, LENGTH, 2, 8) for layer in (heads.query, heads.key)
-    )
-    scores = np.einsum("bfnh,btnh->bnft", query, key) / np.sqrt(8)
     is_allowed = np.tril(np.ones((LENGTH, LENGTH)))[None, None] * INPUT_MASK[:, None, None]
-    weights = np.exp(scores - scores.max(-1, keepdims=True)) * is_allowed
-    expected = weights / weights.sum(-1, keepdims=True)
+    expected = probabilities_by_numpy(model, 0, found.embedding_output.numpy(), is_allowed)
     np.testing.assert_allclose(found.all_attention_probabilities[0], expected, atol=1e-6)
     bias = attention_bias(INPUT_MASK, direction="left_to_right")
     np.testing.assert_array_equal(bias == 0, is_allowed == 1)

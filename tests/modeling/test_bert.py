@@ -64,15 +64,15 @@ def test_padding_does_not_reach_the_tokens(model):
     np.testing.assert_allclose(short.sequence_output, padded.sequence_output[:, :4], atol=2e-6)
 
 
-def probabilities_by_numpy(model, layer, x, mask):
-    """The probabilities of a layer from its weights and its input, float[B, S, hidden]: float[B, N, S, S]."""
+def probabilities_by_numpy(model, layer, x, is_allowed):
+    """The probabilities of a layer, float[B, N, S, S], from its weights, its input and 1 or 0 for (from, to)."""
     heads = model.encoder.stack[layer].attention.heads
     query, key = (
         np.matmul(x, projection.kernel.numpy().astype(np.float64)) + projection.bias.numpy()
         for projection in (heads.query, heads.key)
     )
-    query, key = (part.reshape(*x.shape[:2], 4, 8).transpose(0, 2, 1, 3) for part in (query, key))
-    scores = query @ key.transpose(0, 1, 3, 2) / np.sqrt(8) - 10000.0 * (1 - mask[:, None, None, :])
+    query, key = (part.reshape(*x.shape[:2], -1, 8).transpose(0, 2, 1, 3) for part in (query, key))
+    scores = query @ key.transpose(0, 1, 3, 2) / np.sqrt(8) - 10000.0 * (1 - is_allowed)
     exponentials = np.exp(scores - scores.max(-1, keepdims=True))
     return exponentials / exponentials.sum(-1, keepdims=True)
 
@@ -88,7 +88,7 @@ def test_attention_probabilities_are_those_of_the_weights_and_the_first_token_al
     assert len(out.all_attention_probabilities) == 5
     inputs = [out.embedding_output, *out.all_encoder_layers[:-1]]
     for layer, (x, probabilities) in enumerate(zip(inputs, out.all_attention_probabilities, strict=True)):
-        expected = probabilities_by_numpy(model, layer, x.numpy().astype(np.float64), mask)
+        expected = probabilities_by_numpy(model, layer, x.numpy().astype(np.float64), mask[:, None, None])
         assert expected.max() > 0.5, "far from even"
         np.testing.assert_allclose(probabilities, expected, atol=2e-6)
     plain = model(IDS, mask)

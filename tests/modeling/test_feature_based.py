@@ -16,8 +16,6 @@ from official_bert.modeling import BertClassifier, BertSpans, BertTagger
 from official_bert.modeling.feature_based import BertFeatureTagger
 from official_bert.modeling.heads import BiLstm
 from official_bert.options.fine_tuning import FEATURE_LAYERS
-from official_bert.options.serving import ExportOptions
-from official_bert.serving import model as serving_model
 from official_bert.tasks.tagging import task as tagging
 from official_bert.training import run_log
 from official_bert.training.precision import computing_in
@@ -145,22 +143,6 @@ def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_pat
     again = flags | {"do_train": False, "num_bilstm_layers": None, "bert_config_file": None, "freeze_layers": None}
     fine_tuning_runs.run(family, options, tmp_path / "out", **again)
     assert (tmp_path / "out" / predictions).read_text() == expected
-
-
-def test_an_export_answers_as_the_folder(tmp_path):
-    """With attention to the left only, as in the last row of the paper's table 5."""
-    options = fine_tuning_runs.prepared(tmp_path, "classification")
-    edit_json(tmp_path / "model/bert_config.json", attention_direction="left_to_right")
-    fine_tuning_runs.run("classification", options, tmp_path / "out", do_train=True, num_bilstm_layers=1)
-    out, export = str(tmp_path / "out"), str(tmp_path / "export")
-    serving_model.export(ExportOptions(model=out, export_dir=export))
-    sentences = ["the cat sat on the mat", "a dog", "the dog ran to the cat and the mat"]
-    answers = [
-        [each["probabilities"] for each in Predictor(str(tmp_path / name))(sentences)] for name in ("out", "export")
-    ]
-    for mine, exports in zip(*answers, strict=True):
-        assert exports == pytest.approx(mine, abs=1e-5)
-    assert answers[0][0] != pytest.approx(answers[0][1], abs=1e-3), "the answers depend on the text"
 
 
 @pytest.mark.parametrize("name", FEATURE_LAYERS)

@@ -6,6 +6,8 @@ from official_bert import BertConfig, BertModel, BertPretrainer
 from official_bert.modeling.flops import forward_flops, training_flops
 from official_bert.modeling.lora import enable_lora
 from official_bert.tasks.pretraining.objective import PretrainingObjective
+from tests import toy
+from tests.graphs import gradient_graph, products_of
 
 TINY = BertConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=256)
 
@@ -39,8 +41,7 @@ def operations_of(product) -> int:
 def test_the_graph_of_a_step_has_the_same_products():
     """Every product of the forward and backward pass, by its shapes."""
     num_sequences = 3
-    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    model = BertPretrainer(BertConfig.from_dict(TINY.to_dict() | no_dropout))
+    model = BertPretrainer(BertConfig.from_dict(TINY.to_dict() | toy.NO_DROPOUT))
     length, predictions = 96, 14
     objective = PretrainingObjective(model, batch_size=num_sequences)
     shapes = {
@@ -50,16 +51,8 @@ def test_the_graph_of_a_step_has_the_same_products():
         "next_sentence_labels": (1, tf.int32),
     }
     signature = {name: tf.TensorSpec([num_sequences, size], dtype) for name, (size, dtype) in shapes.items()}
-
-    @tf.function(autograph=False)
-    def gradients(features):
-        with tf.GradientTape() as tape:
-            loss, _ = objective.loss(features, objective.totals(features), None)
-        return tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-
-    graph = gradients.get_concrete_function(signature).graph
-    products = [one for one in graph.get_operations() if one.type in ("MatMul", "BatchMatMulV2")]
-    found = sum(map(operations_of, products))
+    graph = gradient_graph(model, lambda x: objective.loss(x, objective.totals(x), None)[0], signature)
+    found = sum(map(operations_of, products_of(graph.get_operations())))
     # The product of the segments with their table has two: forward, and for the gradient of the table.
     segments = 2 * 2 * num_sequences * length * TINY.type_vocab_size * TINY.hidden_size
     counted = training_flops(TINY, num_sequences, length, predictions)
@@ -70,20 +63,14 @@ def products_with_lora(first_layer: int) -> int:
     """The operations of a step that trains adapters of rank 1 from a layer on, without those of the adapters."""
     model = BertModel(TINY)
     enable_lora(model, 1, first_layer)
-
-    @tf.function(autograph=False)
-    def gradients(ids):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(ids).pooled_output)
-        return tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-
-    graph = gradients.get_concrete_function(tf.TensorSpec([3, 96], tf.int32)).graph
+    ids = tf.TensorSpec([3, 96], tf.int32)
+    graph = gradient_graph(model, lambda ids: tf.reduce_sum(model(ids).pooled_output), ids)
     used, found = [tensor.op for tensor in graph.outputs], {}
     while used:  # what no output needs is not computed
         if (one := used.pop()).name not in found:
             found[one.name] = one
             used += [tensor.op for tensor in one.inputs]
-    products = [one for one in found.values() if one.type in ("MatMul", "BatchMatMulV2")]
+    products = products_of(found.values())
     return sum(operations_of(one) for one in products if 1 not in (*one.inputs[0].shape, *one.inputs[1].shape))
 
 

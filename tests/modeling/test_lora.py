@@ -10,6 +10,7 @@ from official_bert.checkpoints import named_variables
 from official_bert.modeling.lora import enable_lora, write_adapters
 from official_bert.training.precision import computing_in
 from tests import toy
+from tests.graphs import gradient_graph, products_of
 
 CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | {"initializer_range": 0.3, "num_hidden_layers": 2})
 IDS = np.random.default_rng(1).integers(5, len(toy.VOCABULARY), (3, 7)).astype(np.int32)
@@ -46,15 +47,9 @@ def test_the_products_are_of_16_bits(monkeypatch, casts):
         kernel = keras.layers.Dense.kernel.fget
         of_before = property(lambda dense: tf.cast(kernel(dense), tf.float32) if dense.lora_enabled else kernel(dense))
         monkeypatch.setattr(keras.layers.Dense, "kernel", of_before)
-
-    @tf.function(autograph=False)
-    def gradients(ids):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.cast(model(ids).pooled_output, tf.float32))
-        return tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-
-    graph = gradients.get_concrete_function(tf.TensorSpec(IDS.shape, tf.int32)).graph
-    products = [one for one in graph.get_operations() if one.type in ("MatMul", "BatchMatMulV2")]
+    ids = tf.TensorSpec(IDS.shape, tf.int32)
+    graph = gradient_graph(model, lambda ids: tf.reduce_sum(tf.cast(model(ids).pooled_output, tf.float32)), ids)
+    products = products_of(graph.get_operations())
     lengths = {IDS.shape[1], IDS.size}
     of_tokens = [
         one

@@ -3,8 +3,6 @@
 import collections
 import json
 import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -29,7 +27,8 @@ from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from tests import toy
 from tests.checkpoints.sample import CONFIG as SMALL
 from tests.checkpoints.sample import encoder_shapes, pretraining_shapes, random_weights
-from tests.shared import ROOT, in_test_long
+from tests.scripts import run_python
+from tests.shared import in_test_long
 
 CONFIG = BertConfig.from_dict(toy.BERT_CONFIG)
 IDS = np.random.default_rng(1).integers(5, len(toy.VOCABULARY), (6, 7)).astype(np.int32)
@@ -205,11 +204,6 @@ def test_a_subclass_that_keras_builds_keeps_its_own_layers(tmp_path, kind):
     assert_same(saved_and_loaded(model, tmp_path)(batch), expected)
 
 
-def test_a_compiled_step_refuses_float_ids():
-    with pytest.raises(InputError, match="input_ids must be whole numbers, got float32"):
-        MODELS["classifier"]().predict({"input_ids": IDS + 0.5}, verbose=0)
-
-
 def test_training_goes_on_after_loading(tmp_path):
     """Two epochs, or one, a file and another one: the weights and the slots are the same, frozen layers stay so."""
 
@@ -217,7 +211,7 @@ def test_training_goes_on_after_loading(tmp_path):
         model.fit({"input_ids": IDS, "input_mask": MASK}, LABELS, batch_size=3, shuffle=False, verbose=0)
         return model
 
-    config = BertConfig.from_dict(toy.BERT_CONFIG | {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0})
+    config = BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT)
     input_ids, mask = (keras.Input((7,), dtype="int32", name=name) for name in ("input_ids", "input_mask"))
     bert = BertModel(config)
     bert.embeddings.trainable = False
@@ -277,61 +271,82 @@ def test_features_are_a_dict_or_keywords(kind):
 
 
 @pytest.mark.parametrize(
-    ("make", "positional", "keywords", "message"),
+    ("kind", "call", "message"),
     [
-        ("classifier", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
-        ("classifier", (), {"input_mask": MASK}, "the model takes input_ids, .* in a dict or by name; got input_mask$"),
-        ("encoder", ({"input_ids": IDS},), {"input_mask": MASK}, "input_mask: given beside the features"),
-        ("classifier", (IDS,), {"input_ids": IDS}, "input_ids: given twice, with its name and without"),
-        ("classifier", ({},), {}, "got nothing$"),
         (
             "classifier",
-            (IDS, MASK),
-            {},
+            lambda model: model({"input_ids": IDS}, input_mask=MASK),
+            "input_mask: given beside the features",
+        ),
+        (
+            "classifier",
+            lambda model: model(input_mask=MASK),
+            "the model takes input_ids, .* in a dict or by name; got input_mask$",
+        ),
+        ("encoder", lambda model: model({"input_ids": IDS}, input_mask=MASK), "input_mask: given beside the features"),
+        ("classifier", lambda model: model(IDS, input_ids=IDS), "input_ids: given twice, with its name and without"),
+        ("classifier", lambda model: model({}), "got nothing$"),
+        (
+            "classifier",
+            lambda model: model(IDS, MASK),
             r"training: is an array; give a mask by its name, as in model\(ids, input_mask",
         ),
         (
             "encoder",
-            ({"input_ids": IDS, "input_masks": MASK},),
-            {},
+            lambda model: model({"input_ids": IDS, "input_masks": MASK}),
             "input_masks: no input .*; did you mean input_mask",
         ),
         (
             "pretrainer",
-            ({"input_ids": IDS, "labels": IDS},),
-            {},
+            lambda model: model({"input_ids": IDS, "labels": IDS}),
             "labels: no input .* segment_ids, masked_lm_positions",
         ),
-        ("encoder", (IDS,), {"mask": MASK}, "mask: no input of the model, which takes input_ids, input_mask,"),
-        ("classifier", (IDS,), {"input_mask": MASK, "attention_mask": MASK}, "attention_mask: given beside input_mask"),
+        (
+            "encoder",
+            lambda model: model(IDS, mask=MASK),
+            "mask: no input of the model, which takes input_ids, input_mask,",
+        ),
         (
             "classifier",
-            (IDS,),
-            {"input_mask": MASK * -10000},
+            lambda model: model(IDS, input_mask=MASK, attention_mask=MASK),
+            "attention_mask: given beside input_mask",
+        ),
+        (
+            "classifier",
+            lambda model: model(IDS, input_mask=MASK * -10000),
             r"input_mask holds -10000, outside 0 to 1 \(1 for a token",
         ),
         (
             "encoder",
-            (IDS, MASK * np.nan),
-            {},
+            lambda model: model(IDS, MASK * np.nan),
             r"input_mask holds numbers that are not whole; it takes 0 to 1 \(1 for a",
         ),
         (
             "encoder",
-            (IDS, MASK, MASK * 0.5),
-            {},
+            lambda model: model(IDS, MASK, MASK * 0.5),
             r"segment_ids holds numbers that are not whole; it takes 0 to 1 \(type",
         ),
-        ("encoder", (IDS, MASK.astype(str)), {}, r"input_mask holds no numbers; it takes 0 to 1 \(1 for a token, 0"),
-        ("encoder", (IDS, MASK, MASK + 1), {}, r"segment_ids holds 2, outside 0 to 1 \(type_vocab_size 2\); use"),
-        ("choice", (IDS[:, None],), {"input_mask": MASK[:, None] * 2}, "input_mask holds 2, outside 0 to 1"),
-        ("classifier", ({"input_ids": IDS, "input_mask": MASK[:, :3]},), {}, "input_mask has shape"),
+        (
+            "encoder",
+            lambda model: model(IDS, MASK.astype(str)),
+            r"input_mask holds no numbers; it takes 0 to 1 \(1 for a token, 0",
+        ),
+        (
+            "encoder",
+            lambda model: model(IDS, MASK, MASK + 1),
+            r"segment_ids holds 2, outside 0 to 1 \(type_vocab_size 2\); use",
+        ),
+        (
+            "choice",
+            lambda model: model(IDS[:, None], input_mask=MASK[:, None] * 2),
+            "input_mask holds 2, outside 0 to 1",
+        ),
+        ("classifier", lambda model: model({"input_ids": IDS, "input_mask": MASK[:, :3]}), "input_mask has shape"),
     ],
 )
-def test_wrong_features_are_refused_in_one_sentence(make, positional, keywords, message):
-    model = MODELS[make]()
+def test_wrong_features_are_refused_in_one_sentence(kind, call, message):
     with pytest.raises(InputError, match=message) as refusal:
-        model(*positional, **keywords)
+        call(MODELS[kind]())
     assert "\n" not in str(refusal.value)
 
 
@@ -376,32 +391,24 @@ def test_keras_knows_our_classes_after_import_of_the_package(tmp_path, order):
     model.compile(keras_optimizer(1e-3, 2, 0))
     model.save(tmp_path / "model.keras")
     code = f"import {order}; print(type(keras.models.load_model({str(tmp_path / 'model.keras')!r})).__name__)"
-    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert finished.stdout == "BertClassifier\n", finished.stderr
+    assert run_python("-c", code).stdout == "BertClassifier\n"
 
 
-@pytest.mark.parametrize("make", [lambda: Parent("init"), Outer])
-def test_the_encoder_of_another_model_loads_a_checkpoint(tmp_path, make):
-    source = BertModel(CONFIG)
+@pytest.mark.parametrize(
+    ("kind", "make", "inner"),
+    [
+        ("encoder", lambda: Parent("init"), lambda model: model.bert),
+        ("encoder", Outer, lambda model: model.inner.bert),
+        ("classifier", lambda: ParentOfDict("classifier"), lambda model: model.bert),
+    ],
+)
+def test_a_model_within_another_one_loads_a_checkpoint(tmp_path, kind, make, inner):
+    source, model = MODELS[kind](), make()
     tf1.write(str(tmp_path / "bert_model.ckpt"), named_variables(source))
-    model = make()
-    model(IDS)
-    bert = model.bert if isinstance(model, Parent) else model.inner.bert
-    report = load_checkpoint(bert, str(tmp_path))
-    assert (sorted(report.matched), report.missing) == (sorted(named_variables(source)), [])
-    assert_same(bert(IDS).pooled_output, source(IDS).pooled_output)
-
-
-def test_a_task_model_of_another_model_loads_a_checkpoint(tmp_path):
-    class Around(keras.Model):
-        def build(self, input_shape=None):
-            self.first = BertClassifier(CONFIG, 3, name="first")
-
-    tf1.write(str(tmp_path / "bert_model.ckpt"), named_variables(BertClassifier(CONFIG, 3)))
-    model = Around(name="around")
-    model.build()
-    report = load_checkpoint(model.first, str(tmp_path))
-    assert report.missing == report.unexpected == []
+    model(features(source) if kind == "classifier" else IDS)
+    report = load_checkpoint(inner(model), str(tmp_path))
+    assert (sorted(report.matched), report.missing, report.unexpected) == (sorted(named_variables(source)), [], [])
+    assert_same(inner(model)(features(source)), source(features(source)))
 
 
 FOUR_IDS = np.int32([[2, 7, 9, 3], [2, 8, 3, 0]])

@@ -12,14 +12,19 @@ from official_bert.checkpoints import load_checkpoint, named_variables, open_che
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling import BertChoice, BertClassifier, BertSpans, BertTagger, heads
 from official_bert.modeling.heads import normalized, pooled
-from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
 from official_bert.tasks.classification.glue import MnliProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import SquadTask
-from official_bert.training.loop import compiled_steps
-from official_bert.training.step import TrainingStep
-from tests.golden_model import LOSSES, OUTPUTS, TRAINING_LOSSES, assert_state_as_recorded, largest_difference
+from tests.golden_model import (
+    LOSSES,
+    OUTPUTS,
+    TRAINING_LOSSES,
+    assert_state_as_recorded,
+    largest_difference,
+    schedule_of,
+    steps_of,
+)
 from tests.shared import GOLDEN, ROOT, minilm, shared
 
 CONFIG = BertConfig.from_json_file(str(GOLDEN / "model_gelu" / "bert_config.json"))
@@ -41,17 +46,10 @@ def train(task, model, batch, settings):
         for name, variable in named_variables(model).items()
         if not name.startswith(tuple(getattr(model, "unused_weights", ())))
     }
-    optimizer = AdamWeightDecayOptimizer(
-        WarmupLinearDecay(settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"]),
-        weight_decay_rate=0.01,
-        exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
-    )
-    optimizer.build(weights.items())
-    step = TrainingStep(task.objective(model), list(weights.values()), optimizer, run_seed=1)
-    run = compiled_steps(tf.distribute.get_strategy(), step)
+    run, slots = steps_of(task.objective(model), weights, schedule_of(settings))
     stacked = {name: tf.constant(value[None]) for name, value in batch.items()}
     losses = [run(stacked, 1)["loss"] for _ in range(settings["steps"])]
-    return losses, named_variables(model) | optimizer.slots
+    return losses, named_variables(model) | slots
 
 
 def assert_trained_as_recorded(folder, losses, variables):

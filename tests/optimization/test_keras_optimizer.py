@@ -5,19 +5,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert import AdamWeightDecayOptimizer, BertClassifier, BertConfig, keras_optimizer
+from official_bert import BertClassifier, BertConfig, keras_optimizer
 from official_bert.checkpoints import named_variables
 from official_bert.modeling import heads
-from official_bert.optimization import EXCLUDED_FROM_DECAY, KerasAdamWeightDecay, WarmupLinearDecay
+from official_bert.optimization import KerasAdamWeightDecay, WarmupLinearDecay
 from official_bert.tasks.classification.glue import MnliProcessor
 from official_bert.tasks.classification.task import ClassificationTask
-from official_bert.training.loop import compiled_steps
-from official_bert.training.step import TrainingStep
 from tests import toy
+from tests.golden_model import steps_of
 
 UPDATES, BATCH, LENGTH = 10, 4, 9
-WITHOUT_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | WITHOUT_DROPOUT)
+CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT)
 
 
 def batches() -> dict[str, np.ndarray]:
@@ -37,16 +35,12 @@ def batches() -> dict[str, np.ndarray]:
 def trained_by_the_step(model, features) -> dict[str, np.ndarray]:
     """Trains as the scripts do; returns the weights and the slots by name."""
     weights = {name: variable.value for name, variable in named_variables(model).items()}
-    optimizer = AdamWeightDecayOptimizer(
-        WarmupLinearDecay(0.002, 12, 3), weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
+    run, slots = steps_of(
+        ClassificationTask(MnliProcessor()).objective(model), weights, WarmupLinearDecay(0.002, 12, 3)
     )
-    optimizer.build(weights.items())
-    objective = ClassificationTask(MnliProcessor()).objective(model)
-    step = TrainingStep(objective, list(weights.values()), optimizer, run_seed=1)
-    run = compiled_steps(tf.distribute.get_strategy(), step)
     for update in range(UPDATES):
         run({name: tf.constant(values[update][None]) for name, values in features.items()}, 1)
-    return {name: variable.numpy() for name, variable in (weights | optimizer.slots).items()}
+    return {name: variable.numpy() for name, variable in (weights | slots).items()}
 
 
 def test_ten_updates_are_those_of_the_step(monkeypatch):

@@ -160,10 +160,8 @@ def test_the_code_of_the_page_runs_and_fits_the_types_of_lit_and_bertviz(tmp_pat
     assert [layer.shape for layer in attentions] == [(1, 2, len(tokens), len(tokens))]
     assert tokens == ["[CLS]", "the", "[UNK]", "[UNK]", ".", "[SEP]"]
 
-    lit, inputs = (
-        names["LitClassifier"](names["predictor"], LABELS),
-        [{"text_a": "the cat"}, {"text_a": "a park, rain"}],
-    )
+    lit = names["LitClassifier"](names["predictor"], LABELS)
+    inputs = [{"text_a": "the cat"}, {"text_a": "a park, rain"}]
     assert (lit.input_spec(), lit.output_spec()) == ({"text_a": {}}, {"probas": {"vocab": LABELS}})
     assert [sum(output["probas"]) for output in lit.predict(inputs)] == pytest.approx([1, 1], abs=1e-5)
     found = [one["text_a"] for one in names["Attributions"]().run(inputs, lit, dataset=None)]

@@ -4,8 +4,6 @@ import concurrent.futures
 import errno
 import pathlib
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -14,7 +12,7 @@ import tensorflow as tf
 
 from official_bert.io.errors import InputError
 from official_bert.serving import export
-from tests.shared import ROOT
+from tests.scripts import run_python
 
 FILES = {"assets/vocab.txt": b"[PAD]\n", "assets.extra/labels.txt": b"0\n1\n"}
 COMPLETE = {"saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001", *FILES}
@@ -151,8 +149,7 @@ def test_a_killed_export_leaves_no_version_and_hinders_nobody(tmp_path):
         "kill = lambda: os.kill(os.getpid(), signal.SIGKILL)\n"
         f"test_export.export_tiny(pathlib.Path({str(tmp_path)!r}), extra_files=test_export.Failing(kill))\n"
     )
-    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
-    assert finished.returncode == -signal.SIGKILL, finished.stderr
+    run_python("-c", code, status=-signal.SIGKILL)
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".version-")
     assert export_tiny(tmp_path) == str(tmp_path / "1")

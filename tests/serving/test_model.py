@@ -7,8 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from official_bert import BertClassifier, BertConfig, FullTokenizer, Predictor, model_dir
-from official_bert.io.errors import InputError
+from official_bert import BertClassifier, BertConfig, Predictor, model_dir
 from official_bert.serving.model import InMemoryModel, SavedModel
 from official_bert.tasks import registry
 from official_bert.tokenizer_config import TokenizerConfig
@@ -36,19 +35,6 @@ def test_the_signatures_are_those_of_the_export(tmp_path, tmp_path_factory, kind
     assert_same(live("serving_default", features), loaded("serving_default", features))
 
 
-def test_a_folder_without_a_record_is_a_pretrained_model(tmp_path):
-    exported.make_checkpoint(tmp_path, "pretraining")
-    predictor = Predictor(str(tmp_path))
-    (mask,) = predictor("the [MASK] sat")["masks"]
-    assert (mask["position"], len(mask["tokens"])) == (2, 10)
-
-
-def test_the_head_of_an_unknown_task_is_not_guessed(tmp_path):
-    exported.make_checkpoint(tmp_path, "mrpc")
-    with pytest.raises(InputError, match=r"has the head of a task, and no task.json says of which; export it"):
-        Predictor(str(tmp_path))
-
-
 NAMES = ["no", "yes", "perhaps"]
 
 
@@ -63,8 +49,9 @@ NAMES = ["no", "yes", "perhaps"]
         ("huggingface", ["task.json", "labels.txt"], None, 1),
     ],
 )
-def test_a_model_of_python_or_of_hugging_face_answers_by_its_labels(tmp_path, form, lost, problem, num_outputs):
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path))
+def test_a_model_of_python_or_of_hugging_face_answers_by_its_labels(
+    tmp_path, tokenizer, form, lost, problem, num_outputs
+):
     model, folder = BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), num_outputs), tmp_path / "model"
     model.output_weights.assign(np.random.default_rng(5).normal(size=model.output_weights.shape))
     model.save_pretrained(str(folder), form, tokenizer, NAMES if num_outputs == 3 else None)

@@ -15,13 +15,14 @@ def test_a_file_of_its_own_name_beats_the_folder():
         DataFiles(named={"train": "train.tsv"}).path("test", ["test.tsv"])
 
 
-def test_the_first_name_that_is_there_counts(tmp_path):
+def test_the_first_name_that_is_there_counts(tmp_path, caplog):
     files, names = DataFiles(str(tmp_path)), ["dev.conll", "dev.txt"]
     with pytest.raises(InputError, match=r"has neither dev.conll nor dev.txt; check --data_dir"):
         files.path("dev", names)
     for name in reversed(names):
         (tmp_path / name).touch()
         assert files.path("dev", names) == str(tmp_path / name)
+    assert f"{tmp_path}/dev.conll is read, and {tmp_path}/dev.txt, which is there, too, is not" in caplog.text
 
 
 def test_shares_of_the_loss_add_up_to_the_weighted_mean():

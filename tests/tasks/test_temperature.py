@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -42,11 +43,7 @@ def run_of(tmp_path, family: str, **changes):
     fine_tuning_runs.run(family, options, trained, calibrate=True, **steps, **changes)
     record = json.loads((trained / "task.json").read_text())
     found = record["settings"].pop("temperature")
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    for path in trained.iterdir():
-        if path.is_file():
-            (bare / path.name).write_bytes(path.read_bytes())
+    bare = shutil.copytree(trained, tmp_path / "bare")
     (bare / "task.json").write_text(json.dumps({**record, "settings": {**record["settings"], "abstain_below": None}}))
     assert 0.1 < found < 10
     return options, trained, serving_model.InMemoryModel(str(bare)), found

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from official_bert.options.fine_tuning import ChoiceOptions
 from official_bert.options.shared import DistributionOptions
 from official_bert.training import distribution
 from official_bert.training.distribution import check_divides, make_strategy, strategy_name
-from tests.shared import ROOT
+from tests.scripts import run_python
 
 # Splits [2 steps, 8 examples, ...] over the replicas and prints what each of them sees of the second step.
 PROGRAM = """
@@ -46,15 +44,7 @@ print(json.dumps({
 
 
 def in_a_process(**options) -> dict:
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(options)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
+    finished = run_python("-c", PROGRAM, json.dumps(options))
     return json.loads(finished.stdout.splitlines()[-1]) | {"log": finished.stderr}
 
 

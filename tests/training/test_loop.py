@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from unittest import mock
 
 import numpy as np
@@ -14,7 +12,7 @@ from official_bert.options.shared import DistributionOptions
 from official_bert.training import loop
 from official_bert.training.distribution import make_strategy, split_over_replicas
 from official_bert.training.loop import Stops, compiled_outputs, compiled_steps, predict
-from tests.shared import ROOT
+from tests.scripts import run_python
 
 LENGTHS = (8, 24, 16, 8, 40)
 VALUES = np.random.default_rng(1).normal(size=(len(LENGTHS), 4, 40)).astype(np.float32)
@@ -70,11 +68,7 @@ def test_batches_of_any_length_are_traced_once():
 
 
 def test_so_they_are_on_several_replicas():
-    program = "from tests.training.test_loop import print_on_two_replicas as run; run()"
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = run_python("-c", "from tests.training.test_loop import print_on_two_replicas as run; run()")
     sums, padded, shapes = json.loads(ran.stdout.splitlines()[-1])
     np.testing.assert_allclose(sums, [sum(SQUARES[:2]), sum(SQUARES[2:])], rtol=1e-5)
     np.testing.assert_allclose(padded, sum(SQUARES), rtol=1e-5)

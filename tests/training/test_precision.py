@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -26,11 +24,12 @@ from tests.golden_model import (
     losses_of,
     named_weights,
 )
-from tests.shared import GOLDEN, ROOT, in_test_long
+from tests.graphs import PRODUCTS, gradient_graph
+from tests.scripts import run_python
+from tests.shared import GOLDEN, in_test_long
 from tests.training.test_step import prepare
 
 GELU = GOLDEN / "model_gelu"
-PRODUCTS = ("MatMul", "BatchMatMulV2")
 
 
 def size(values) -> float:
@@ -81,14 +80,8 @@ def types_of(model, kinds) -> set[tuple[str, str]]:
     """(kind of operation, type of its result) of the operations of these kinds in a forward and a backward pass."""
     batch = {name: tf.constant(values) for name, values in load_batch(GELU, "usual").items()}
     objective = PretrainingObjective(model, batch_size=len(batch["input_ids"]))
-
-    @tf.function
-    def gradients():
-        with tf.GradientTape() as tape:
-            loss, _ = objective.loss(batch, objective.totals(batch), None)
-        return tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-
-    operations = gradients.get_concrete_function().graph.get_operations()
+    graph = gradient_graph(model, lambda: objective.loss(batch, objective.totals(batch), None)[0])
+    operations = graph.get_operations()
     return {(op.type, op.outputs[0].dtype.name) for op in operations if op.type in kinds}
 
 
@@ -176,10 +169,9 @@ class Training:
 
     def __init__(self, strategy, **step_options):
         self.strategy = strategy
-        no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         with strategy.scope(), computing_in("float16"):
             tf.keras.utils.set_random_seed(3)
-            model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG | no_dropout))
+            model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT))
             pairs = named_weights(model)
             self.optimizer, self.loss_scale = AdamWeightDecayOptimizer(1e-3), LossScale()
             self.optimizer.build(pairs)
@@ -256,11 +248,7 @@ def overflows_on_the_second_replica():
 
 def test_an_overflow_on_one_replica_skips_the_update_on_all():
     """With accumulation the overflow is in a later part; the sums are those of one device within float16."""
-    program = "from tests.training.test_precision import overflows_on_the_second_replica as run; run()"
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    ran = run_python("-c", "from tests.training.test_precision import overflows_on_the_second_replica as run; run()")
     accumulated, own_norms = json.loads(ran.stdout.splitlines()[-1])
     alone = skips_an_overflow(tf.distribute.get_strategy(), 6)
     assert accumulated == pytest.approx(alone, rel=2e-3)

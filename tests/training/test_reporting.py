@@ -1,6 +1,5 @@
 """The texts of log lines, eval_results.txt and the run record, and the content of TensorBoard's event files."""
 
-import resource
 import shutil
 import types
 
@@ -13,6 +12,7 @@ from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.training import reporting, run_log
 from tests.commands.pretraining_run import scalars
+from tests.shared import largest_file
 
 
 @pytest.fixture
@@ -202,16 +202,12 @@ def test_a_loss_above_88_is_warned_of_once(tmp_path, clock, caplog, monkeypatch)
 def test_a_full_disk_costs_the_plot_and_not_the_run(tmp_path, clock, caplog):
     """The event file cannot be continued; the log lines are all there."""
     caplog.set_level("INFO", logger="absl")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))  # no file grows beyond it, as on a full disk
-    try:
+    with largest_file(200):
         training = Training(tmp_path, clock, num_train_steps=3)
         for _ in range(3):
             training.run(1, 1.0)
             training.report.write()
         training.report.write_summary(None)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [f"step {step}/3" in caplog.text for step in (1, 2, 3)] == [True] * 3
     assert "File too large" in caplog.text
     assert "make room on the disk" in caplog.text

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,14 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
+from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.shared import DistributionOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training import step as step_module
 from official_bert.training.distribution import make_strategy
-from official_bert.training.loop import compiled_steps
 from official_bert.training.step import TrainingStep, micro_batch_seed, step_seed
 from tests.golden_model import (
+    MODELS,
     TRAINING_LOSSES,
     assert_state_as_recorded,
     golden,  # noqa: F401  a fixture
@@ -26,8 +24,11 @@ from tests.golden_model import (
     load_batch,
     load_pretrainer,
     named_weights,
+    schedule_of,
+    steps_of,
 )
-from tests.shared import GOLDEN, ROOT, in_test_long
+from tests.scripts import run_python
+from tests.shared import GOLDEN, in_test_long
 
 GELU = GOLDEN / "model_gelu"
 
@@ -55,30 +56,25 @@ class Run(NamedTuple):
 def prepare(folder, checkpoint, **step_options) -> Run:
     settings = json.loads((folder / "training.json").read_text())
     pretrainer = load_pretrainer(folder, checkpoint)
-    rate = WarmupLinearDecay(settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"])
-    optimizer = AdamWeightDecayOptimizer(rate, weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY)
-    pairs = named_weights(pretrainer)
-    optimizer.build(pairs)
+    weights = dict(named_weights(pretrainer))
     batches = [load_batch(folder, kind) for kind in settings["batches"]]
     objective = PretrainingObjective(pretrainer, batch_size=len(batches[0]["input_ids"]))
-    step = TrainingStep(objective, [v for _, v in pairs], optimizer, run_seed=1, **step_options)
-    variables = dict(pairs) | optimizer.slots | {"global_step": optimizer.global_step}
-    return Run(compiled_steps(tf.distribute.get_strategy(), step), batches, settings, variables)
+    updates, slots = steps_of(objective, weights, schedule_of(settings), **step_options)
+    return Run(updates, batches, settings, weights | slots)
 
 
-@pytest.mark.parametrize("jit_compile", [False, *in_test_long(True)])
-@pytest.mark.parametrize("in_micro_batches", [False, True])
-def test_the_whole_run_equals_the_originals(golden, in_micro_batches, jit_compile):  # noqa: F811
+@pytest.mark.parametrize(
+    ("name", "in_micro_batches", "jit_compile"),
+    [
+        *((name, in_parts, False) for name in MODELS for in_parts in (False, True)),
+        ("model_gelu", True, True),
+        *in_test_long(("model_gelu", False, True), *(("model_relu16types", parts, True) for parts in (False, True))),
+    ],
+)
+def test_the_whole_run_equals_the_originals(name, in_micro_batches, jit_compile):
     """Micro-batches have unequal numbers of predictions; one batch has a single prediction, and one has none."""
-    assert_run_as_recorded(golden, in_micro_batches, jit_compile)
-
-
-def test_a_compiled_run_equals_the_originals():
-    assert_run_as_recorded(GELU, in_micro_batches=True, jit_compile=True)
-
-
-def assert_run_as_recorded(folder, in_micro_batches: bool, jit_compile: bool):
-    num_micro_batches = {"model_gelu": 2, "model_relu16types": 3}[folder.name] if in_micro_batches else 1
+    folder = GOLDEN / name
+    num_micro_batches = {"model_gelu": 2, "model_relu16types": 3}[name] if in_micro_batches else 1
     run = prepare(folder, "bert_model.ckpt", jit_compile=jit_compile, num_micro_batches=num_micro_batches)
     predictions = [batch["masked_lm_weights"].reshape(num_micro_batches, -1).sum(1) for batch in run.batches]
     assert any(len(set(of_each)) > 1 for of_each in predictions) == in_micro_batches
@@ -168,7 +164,8 @@ def all_reduces_of(strategy, dtype: str) -> list:
         optimizer = AdamWeightDecayOptimizer(1e-3)
         optimizer.build([(f"w/{k}", weight) for k, weight in enumerate(weights)])
         step = TrainingStep(Chain(weights), weights, optimizer, run_seed=1, all_reduce_dtype=dtype)
-    update = tf.function(lambda: strategy.run(step.update, args=({"x": tf.ones([2, 3])},)), autograph=False)
+    features = {"x": tf.ones([2, 3]), "input_ids": tf.ones([2, 3], tf.int32)}
+    update = tf.function(lambda: strategy.run(step.update, args=(features,)), autograph=False)
     operations = update.get_concrete_function().graph.get_operations()
     reduces = [one for one in operations if "CollectiveReduce" in one.type and one.device.endswith("CPU:0")]
     sent = [[one.inputs[0].shape[0], one.inputs[0].dtype.name] for one in reduces]
@@ -194,11 +191,7 @@ def ancestors(operation) -> set:
 
 
 def test_gradients_are_reduced_in_buckets_while_the_backward_pass_runs():
-    program = "from tests.training.test_step import print_all_reduces as run; run()"
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = run_python("-c", "from tests.training.test_step import print_all_reduces as run; run()")
     sums = {"float32": [SENT[0][0] + SENT[1][0], 1.0], "bfloat16": [1.0 + 2.0**-7, 1.0]}
     for line, (dtype, added) in zip(ran.stdout.splitlines()[-2:], sums.items(), strict=True):
         sent, products, waiting, found = json.loads(line)

@@ -7,8 +7,6 @@ import importlib
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -19,6 +17,7 @@ from official_bert.training import distribution, trainer
 from official_bert.training.step import TrainingStep
 from tests import fine_tuning_runs, toy
 from tests.commands.pretraining_run import SEQ, flags_of, write_records
+from tests.scripts import run_python
 from tests.shared import ROOT
 
 ON_TPU = {"jit_compile": True, "iterations_per_loop": 3}  # device loops of one, three and one updates
@@ -172,9 +171,7 @@ finally:
 def test_each_host_of_a_slice_reads_its_own_files_and_a_run_goes_on_exactly(tmp_path):
     model = toy.make_bert_base_dir(tmp_path / "model")
     files = [write_records(tmp_path / f"{index}.tfrecord", 64, seed=index) for index in (1, 2)]
-    command = [sys.executable, "-c", OF_TWO_HOSTS, *files, model / "bert_config.json", tmp_path / "state"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    ran = run_python("-c", OF_TWO_HOSTS, *files, model / "bert_config.json", tmp_path / "state")
     found = json.loads(ran.stdout.splitlines()[-1])
     hosts = [f"/job:worker/replica:0/task:{index}/device:CPU:0" for index in (0, 1)]
     assert found["hosts"] == [hosts[0], hosts[0], hosts[1], hosts[1]]

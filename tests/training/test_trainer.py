@@ -72,10 +72,6 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
         np.testing.assert_allclose(second[table][rows], beta * first[table][rows], rtol=1e-6)
 
 
-class Killed(BaseException):
-    pass
-
-
 def run_until(step: int, monkeypatch, train):
     """A training that is killed when it has saved a step."""
     real = CheckpointManager.save
@@ -83,11 +79,11 @@ def run_until(step: int, monkeypatch, train):
     def save(self, number, input_state=None):
         real(self, number, input_state)
         if number == step:
-            raise Killed
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointManager, "save", save)
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             train()
 
 
@@ -262,11 +258,8 @@ class Clock:
 def test_the_batches_of_the_next_loop_are_read_while_the_devices_run_this_one(
     tmp_path, monkeypatch, source, steps_per_loop
 ):
-    made_up, clock, calls = (
-        MadeUp(tmp_path, monkeypatch, 1 + 9 + 2 * steps_per_loop, steps_per_loop=steps_per_loop),
-        Clock(),
-        [],
-    )
+    made_up = MadeUp(tmp_path, monkeypatch, 1 + 9 + 2 * steps_per_loop, steps_per_loop=steps_per_loop)
+    clock, calls = Clock(), []
     strategy = tf.distribute.get_strategy()
     if source == "records":
         spec = {"input_ids": tf.TensorSpec([4, 8], tf.int32)}

@@ -1,15 +1,13 @@
 """Where the workers are, by flags and by TF_CONFIG; what they agree on is in tests/test_workers.py, too."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 
 from official_bert.io.errors import InputError
 from official_bert.training import workers
-from tests.scripts import run_script
-from tests.shared import ROOT
+from tests.scripts import run_python, run_script
 
 HOSTS = ["10.0.0.1:2222", "10.0.0.2:2222"]
 
@@ -111,9 +109,5 @@ try:
 except WorkerLost as error:
     print(error)
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert "cannot be reached (Could not start gRPC server); check the addresses, that no other" in ran.stdout, (
-        ran.stderr[-2000:]
-    )
+    printed = run_python("-c", program).stdout
+    assert "cannot be reached (Could not start gRPC server); check the addresses, that no other" in printed

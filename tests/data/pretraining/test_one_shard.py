@@ -205,13 +205,6 @@ def shard_of(tmp_path, tokenizer, text: str, **changes):
     return report, [example for _, example in read_examples(path)]
 
 
-def test_no_text_gives_an_empty_file(tmp_path, tokenizer):
-    for text, is_compressed in (("", False), ("\n\n", False), ("", True)):
-        report, records = shard_of(tmp_path, tokenizer, text, is_compressed=is_compressed)
-        assert (report["documents"], report["records"], records) == (0, 0, [])
-    assert make_shard(0, str(tmp_path / "absent"), str(tmp_path / "out"), tokenizer, config_of())["bytes"] == 0
-
-
 def test_one_document_is_its_own_random_one(tmp_path, tokenizer):
     report, records = shard_of(tmp_path, tokenizer, "The cat sat on the mat.\n")
     assert report["records"] == len(records) == 4  # one in each pass

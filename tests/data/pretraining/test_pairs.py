@@ -164,8 +164,3 @@ def test_vocabulary_with_repeated_pieces():
     assert vocabulary.word_ids == [3, 1, 2, 4, 5, 6]
     assert vocabulary.continues == [False, False, True, False, False, False, False]
     assert (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id) == (1, 4, 5)
-
-
-def test_missing_special_tokens_are_named():
-    with pytest.raises(InputError, match=r"the vocabulary lacks \[CLS\], \[MASK\], \[UNK\]; add a line"):
-        InstanceVocabulary.of({"a": 0, "[SEP]": 1})

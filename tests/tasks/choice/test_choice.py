@@ -7,8 +7,6 @@ from official_bert.data.model_inputs import ModelInputs
 from official_bert.io.errors import InputError
 from official_bert.tasks.choice.examples import ChoiceExample, EncodedChoices, encoded_choices, read_codah, read_swag
 from official_bert.tasks.choice.task import ChoiceTask
-from official_bert.tokenization import FullTokenizer
-from tests import toy
 from tests.tasks.classification.test_task import Answering
 
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
@@ -104,8 +102,7 @@ def test_files_that_cannot_be_used(write, read, labelled, text, message):
         read(path, "train", labelled=labelled)
 
 
-def test_every_choice_stands_behind_its_context(tmp_path):
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path))
+def test_every_choice_stands_behind_its_context(tokenizer):
     examples = [
         ChoiceExample("a", "the cat", ("sat", "was a sunny day", "", "rain"), 1),
         ChoiceExample("b", "it", ("a", "a", "a", "his hand"), None),

@@ -25,11 +25,6 @@ EXAMPLES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
-
-
 @pytest.fixture
 def logged(monkeypatch):
     """The lines that --verbosity=1 adds."""

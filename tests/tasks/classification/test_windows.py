@@ -13,18 +13,12 @@ from official_bert.options.serving import ExportOptions
 from official_bert.serving import model as serving_model
 from official_bert.tasks.classification.examples import InputExample, PaddingInputExample, encoded_examples
 from official_bert.tasks.classification.windows import LongTexts
-from official_bert.tokenization import FullTokenizer
-from tests import fine_tuning_runs, toy
+from tests import fine_tuning_runs
 from tests.fine_tuning_runs import figures
 from tests.shared import in_test_long
 
 LENGTH, STRIDE = 16, 5  # of the windows of a run
 SETTINGS = {"long_texts": "windows", "doc_stride": STRIDE, "max_seq_length": LENGTH}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
 
 
 def test_windows_share_the_label_and_the_weight_of_their_text(tokenizer):

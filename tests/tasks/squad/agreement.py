@@ -1,14 +1,8 @@
-"""Measures how far answers to raw text agree with those of run_squad.py: docs/reports/exports.md.
-
-python -m tests.tasks.squad.agreement OUTPUT_DIR_WITH_VOCAB_TXT SQUAD_JSON [QUESTIONS]
-"""
+"""Measures how far answers to raw text agree with those of run_squad.py: docs/reports/exports.md."""
 
 import collections
-import json
 import math
 import os
-import sys
-import tempfile
 from typing import NamedTuple
 
 import numpy as np
@@ -134,16 +128,3 @@ def _script(options: ExportOptions, task: SquadTask, examples: list[SquadExample
         for name, logits in run(encoded.features(rows, LENGTH)).items():
             outputs[name].extend(logits.numpy())
     return encoded.windows, raw_results(encoded.windows, outputs)
-
-
-def main(folder: str, squad_file: str, num_questions: str = "1000"):
-    """Prints the counts and every difference."""
-    with tempfile.TemporaryDirectory() as export_dir:
-        counts, differing = agreement(folder, export_dir, read_questions(squad_file, int(num_questions)))
-    print(json.dumps(counts, indent=2))
-    for one in differing:
-        print(f"{one.kind}, {one.gap:.2g} ahead: {one.script!r} by the script, {one.text!r} by the export")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

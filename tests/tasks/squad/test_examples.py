@@ -112,21 +112,6 @@ def test_training_questions_that_lack_something_are_refused(tmp_path, changed, v
         read_squad_examples(path, True, version_2)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b'{"data": [\n  {]}', "line 2, column 4: no JSON"),
-        (b'{"data": "\xff"}', "byte 10 is no utf-8"),
-        (b"[" * 100_000, "no JSON"),
-    ],
-)
-def test_what_is_no_json_is_refused_with_its_place(tmp_path, data, message):
-    path = tmp_path / "a.json"
-    path.write_bytes(data)
-    with pytest.raises(InputError, match=message):
-        read_squad_examples(str(path), is_training=False)
-
-
 def test_gold_answers(tmp_path):
     several = {"id": 7, "question": "?", "answers": [{"text": "a"}, {"text": "b"}]}
     path = write_squad(tmp_path, [QUESTIONS[0], several, IMPOSSIBLE])

@@ -18,8 +18,6 @@ from official_bert.tasks.squad.answers import RawResult, choose_answers, extract
 from official_bert.tasks.squad.in_graph import answer_questions
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 from official_bert.tasks.squad.windows import windows_of
-from official_bert.tokenization import FullTokenizer
-from tests import toy
 from tests.oracles import plain_squad
 from tests.shared import in_test_long, minilm, shared
 from tests.tasks.squad import agreement
@@ -38,11 +36,6 @@ def hashed(num_values):
 def peaks(first, last):
     """Logits for which the best span is between two positions."""
     return lambda ids, at: (ids * 0 - abs(at - first), ids * 0 - abs(at - last))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import pytest
 from official_bert.io.errors import InputError
 from official_bert.tasks.squad.examples import read_squad_examples
 from official_bert.tasks.squad.triviaqa import find_answer, triviaqa_to_squad
+from tests.scripts import flag_list, run_here
 
 WHALES = "Whales are mammals.\n\nThe blue  whale is the largest; it eats krill.\n" + "It swims. " * 300
 SEAS = "The krill of cold seas " + "and more " * 300 + "feeds the Blue Whale"
@@ -45,6 +46,12 @@ def test_documents_that_begin_with_an_answer_become_training_data(folder):
     }
     counts, articles = convert(folder, content)
     assert counts == (4, 1, 1)  # the end of the second document is too far from its beginning
+    by_script = folder / "by_script.json"
+    flags = flag_list(input_file=folder / "trivia.json", data_dir=folder / "evidence", output_file=by_script)
+    log = run_here("convert_triviaqa.py", *flags).stderr
+    said = "by_script.json: 4 questions with a document; left out: 1 whose document begins without an answer, 1 without"
+    assert said in log
+    assert json.loads(by_script.read_text())["data"] == articles
     assert [article["title"] for article in articles] == ["Whales.txt", "Seas.txt"]
     first, second = (article["paragraphs"][0] for article in articles)
     assert len(first["context"].split()) == len(second["context"].split()) == 400

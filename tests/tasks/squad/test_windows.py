@@ -26,11 +26,6 @@ from tests.tasks.squad.sample import LENGTHS, features_of, recorded, toy_windows
 RULES = SquadRules(**LENGTHS)
 
 
-@pytest.fixture
-def tokenizer(tmp_path):
-    return FullTokenizer(toy.write_vocabulary(tmp_path))
-
-
 @pytest.mark.parametrize("name", ["squad_train", "squad_v1", "squad_v2", "squad_v1cased"])
 def test_recorded_windows_of_the_original(name):
     settings, examples, features = recorded(name, is_training=name == "squad_train")

@@ -9,8 +9,6 @@ from official_bert.data.table_formats import read_tagged
 from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
 from official_bert.tasks.tagging.windows import check_words, encoded_words, labels_of, predicted_tags
-from official_bert.tokenization import FullTokenizer
-from tests import toy
 
 TEXT = """-DOCSTART- O
 
@@ -26,11 +24,6 @@ playing B-y
 \u200d O
 football B-y
 """
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return FullTokenizer(toy.write_vocabulary(tmp_path_factory.mktemp("toy")))
 
 
 @pytest.fixture
@@ -143,10 +136,6 @@ def test_files_without_tags_are_predicted(read, tokenizer):
 
 def test_what_cannot_be_used(read):
     source = read("the O\ncat I-z\n")
-    with pytest.raises(
-        InputError, match=r"line 2: has the tag 'I-z', which the training file lacks; its tags are O, B-"
-    ):
-        check_words(source, ["O", "B-x"])
     with pytest.raises(InputError, match=r"train.conll: has no -DOCSTART- line, which --document_context needs"):
         check_words(source, ["O", "B-z"], document_context=True)
 
@@ -158,5 +147,7 @@ def test_rows_of_several_files_are_sentences_of_their_own(tmp_path, tokenizer):
     source = read_tagged(f"{tmp_path}/a.jsonl,{tmp_path}/b.jsonl", "dev_file")
     encoded = encoded_words(source, ["O", "B-z"], 8, tokenizer)
     assert windows(encoded, tokenizer) == ["[CLS] the/0 cat/0 [SEP]", "[CLS] the/0 sat/1 [SEP]"]
-    with pytest.raises(InputError, match=r"/b.jsonl: line 1: has the tag 'I-z', which the training file lacks"):
+    with pytest.raises(
+        InputError, match=r"/b.jsonl: line 1: has the tag 'I-z', which the training file lacks; its tags are"
+    ):
         check_words(source, ["O", "B-x"])
