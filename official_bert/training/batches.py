@@ -47,7 +47,7 @@ class RecordBatches:
 
 
 class HostBatches:
-    """Endless datasets of records, one on each host of a TPU slice; `trainer.Batches`. Its state is that of all.
+    """Endless datasets of records, one on each host of a TPU slice; `loop.Batches`. Its state is that of all.
 
     This process is connected to a TensorFlow server on every host, and what it does under the device of a host runs
     there: records are read, parsed and split on the host whose cores compute them.
@@ -182,9 +182,17 @@ class ExampleBatches:
             sizes = [None] * (values.ndim - 1) if pad_to_longest else values.shape[1:]
             return tf.TensorSpec([batch_size, *sizes], values.dtype)
 
-        signature = {name: spec(values) for name, values in features(np.zeros(1, np.int64)).items()}
-        # Nothing is read before the first batch is asked for, so before that the position can be restored.
-        dataset = tf.data.Dataset.from_generator(read, output_signature=signature).prefetch(BATCHES_AHEAD)
+        batches, specs_of = read(), {name: spec(values) for name, values in features(np.zeros(1, np.int64)).items()}
+
+        def batch(_) -> dict[str, tf.Tensor]:
+            types = [spec.dtype for spec in specs_of.values()]
+            # Nothing is read before the first batch is asked for, so before that the position can be restored.
+            values = tf.numpy_function(lambda: [*map(next(batches).get, specs_of)], [], types)
+            pairs = zip(specs_of.items(), values, strict=True)
+            return {name: tf.ensure_shape(value, spec.shape) for (name, spec), value in pairs}
+
+        # Not Dataset.from_generator, which calls Python once more when it is deleted: after the end of Python, in vain.
+        dataset = tf.data.Dataset.counter().map(batch).prefetch(BATCHES_AHEAD)
         self._iterator = iter(dataset.with_options(untuned()))
 
     def next_batch(self) -> dict:

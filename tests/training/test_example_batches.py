@@ -2,11 +2,15 @@
 
 import collections
 import itertools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import tensorflow as tf
 
 from official_bert.training.batches import ExampleBatches, example_order, padded_length
+from tests.shared import ROOT
 
 
 def first(count, *arguments):
@@ -82,3 +86,17 @@ def test_a_restored_position_goes_on_with_the_next_example(tmp_path):
         resumed = batches(buffer_size=buffer_size)
         resumed.state.read(path).assert_consumed()
         np.testing.assert_array_equal(rows_of(resumed, 8), drawn[12:])
+
+
+AT_EXIT = """
+from tests.training.test_example_batches import batches
+given = batches()
+given.next_batch()
+"""
+
+
+def test_a_process_that_has_trained_ends_without_a_message():
+    """TensorFlow deletes the iterator after the end of Python, which it cannot call any more."""
+    command, environment = [sys.executable, "-c", AT_EXIT], os.environ | {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
+    assert "Python interpreter state" not in ran.stderr
