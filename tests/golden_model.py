@@ -7,7 +7,7 @@ mistake does not.
 import json
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -70,13 +70,12 @@ def named_weights(pretrainer: BertPretrainer) -> list[tuple[str, tf.Variable]]:
     return [(weight.path.removeprefix("pretrainer/"), weight.value) for weight in pretrainer.trainable_variables]
 
 
-def steps_of(objective, weights: Mapping, learning_rate, **step_options) -> tuple[Callable, Mapping]:
-    """The original's updates of named weights: a function of (batches, their number), and the optimizer's slots."""
+def steps_of(objective, weights: Mapping, learning_rate, **step_options) -> tuple[Callable, Any]:
+    """The original's updates of named weights, as a function of (batches, their number), and the optimizer."""
     optimizer = AdamWeightDecayOptimizer(learning_rate, 0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY)
     optimizer.build(weights.items())
     step = TrainingStep(objective, list(weights.values()), optimizer, run_seed=1, **step_options)
-    slots = optimizer.slots | {"global_step": optimizer.global_step}
-    return compiled_steps(tf.distribute.get_strategy(), step), slots
+    return compiled_steps(tf.distribute.get_strategy(), step), optimizer
 
 
 def schedule_of(settings: Mapping) -> WarmupLinearDecay:

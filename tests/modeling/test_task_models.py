@@ -46,10 +46,10 @@ def train(task, model, batch, settings):
         for name, variable in named_variables(model).items()
         if not name.startswith(tuple(getattr(model, "unused_weights", ())))
     }
-    run, slots = steps_of(task.objective(model), weights, schedule_of(settings))
+    run, optimizer = steps_of(task.objective(model), weights, schedule_of(settings))
     stacked = {name: tf.constant(value[None]) for name, value in batch.items()}
     losses = [run(stacked, 1)["loss"] for _ in range(settings["steps"])]
-    return losses, named_variables(model) | slots
+    return losses, named_variables(model) | optimizer.slots
 
 
 def assert_trained_as_recorded(folder, losses, variables):

@@ -35,12 +35,12 @@ def batches() -> dict[str, np.ndarray]:
 def trained_by_the_step(model, features) -> dict[str, np.ndarray]:
     """Trains as the scripts do; returns the weights and the slots by name."""
     weights = {name: variable.value for name, variable in named_variables(model).items()}
-    run, slots = steps_of(
+    run, optimizer = steps_of(
         ClassificationTask(MnliProcessor()).objective(model), weights, WarmupLinearDecay(0.002, 12, 3)
     )
     for update in range(UPDATES):
         run({name: tf.constant(values[update][None]) for name, values in features.items()}, 1)
-    return {name: variable.numpy() for name, variable in (weights | slots).items()}
+    return {name: variable.numpy() for name, variable in (weights | optimizer.slots).items()}
 
 
 def test_ten_updates_are_those_of_the_step(monkeypatch):

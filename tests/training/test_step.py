@@ -59,8 +59,9 @@ def prepare(folder, checkpoint, **step_options) -> Run:
     weights = dict(named_weights(pretrainer))
     batches = [load_batch(folder, kind) for kind in settings["batches"]]
     objective = PretrainingObjective(pretrainer, batch_size=len(batches[0]["input_ids"]))
-    updates, slots = steps_of(objective, weights, schedule_of(settings), **step_options)
-    return Run(updates, batches, settings, weights | slots)
+    updates, optimizer = steps_of(objective, weights, schedule_of(settings), **step_options)
+    variables = weights | optimizer.slots | {"global_step": optimizer.global_step}
+    return Run(updates, batches, settings, variables)
 
 
 @pytest.mark.parametrize(
