@@ -94,7 +94,7 @@ def cross_entropy(product, bias, labels):
 
     def gradient(upstream, _):
         of_logits = _cross_entropy_gradient(product, bias, labels, log_total, upstream)
-        # A product sums so many columns in half of the time of XLA's sum, and in float32, too.
+        # A product adds up so many rows in half of the time of XLA's sum, in float32, and rounds the result.
         return of_logits, _float32(tf.matmul(tf.ones([1, labels.shape[0]], tf.bfloat16), of_logits)[0]), None
 
     return (losses, is_correct), gradient

@@ -28,7 +28,7 @@ MIN_SEQ_LENGTH = between(3, MAX_LENGTH, ", the special tokens of a pair")
 PROCESSES = between(1, MAX_PROCESSES)
 PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
 STEPS: Check = (
-    lambda text: not text or int.__lt__(*ends_of(text)),
+    lambda text: not text or ends_of(text)[0] < ends_of(text)[1],
     "must be two steps, the first one below the second, as in 10:15",
 )
 SEED: Check = (lambda n: abs(n) < 2**63, "must fit 64 bits")

@@ -158,7 +158,7 @@ class ExampleBatches:
         max_length: int,
         pad_to_longest: bool,
     ):
-        """Starts at the first example, or at the position that is restored before the first batch."""
+        """Starts at the first example, or at the position that is restored before the first batch; for one `fit`."""
         self._strategy, self._batch_size = strategy, batch_size
         digest = hashlib.sha256(encoded.lengths.tobytes() + f"{batch_size} {buffer_size}".encode()).hexdigest()
         self.key = int(digest[:15], 16)

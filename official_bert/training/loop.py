@@ -20,7 +20,7 @@ SECS_OF_A_CALL = 1.0  # into TensorFlow, after which a signal is noticed, at the
 
 Sums = dict[str, float]
 # The specs of a replica's features, [1, batch / replicas, ...]: of all batches of a loop, or of each.
-Drawn = dict | list[dict]
+BatchSpecs = dict | list[dict]
 
 
 class Batches(Protocol):
@@ -37,7 +37,7 @@ class Batches(Protocol):
     def next_batch(self) -> dict:
         """Reads the next batch, as per-replica values; called inside a tf.function, which reads whenever it runs."""
 
-    def have_run(self, num_steps: int) -> Drawn:
+    def have_run(self, num_steps: int) -> BatchSpecs:
         """Moves the position in `state` behind the batches of so many steps, and returns their specs."""
 
 

@@ -21,7 +21,7 @@ from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.fields import ends_of
 from official_bert.options.training import TrainingOptions
 from official_bert.training import precision, run_log
-from official_bert.training.loop import Drawn, Sums
+from official_bert.training.loop import BatchSpecs, Sums
 from official_bert.training.memory import peak_memory
 from official_bert.training.precision import UPDATES, LossScale
 from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
@@ -42,9 +42,9 @@ class WorkCounter:
         self._strategy, self._flops_of = strategy, flops_of
         self.flops = 0
 
-    def add(self, drawn: Mapping | list[Mapping], num_steps: int):
-        """Counts the batches of a call into TensorFlow, in the form of `loop.Drawn`."""
-        for batch, count in [(drawn, num_steps)] if isinstance(drawn, Mapping) else [(one, 1) for one in drawn]:
+    def add(self, specs: Mapping | list[Mapping], num_steps: int):
+        """Counts the batches of a call into TensorFlow, in the form of `loop.BatchSpecs`."""
+        for batch, count in [(specs, num_steps)] if isinstance(specs, Mapping) else [(one, 1) for one in specs]:
             _, per_replica, *choices, length = self._shape(batch["input_ids"])
             num_sequences = per_replica * self._strategy.num_replicas_in_sync
             for number in choices:
@@ -100,7 +100,7 @@ class TrainingReport:
         self._start_secs, self._is_compiled = time.monotonic(), False
         self._since = self._now()
 
-    def add(self, drawn: Drawn, num_steps: int, sums: Sums) -> int:
+    def add(self, specs: BatchSpecs, num_steps: int, sums: Sums) -> int:
         """Counts a call into TensorFlow, and returns the number of its steps that were updates.
 
         Raises:
@@ -109,7 +109,7 @@ class TrainingReport:
         num_updates = round(sums.get(UPDATES, num_steps))
         if self._loss_scale:
             self._loss_scale.count_skipped(num_steps - num_updates)
-        self._work.add(drawn, num_steps)
+        self._work.add(specs, num_steps)
         self._tokens += round(sums[TOKENS])
         self._step += num_updates
         self._num_steps += num_updates
@@ -229,6 +229,7 @@ def _summary_text(name: str, value: float | str) -> str:
 
 
 def check_profiled_steps(options: TrainingOptions, num_train_steps: int):
+    """Raises InputError if --profile_steps reaches beyond the end of a training."""
     if options.do_train and ends_of(options.profile_steps)[1] > num_train_steps:
         says = f"the training ends at step {num_train_steps}; give a range within its steps"
         raise InputError(f"--profile_steps={options.profile_steps}: {says}")

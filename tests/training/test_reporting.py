@@ -50,7 +50,7 @@ class Work:
 
     flops = 0
 
-    def add(self, drawn, num_steps):
+    def add(self, specs, num_steps):
         self.flops += 2e9 * num_steps
 
 

@@ -106,11 +106,16 @@ SERVER = '''
 import json, sys
 import tensorflow as tf
 config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
-tf.distribute.Server(json.loads(sys.argv[1]), "worker", int(sys.argv[2]), config=config).join()
+server = tf.distribute.Server(json.loads(sys.argv[1]), "worker", int(sys.argv[2]), config=config)
+print("ready", flush=True)
+server.join()
 '''
 with socket.create_server(("localhost", 0)) as one, socket.create_server(("localhost", 0)) as other:
     cluster = {"worker": [f"localhost:{server.getsockname()[1]}" for server in (one, other)]}
-servers = [subprocess.Popen([sys.executable, "-c", SERVER, json.dumps(cluster), str(index)]) for index in (0, 1)]
+servers = [
+    subprocess.Popen([sys.executable, "-c", SERVER, json.dumps(cluster), str(index)], stdout=subprocess.PIPE)
+    for index in (0, 1)
+]
 files, config_file = sys.argv[1:3], sys.argv[3]
 
 def said(call, *arguments):
@@ -120,6 +125,7 @@ def said(call, *arguments):
         return str(error)
 
 try:
+    assert [server.stdout.readline() for server in servers] == [b"ready\\n"] * 2, "a server has ended"
     tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(cluster), job_name="coordinator")
     tf.random.set_seed(3)
     devices = [f"/job:worker/replica:0/task:{host}/device:CPU:{core}" for host in (0, 1) for core in (0, 1)]
