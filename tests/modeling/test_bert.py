@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from official_bert import BertConfig, BertModel, BertPretrainer, InputError
 from official_bert.modeling import (
-    attention,
     bert,
     create_attention_mask_from_input_mask,
     create_initializer,
@@ -50,7 +49,7 @@ def test_missing_mask_is_ones_and_missing_segments_are_zeros(model):
 
 def test_every_dropout_has_draws_of_its_own(model, monkeypatch):
     indices = []
-    for module in (attention, bert, layers):
+    for module in (bert, layers):
         monkeypatch.setattr(module, "dropout", lambda x, rate, seed, index: indices.append(index) or x)
     model(IDS, training=True)
     assert len(indices) == 1 + 3 * 5 == len(set(indices))
