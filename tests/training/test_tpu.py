@@ -89,7 +89,7 @@ def test_the_tpu_compiler_accepts_the_step_in_bfloat16(tmp_path, monkeypatch):
 # The coordinator of a slice of two hosts with two cores each: CPUs of two TensorFlow servers. The strategy is a fake
 # with the devices of TPUStrategy, and its way to distribute values.
 OF_TWO_HOSTS = """
-import json, socket, subprocess, sys, types
+import json, os, socket, subprocess, sys, traceback, types
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute.tpu_strategy import TPUExtended
@@ -167,10 +167,14 @@ try:
         "sets": len({json.dumps(part) for step in found for part in step}),
         "few": said(pretrain._batches, options, trainer, RecordSet(files[:1], features)),
         "masks": said(pretrain._batches, options, trainer, RecordSet(files, features, masks=DynamicMasks)),
-    }))
-finally:
-    for server in servers:
-        server.kill()
+    }), flush=True)
+    status = 0
+except BaseException:
+    traceback.print_exc()
+    status = 1
+for server in servers:
+    server.kill()
+os._exit(status)  # the usual end would wait for servers that are gone
 """
 
 

@@ -340,7 +340,8 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training_before_the_next(t
     made_up = Saving(tmp_path, monkeypatch, write)
 
     def run_steps(drawn, num_steps):
-        concurrent.futures.wait([made_up.checkpoints._writing or concurrent.futures.Future()], timeout=60)
+        writing = made_up.checkpoints._writing
+        concurrent.futures.wait([writing] if writing else [], timeout=60)
         return MadeUp.run_steps(made_up, drawn, num_steps)
 
     made_up.run_steps = run_steps
