@@ -90,7 +90,7 @@ def test_a_calibrated_model_has_a_reliability_diagram(run):
     assert plot_run.reliability_diagram(str(run)) == {}
     logits, targets = np.log(np.array([[0.95, 0.05], [0.15, 0.85], [0.7, 0.3]])), np.array([0, 0, 0])
     path = run / "reliability.tsv"
-    write_reliability(str(path), logits, targets, 2.0)
+    write_reliability(str(run), "", logits, targets, 2.0)
     ((title, curves),) = plot_run.reliability_diagram(str(run)).items()
     assert title == "accuracy by probability"
     points = {0.7: 1.0, 0.85: 0.0, 0.95: 1.0}  # each in a bin of its own
