@@ -184,7 +184,7 @@ class ExampleBatches:
 
         batches, specs_of = read(), {name: spec(values) for name, values in features(np.zeros(1, np.int64)).items()}
 
-        def batch(_) -> dict[str, tf.Tensor]:
+        def next_of_python(_) -> dict[str, tf.Tensor]:
             types = [spec.dtype for spec in specs_of.values()]
             # Nothing is read before the first batch is asked for, so before that the position can be restored.
             values = tf.numpy_function(lambda: [*map(next(batches).get, specs_of)], [], types)
@@ -192,7 +192,7 @@ class ExampleBatches:
             return {name: tf.ensure_shape(value, spec.shape) for (name, spec), value in pairs}
 
         # Not Dataset.from_generator, which calls Python once more when it is deleted: after the end of Python, in vain.
-        dataset = tf.data.Dataset.counter().map(batch).prefetch(BATCHES_AHEAD)
+        dataset = tf.data.Dataset.counter().map(next_of_python).prefetch(BATCHES_AHEAD)
         self._iterator = iter(dataset.with_options(untuned()))
 
     def next_batch(self) -> dict:

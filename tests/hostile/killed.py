@@ -73,15 +73,16 @@ def _child(report: str, command: list[str], point: Point | None, most_bytes: int
     os.dup2(quiet, 2)
     if most_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
-    counts = collections.Counter()
+    counts, one_at_a_time = collections.Counter(), threading.Lock()
 
     def watch(frame, event, function):
-        kind = _kind_of(frame, event, function, has_written=bool(counts[SAVE] + counts[RENAME]))
-        if kind is None:
-            return
-        if point is not None and kind == point.kind and counts[kind] == point.number:
-            os.kill(os.getpid(), signal.SIGKILL)
-        counts[kind] += 1
+        with one_at_a_time:  # else two threads could both count on, past the point
+            kind = _kind_of(frame, event, function, has_written=bool(counts[SAVE] + counts[RENAME]))
+            if kind is None:
+                return
+            if point is not None and kind == point.kind and counts[kind] == point.number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            counts[kind] += 1
 
     threading.setprofile(watch)  # of the thread that writes checkpoints
     sys.setprofile(watch)
