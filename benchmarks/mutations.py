@@ -121,7 +121,7 @@ data/pretraining/masks.py: data/pretraining/test_masks.py
     np.clip(wanted, 1, max_predictions_per_seq) -> np.clip(wanted, 0, max_predictions_per_seq)
     starts = candidates & ~self._continues[input_ids] -> starts = candidates
     starts[:, 1] |= candidates[:, 1] -> pass
-    totals <= num_wanted[:, None] -> totals < num_wanted[:, None]
+    (order[unfilled] & _SIZE) > room[:, None] -> (order[unfilled] & _SIZE) >= room[:, None]
     candidates &= ids != special -> pass
     stream(self._seed, passes, records) -> stream(self._seed, records)
 data/pretraining/documents.py: data/pretraining/test_documents.py
