@@ -160,10 +160,10 @@ class CheckpointManager:
         """
         if self.worker:
             return
-        folder.remove_leftovers(self.output_dir)
         listed = folder.listed_paths(self.output_dir)
         if listed and self.latest == listed[-1]:  # else an older one is needed
             self._drop_old(listed)
+        folder.remove_leftovers(self.output_dir)  # of a checkpoint on the list it would keep the parts
 
     def _drop_old(self, listed: list[str]):
         dropped = listed[: -self.keep_max] if self.keep_max else []

@@ -380,6 +380,8 @@ def test_what_a_kill_left_of_old_checkpoints_goes(tmp_path):
     assert sorted(os.listdir(tmp_path)) == before, "without the newest an older one is needed"
 
     (tmp_path / "model.ckpt-10.index").unlink()  # the kill came while it was deleted
+    for name in ("model.ckpt-20.index", f"model.ckpt-20.{DATA}", "input.ckpt-20-0.index"):
+        (tmp_path / name).unlink()
     CheckpointManager(str(tmp_path), own, keep_max=1).remove_leftovers()
     assert sorted(os.listdir(tmp_path)) == [
         "checkpoint",
