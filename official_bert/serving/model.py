@@ -40,7 +40,7 @@ from official_bert.serving.signatures import TENSOR_SIGNATURE
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tasks.clients import Row
-from official_bert.tasks.embedding import EMBEDDING
+from official_bert.tasks.embedding.task import EMBEDDING
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import precision
 from official_bert.training.distribution import log_devices
