@@ -86,21 +86,18 @@ def test_triplets():
 
 def plain_scores(ranking: list[int], wanted: set[int], is_map_of_all: bool) -> dict[str, float]:
     """The scores of one query, by going down its ranking."""
-    num_found, precisions, gain, reciprocal = 0, [], 0.0, 0.0
+    name, depth = ("map", len(ranking)) if is_map_of_all else ("map_at_100", 100)
+    num_found, precisions, gain, reciprocal = 0, 0.0, 0.0, 0.0
     for place, row in enumerate(ranking, start=1):
         if row in wanted:
             num_found += 1
-            precisions.append((place, num_found / place))
+            precisions += num_found / place if place <= depth else 0
             gain += 1 / np.log2(place + 1) if place <= 10 else 0
             reciprocal = reciprocal or (1 / place if place <= 10 else 0)
-    depth = len(ranking) if is_map_of_all else 100
-    best_gain = sum(1 / np.log2(place + 1) for place in range(1, 1 + min(len(wanted), 10)))
-    num_counted = len(wanted) if is_map_of_all else min(len(wanted), 100)
     return {
-        "ndcg_at_10": gain / best_gain,
+        "ndcg_at_10": gain / sum(1 / np.log2(place + 1) for place in range(1, 1 + min(len(wanted), 10))),
         "mrr_at_10": reciprocal,
-        "map" if is_map_of_all else "map_at_100": sum(score for place, score in precisions if place <= depth)
-        / num_counted,
+        name: precisions / (len(wanted) if is_map_of_all else min(len(wanted), 100)),
         "accuracy_at_1": float(ranking[:1] and ranking[0] in wanted),
         **{f"recall_at_{k}": len(wanted.intersection(ranking[:k])) / len(wanted) for k in (1, 5, 10, 100)},
     }
@@ -121,10 +118,8 @@ def test_rankings_are_those_of_a_sort(monkeypatch, ties, most, has_candidates):
     for of_query, rows, ranked in zip(table_of_cosines(queries, corpus), relevant, candidates, strict=True):
         if rows and rows != ranked:
             wanted.append(plain_scores(sorted(ranked, key=lambda row: (-of_query[row], row)), rows, has_candidates))
-    if has_candidates:
-        found = retrieval(queries, corpus, relevant, [np.array([*rows, *rows], np.int64) for rows in candidates])
-    else:
-        found = retrieval(queries, corpus, relevant)
+    doubled = [np.array([*rows, *rows], np.int64) for rows in candidates]
+    found = retrieval(queries, corpus, relevant, doubled if has_candidates else None)
     assert found == close({name: np.mean([one[name] for one in wanted]) for name in wanted[0]})
 
 
