@@ -41,6 +41,7 @@ INSTALLED_BY = {
     "onnxruntime": _RUNTIMES,
     "pandas": _DATA,
     "pyarrow": _DATA,
+    "sentence_transformers": _PEERS,
     "tensorflow_serving": _SERVING,
     "tf2onnx": _RUNTIMES,
     "torch": _PEERS,

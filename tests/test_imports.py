@@ -37,6 +37,7 @@ SINGLE_IMPORTER = {
     "apache_beam": "data.pretraining.beam",
     "matplotlib": "io.pictures",
     "pyarrow": "data.table_formats",
+    "sklearn": "metrics.probing",
     "tensorflow_text": "graph_text.tokenizer",
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.signatures",
