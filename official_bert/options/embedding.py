@@ -36,8 +36,8 @@ class EmbeddingOptions(DataFilesOptions):
         choices=LOSSES,
         help="What the training minimises. multiple_negatives_ranking: for each first text, find its second among "
         "those of the whole batch, and among hard negatives if the examples have some. simcse: the same with one "
-        "sentence under two dropout masks. cosent, cosine_similarity: order pairs, or let their cosine be, as their scores "
-        "say. triplet: the second text nearer than the third. mse: the vectors of --teacher.",
+        "sentence under two dropout masks. cosent, cosine_similarity: order pairs, or let their cosine be, as their "
+        "scores say. triplet: the second text nearer than the third. mse: the vectors of --teacher.",
     )
     matryoshka: list[str] | None = option(
         None,
