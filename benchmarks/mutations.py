@@ -102,7 +102,7 @@ tokenizer_call.py: test_tokenizer_call.py test_tokenization.py
     range(0, len(tokens) - stride, size - stride) -> range(0, len(tokens), size - stride)
     lengths[0] > lengths[1] -> lengths[0] >= lengths[1]
     origins[begin + width - 1] + 1 -> origins[begin] + width
-tokenizer_config.py: test_tokenization.py data/test_model_inputs.py
+tokenizer_config.py: test_tokenization.py test_tokenizer_json.py data/test_model_inputs.py
     len(tokens_a) > len(tokens_b) -> len(tokens_a) >= len(tokens_b)
 data/pretraining/exact.py: compat/test_training_instances.py
     2 + randbelow(max_num_tokens - 1, getrandbits) -> 2 + randbelow(max_num_tokens, getrandbits)

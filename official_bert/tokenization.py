@@ -164,7 +164,7 @@ class FullTokenizer:
 
     @classmethod
     def from_pretrained(cls, folder: str) -> Self:
-        """Makes a tokenizer by the vocab.txt, or else tokenizer.json, and tokenizer_config.json in the folder of a model.
+        """Makes the tokenizer of a model by its vocab.txt, or else tokenizer.json, and tokenizer_config.json.
 
         Args:
             folder: the folder of a model, a checkpoint in it, or the name of a model, which is downloaded.

@@ -64,9 +64,9 @@ class TokenizerConfig:
     def to_tokenizer_json(self, vocab: Mapping[str, int]) -> str | None:
         """Returns the content of a tokenizer.json; None if the casing or the id of a token of every input is unknown.
 
-        It gives our ids but for three habits of its library: a special token's name in a text is that token, a capital
-        sigma at a word's end becomes the sigma of its middle, and characters without a meaning of their own (Unicode's
-        Co and Cn) are left out.
+        It gives our ids but for habits of its library: the name of a special token in a text is that token, a capital
+        sigma at the end of a word becomes the sigma of its middle, and tables of an older Unicode tell what is an
+        accent, punctuation or nothing.
         """
         if self.do_lower_case is None or not {"[UNK]", "[CLS]", "[SEP]"} <= vocab.keys():
             return None

@@ -44,6 +44,7 @@ INSTALLED_BY = {
     "sentence_transformers": _PEERS,
     "tensorflow_serving": _SERVING,
     "tf2onnx": _RUNTIMES,
+    "tokenizers": _PEERS,
     "torch": _PEERS,
     "transformers": _PEERS,
 }  # the optional packages that tests use, with what pip installs them by
