@@ -35,7 +35,7 @@ from official_bert.serving.export import (
     task_signatures,
     versions,
 )
-from official_bert.serving.sentence_encoder import DENSE, SentenceModules
+from official_bert.serving.sentence_encoder import DENSE, MODULES_NAME, SentenceModules
 from official_bert.serving.signatures import TENSOR_SIGNATURE
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
@@ -112,9 +112,14 @@ def _facts(source: ModelSource) -> dict[str, Any]:
 
 
 def _task_name(source: ModelSource) -> str:
-    """Returns the task of the folder; without a record, a model without a task's head is pre-trained."""
+    """Returns the task of the folder; without a record, a model without a task's head is pre-trained.
+
+    A folder of sentence-transformers has no record either.
+    """
     if source.task:
         return source.task.task_name
+    if files.exists(os.path.join(source.dir.path, MODULES_NAME)):
+        return EMBEDDING
     if families_of(source.checkpoint.shapes, source.path) - {"pretraining"}:
         raise InputError(
             f"{source.path}: has the head of a task, and no task.json says of which; export it with "

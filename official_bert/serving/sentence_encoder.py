@@ -22,6 +22,7 @@ from official_bert.io.errors import InputError
 from official_bert.io.reading import as_object, field, is_of_kind
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, normalized, pooled
+from official_bert.serving.vector_search import TextComparisons
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import listed_texts
 from official_bert.tokenizer_config import TokenizerConfig
@@ -29,6 +30,7 @@ from official_bert.tokenizer_config import TokenizerConfig
 _POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}  # by sentence-transformers' names
 _ACTIVATIONS = {"Identity": "linear", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid"}  # of torch
 _NORMALIZE, DENSE = "Normalize", "Dense"
+MODULES_NAME = "modules.json"
 Vectors = Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -44,7 +46,7 @@ class SentenceModules(NamedTuple):
     @classmethod
     def read(cls, folder: str) -> SentenceModules:
         """Reads modules.json and the modules that it names."""
-        path = os.path.join(folder, "modules.json")
+        path = os.path.join(folder, MODULES_NAME)
         if not files.exists(path):
             return cls(folder)
         listed = reading.read_json(path)
@@ -109,12 +111,13 @@ def _dense(folder: str) -> Vectors:
     return lambda vectors: activate(tf.matmul(vectors, kernel, transpose_b=True) + bias)
 
 
-class SentenceEncoder:
+class SentenceEncoder(TextComparisons):
     """Encodes texts with the last layer of an encoder, as Reimers and Gurevych (2019) do.
 
         encoder = SentenceEncoder(folder)
         first, second = encoder.encode(["A train left.", "The train has left."])
         first @ second  # the cosine of their angle
+        encoder.search("When did it leave?", ["A train left.", "It rained."], k=1)  # [{"text": ..., "row": ..., ...}]
 
     Its attributes are `model`, `tokenizer` and `max_seq_length`.
     """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import tensorflow as tf
 
 from official_bert.features import ENCODER_INPUTS
@@ -61,6 +63,10 @@ class EmbeddingClient(TextClient):
 
     def __init__(self, model: ServedModel):
         super().__init__(model, ("text_a",))
+
+    def vectors(self, requests: Sequence[Texts]) -> np.ndarray:
+        """Returns the vectors of texts, float32[n, width]."""
+        return np.stack([row[EMBEDDING] for row in self.rows(requests)])
 
     def answer(self, row: Row) -> dict:
         return {EMBEDDING: numbers(row[EMBEDDING])}
