@@ -285,16 +285,20 @@ def _check_files(options: PredictOptions):
     output = options.index or options.output_file
     if output == STANDARD:
         return
-    model = options.model
-    found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(depth, model)]
     writing.keep_apart(
         [output],
         {
             "search": [options.search],
             "input_file": ["/dev/stdin" if options.input_file == STANDARD else options.input_file],
-            "model": [path for path in found if not files.is_folder(path)],
+            "model": files_of_model(options.model),
         },
     )
+
+
+def files_of_model(model: str) -> list[str]:
+    """Returns the files in the folder of a model, which no output may replace."""
+    found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(depth, model)]
+    return [path for path in found if not files.is_folder(path)]
 
 
 @contextlib.contextmanager
