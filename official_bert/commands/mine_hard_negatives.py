@@ -142,8 +142,8 @@ def _lines_of(path: str, described: dict, size: int) -> Iterator[tuple[BinaryIO,
             yield file, 0
         return
     target = files.real_path(path)
-    work_folder = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.tmp-mining")
-    lines, header = (os.path.join(work_folder, name) for name in ("lines.jsonl", "run.json"))
+    work_folder = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.mining")
+    lines, header = (os.path.join(work_folder, name) for name in ("lines", "run.json"))
     with writing.saying_why(path), locked(work_folder):
         num_done = 0
         if files.exists(lines) and files.exists(header) and _is_same(reading.read_json(header), described):
