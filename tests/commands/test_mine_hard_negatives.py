@@ -74,23 +74,23 @@ def test_the_negatives_are_the_nearest_others(tmp_path, model, given):
 
 def test_a_corpus_may_be_a_file_or_an_index(tmp_path, model):
     corpus = [f"{first} {second}" for first, second in zip(WORDS, WORDS[3:], strict=False)] + [PAIRS[0][1]]
-    (tmp_path / "corpus.txt").write_text("\n\n".join(f" {text}" for text in [*corpus, corpus[3]]))
+    (tmp_path / "corpus.txt").write_text("\n\n".join(f" {text}" for text in [*corpus, *[corpus[3]] * 80]))
     write_pairs(tmp_path)
     mine_hard_negatives.run(options_of(tmp_path, model, corpus_file=str(tmp_path / "corpus.txt"), margin=0.01))
     assert read_lines(tmp_path) == expected(model, corpus, **PLAIN | {"top_k": 50, "margin": 0.01})
     index = {"input_file": str(tmp_path / "index.txt"), "index": str(tmp_path / "corpus.npz")}
-    (tmp_path / "index.txt").write_text("\n".join([*corpus, corpus[3]]))
+    (tmp_path / "index.txt").write_text("\n".join([*corpus[:-1], f" {corpus[-1]}", corpus[3]]))
     predict.run(PredictOptions(model=model, **index))
     mine_hard_negatives.run(options_of(tmp_path, model, corpus_file=index["index"], margin=0.01))
     assert read_lines(tmp_path) == expected(model, corpus, **PLAIN | {"top_k": 50, "margin": 0.01})
 
 
-def killed(folder: pathlib.Path, model: str, monkeypatch, calls: int = 3, **given) -> int:
-    """Runs with windows of four pairs until this call of the search; returns how many there were."""
+def killed(folder: pathlib.Path, model: str, monkeypatch, calls: int = 3, **given) -> list[int]:
+    """Runs with windows of four pairs until this call of the search; returns how many pairs each had."""
     done = []
 
     def search(*arguments):
-        done.append(arguments)
+        done.append(len(arguments[0]))
         if len(done) == calls:
             raise KeyboardInterrupt
         return SEARCH(*arguments)
@@ -101,7 +101,7 @@ def killed(folder: pathlib.Path, model: str, monkeypatch, calls: int = 3, **give
         mine_hard_negatives.run(options_of(folder, model, batch_size=2, **given))
     except KeyboardInterrupt:
         assert not (folder / "mined.jsonl").exists()
-    return len(done)
+    return done
 
 
 SEARCH = mine_hard_negatives.search
@@ -109,14 +109,14 @@ SEARCH = mine_hard_negatives.search
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path, model, monkeypatch):
     write_pairs(tmp_path)
-    assert killed(tmp_path, model, monkeypatch, calls=99) == 5
+    assert killed(tmp_path, model, monkeypatch, calls=99) == [4] * 5
     whole = (tmp_path / "mined.jsonl").read_bytes()
     for left in ("", '{"anchor": "half', f"{whole.splitlines()[8].decode()}\n"):
         (tmp_path / "mined.jsonl").unlink()
-        assert killed(tmp_path, model, monkeypatch) == 3
+        assert killed(tmp_path, model, monkeypatch) == [4] * 3
         with open(tmp_path / ".mined.jsonl.mining" / "lines", "a") as file:
             file.write(left)
-        assert killed(tmp_path, model, monkeypatch, calls=99) == 3, "two of the five windows were kept"
+        assert killed(tmp_path, model, monkeypatch, calls=99) == [4] * 3, "two of the five windows were kept"
         assert (tmp_path / "mined.jsonl").read_bytes() == whole
         assert sorted(path.name for path in tmp_path.iterdir()) == ["mined.jsonl", "pairs.tsv"]
 
@@ -126,7 +126,7 @@ def test_what_another_run_left_is_not_used(tmp_path, model, monkeypatch, caplog)
     other = shutil.copytree(model, tmp_path / "other")
     (other / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
     twin = shutil.copytree(model, tmp_path / "twin")
-    changes = [{"top_k": 7}, {"input": PAIRS[0][0]}, {"model": str(other)}, {"swap": twin}]
+    changes = [{"top_k": 7}, {"input": PAIRS[5][1]}, {"model": str(other)}, {"swap": twin}]
     for change in changes:
         (tmp_path / "mined.jsonl").unlink(missing_ok=True)
         write_pairs(tmp_path)
@@ -137,5 +137,5 @@ def test_what_another_run_left_is_not_used(tmp_path, model, monkeypatch, caplog)
             shutil.copy(other / "1_Pooling" / "config.json", twin / "1_Pooling")
         given = {name: value for name, value in change.items() if name == "top_k"}
         caplog.clear()
-        assert killed(tmp_path, change.get("model", str(twin)), monkeypatch, calls=99, **given) == 5
+        assert killed(tmp_path, change.get("model", str(twin)), monkeypatch, calls=99, **given) == [4] * 5
         assert "mined.jsonl: begins anew, since the run that was killed had other flags or inputs" in caplog.text
