@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # editors and type checkers see the names here
     from official_bert.modeling import BertChoice, BertClassifier, BertModel, BertPretrainer, BertSpans, BertTagger
     from official_bert.optimization import AdamWeightDecayOptimizer, keras_optimizer
     from official_bert.serving.predictor import Predictor
-    from official_bert.serving.sentence_encoder import SentenceEncoder
+    from official_bert.tasks.embedding.sentence_encoder import SentenceEncoder
     from official_bert.tokenization import FullTokenizer
 
 _PUBLIC = {
@@ -33,7 +33,7 @@ _PUBLIC = {
     "InputError": "official_bert.io.errors",
     "load_checkpoint": "official_bert.checkpoints",
     "Predictor": "official_bert.serving.predictor",
-    "SentenceEncoder": "official_bert.serving.sentence_encoder",
+    "SentenceEncoder": "official_bert.tasks.embedding.sentence_encoder",
     "Classifier": "official_bert.fine_tuning.classifier",
     "ClassificationData": "official_bert.fine_tuning.classifier",
 }

@@ -3,6 +3,7 @@
 The text and the vocabulary are those of the original's recordings, whose numbers the tests contain.
 """
 
+import json
 import pathlib
 
 _PIECES = """
@@ -73,4 +74,14 @@ def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 1) -> path
     seed_initial_weights(12345)
     variables = named_variables(BertPretrainer(config))
     tf1.write(str(folder / "bert_model.ckpt"), {name: variable.numpy() for name, variable in variables.items()})
+    return folder
+
+
+def write_sentence_modules(folder: pathlib.Path) -> pathlib.Path:
+    """Makes the folder of a model one of sentence-transformers, whose vectors are means."""
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules]
+    (folder / "modules.json").write_text(json.dumps(listed))
     return folder

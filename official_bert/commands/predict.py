@@ -1,7 +1,8 @@
 """Answers lines of text: the runner of predict.py.
 
-In: an exported model, and lines from a file or a pipe. Out: a JSON object for each line, in order. Available lines are
-answered at once: a line typed at a terminal gets its answer, a long file is answered in batches of similar length.
+In: an exported model, and lines from a file or a pipe. Out: a JSON object for each line, in order, or with --index one
+file. Available lines are answered at once: a line typed at a terminal gets its answer, a long file is answered in
+batches of similar length.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from absl import logging
@@ -21,8 +22,9 @@ from absl import logging
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.options.serving import JSON, STOP, PredictOptions, PredictorOptions
+from official_bert.options.serving import JSON, STOP, TOP_K, PredictOptions, PredictorOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
+from official_bert.tasks.embedding import vector_search
 from official_bert.training import memory
 from official_bert.training.distribution import log_devices
 
@@ -33,6 +35,7 @@ _BYTES_AT_ONCE = 1 << 16  # the capacity of a pipe
 def run(options: PredictOptions):
     """Answers every line of the input."""
     settings = {field.name: getattr(options, field.name) for field in dataclasses.fields(PredictorOptions)}
+    _check_vectors(options)
     _check_files(options)
     with contextlib.ExitStack() as stack:
         if options.input_file == STANDARD:
@@ -42,11 +45,15 @@ def run(options: PredictOptions):
         memory.keep_freed_memory()
         predictor = Predictor(settings.pop("model"), **settings)
         log_devices()
+        if options.index:
+            _write_index(lines_in, predictor, options)
+            return
+        answers_to = _search(predictor, options) if options.search else predictor.answers_to_checked
         if options.output_file == STANDARD:
             lines_out = stack.enter_context(_standard_output())
         else:
             lines_out = stack.enter_context(writing.replacing(options.output_file, "wb"))
-        _answer_lines(lines_in, lines_out, predictor, options)
+        _answer_lines(lines_in, lines_out, predictor, answers_to, options)
     if options.output_file != STANDARD:
         logging.info("Wrote %s", options.output_file)
 
@@ -76,38 +83,85 @@ def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
         yield lines + ([rest] if rest else [])
 
 
-def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, predictor: Predictor, options: PredictOptions):
+Requests = Sequence[Sequence[str]]
+
+
+def _write_index(lines_in: BinaryIO, predictor: Predictor, options: PredictOptions):
+    """Writes the texts and their vectors into the file of --index."""
+    predictor.encode([])  # refuses a model without vectors
+    texts, blocks, progress = [], [], Progress("lines")
+    for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
+        requests, errors, _ = _parsed(lines, len(texts), predictor, options)
+        for row, error in errors.items():
+            raise _stopped(options, len(texts) + row, error)
+        blocks.append(predictor.encode([text for (text,) in requests]))
+        texts += [text for (text,) in requests]
+        progress(len(texts))
+    if not texts:
+        raise InputError(f"{_name(options.input_file)}: has no line to embed; give one text a line")
+    vector_search.write_index(options.index, texts, blocks)
+    logging.info("Wrote %s, with the vectors of %d texts", options.index, len(texts))
+
+
+def _search(predictor: Predictor, options: PredictOptions) -> Callable[[Requests], Iterator[dict]]:
+    """Returns a function from texts to the nearest ones of the index, which is read once."""
+    index, top_k = predictor.index_of(options.search), options.top_k or TOP_K
+
+    def answers_to(requests):
+        return ({"hits": hits} for hits in predictor.search([text for (text,) in requests], index, top_k))
+
+    return answers_to
+
+
+def _parsed(
+    lines: Sequence[bytes], done: int, predictor: Predictor, options: PredictOptions
+) -> tuple[list[Sequence[str]], dict[int, InputError], list[dict]]:
+    """Returns the requests of lines, the errors of others by row, and the fields of answers that are not the model's.
+
+    It stops at the first error unless --on_error=report; `done` lines came before.
+    """
+    requests, errors, further = [], {}, [{} for _ in lines]
+    is_json = options.input_format == JSON
+    for row, line in enumerate(lines):
+        try:
+            line = _decoded(line, is_first=not done and not row)
+            if is_json:
+                found = _json_object(line, predictor.columns)
+                further[row] |= {"id": found["id"]} if "id" in found else {}
+            texts = _texts_of(found, predictor) if is_json else line.split("\t")
+            predictor.check(texts)
+            further[row] |= {"truncated": True} if predictor.is_cut(texts) else {}
+            requests.append(texts)
+        except InputError as error:
+            errors[row] = error
+            if options.on_error == STOP:
+                break
+    return requests, errors, further
+
+
+def _stopped(options: PredictOptions, row: int, error: InputError) -> InputError:
+    """Returns the error of a line, from 0, that ends the job."""
+    remedy = "correct it" if options.index else "correct it, or give --on_error=report to go on"
+    return InputError(f"{_name(options.input_file)}: line {row + 1}: {error}; {remedy}")
+
+
+def _answer_lines(
+    lines_in: BinaryIO,
+    lines_out: BinaryIO,
+    predictor: Predictor,
+    answers_to: Callable[[Requests], Iterator[dict]],
+    options: PredictOptions,
+):
     is_conversation = STANDARD in (options.input_file, options.output_file)
     progress, done, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
-    is_json = options.input_format == JSON
+    answer_all = answers_to if options.on_error == STOP else functools.partial(_answers, answers_to)
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
-        requests, errors = [], {}
-        further = [{} for _ in lines]  # the fields of an answer that are not of the model
-        for row, line in enumerate(lines):
-            try:
-                line = _decoded(line, is_first=not done and not row)
-                if is_json:
-                    found = _json_object(line, predictor.columns)
-                    further[row] |= {"id": found["id"]} if "id" in found else {}
-                texts = _texts_of(found, predictor) if is_json else line.split("\t")
-                predictor.check(texts)
-                further[row] |= {"truncated": True} if predictor.is_cut(texts) else {}
-                requests.append(texts)
-            except InputError as error:
-                errors[row] = error
-                if options.on_error == STOP:
-                    break
-        answer_all = (
-            predictor.answers_to_checked if options.on_error == STOP else functools.partial(_answers, predictor)
-        )
+        requests, errors, further = _parsed(lines, done, predictor, options)
         answers = answer_all(requests)
         for row in range(len(requests) + len(errors)):
             if row in errors and options.on_error == STOP:
                 lines_out.flush()
-                raise InputError(
-                    f"{_name(options.input_file)}: line {done + row + 1}: {errors[row]}; correct it, or give "
-                    "--on_error=report to go on"
-                )
+                raise _stopped(options, done + row, errors[row])
             answer = errors[row] if row in errors else next(answers)
             try:
                 line = _json_line(answer, further[row])
@@ -153,17 +207,17 @@ def _texts_of(found: dict, predictor: Predictor) -> list[str]:
     return list(given.values())
 
 
-def _answers(predictor: Predictor, requests: Sequence[Sequence[str]]) -> Iterator[dict | InputError]:
+def _answers(answers_to: Callable, requests: Requests) -> Iterator[dict | InputError]:
     """Yields an answer or an error for each request: where the model refuses some, each is asked for alone."""
     try:
-        yield from list(predictor.answers_to_checked(requests))
+        yield from list(answers_to(requests))
         return
     except InputError as error:
         if len(requests) == 1:
             yield error
             return
     for request in requests:
-        yield from _answers(predictor, [request])
+        yield from _answers(answers_to, [request])
 
 
 def _encoded(value) -> bytes:
@@ -202,6 +256,24 @@ def _has_more(file: BinaryIO) -> bool:
     return bool(select.select([file.fileno()], [], [], 0)[0])
 
 
+def _check_vectors(options: PredictOptions):
+    """Refuses flags that do not go together with --index or --search, or need it."""
+    for is_wrong, what in (
+        (options.index and options.search, "--search: does not go with --index; make the index first, then search it"),
+        (options.top_k and not options.search, "--top_k: only goes with --search; leave it out"),
+        (
+            options.index and options.output_file != STANDARD,
+            "--output_file: does not go with --index, the one file that is written; leave it out",
+        ),
+        (
+            options.index and options.on_error != STOP,
+            "--on_error=report: does not go with --index, which has no place for errors; leave it out",
+        ),
+    ):
+        if is_wrong:
+            raise InputError(what)
+
+
 def _check_files(options: PredictOptions):
     """Checks that the standard streams in use are open, and that the output is no input and no file of the model."""
     for path, flag, stream in (
@@ -210,17 +282,23 @@ def _check_files(options: PredictOptions):
     ):
         if path == STANDARD and stream is None:
             raise InputError(f"--{flag}=-: {_name(path, flag)} is closed; name a file")
-    if options.output_file == STANDARD:
+    output = options.index or options.output_file
+    if output == STANDARD:
         return
-    model = options.model
-    found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(depth, model)]
     writing.keep_apart(
-        [options.output_file],
+        [output],
         {
+            "search": [options.search],
             "input_file": ["/dev/stdin" if options.input_file == STANDARD else options.input_file],
-            "model": [path for path in found if not files.is_folder(path)],
+            "model": files_of_model(options.model),
         },
     )
+
+
+def files_of_model(model: str) -> list[str]:
+    """Returns the files in the folder of a model, which no output may replace."""
+    found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(depth, model)]
+    return [path for path in found if not files.is_folder(path)]
 
 
 @contextlib.contextmanager

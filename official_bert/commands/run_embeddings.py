@@ -25,6 +25,7 @@ def run(options: EmbeddingOptions):
     results = prepared.metrics(_vectors(options.vectors, prepared.texts))
     from official_bert.training.reporting import write_eval_results
 
+    files.make_folder(options.output_dir)
     write_eval_results(options.output_dir, results, 0, "")
 
 

@@ -15,7 +15,7 @@ from official_bert.io.errors import InputError
 
 _PART_BYTES = 1 << 20
 # Names of what runs work on, and of manifests that lie beside records; no glob matches them.
-_OURS = re.compile(r"\.lock|\..+\.(tmp-.+|sharded|manifest\.json)")
+_OURS = re.compile(r"\.lock|\..+\.(tmp-.+|sharded|mining|manifest\.json)")
 _LARGEST_MODEL_FILES = {".json": 1 << 26, ".txt": 1 << 30}  # which are read as a whole; weights are not
 
 

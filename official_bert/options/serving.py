@@ -163,6 +163,7 @@ TSV, JSON = "tsv", "json"
 STOP, REPORT = "stop", "report"
 POOLED, SEQUENCE = "pooled_output", "sequence_output"
 POOLER, NO_POOLING = "pooler", "none"
+TOP_K = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,6 +210,18 @@ class PredictOptions(PredictorOptions):
         help="The form of a line. tsv: texts, separated by tabs. json: an object that names its texts: text_a and "
         "text_b; text (ner); question and context; or context and ending0 to ending3. The answer gets its id, if it "
         "has one; its other fields are ignored.",
+    )
+    index: str | None = option(
+        None,
+        basic=True,
+        help="With a model of vectors, embed the lines and write this file, an .npz file with the texts and their "
+        "vectors, in place of answers.",
+    )
+    search: str | None = option(
+        None, basic=True, help="Answer each line with the nearest texts of this file, which --index wrote."
+    )
+    top_k: int | None = option(
+        None, check=SIZE, help=f"With --search, the number of texts in an answer; {TOP_K} without this flag."
     )
     on_error: str = option(
         STOP,

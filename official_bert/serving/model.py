@@ -17,7 +17,7 @@ from absl import logging
 from official_bert import model_hub
 from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.names import GLOBAL_STEP, families_of
-from official_bert.checkpoints.sentence_folder import Dense, SentenceModules
+from official_bert.checkpoints.sentence_folder import MODULES_NAME, Dense, SentenceModules
 from official_bert.data.model_inputs import check_unknown_in, check_vocabulary
 from official_bert.features import EncodedSet
 from official_bert.io import files, reading
@@ -114,9 +114,14 @@ def _facts(source: ModelSource) -> dict[str, Any]:
 
 
 def _task_name(source: ModelSource) -> str:
-    """Returns the task of the folder; without a record, a model without a task's head is pre-trained."""
+    """Returns the task of the folder; without a record, a model without a task's head is pre-trained.
+
+    A folder of sentence-transformers has no record either.
+    """
     if source.task:
         return source.task.task_name
+    if files.exists(os.path.join(source.dir.path, MODULES_NAME)):
+        return EMBEDDING
     if families_of(source.checkpoint.shapes, source.path) - {"pretraining"}:
         raise InputError(
             f"{source.path}: has the head of a task, and no task.json says of which; export it with "

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from official_bert.io import reading
 from official_bert.io.errors import InputError
 from official_bert.options.fields import fault_of, kind_of
@@ -18,6 +20,8 @@ from official_bert.serving import explanation
 from official_bert.serving.model import InMemoryModel, SavedModel, open_model
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
+from official_bert.tasks.embedding.vector_search import TextComparisons, hits
+from official_bert.tokenizer_call import listed_texts
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
 # Settings that the clients of one family take, whatever the record of a model has.
@@ -31,7 +35,7 @@ _KINDS = {
 }
 
 
-class Predictor:
+class Predictor(TextComparisons):
     """A loaded model that answers texts.
 
         predictor = Predictor("exports/mrpc")
@@ -72,6 +76,7 @@ class Predictor:
         of_client = {"pooling": POOLER} | record.settings | {"labels": model.labels} | given
         self._client = registry.task_class(record.family).client(model, of_client)
         self.columns, self.num_required = self._client.columns, self._client.num_required
+        self._method = getattr(self._client, "method", "")  # a client of the user's own may lack it
 
     def __call__(self, *texts: str | tuple[str, ...] | list) -> dict | list[dict]:
         """Answers one request or several.
@@ -109,6 +114,43 @@ class Predictor:
         """Returns the vector of a text, a list of floats; for a list of texts a list of vectors."""
         return self._postprocessed("embed", texts)
 
+    def encode(self, texts: str | list[str]) -> np.ndarray:
+        """Returns the vectors of texts, float32[n, width]; a single text is a list of one."""
+        vectors_of = getattr(self._client, "vectors", None)
+        if vectors_of is None:
+            raise InputError(
+                f"{self.path}: a model of {self._task_name} gives no vectors of texts; name an export of "
+                "--task_name=embedding, or a folder of sentence-transformers"
+            )
+        requests = list(map(self._checked, listed_texts("texts", texts)))
+        vectors, size = np.empty((0, 0), np.float32), self._batch_size * WINDOW_BATCHES
+        for start in range(0, len(requests), size):
+            window = vectors_of(requests[start : start + size])
+            if not start:
+                vectors = np.empty((len(requests), window.shape[1]), np.float32)
+            vectors[start : start + size] = window
+        return vectors
+
+    def rank(self, query: str, texts: list[str]) -> list[dict]:
+        """Returns the texts in the order in which they fit a query, best first, each with `text`, `row` and `score`.
+
+        A model of pairs reads the query with each text, which is slow and exact: the score is that of a regression, or
+        the probability of the last of two labels. With a model of vectors it is the cosine. `row` counts from 0.
+        """
+        texts = listed_texts("texts", texts)
+        if hasattr(self._client, "vectors"):
+            return self.search(query, texts, max(len(texts), 1))
+        labels, is_multi_label = self._model.labels, "labels" in self._model.outputs
+        if self._method != "classify" or len(self.columns) != 2 or is_multi_label or len(labels or "12") != 2:
+            raise InputError(
+                f"{self.path}: rank is not for a model of {self._task_name}; it takes one of pairs with two labels or "
+                "a score, or one of vectors"
+            )
+        answers = self.answers([(query, text) for text in texts])
+        scores = [one["score"] if labels is None else one["probabilities"][labels[1]] for one in answers]
+        order = sorted(range(len(texts)), key=lambda row: -scores[row])
+        return hits(texts, order, [scores[row] for row in order])
+
     def explain(
         self,
         *texts: str | tuple[str, ...] | list,
@@ -130,9 +172,8 @@ class Predictor:
         return self._postprocessed("classify", texts, explain)
 
     def _postprocessed(self, name: str, texts: Sequence, explain: Callable | None = None, **settings: Any) -> Any:
-        own = getattr(self._client, "method", "")  # a client of the user's own may lack it
-        if own != name:
-            hint = f"call {own}" if own else "call the predictor itself"
+        if self._method != name:
+            hint = f"call {self._method}" if self._method else "call the predictor itself"
             what = "explain" if explain else name
             raise InputError(f"{self.path}: {what} is not for a model of {self._task_name}; {hint}")
         requests, is_one = _as_requests(texts)

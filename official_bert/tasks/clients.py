@@ -103,11 +103,13 @@ class TextClient:
         return num_tokens(self.model.tokenizer, texts) > self.model.max_seq_length
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
+        return [self.answer(row) for row in self.rows(requests)]
+
+    def rows(self, requests: Sequence[Texts]) -> list[Row]:
+        """Returns the outputs of the model for each request."""
         if self.model.reads_text:
-            rows = self.model.run_texts(self.texts_by_input(requests))
-        else:
-            rows = rows_of(self.model.run(self.encode(requests)))
-        return [self.answer(row) for row in rows]
+            return self.model.run_texts(self.texts_by_input(requests))
+        return rows_of(self.model.run(self.encode(requests)))
 
     def encode(self, requests: Sequence[Texts]) -> EncodedSet:
         """Encodes requests of one text or a pair for an export of tensors."""

@@ -14,6 +14,7 @@ from official_bert.commands import predict
 from official_bert.io.errors import InputError
 from official_bert.options.serving import PredictOptions
 from official_bert.serving.predictor import Predictor
+from official_bert.tasks.embedding.vector_search import Index
 from tests import toy
 from tests.scripts import flag_list
 from tests.serving import exported
@@ -117,6 +118,47 @@ def test_a_bad_line_stops_the_job_behind_the_answers_before_it(tmp_path, squad_d
         answers_to(tmp_path, squad_dir, data, max_query_length=8, output_file="-")
     (line,) = capfdbinary.readouterr().out.splitlines()
     assert json.loads(line)["answer"]
+
+
+@pytest.fixture(scope="module")
+def vectors_dir(tmp_path_factory) -> str:
+    return str(toy.write_sentence_modules(toy.make_bert_base_dir(tmp_path_factory.mktemp("vectors") / "model")))
+
+
+def test_lines_become_an_index_that_is_searched(tmp_path, vectors_dir, monkeypatch):
+    monkeypatch.setattr(predict, "WINDOW_BATCHES", 2)  # several windows
+    texts = [" ".join(words) for words in zip(WORDS[:13], WORDS[13:26], strict=True)]
+    (tmp_path / "corpus").write_text("\ufeff" + "\r\n".join(texts))
+    index = str(tmp_path / "corpus.npz")
+    predict.run(PredictOptions(model=vectors_dir, input_file=str(tmp_path / "corpus"), index=index, batch_size=3))
+    assert Index.read(index).texts == texts
+    predictor = Predictor(vectors_dir)
+    np.testing.assert_allclose(Index.read(index).vectors, predictor.encode(texts), atol=1e-6)
+    queries = ["the cat", "train noon"]
+    data = "\n".join(json.dumps({"id": query, "text_a": query}) for query in queries).encode()
+    found = answers_to(tmp_path, vectors_dir, data, search=index, top_k=4, input_format="json")
+    assert found == [
+        {"id": query, "hits": hits} for query, hits in zip(queries, predictor.search(queries, index, 4), strict=True)
+    ]
+    (answer,) = answers_to(tmp_path, vectors_dir, b"the cat", search=index)
+    assert (answer["hits"][:4], len(answer["hits"])) == (found[0]["hits"], 10)
+    first, second = answers_to(tmp_path, vectors_dir, b"a\tb\nthe cat", search=index, on_error="report")
+    assert (first, second) == ({"error": "the model takes 1 text (text_a), 2 given"}, answer)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "in: has no line to embed; give one text a line"),
+        (b"the cat\n" * 40 + b"a\tb\n", r"in: line 41: the model takes 1 text \(text_a\), 2 given; correct it$"),
+    ],
+)
+def test_lines_that_make_no_index_are_named(tmp_path, vectors_dir, data, message):
+    (tmp_path / "in").write_bytes(data)
+    files = {"input_file": str(tmp_path / "in"), "index": str(tmp_path / "corpus.npz")}
+    with pytest.raises(InputError, match=message):
+        predict.run(PredictOptions(model=vectors_dir, batch_size=1, **files))
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:

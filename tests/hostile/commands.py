@@ -6,6 +6,7 @@ A file is named relative to the folder; absolute, remote and empty names stay as
 import json
 import os
 
+from tests import toy
 from tests.commands.pretraining_run import PREDICTIONS, SEQ, write_records
 from tests.hostile.rows import model_flags
 from tests.scripts import flag_list
@@ -48,6 +49,30 @@ def predictions(folder, output="answers.jsonl", **files):
     (model / "assets" / "vocab.txt").write_text("[PAD]\n")
     given = {"model": "export", "input_file": "corpus.txt", "output_file": output, **files}
     return ["predict.py", *_flags(folder, given)]
+
+
+def _model_of_vectors(folder) -> str:
+    """Makes the folder `vectors` of the good model as one of sentence-transformers; returns its flag."""
+    model = folder / "vectors"
+    if not model.exists():
+        model.mkdir()
+        for path in (folder / "vocab.txt", folder / "bert_config.json", *folder.glob("bert_model.ckpt*")):
+            os.link(path, model / path.name)
+        toy.write_sentence_modules(model)
+    return f"--model={model}"
+
+
+def vectors(folder, *others, **files):
+    """A prediction by a model of vectors."""
+    given = {"input_file": "corpus.txt", **files}
+    return ["predict.py", _model_of_vectors(folder), *_flags(folder, given), *others]
+
+
+def mining(folder, *others, pairs="anchor\tpositive\nthe cat\ton the mat\nit was\ta day\n", **files):
+    """A search for hard negatives by a model of vectors."""
+    (folder / "pairs.tsv").write_text(pairs)
+    given = {"input_file": "pairs.tsv", "output_file": "mined.jsonl", **files}
+    return ["mine_hard_negatives.py", _model_of_vectors(folder), *_flags(folder, given), *others]
 
 
 def triviaqa(folder, output="squad.json", document="doc.txt", times=1):

@@ -17,8 +17,10 @@ from tests.hostile.commands import (
     features,
     hard_link,
     link,
+    mining,
     predictions,
     triviaqa,
+    vectors,
     vocabulary,
 )
 from tests.hostile.rows import check, contents, row, table
@@ -96,6 +98,16 @@ OUTPUTS_THAT_ARE_INPUTS = [
     row("over the weights", lambda at: features(at, WEIGHTS), over("init_checkpoint")),
     row("over an export", lambda at: predictions(at, "export/1/assets/vocab.txt"), over("model")),
     row("over a document", lambda at: triviaqa(at, "evidence/doc.txt"), over("data_dir")),
+    row("an index over its lines", lambda at: vectors(at, index="corpus.txt"), over("input_file")),
+    row("an index over the weights", lambda at: vectors(at, index=f"vectors/{WEIGHTS}"), over("model")),
+    row("over the index", lambda at: vectors(at, search="vocab.txt", output_file="vocab.txt"), over("search")),
+    row("over the pairs", lambda at: mining(at, output_file="pairs.tsv"), over("input_file")),
+    row(
+        "over its corpus",
+        lambda at: mining(at, corpus_file="a", output_file=link(at, "a", "corpus.txt")),
+        over("corpus_file"),
+    ),
+    row("negatives over the weights", lambda at: mining(at, output_file=f"vectors/{WEIGHTS}"), over("model")),
     row("over its own checkpoint", lambda at: conversion(at, "."), over("model")),
 ]
 
@@ -116,6 +128,11 @@ LINKS_AND_DEVICES = [
         leaves=("~classification/train.tsv", ".link.manifest.json"),
     ),
     row("to nothing", lambda at: vocabulary(at, "/dev/null")),
+    row("negatives to nothing", lambda at: mining(at, output_file="/dev/null")),
+    row("an index to a full device", lambda at: vectors(at, index="/dev/full"), "cannot be written (No space left"),
+    row("negatives to a full device", lambda at: mining(at, output_file="/dev/full"), "cannot be written (No space"),
+    row("negatives into a folder", lambda at: mining(at, output_file="tagging"), "cannot be written, it is a folder"),
+    row("negatives through a link", lambda at: mining(at, output_file=link(at, "l", "new")), leaves=("new",)),
     row("link to itself", lambda at: corpus(at, link(at, "link", "link")), "symbolic links"),
     row("full device", lambda at: corpus(at, "/dev/full"), f"cannot be written (No space left on device); {ROOM}"),
 ]
@@ -175,6 +192,11 @@ TOO_LARGE = "cannot be written (File too large)"
 FULL_DISK = [
     row("records", lambda at: corpus(at, "a.tfrecord", "--dupe_factor=50"), f"a.tfrecord: {TOO_LARGE}", ROOM),
     row("gzip", lambda at: corpus(at, "a.tfrecord.gz", "--dupe_factor=300"), f"a.tfrecord.gz: {TOO_LARGE}"),
+    row(
+        "an index",
+        lambda at: (at / "many").write_text("cat\n" * 300) and vectors(at, index="a", input_file="many"),
+        TOO_LARGE,
+    ),
     row("tf1", lambda at: conversion(at), "bert_model.ckpt", "cannot be written"),
     row(
         "safetensors", lambda at: conversion(at, output_format="huggingface"), "model.safetensors", "cannot be written"

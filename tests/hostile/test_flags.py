@@ -11,7 +11,7 @@ from official_bert.cli.commands import COMMANDS
 from official_bert.options.fields import flag_fields
 from official_bert.tasks.classification.text import TextProcessor
 from official_bert.training import distribution
-from tests.hostile.commands import classifier, corpus, growth
+from tests.hostile.commands import classifier, corpus, growth, mining, vectors
 from tests.hostile.rows import check, row, table
 from tests.scripts import end_of
 
@@ -139,6 +139,36 @@ ROWS = [
         lambda folder: ["predict.py", f"--model={folder}", "--abstain_below=70"],
         "--abstain_below=70",
         "between 0 and",
+    ),
+    *(
+        row(given, lambda folder, given=given: vectors(folder, *given.split()), says)
+        for given, says in (
+            ("--index=a.npz --search=a.npz", "--search: does not go with --index; make the index first"),
+            ("--index=a.npz --output_file=b", "--output_file: does not go with --index, the one file that"),
+            ("--index=a.npz --on_error=report", "--on_error=report: does not go with --index"),
+            ("--top_k=3", "--top_k: only goes with --search; leave it out"),
+            ("--search=a.npz --top_k=0", "--top_k=0: must be at least 1"),
+            ("--search=absent.npz", "absent.npz: no such file"),
+        )
+    ),
+    row(
+        "an index of a model without vectors",
+        lambda folder: ["predict.py", f"--model={folder}", f"--index={folder}/a.npz", "--input_file=/dev/null"],
+        "a model of pretraining gives no vectors of texts; name an export of --task_name=embedding",
+    ),
+    *(
+        row(f"mining {given}", lambda folder, given=given: mining(folder, given), says)
+        for given, says in (
+            ("--skip_top=50", "leaves none of --top_k=50; give a smaller one"),
+            ("--margin=-0.1", "must lie between 0 and 2"),
+            ("--max_score=1.5", "must lie between -1 and 1"),
+            ("--num_negatives=0", "must be at least 1"),
+            ("--columns=anchor", 'must have the form "anchor=question,positive=answer"'),
+            ("--columns=anchor=a,text=b", 'must have the form "anchor=question,positive=answer"'),
+            ("--data_format=xml", "value should be one of <tsv|csv|jsonl|parquet>"),
+            ("--columns=anchor=query", "pairs.tsv: has the columns anchor, positive; name that of the anchor once"),
+            ("--data_format=csv", "pairs.tsv: has the columns anchor\tpositive; name that of the anchor once"),
+        )
     ),
     row(
         "calibration of a model in another folder",

@@ -5,7 +5,7 @@ import gzip
 import lzma
 import random
 
-from tests.hostile.commands import classifier, corpus, features, triviaqa, vocabulary
+from tests.hostile.commands import classifier, corpus, features, mining, triviaqa, vocabulary
 from tests.hostile.rows import CORPUS, check, model_flags, row, table
 
 BINARY = random.Random(1).randbytes(5000)
@@ -66,6 +66,10 @@ def train(folder):
     return classifier(folder, "--do_train")
 
 
+def candidates(folder):
+    return mining(folder, corpus_file="a.txt")
+
+
 def utf16(name, make):
     data = CORPUS.encode("utf-16")
     return written(f"UTF-16 in {name} for {make.__name__}", name, data, make, name, "is UTF-16")
@@ -82,6 +86,7 @@ ROWS = [
     utf16("corpus.txt", vocabulary),
     utf16("classification/train.tsv", train),
     utf16("tagging/train.conll", tagger),
+    utf16("pairs.tsv", mining),
     written("half a gzip file", "corpus.txt", GZIP[:-9], corpus, "corpus.txt", "is a corrupt gzip file"),
     written("gzip of UTF-16", "corpus.txt", gzip.compress(CORPUS.encode("utf-16")), corpus, "is UTF-16"),
     written("some Latin-1", "corpus.txt", LATIN, corpus, warns=LEFT_OUT, leaves=("a.tfrecord",)),
@@ -93,6 +98,30 @@ ROWS = [
     written("corpus of blank lines", "corpus.txt", b"\n \n\t\n", corpus, "corpus.txt", "no text"),
     written("empty text", "corpus.txt", b"", vocabulary, "--input_file", "no word to learn from"),
     *map(json_lines, (corpus, sharded, vocabulary)),
+    written("empty corpus of negatives", "a.txt", b"\n \n", candidates, "a.txt: holds no text; give one a line"),
+    written("binary corpus of negatives", "a.txt", BINARY, candidates, "a.txt: is binary"),
+    written(
+        "text for an index", "a.npz", b"the cat\n", lambda at: mining(at, corpus_file="a.npz"), "a.npz: is no index"
+    ),
+    *(
+        written(f"pairs: {says}", "pairs.tsv", pairs, mining, f"pairs.tsv: {says}")
+        for pairs, says in (
+            (b"", "is empty; name that of the anchor once"),
+            (b"anchor\tpositive\n", "holds no pair; check the file"),
+            (b"anchor\tanchor\tpositive\na\tb\tc\n", "has the columns anchor, anchor, positive; name that of the"),
+            (b"anchor\tpositive\na\tb\n\t b\n", "line 3: the anchor is blank; give it a text, or leave the row out"),
+            (b"anchor\tpositive\na\tb\nc\n", "line 3: has 1 columns, the header 2; correct the row"),
+            (b"anchor\tpositive\na\tb\tc\n", "line 2: has 3 columns, the header 2; correct the row"),
+        )
+    ),
+    *(
+        written(f"pairs: {says}", "a.jsonl", pairs, lambda at: mining(at, input_file="a.jsonl"), f"a.jsonl: {says}")
+        for pairs, says in (
+            (b'{"anchor": "a", "positive": 3}\n', "line 1: the positive is no text; give it a text"),
+            (b'{"anchor": "a"}\n{"positive": "b"}\n', "line 1: the positive is missing; give it a text"),
+            (b'{"anchor": "\\ud800", "positive": "b"}\n', r"line 1: the anchor has '\ud800', half of a surrogate"),
+        )
+    ),
     written("no sentences", "corpus.txt", b"", features, "corpus.txt: is empty"),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -18,6 +18,9 @@ from official_bert.options.embedding import COLUMNS
 from official_bert.options.fields import parse_settings
 from official_bert.options.fine_tuning import CSV
 from official_bert.tokenization import FullTokenizer
+
+if TYPE_CHECKING:
+    from official_bert.tasks.embedding.losses import Loss
 
 ANCHOR, POSITIVE, NEGATIVE, LABEL, HEADER = COLUMNS
 _LINES = (".txt", ".txt.gz")
@@ -139,8 +142,8 @@ class EncodedExamples:
         return batch | targets | {name: values[rows] for name, values in self.further.items()}
 
 
-def rows_of_examples(examples: Sequence[Example], loss, name: str) -> tuple[TextRows, np.ndarray]:
-    """Returns the texts of a training set and those of each example, int32[n, N], as `loss`, called `name`, reads them.
+def rows_of_examples(examples: Sequence[Example], loss: Loss, name: str) -> tuple[TextRows, np.ndarray]:
+    """Returns the texts of a training set, and those of each example, int32[n, N], as the loss, called `name`, needs.
 
     An example with several positives is one for each of them.
     """
@@ -155,9 +158,12 @@ def rows_of_examples(examples: Sequence[Example], loss, name: str) -> tuple[Text
         if not example.positives or len(example.negatives) < fewest - 2:
             needed = "an anchor, a positive and a negative text" if fewest == 3 else "two texts"
             raise InputError(f"{example.where}: --loss={name} needs {needed} in each example; name them with --columns")
-    num_negatives = min(most - 2, *(len(example.negatives) for example in examples))
-    if left_out := sum(len(example.negatives) - num_negatives for example in examples):
-        logging.info("%d negatives are left out, so that each example has %d", left_out, num_negatives)
+    numbers = sorted({len(example.negatives) for example in examples} - {0} or {0})
+    num_negatives, num_before = min(most - 2, numbers[0]), len(examples)
+    examples = [example for example in examples if len(example.negatives) >= num_negatives]
+    if len(examples) < num_before or numbers[-1] > num_negatives:
+        left_out = num_before - len(examples)
+        logging.info("Each example gets %d negatives; %d examples with fewer are left out", num_negatives, left_out)
     listed = [
         [rows(example.anchor), rows(positive), *map(rows, example.negatives[:num_negatives])]
         for example in examples

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from official_bert.tasks.embedding import evaluation
 from official_bert.tasks.embedding.evaluation import EncodedTexts
 from official_bert.tasks.embedding.examples import EncodedExamples, Example, TextRows, read_examples, rows_of_examples
 from official_bert.tasks.embedding.losses import LOSSES, Loss, Matryoshka
+from official_bert.tasks.embedding.sentence_encoder import SentenceEncoder
 
 EMBEDDING = "embedding"
 _VECTORS = "vectors"
@@ -87,8 +89,6 @@ class EmbeddingTask(Task):
         """Returns the vectors of the teacher, float32[texts, D]."""
         if not self._flags.get("teacher"):
             raise InputError("--loss=mse: needs a --teacher, whose vectors are learned")
-        from official_bert.serving.sentence_encoder import SentenceEncoder
-
         logging.info("%d texts get their vectors from the teacher", len(texts))
         vectors = SentenceEncoder(self._flags["teacher"]).encode(texts)
         self._target_width = vectors.shape[1]
@@ -190,6 +190,10 @@ class EmbeddingClient(TextClient):
 
     def __init__(self, model: ServedModel):
         super().__init__(model, ("text_a",))
+
+    def vectors(self, requests: Sequence[Texts]) -> np.ndarray:
+        """Returns the vectors of texts, float32[n, width]."""
+        return np.stack([row[EMBEDDING] for row in self.rows(requests)])
 
     def answer(self, row: Row) -> dict:
         return {EMBEDDING: numbers(row[EMBEDDING])}

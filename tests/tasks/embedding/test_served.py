@@ -8,6 +8,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import model as serving_model
 from official_bert.tasks.embedding.task import EmbeddingTask
+from official_bert.tasks.embedding.vector_search import write_index
 from tests import toy
 
 TEXTS = ["the cat sat on the mat .", "", "a train left the station at noon", "rain"]
@@ -22,8 +23,35 @@ def test_the_vectors_are_those_of_the_sentence_encoder(tmp_path, pooling, normal
     found = predictor.embed(TEXTS)
     np.testing.assert_allclose(found, wanted, atol=2e-6)
     assert predictor(TEXTS[0]) == {"embedding": predictor.embed(TEXTS[0])}
+    np.testing.assert_array_equal(np.float32(found), predictor.encode(TEXTS))
+    np.testing.assert_allclose(predictor.encode(TEXTS * 30), np.tile(found, (30, 1)), atol=1e-6)  # several windows
     if normalize:
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-6)
+
+
+def test_texts_are_compared_as_by_the_sentence_encoder(tmp_path):
+    """By the cosines of numpy, though the vectors are not divided by their norms."""
+    base, folder, index = str(toy.make_bert_base_dir(tmp_path / "base")), str(tmp_path / "exports"), tmp_path / "c.npz"
+    flags = {"model": base, "task_name": "embedding", "export_dir": folder, "normalize": False}
+    serving_model.export(ExportOptions(**flags))
+    encoder, predictor = SentenceEncoder(base, normalize=False), Predictor(folder)
+    vectors = encoder.encode(TEXTS)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    table = vectors @ vectors.T
+    order = np.argsort(-table, axis=1, kind="stable")
+    pairs = sorted(((i, j) for i in range(4) for j in range(i + 1, 4)), key=lambda pair: -table[pair])
+    write_index(str(index), TEXTS, [encoder.encode(TEXTS)])
+    for asked in (encoder, predictor):
+        np.testing.assert_allclose(asked.similarity(TEXTS, TEXTS), table, atol=2e-6)
+        for corpus in (TEXTS, index):
+            hits = asked.search(TEXTS, corpus, k=3)
+            assert [[hit["row"] for hit in of_query] for of_query in hits] == order[:, :3].tolist()
+            assert [hit["row"] for hit in asked.search(TEXTS[1], corpus, k=3)] == order[1, :3].tolist()
+        found = asked.paraphrases(TEXTS, threshold=-1)
+        assert [(one["row_a"], one["row_b"]) for one in found] == pairs
+        np.testing.assert_allclose([one["score"] for one in found], [table[pair] for pair in pairs], atol=2e-6)
+    assert predictor.rank(TEXTS[2], TEXTS) == predictor.search(TEXTS[2], TEXTS)
+    assert predictor.rank(TEXTS[2], []) == []
 
 
 def test_an_unknown_pooling_is_refused():

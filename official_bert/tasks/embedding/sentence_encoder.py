@@ -20,6 +20,7 @@ from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, normalized, pooled
+from official_bert.tasks.embedding.vector_search import TextComparisons
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import listed_texts
 
@@ -43,12 +44,13 @@ def _dense(layer: Dense) -> Vectors:
     return lambda vectors: activate(tf.matmul(vectors, layer.kernel, transpose_b=True) + layer.bias)
 
 
-class SentenceEncoder:
+class SentenceEncoder(TextComparisons):
     """Encodes texts with the last layer of an encoder, as Reimers and Gurevych (2019) do.
 
         encoder = SentenceEncoder(folder)
         first, second = encoder.encode(["A train left.", "The train has left."])
         first @ second  # the cosine of their angle
+        encoder.search("When did it leave?", ["A train left.", "It rained."], k=1)  # [{"text": ..., "row": ..., ...}]
 
     Its attributes are `model`, `tokenizer` and `max_seq_length`.
     """
