@@ -102,7 +102,7 @@ tokenizer_call.py: test_tokenizer_call.py test_tokenization.py
     range(0, len(tokens) - stride, size - stride) -> range(0, len(tokens), size - stride)
     lengths[0] > lengths[1] -> lengths[0] >= lengths[1]
     origins[begin + width - 1] + 1 -> origins[begin] + width
-tokenizer_config.py: test_tokenization.py data/test_model_inputs.py
+tokenizer_config.py: test_tokenization.py test_tokenizer_json.py data/test_model_inputs.py
     len(tokens_a) > len(tokens_b) -> len(tokens_a) >= len(tokens_b)
 data/pretraining/exact.py: compat/test_training_instances.py
     2 + randbelow(max_num_tokens - 1, getrandbits) -> 2 + randbelow(max_num_tokens, getrandbits)
@@ -193,6 +193,24 @@ metrics/calibration.py: metrics/test_calibration.py
 metrics/classification.py: metrics/test_classification.py
     np.cumsum(counts) - (counts - 1) / 2 -> np.cumsum(counts)
     targets.astype(np.int64) * num_labels + predictions -> predictions.astype(np.int64) * num_labels + targets
+metrics/embeddings.py: metrics/test_embeddings.py
+    np.append(scores[1:] != scores[:-1], True) -> np.append(scores[1:] == scores[1:], True)
+    np.append(num_others, num_others + 2 -> np.append(0, num_others + 2
+    np.where(middles == below, scores, middles) -> middles
+    np.mean(with_positive > with_negative) -> np.mean(with_positive >= with_negative)
+    if len(rows) and not np.array_equal(rows, ranked[number])] -> if len(rows)]
+    min(_DEPTH, num_relevant) -> num_relevant
+    _DISCOUNTS[:num_relevant].sum() -> _DISCOUNTS.sum()
+    _compared(query[None], corpus[ranked])[0], kind="stable") -> _compared(query[None], corpus[ranked])[0])
+    others < rows, of_query >= bars, of_query > bars -> others < rows, of_query > bars, of_query >= bars
+    & (others != rows) -> & (others >= 0)
+    kind="stable")[:_DEPTH] -> kind="stable")[:_SHALLOW]
+    return (_units(queries) @ _units(corpus).T) -> return (queries @ corpus.T)
+metrics/probing.py: metrics/test_embeddings.py
+    default_rng([seed, num_shots, draw]) -> default_rng([seed, draw])
+    num_shots, replace=False) -> num_shots)
+    np.std(accuracies, ddof=1) -> np.std(accuracies)
+    random_state=seed -> random_state=0
 metrics/squad.py: metrics/test_squad.py
     \b(a|an|the)\b -> \b(a|the)\b
     null_odds[qas_id] > null_odds_threshold -> null_odds[qas_id] >= null_odds_threshold

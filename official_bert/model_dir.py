@@ -1,6 +1,6 @@
 """The folder of a model, which holds beside its weights all that is needed to use it.
 
-    vocab.txt, tokenizer_config.json    how text becomes ids
+    vocab.txt, tokenizer_config.json    how text becomes ids; tokenizer.json tells the library tokenizers both
     bert_config.json or config.json     the configuration
     labels.txt                          the labels of a task, in the order of the outputs
     task.json                           what the model was trained on: the task, its lengths and rules
@@ -20,7 +20,8 @@ from official_bert.io.errors import InputError
 from official_bert.io.reading import field
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
 from official_bert.options.serving import TASKS_OF_CLASSES
-from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig
+from official_bert.tokenization import load_vocab, write_vocabulary
+from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME, TokenizerConfig
 
 BEST_FOLDER = "best"  # the subfolder of an output_dir with the checkpoint that had the best metric
 STATE_NAME = "checkpoint"  # TensorFlow's list of a folder's checkpoints
@@ -62,7 +63,7 @@ class ModelFolder:
         self.path = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint) or os.curdir
         above, name = os.path.split(self.path.rstrip("/"))
         self._folders = [self.path, above or os.curdir] if name == BEST_FOLDER else [self.path]
-        self.vocab_file = self._find(VOCAB_NAME)
+        self.vocab_file = self._find(VOCAB_NAME) or self._find(TOKENIZER_NAME)
         self.labels_file = self._find(LABELS_NAME)
         self.task_file = self._find(TASK_NAME)
         self.config_file = next(filter(_is_config, map(self._find, (CONFIG_NAME, HUGGINGFACE_CONFIG_NAME))), None)
@@ -158,13 +159,22 @@ def write_beside(
     record: TaskRecord | None = None,
     labels: Sequence[str] | None = None,
 ):
-    """Writes the files of a model except its configuration; absent ones are left out."""
+    """Writes the files of a model except its configuration; absent ones are left out.
+
+    Where the folder has a config.json, and with it Hugging Face's form, a tokenizer.json is written, too.
+    """
     target = os.path.join(folder, VOCAB_NAME)
-    if vocab_file and not writing.is_same_file(vocab_file, target):
+    if vocab_file and os.path.basename(vocab_file) == TOKENIZER_NAME:
+        write_vocabulary(load_vocab(vocab_file), target)
+    elif vocab_file and not writing.is_same_file(vocab_file, target):
         with files.open_file(vocab_file, "rb") as source, writing.replacing(target, "wb") as copy:
             copy.write(source.read())
     if tokenizer_config:
         _write_text(folder, TOKENIZER_CONFIG_NAME, tokenizer_config.to_json_string())
+        if files.exists(os.path.join(folder, HUGGINGFACE_CONFIG_NAME)) and files.exists(target):
+            content = tokenizer_config.to_tokenizer_json(load_vocab(target))
+            if content is not None:
+                _write_text(folder, TOKENIZER_NAME, content)
     if labels is not None:
         _write_text(folder, LABELS_NAME, lines_of(labels).decode())
     if record is not None:

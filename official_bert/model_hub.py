@@ -44,8 +44,8 @@ _WITHOUT_OWNER = (
 )
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(@[\w./-]+)?", re.ASCII)
 # What is read of a model, and of the modules of sentence-transformers in numbered folders. No pickles: they run code.
-_FILES = "model*.safetensors model.safetensors.index.json config.json vocab.txt tokenizer_config.json modules.json"
-_FILES += " sentence_bert_config.json config_sentence_transformers.json"
+_FILES = "model*.safetensors model.safetensors.index.json config.json vocab.txt tokenizer_config.json"
+_FILES += " tokenizer.json modules.json sentence_bert_config.json config_sentence_transformers.json"
 _PATTERNS = [pattern for name in _FILES.split() for pattern in (name, f"[0-9]_*/{name}")]
 
 

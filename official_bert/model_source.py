@@ -24,7 +24,7 @@ from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
 from official_bert.model_dir import ModelFolder, TaskRecord, holds_checkpoints
 from official_bert.options.fields import fault_of, kind_of
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, vocabulary_lines
 from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig, unknown_casing
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class ModelSource:
         own = self.dir.vocab_file if self.dir and self.dir.tokenizer_config() else None
         if not own or not vocab_file or files.real_path(own) == files.real_path(vocab_file):
             return
-        pairs = itertools.zip_longest(reading.read_lines(vocab_file), reading.read_lines(own))
+        pairs = itertools.zip_longest(vocabulary_lines(vocab_file), vocabulary_lines(own))
         for number, (given, trained) in enumerate(pairs, 1):
             given, trained = ((piece or "").strip() for piece in (given, trained))
             if given != trained and not trained.startswith(_UNUSED_PIECE):

@@ -16,8 +16,15 @@ import numpy as np
 from official_bert import model_hub
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
+from official_bert.io.reading import field, is_of_kind
 from official_bert.tokenizer_call import model_inputs, transformers_inputs
-from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig, unknown_casing
+from official_bert.tokenizer_config import (
+    MAX_INPUT_CHARS_PER_WORD,
+    TOKENIZER_CONFIG_NAME,
+    TOKENIZER_NAME,
+    TokenizerConfig,
+    unknown_casing,
+)
 
 _FRAME = ("[PAD]", "[CLS]", "[SEP]")  # the pieces of model inputs that stand for no part of the text
 
@@ -38,6 +45,7 @@ _ascii_tokens = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall
 
 _CACHED_WORDS = 1 << 19  # about 100 MB when full
 _LONGEST_CACHED_WORD = 64
+_MOST_PIECES = 1 << 24  # a larger id in a file would fill the memory with lines
 _LINE_END, _ID_OF_LINE_END = "\n", -1
 
 
@@ -71,8 +79,21 @@ def printable_text(text: str | bytes) -> str:
     return convert_to_unicode(text)
 
 
+def vocabulary_lines(vocab_file: str) -> list[str]:
+    """Reads the lines of a vocabulary, or makes those of the WordPieces in a tokenizer.json."""
+    if os.path.basename(vocab_file) != TOKENIZER_NAME:
+        return list(reading.read_lines(vocab_file))
+    model = field(reading.read_json(vocab_file), "model", dict, vocab_file)
+    vocab = field(model, "vocab", dict, f"{vocab_file}: model") if model.get("type") == "WordPiece" else {}
+    if not vocab or not all(is_of_kind(number, int) and 0 <= number < _MOST_PIECES for number in vocab.values()):
+        raise InputError(f"{vocab_file}: holds no vocabulary of WordPieces; only models with WordPieces can be used")
+    return _lines_of(vocab)
+
+
 def load_vocab(vocab_file: str) -> dict[str, int]:
     """Reads a vocabulary with one WordPiece on each line; its id is the index of the line from 0.
+
+    Of a tokenizer.json it is the vocabulary in the file.
 
     Only "\\n" ends a line. A blank line is the WordPiece "". A repeated WordPiece keeps its position in the dictionary
     and takes its last id. All other lines therefore keep their ids.
@@ -80,17 +101,21 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
     Raises:
         InputError: the file does not exist.
     """
-    return {line.strip(): number for number, line in enumerate(reading.read_lines(vocab_file))}
+    return {line.strip(): number for number, line in enumerate(vocabulary_lines(vocab_file))}
 
 
 def write_vocabulary(vocab: Mapping[str, int], path: str):
     """Writes a vocabulary file for a lookup table, whose lines all differ: useless ones become "[line N]"."""
+    with writing.replacing(path) as file:
+        file.writelines(f"{line}\n" for line in _lines_of(vocab))
+
+
+def _lines_of(vocab: Mapping[str, int]) -> list[str]:
     lines = [f"[line {number}]" for number in range(1 + max(vocab.values()))]
     for piece, number in vocab.items():
         if piece.split() == [piece]:
             lines[number] = piece
-    with writing.replacing(path) as file:
-        file.writelines(f"{line}\n" for line in lines)
+    return lines
 
 
 def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
@@ -139,7 +164,7 @@ class FullTokenizer:
 
     @classmethod
     def from_pretrained(cls, folder: str) -> Self:
-        """Makes the tokenizer of a model, by the vocab.txt and tokenizer_config.json of its folder.
+        """Makes the tokenizer of a model by its vocab.txt, or else tokenizer.json, and tokenizer_config.json.
 
         Args:
             folder: the folder of a model, a checkpoint in it, or the name of a model, which is downloaded.
@@ -155,8 +180,9 @@ class FullTokenizer:
         config = TokenizerConfig.read(folder) or TokenizerConfig()
         if config.do_lower_case is None:
             raise unknown_casing(os.path.join(folder, TOKENIZER_CONFIG_NAME))
-        vocab_file = files.check_model_file(os.path.join(folder, "vocab.txt"))
-        tokenizer = cls(vocab_file, config.do_lower_case, config.strip_accents)
+        paths = [os.path.join(folder, name) for name in ("vocab.txt", TOKENIZER_NAME)]
+        vocab_file = next(filter(files.exists, paths), paths[0])
+        tokenizer = cls(files.check_model_file(vocab_file), config.do_lower_case, config.strip_accents)
         tokenizer.model_max_length = config.model_max_length
         return tokenizer
 
@@ -329,7 +355,12 @@ class WordpieceTokenizer:
         max_input_chars_per_word: the length of the longest word that is split, in characters.
     """
 
-    def __init__(self, vocab: Mapping[str, int], unk_token: str = "[UNK]", max_input_chars_per_word: int = 200):
+    def __init__(
+        self,
+        vocab: Mapping[str, int],
+        unk_token: str = "[UNK]",
+        max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD,
+    ):
         self.vocab = vocab
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word

@@ -3,13 +3,16 @@
 import dataclasses
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
 
 TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
+TOKENIZER_NAME = "tokenizer.json"  # of the library tokenizers: the vocabulary and the rules in one file
+MAX_INPUT_CHARS_PER_WORD = 200
+_SPECIAL = ("unk", "sep", "pad", "cls", "mask")
 _LARGEST_LENGTH = 1 << 31  # above it Hugging Face means "no limit"
 _CASED_SHARE = 0.001  # an uncased vocabulary has no capitals but in control tokens such as <S>
 
@@ -54,9 +57,46 @@ class TokenizerConfig:
 
     def to_json_string(self) -> str:
         """Returns the content of a tokenizer_config.json, with which transformers' AutoTokenizer gives our tokens."""
-        special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
+        special = {f"{name}_token": f"[{name.upper()}]" for name in _SPECIAL}
         settings = dataclasses.asdict(self) | special
         return json.dumps(settings | {"tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer"}, indent=2)
+
+    def to_tokenizer_json(self, vocab: Mapping[str, int]) -> str | None:
+        """Returns the content of a tokenizer.json; None if the casing or the id of a token of every input is unknown.
+
+        It gives our ids but for habits of its library: the name of a special token in a text is that token, a capital
+        sigma at the end of a word becomes the sigma of its middle, and tables of an older Unicode tell what is an
+        accent, punctuation or nothing.
+        """
+        if self.do_lower_case is None or not {"[UNK]", "[CLS]", "[SEP]"} <= vocab.keys():
+            return None
+        rule = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+        special = {vocab[token]: token for name in _SPECIAL if (token := f"[{name.upper()}]") in vocab}
+        pair = [
+            {"Sequence" if name in "AB" else "SpecialToken": {"id": name, "type_id": int(place > 2)}}
+            for place, name in enumerate(("[CLS]", "A", "[SEP]", "B", "[SEP]"))
+        ]
+        frame = {name: {"id": name, "ids": [vocab[name]], "tokens": [name]} for name in ("[CLS]", "[SEP]")}
+        normalizer = {"clean_text": True, "handle_chinese_chars": True, "lowercase": self.do_lower_case}
+        content = {
+            "version": "1.0",
+            "added_tokens": [{"id": number, "content": special[number], **rule} for number in sorted(special)],
+            "normalizer": {"type": "BertNormalizer", "strip_accents": self.strip_accents, **normalizer},
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": {
+                **{"type": "TemplateProcessing", "single": pair[:3]},
+                **{"pair": pair, "special_tokens": frame},
+            },
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {
+                "type": "WordPiece",
+                "unk_token": "[UNK]",
+                "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": MAX_INPUT_CHARS_PER_WORD,
+                "vocab": dict(vocab),
+            },
+        }
+        return json.dumps(content, ensure_ascii=False)
 
 
 def has_capital_pieces(vocabulary: Iterable[str]) -> bool:

@@ -18,6 +18,7 @@ from official_bert.checkpoints import named_variables, tf1
 from official_bert.config import BertConfig
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.modeling import BertModel
+from official_bert.options.embedding import EmbeddingOptions
 from official_bert.options.fine_tuning import (
     ChoiceOptions,
     ClassificationOptions,
@@ -101,6 +102,11 @@ def write_choices(path: pathlib.Path, count: int, texts: Texts):
     path.with_suffix(".tsv").write_text("".join(f"{row}\n" for row in rows))
 
 
+def write_scored_pairs(path: pathlib.Path, count: int, texts: Texts):
+    rows = [f"{MARKS[k]} {texts.text()}\t{texts.text(9)}\t{texts.number(50) / 10}\n" for k in range(count)]
+    path.with_suffix(".tsv").write_text("anchor\tpositive\tscore\n" + "".join(rows))
+
+
 def write_tags(path: pathlib.Path, count: int, texts: Texts):
     sentences = [
         "".join(f"{word} {('O', 'B-X', 'I-X')[texts.number(3)]}\n" for word in [MARKS[number], *texts.words(20)])
@@ -162,6 +168,9 @@ FAMILIES = {
         1,
     ),
     "tagging": Family(TaggingOptions, fine_tune, write_tags, {"max_seq_length": MAX_LENGTH}, "predictions.conll", 3),
+    "embedding": Family(
+        EmbeddingOptions, fine_tune, write_scored_pairs, {"max_seq_length": MAX_LENGTH}, "test_vectors.npy", 1
+    ),
     "squad": Family(SquadOptions, fine_tune, write_questions, SQUAD_LENGTHS, "predictions.json", 2, "cls/squad/"),
 }
 

@@ -41,8 +41,10 @@ INSTALLED_BY = {
     "onnxruntime": _RUNTIMES,
     "pandas": _DATA,
     "pyarrow": _DATA,
+    "sentence_transformers": _PEERS,
     "tensorflow_serving": _SERVING,
     "tf2onnx": _RUNTIMES,
+    "tokenizers": _PEERS,
     "torch": _PEERS,
     "transformers": _PEERS,
 }  # the optional packages that tests use, with what pip installs them by

@@ -37,6 +37,7 @@ SINGLE_IMPORTER = {
     "apache_beam": "data.pretraining.beam",
     "matplotlib": "io.pictures",
     "pyarrow": "data.table_formats",
+    "sklearn": "metrics.probing",
     "tensorflow_text": "graph_text.tokenizer",
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.signatures",
@@ -55,7 +56,7 @@ LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 500
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES, MAX_LINES_OF_ALL = 173, 28_930
+MAX_FILES, MAX_LINES_OF_ALL = 185, 30_400
 
 WITH_IMPORTER, LATE, NEVER = "with its importer", "late in a function", "never, but by type checkers"
 

@@ -89,6 +89,11 @@ COMMANDS = {
         "fine_tuning.run.fine_tune",
         "Fine-tunes BERT for named entity recognition on files in CoNLL's format, evaluates it, and predicts with it.",
     ),
+    "run_embeddings": Command(
+        "embedding.EmbeddingOptions",
+        "commands.run_embeddings.run",
+        "Trains BERT to give similar texts similar vectors, evaluates the vectors, and writes those of texts.",
+    ),
     "convert_triviaqa": Command(
         "data_tools.TriviaqaOptions",
         "tasks.squad.triviaqa.convert",

@@ -10,14 +10,15 @@ import os
 from absl import logging
 
 from official_bert import model_dir
-from official_bert.checkpoints import huggingface, loading, names, open_checkpoint, tf1
+from official_bert.checkpoints import huggingface, loading, names, open_checkpoint, sentence_folder, tf1
 from official_bert.checkpoints.loading import TF1_NAME, Checkpoint
+from official_bert.checkpoints.sentence_folder import MODULES_NAME, PROJECTION, SentenceModules
 from official_bert.config import BertConfig
-from official_bert.io import files, reading, writing
+from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import CONFIG_NAME, LABELS_NAME, TASK_NAME, VOCAB_NAME, ModelFolder
-from official_bert.options.serving import FAMILIES, MODEL_CLASSES, ConversionOptions
-from official_bert.tokenization import load_vocab
+from official_bert.options.serving import EMBEDDING, FAMILIES, MODEL_CLASSES, ConversionOptions
+from official_bert.tokenization import load_vocab, vocabulary_lines
 from official_bert.tokenizer_config import TokenizerConfig, has_capital_pieces
 
 
@@ -36,7 +37,8 @@ def run(options: ConversionOptions):
     config.validate(config_file)
     check_weights(checkpoint, config)
     vocab_file = _vocab_file(options, source, config)
-    chosen = _chosen_names(options, checkpoint)
+    modules = _sentence_modules(options, source)
+    chosen = _chosen_names(options, checkpoint, PROJECTION if modules else ())
     linear_class, labels, record = _linear_class(options, source, chosen), source.labels(), source.task()
     tokenizer_config = _tokenizer_config(options, source, vocab_file, config)
     for name in filter(names.to_huggingface, chosen):
@@ -49,6 +51,8 @@ def run(options: ConversionOptions):
         else:
             loading.write(folder, tensors, config)
         model_dir.write_beside(folder, vocab_file, tokenizer_config, record, labels)
+        if modules is not None:
+            sentence_folder.write(folder, modules, config.hidden_size)
     logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
 
 
@@ -119,7 +123,7 @@ def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertCon
     if path is None:
         logging.warning("No %s beside %s: none is written; --vocab_file names one", VOCAB_NAME, source.checkpoint)
         return None
-    pieces = sum(1 for _ in reading.read_lines(path))
+    pieces = len(vocabulary_lines(path))
     if pieces > config.vocab_size:
         raise InputError(
             f"{path}: has {pieces} lines, more than the model's vocab_size ({config.vocab_size}); give the "
@@ -128,10 +132,17 @@ def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertCon
     return path
 
 
-def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint) -> list[str]:
-    """Returns the TF1 names of the tensors to write; the log names those that the new format cannot hold."""
+def _sentence_modules(options: ConversionOptions, source: ModelFolder) -> SentenceModules | None:
+    """Returns what a folder for sentence-transformers says beside the encoder, if the model makes sentence vectors."""
+    record, folder = source.task(), source.path
+    is_known = (record and record.family == EMBEDDING) or files.exists(os.path.join(folder, MODULES_NAME))
+    return SentenceModules.of(options.model) if is_known and options.output_format == "huggingface" else None
+
+
+def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint, elsewhere: tuple[str, ...]) -> list[str]:
+    """Returns the TF1 names of the tensors to write; the log names those that it cannot hold, but for `elsewhere`."""
     converted = options.output_format == "huggingface" or isinstance(checkpoint, huggingface.HuggingFaceCheckpoint)
-    weights = [name for name in checkpoint.shapes if not names.is_training_state(name)]
+    weights = [name for name in checkpoint.shapes if not names.is_training_state(name) and name not in elsewhere]
     if converted:
         unknown = [name for name in weights if names.to_huggingface(name) is None]
         if unknown:

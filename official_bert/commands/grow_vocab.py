@@ -20,7 +20,7 @@ from official_bert.io.errors import InputError
 from official_bert.model_dir import CONFIG_NAME, HUGGINGFACE_CONFIG_NAME, VOCAB_NAME
 from official_bert.model_source import check_config_beside, resolve
 from official_bert.options.serving import GrowthOptions
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, vocabulary_lines
 
 _is_unused = re.compile(r"\s*\[unused\d+\]\s*").fullmatch
 
@@ -34,7 +34,7 @@ def run(options: GrowthOptions):
     checkpoint, config, tokenizer = source.checkpoint, source.config, source.tokenizer
     check_weights(checkpoint, config)
     check_config_beside(checkpoint.path, config)
-    lines = list(reading.read_lines(source.options.vocab_file))
+    lines = vocabulary_lines(source.options.vocab_file)
     rows = _placed(_new_words(options.words, tokenizer), lines)
     fields = reading.read_json(source.options.bert_config_file)
     fields["vocab_size"] = max(config.vocab_size, len(lines))

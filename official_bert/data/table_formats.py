@@ -49,9 +49,13 @@ def find_table(folder: str, stem: str, data_format: str | None = None) -> str:
     return os.path.join(folder, (found or names)[0])
 
 
-def read_rows(path: str, data_format: str | None = None) -> Iterator[Row]:
-    """Yields the names of the columns and the rows; of a TSV or CSV file without names, the rows."""
-    return _READERS[format_of(path, data_format)](path)
+def read_rows(path: str, data_format: str | None = None, is_quoted: bool = False) -> Iterator[Row]:
+    """Yields the names of the columns and the rows; of a TSV or CSV file without names, the rows.
+
+    With `is_quoted`, fields of TSV may be quoted as in CSV.
+    """
+    name = format_of(path, data_format)
+    return read_csv(path, "\t", decompresses=True) if is_quoted and name == TSV else _READERS[name](path)
 
 
 def is_table(path: str) -> bool:
@@ -59,14 +63,19 @@ def is_table(path: str) -> bool:
     return path.endswith(OTHER_ENDINGS)
 
 
-def read_records(given: str, flag: str) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Yields the rows of JSON lines or Parquet files, and their fields by column."""
+def read_records(
+    given: str, flag: str, data_format: str | None = None, has_header: bool = True, is_quoted: bool = False
+) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Yields the rows of tables and their fields by column; without a header the columns are 0, 1 and so on."""
     for path in paths_of(given, flag):
         names: Sequence[str] = ()
-        for row in read_rows(path):
-            if names:
+        for row in read_rows(path, data_format, is_quoted):
+            is_header = not names and (has_header or not row.line)
+            names = names or (row.fields if is_header else [str(number) for number in range(len(row.fields))])
+            if len(row.fields) != len(names):
+                raise row.error(f"has {len(row.fields)} columns, the first one {len(names)}; complete or correct it")
+            if not is_header:
                 yield row, dict(zip(names, row.fields, strict=True))
-            names = names or row.fields
 
 
 def text_of(row: Row, value: Any, name: str) -> str:

@@ -8,6 +8,7 @@ from official_bert.modeling.layers import create_initializer, gather_indexes, ge
 from official_bert.modeling.task_models import (
     BertChoice,
     BertClassifier,
+    BertEmbedder,
     BertPretrainer,
     BertSpans,
     BertTagger,
@@ -19,6 +20,7 @@ __all__ = [
     "BertChoice",
     "BertClassifier",
     "BertConfig",
+    "BertEmbedder",
     "BertModel",
     "BertOutput",
     "BertOutputWithAttentions",

@@ -235,6 +235,10 @@ def _mean(vectors, is_token):
     return ops.sum(vectors * is_token, axis=1) / ops.maximum(ops.sum(is_token, axis=1), 1.0)
 
 
+def _mean_sqrt_len(vectors, is_token):
+    return ops.sum(vectors * is_token, axis=1) / ops.sqrt(ops.maximum(ops.sum(is_token, axis=1), 1.0))
+
+
 def _first(vectors, is_token):
     return vectors[:, 0]
 
@@ -243,5 +247,6 @@ def _max(vectors, is_token):
     return ops.max(ops.where(is_token > 0, vectors, -float("inf")), axis=1)
 
 
-# The mean over the tokens, special ones included; the vector of [CLS]; the largest value of each coordinate.
-POOLINGS = {"mean": _mean, "cls": _first, "max": _max}
+# The mean over the tokens, special ones included; the vector of [CLS]; the largest value of each coordinate; the sum of
+# the tokens, divided by the square root of their number.
+POOLINGS = {"mean": _mean, "cls": _first, "max": _max, "mean_sqrt_len": _mean_sqrt_len}

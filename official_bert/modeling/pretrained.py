@@ -82,7 +82,7 @@ class ConfiguredModel(keras.Model):
             folder: need not exist; it must not hold another checkpoint than an earlier one of a model with the same
                 weights by name and shape, which is replaced.
             format: "tf1" writes bert_model.ckpt and bert_config.json, as the original's releases have them;
-                "huggingface" writes model.safetensors and config.json.
+                "huggingface" writes model.safetensors and config.json, and tokenizer.json beside a vocabulary.
             tokenizer: the tokenizer of the model, whose vocabulary is written to vocab.txt; None for none.
             labels: what the outputs of a classifier or tagger stand for, in their order, one label for a text or token.
                 With a tokenizer, official_bert.Predictor can then answer from the folder. None for those that the
@@ -107,11 +107,11 @@ class ConfiguredModel(keras.Model):
                 write_vocabulary(tokenizer.vocab, os.path.join(temporary, VOCAB_NAME))
                 basic, length = tokenizer.basic_tokenizer, self.config.max_position_embeddings
                 settings = TokenizerConfig(basic.do_lower_case, basic.strip_accents, length)
-            model_dir.write_beside(temporary, None, settings, record, labels)
             if format == "tf1":
                 loading.write(temporary, tensors, self.config)
             else:
                 huggingface.write(temporary, tensors, self.config, self.huggingface_class, labels)
+            model_dir.write_beside(temporary, None, settings, record, labels)
 
     def _record_of(self, labels: Sequence[str]) -> TaskRecord:
         """Returns what Predictor needs to know of a classifier or tagger with these labels."""

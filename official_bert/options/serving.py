@@ -22,7 +22,8 @@ from official_bert.options.shared import (
     TokenizerOptions,
 )
 
-POOLINGS = ("mean", "cls", "max")
+EMBEDDING = "embedding"  # the family of sentence vectors
+POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
 TENSORS, EXAMPLES = "tensors", "examples"
 
 
@@ -47,7 +48,8 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
         basic=True,
         choices=POOLINGS,
         help="Write one vector for each line, from the first layer in --layers: the mean of the tokens' vectors, the "
-        "vector of [CLS], or the largest value of each coordinate. Without it, the vectors of all tokens are written.",
+        "vector of [CLS], the largest value of each coordinate, or with mean_sqrt_len the sum divided by the square "
+        "root of the number of tokens. Without it, the vectors of all tokens are written.",
     )
     attentions: bool = option(
         False,
@@ -118,8 +120,9 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
     pooling: str | None = option(
         fallback="mean",
         choices=tuple(dict.fromkeys((*POOLINGS, *WINDOW_POOLINGS))),
-        help="With embedding, how the vectors of the tokens become one: their mean, the vector of [CLS], or the "
-        "largest value of each coordinate. With a classifier of --long_texts=windows, its --pooling.",
+        help="With embedding, how the vectors of the tokens become one: their mean, the vector of [CLS], the "
+        "largest value of each coordinate, or with mean_sqrt_len their sum divided by the square root of their number. "
+        "With a classifier of --long_texts=windows, its --pooling.",
     )
     normalize: bool | None = option(
         fallback=True, help="With embedding, divide a vector by its norm, so that a product of two is their cosine."
@@ -254,7 +257,8 @@ class ConversionOptions:
         choices=FORMATS,
         help="The format to convert to: tf1 writes bert_model.ckpt, bert_config.json and vocab.txt; tf1_weights "
         "leaves out the Adam slots and global_step, which are two thirds of a training checkpoint; huggingface writes "
-        "model.safetensors, config.json and vocab.txt.",
+        "model.safetensors, config.json, vocab.txt and tokenizer.json, and of an embedding what sentence-transformers "
+        "reads.",
     )
     task_name: str | None = option(
         None,
@@ -274,7 +278,9 @@ class ConversionOptions:
         "flag the tokenizer_config.json beside the checkpoint tells, or else whether the vocabulary has capitals.",
     )
     vocab_file: str | None = option(
-        None, help="The model's vocabulary. Without this flag the script reads vocab.txt beside the checkpoint."
+        None,
+        help="The model's vocabulary. Without this flag the script reads vocab.txt, or else tokenizer.json, beside the "
+        "checkpoint.",
     )
 
 

@@ -34,7 +34,7 @@ from official_bert.options.serving import ExportOptions, ServedOptions
 from official_bert.serving import signatures
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, vocabulary_lines
 from official_bert.training.run_log import package_versions
 
 _gfile = tf.io.gfile
@@ -213,8 +213,7 @@ def _tensor_content(built: TrainedModel) -> _Content:
     if default:
         found = signatures.estimator_signatures(found, default)
         requests = [(name.replace("serving_default", signatures.TENSOR_SIGNATURE), inputs) for name, inputs in requests]
-    with files.open_file(options.vocab_file, "rb") as file:
-        vocabulary = {"assets/vocab.txt": file.read()}
+    vocabulary = {"assets/vocab.txt": lines_of(vocabulary_lines(options.vocab_file))}
     return _Content(found, [request for request in requests if request[0] in found], None, vocabulary)
 
 

@@ -17,6 +17,7 @@ from absl import logging
 from official_bert import model_hub
 from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.names import GLOBAL_STEP, families_of
+from official_bert.checkpoints.sentence_folder import MODULES_NAME, Dense, SentenceModules
 from official_bert.data.model_inputs import check_unknown_in, check_vocabulary
 from official_bert.features import EncodedSet
 from official_bert.io import files, reading
@@ -35,12 +36,11 @@ from official_bert.serving.export import (
     task_signatures,
     versions,
 )
-from official_bert.serving.sentence_encoder import DENSE, MODULES_NAME, SentenceModules
 from official_bert.serving.signatures import TENSOR_SIGNATURE
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tasks.clients import Row
-from official_bert.tasks.embedding import EMBEDDING
+from official_bert.tasks.embedding.task import EMBEDDING
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import precision
 from official_bert.training.distribution import log_devices
@@ -88,9 +88,11 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
 def _known_of_sentences(source: ModelSource) -> dict[str, Any]:
     """Returns what a folder of sentence-transformers says in place of flags that are not given."""
     found, options = SentenceModules.read(source.dir.path), source.options
+    if found is None:
+        return {}
     tokenizer = source.dir.tokenizer_config()
     for is_there, what in (
-        (DENSE in dict(found.layers), "a Dense module"),
+        (any(isinstance(layer, Dense) for layer in found.layers), "a Dense module"),
         (found.lowers and tokenizer and tokenizer.do_lower_case is False, "do_lower_case beside a cased tokenizer"),
     ):
         if is_there:

@@ -36,7 +36,7 @@ _FAMILIES = {
     "tagging": Family("official_bert.tasks.tagging.task:TaggingTask", "run_ner"),
     "squad": Family("official_bert.tasks.squad.task:SquadTask", "run_squad"),
     "pretraining": Family("official_bert.tasks.pretraining.task:PretrainingTask"),
-    "embedding": Family("official_bert.tasks.embedding:EmbeddingTask"),
+    "embedding": Family("official_bert.tasks.embedding.task:EmbeddingTask", "run_embeddings"),
 }
 
 # The names that a task class of an earlier version defined, and where they live now.

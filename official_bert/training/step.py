@@ -12,6 +12,7 @@ import tensorflow as tf
 from official_bert.optimization import AdamWeightDecayOptimizer, clip_by_global_norm, dense_gradients
 from official_bert.options.shared import FLOAT32
 from official_bert.training.precision import UPDATES, LossScale
+from official_bert.training.whole_batch import WholeBatch
 
 GRADIENT_NORM, TOKENS = "gradient_norm", "tokens"
 # A bucket of gradients is reduced while the backward pass computes those of the next one: TensorFlow fills the buckets
@@ -67,15 +68,21 @@ class TrainingStep:
         cannot compile the collective operations. With `clips_per_replica` each replica's gradient is clipped, instead
         of their mean. `all_reduce_dtype` is the type in which gradients are summed over the replicas.
         """
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        self._needs_gradients_of_vectors = False
+        if hasattr(objective, "batch_loss"):
+            objective = WholeBatch(objective)
+            # What XLA compiles has no collective.
+            self._needs_gradients_of_vectors = num_micro_batches > 1 or (jit_compile and num_replicas > 1)
         self.sum_names = (*objective.sum_names, GRADIENT_NORM, TOKENS, *([UPDATES] if loss_scale else []))
         self.objective, self.variables, self.optimizer = objective, variables, optimizer
         self._run_seed, self._loss_scale, self._clips_per_replica = run_seed, loss_scale, clips_per_replica
         self._num_micro_batches = num_micro_batches
         # One device sums nothing, and rounds nothing.
-        self._all_reduce_dtype = all_reduce_dtype if tf.distribute.get_strategy().num_replicas_in_sync > 1 else FLOAT32
+        self._all_reduce_dtype = all_reduce_dtype if num_replicas > 1 else FLOAT32
         self._gradients = self._whole_gradients if num_micro_batches == 1 else self._accumulated_gradients
         # What XLA compiles replaces the method.
-        if jit_compile and tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        if jit_compile and num_replicas == 1:
             self.update = tf.function(self.update, jit_compile=True)
         elif jit_compile:
             self._gradients = tf.function(self._gradients, jit_compile=True)
@@ -90,6 +97,9 @@ class TrainingStep:
         context = tf.distribute.get_replica_context()
         seed = step_seed(self._run_seed, self.optimizer.global_step, context.replica_id_in_sync_group)
         totals = all_reduced(self.objective.totals(features))
+        if self._needs_gradients_of_vectors:
+            seeds = [micro_batch_seed(seed, index) for index in range(self._num_micro_batches)]
+            features = self.objective.with_gradients(self._split(features), tf.stack(seeds), features, totals)
         # A value, because the compiled function would take a mirrored variable of the first replica.
         scale = None if self._loss_scale is None else self._loss_scale.value
         gradients, sums = self._gradients(features, totals, seed, scale)
@@ -127,13 +137,17 @@ class TrainingStep:
             scaled = loss if scale is None else loss * scale
         return dense_gradients(tape.gradient(scaled, self.variables)), sums
 
-    def _accumulated_gradients(self, features, totals, seed, scale):
-        """Returns what `_whole_gradients` does, computed from one micro-batch after the other."""
+    def _split(self, features: dict) -> dict:
+        """Returns the features of the micro-batches, [count, b, ...]."""
         count = self._num_micro_batches
-        micro_batches = {
+        return {
             name: tf.reshape(value, tf.concat([[count, -1], tf.shape(value)[1:]], axis=0))
             for name, value in features.items()
         }
+
+    def _accumulated_gradients(self, features, totals, seed, scale):
+        """Returns what `_whole_gradients` does, computed from one micro-batch after the other."""
+        count, micro_batches = self._num_micro_batches, self._split(features)
 
         def gradients_of(index):
             micro_batch = {name: value[index] for name, value in micro_batches.items()}

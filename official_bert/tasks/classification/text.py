@@ -8,7 +8,7 @@ from typing import Any, Self
 from absl import logging
 
 from official_bert.data.table_formats import CSV, TSV, find_table, format_of, label_of, paths_of, read_rows, text_of
-from official_bert.data.tables import Row, not_empty, read_csv
+from official_bert.data.tables import Row, not_empty
 from official_bert.io.errors import InputError
 from official_bert.options.fields import parse_settings, without_flag
 from official_bert.options.fine_tuning import COLUMNS, MULTI, SCORE, SINGLE, TextOptions
@@ -141,8 +141,7 @@ class TextProcessor(DataProcessor):
     def _rows(self, path: str, data_format: str) -> list[Row]:
         """Reads a file; its first row has the names of the columns, if it has a header."""
         is_quoted = data_format == TSV and self._is_quoted
-        found = read_csv(path, "\t", decompresses=True) if is_quoted else read_rows(path, data_format)
-        rows = not_empty(list(found), path)
+        rows = not_empty(list(read_rows(path, data_format, is_quoted)), path)
         if data_format == TSV and not is_quoted:
             _warn_of_quotes(rows)
         if not self._has_header and not rows[0].line:

@@ -8,7 +8,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import model as serving_model
 from official_bert.serving.vector_search import write_index
-from official_bert.tasks.embedding import EmbeddingTask
+from official_bert.tasks.embedding.task import EmbeddingTask
 from tests import toy
 
 TEXTS = ["the cat sat on the mat .", "", "a train left the station at noon", "rain"]

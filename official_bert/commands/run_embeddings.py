@@ -1,0 +1,47 @@
+"""run_embeddings.py: trains and evaluates a model of sentence vectors, or evaluates an export or vectors of others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from official_bert.io import files
+from official_bert.io.errors import InputError, brief
+from official_bert.options.embedding import EmbeddingOptions
+from official_bert.tasks.embedding import evaluation
+from official_bert.tasks.embedding.examples import read_examples
+
+
+def run(options: EmbeddingOptions):
+    """Does what the flags say."""
+    if options.vectors is None:
+        from official_bert.fine_tuning.run import fine_tune
+
+        fine_tune(options)
+        return
+    if options.do_train or options.do_predict or not options.do_eval or not options.dev_file:
+        raise InputError("--vectors: goes with --do_eval and --dev_file only; leave out what trains and predicts")
+    examples = read_examples(options.dev_file, "dev_file", vars(options))
+    prepared = evaluation.prepare(examples, options.eval_task or evaluation.kind_of(examples))
+    results = prepared.metrics(_vectors(options.vectors, prepared.texts))
+    from official_bert.training.reporting import write_eval_results
+
+    write_eval_results(options.output_dir, results, 0, "")
+
+
+def _vectors(given: str, texts: list[str]) -> np.ndarray:
+    """Returns the vectors of texts, float32[texts, D], of a file or from an export or the folder of a model."""
+    if not given.endswith(".npy"):
+        from official_bert.serving.predictor import Predictor
+
+        return np.array(Predictor(given).embed(texts), np.float32)
+    try:
+        with files.open_file(given, "rb") as file:
+            vectors = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InputError(f"{given}: cannot be read as .npy ({brief(error)}); write it anew with numpy.save") from error
+    if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype.kind != "f":
+        raise InputError(
+            f"{given}: holds {vectors.dtype}{list(vectors.shape)}; the evaluation needs a row of floats for each of "
+            f"the {len(texts)} different texts, in their order"
+        )
+    return vectors.astype(np.float32)

@@ -1,0 +1,167 @@
+"""Metrics of the vectors of texts: how like they are by their cosine, and what a search with it finds.
+
+Vectors are float32[n, width] of any norm; the cosine of a vector of zeros is 0. Names and definitions are those of
+sentence-transformers' evaluators.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from official_bert.io.errors import InputError
+from official_bert.metrics.classification import pearson, spearman
+
+_QUERY_ROWS, _CORPUS_ROWS = 1 << 8, 1 << 14  # of the cosines that are computed at a time
+_DEPTH, _SHALLOW = 100, 10
+_RECALLS = (1, 5, 10, 100)
+_DISCOUNTS = 1 / np.log2(np.arange(_SHALLOW) + 2)  # of the gains at places 1, 2, ... (Järvelin and Kekäläinen, 2002)
+_SMALLEST_NORM = 1e-12
+
+
+def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Returns the cosine of each vector of `a`, float32[..., width], and its partner in `b`: float64[...]."""
+    return np.einsum("...d,...d->...", _units(a), _units(b))
+
+
+def sts(a: np.ndarray, b: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    """Returns the correlations of scores, float[n], with the cosines of pairs, as `spearman` and `pearson`."""
+    return spearman(scores, found := cosines(a, b)) | pearson(scores, found)
+
+
+def pair_classification(similarities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Returns how well similarities, float[n], tell pairs with label 1 from those with label 0, int[n].
+
+    `average_precision` is the mean precision at each pair with label 1, where equal similarities count together.
+    `best_accuracy` and `best_f1` are the highest that a threshold gives if pairs from it on are predicted as 1. The
+    thresholds, `best_accuracy_threshold` and `best_f1_threshold`, lie midway between two neighbours; of several that
+    are best, each is the highest. F1 and precision are 0 without a pair with label 1.
+    """
+    scores = np.asarray(similarities, np.float64)
+    order = np.argsort(-scores)
+    scores, is_wanted = scores[order], np.asarray(labels)[order] == 1
+    last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))  # of each run of equal similarities
+    scores, num_predicted, num_right = scores[last], last + 1, np.cumsum(is_wanted)[last]
+    num_wanted, num_others = max(num_right[-1], 1), len(order) - num_right[-1]
+    precisions, recalls = num_right / num_predicted, num_right / num_wanted
+    f1s = 2 * precisions * recalls / np.maximum(precisions + recalls, 1 / len(order))
+
+    below = np.append(scores[1:], scores[-1])
+    middles = (scores + below) / 2
+    thresholds = np.where(middles == below, scores, middles)  # for the last, and if rounding moves the middle
+    none_predicted = np.nextafter(scores[0], np.inf)
+    accuracies = np.append(num_others, num_others + 2 * num_right - num_predicted) / len(order)
+    return {
+        "average_precision": float(np.sum(precisions * np.diff(recalls, prepend=0))),
+        "best_accuracy": float(accuracies.max()),
+        "best_accuracy_threshold": float(np.append(none_predicted, thresholds)[accuracies.argmax()]),
+        "best_f1": float(f1s.max()),
+        "best_f1_threshold": float(thresholds[f1s.argmax()]),
+    }
+
+
+def triplets(anchor: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
+    """Returns the share of negatives that are less like their anchor than its positive is, as `accuracy`.
+
+    Anchors and positives are float32[n, width], negatives float32[n, width] or, k for each anchor, [n, k, width].
+    """
+    with_negative = cosines(anchor if negative.ndim == 2 else anchor[:, None], negative)
+    with_positive = cosines(anchor, positive).reshape(-1, *[1] * (negative.ndim - 2))
+    return {"accuracy": float(np.mean(with_positive > with_negative))}
+
+
+def retrieval(
+    queries: np.ndarray,
+    corpus: np.ndarray,
+    relevant: Sequence[Collection[int]],
+    candidates: Sequence[Collection[int]] | None = None,
+) -> dict[str, float]:
+    """Returns how high the relevant rows of a corpus rank by their cosine to queries, as means over the queries.
+
+    The scores are `ndcg_at_10`, `mrr_at_10`, `map_at_100`, `recall_at_1`, `..._5`, `..._10`, `..._100` and
+    `accuracy_at_1`. Cosines are compared as float32; of equal ones the lower row ranks first. A query without relevant
+    rows is left out.
+
+    With `candidates` only these rows are ranked, as in the selection of answers: `map` is over all of them, in place of
+    `map_at_100`. A relevant row that is no candidate is not found. A query whose candidates are its relevant rows is
+    left out, because every ranking of them is right.
+
+    Args:
+        queries: float32[q, width].
+        corpus: float32[n, width], also a np.memmap, of which a block at a time is computed with.
+        relevant: the rows of `corpus` that answer each query.
+        candidates: the rows of `corpus` that are ranked for each query; by default all.
+    """
+    wanted = [_rows(one) for one in relevant]
+    if candidates is None:
+        kept = [number for number, rows in enumerate(wanted) if len(rows)]
+        places = _places_in_corpus(queries[kept], corpus, [wanted[number] for number in kept])
+    else:
+        ranked = [_rows(one) for one in candidates]
+        kept = [number for number, rows in enumerate(wanted) if len(rows) and not np.array_equal(rows, ranked[number])]
+        places = (_places_of_candidates(queries[number], corpus, wanted[number], ranked[number]) for number in kept)
+    if not kept:
+        raise InputError("no query has a relevant text to be found among others; give it one, or leave out the metrics")
+    found = [_scores_of(one, len(wanted[number])) for number, one in zip(kept, places, strict=True)]
+    scores = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+    del scores["map" if candidates is None else "map_at_100"]
+    return scores
+
+
+def _scores_of(places: np.ndarray, num_relevant: int) -> dict[str, float]:
+    """Returns the scores of one query, of whose relevant rows some have places in a ranking, from 1: int[found]."""
+    places = np.sort(places)
+    precisions, shallow = np.arange(1, len(places) + 1) / places, places[places <= _SHALLOW]
+    return {
+        "ndcg_at_10": _DISCOUNTS[shallow - 1].sum() / _DISCOUNTS[:num_relevant].sum(),
+        "mrr_at_10": 1 / shallow[0] if len(shallow) else 0.0,
+        "map": precisions.sum() / num_relevant,
+        "map_at_100": precisions[places <= _DEPTH].sum() / min(_DEPTH, num_relevant),
+        **{f"recall_at_{k}": np.sum(places <= k) / num_relevant for k in _RECALLS},
+        "accuracy_at_1": float(1 in shallow),
+    }
+
+
+def _places_of_candidates(query: np.ndarray, corpus: np.ndarray, wanted: np.ndarray, ranked: np.ndarray) -> np.ndarray:
+    """Returns the places of those wanted rows that are ranked."""
+    order = np.argsort(-_compared(query[None], corpus[ranked])[0], kind="stable")
+    return np.flatnonzero(np.isin(ranked[order], wanted)) + 1
+
+
+def _places_in_corpus(queries: np.ndarray, corpus: np.ndarray, wanted: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yields the places of each query's wanted rows, without those behind _DEPTH others of them.
+
+    A place is one more than the number of rows before it. To count these needs no sorting.
+    """
+    for first in range(0, len(queries), _QUERY_ROWS):
+        block = queries[first : first + _QUERY_ROWS]
+        marks = [_best(query, corpus, rows) for query, rows in zip(block, wanted[first:], strict=False)]
+        places = [np.ones(len(rows), np.int64) for _, rows in marks]
+        for start in range(0, len(corpus), _CORPUS_ROWS):
+            scores = _compared(block, corpus[start : start + _CORPUS_ROWS])
+            others = np.arange(start, start + scores.shape[1])
+            for place, of_query, (bars, rows) in zip(places, scores, marks, strict=True):
+                bars, rows = bars[:, None], rows[:, None]
+                is_before = np.where(others < rows, of_query >= bars, of_query > bars) & (others != rows)
+                place += is_before.sum(axis=1)  # [wanted, corpus] -> [wanted]
+        yield from places
+
+
+def _best(query: np.ndarray, corpus: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the scores of the best _DEPTH of some rows, and these rows."""
+    scores = _compared(query[None], corpus[rows])[0]
+    order = np.argsort(-scores, kind="stable")[:_DEPTH]
+    return scores[order], rows[order]
+
+
+def _compared(queries: np.ndarray, corpus: np.ndarray) -> np.ndarray:
+    """Returns the cosines of all pairs, float32[q, n]; equal rows have equal ones, wherever they stand in a block."""
+    return (_units(queries) @ _units(corpus).T).astype(np.float32)
+
+
+def _rows(given: Iterable[int]) -> np.ndarray:
+    return np.unique(np.fromiter(given, np.int64))
+
+
+def _units(vectors: np.ndarray) -> np.ndarray:
+    vectors = np.asarray(vectors, np.float64)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), _SMALLEST_NORM)

@@ -1,0 +1,109 @@
+"""The options of run_embeddings.py."""
+
+import dataclasses
+from typing import ClassVar
+
+from official_bert.options.fields import POSITIVE, SIZE, are_settings, option
+from official_bert.options.fine_tuning import CSV, DATA_FORMATS, NO_QUOTING, DataFilesOptions
+from official_bert.options.serving import POOLINGS
+
+# The parts of an example, and the usual names of their columns, in lower case.
+COLUMNS = {
+    "anchor": ("anchor", "query", "question", "sentence1", "sentence_a", "text_a", "text", "sentence"),
+    "positive": ("positive", "answer", "passage", "document", "sentence2", "sentence_b", "text_b"),
+    "negative": ("negative", "negatives"),
+    "label": ("label", "score", "similarity_score", "similarity", "relatedness_score"),
+    "header": (),
+}
+LOSSES = ("multiple_negatives_ranking", "simcse", "cosent", "cosine_similarity", "triplet", "mse")
+EVALUATIONS = ("sts", "pairs", "triplets", "retrieval", "clustering", "few_shot")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions(DataFilesOptions):
+    script: ClassVar[str] = "run_embeddings"
+    task_name: ClassVar[str] = "embedding"
+
+    data_dir: str | None = option(
+        None,
+        basic=True,
+        help="The folder with the files train, dev and test, each with the suffix .tsv, .csv, .jsonl, .parquet or "
+        ".txt.",
+    )
+    loss: str = option(
+        LOSSES[0],
+        basic=True,
+        choices=LOSSES,
+        help="What the training minimises. multiple_negatives_ranking: for each first text, find its second among "
+        "those of the whole batch, and among hard negatives if the examples have some. simcse: the same with one "
+        "sentence under two dropout masks. cosent, cosine_similarity: order pairs, or let their cosine be, as their "
+        "scores say. triplet: the second text nearer than the third. mse: the vectors of --teacher.",
+    )
+    matryoshka: list[str] | None = option(
+        None,
+        check=(
+            lambda widths: all(width.isdecimal() and int(width) for width in widths),
+            "must be positive whole numbers, separated by commas",
+        ),
+        help="Apply the loss to the first components of the vectors, too: all wanted numbers of components, such as "
+        "768,384,128,64. Cut vectors can then be used (Kusupati et al., 2022).",
+    )
+    scale: float = option(
+        20.0,
+        check=POSITIVE,
+        help="What multiple_negatives_ranking, simcse and cosent multiply cosines by, the inverse of a temperature.",
+    )
+    symmetric: bool = option(
+        False, help="With multiple_negatives_ranking, find the first text among those of the batch by its second, too."
+    )
+    triplet_margin: float = option(
+        5.0, check=POSITIVE, help="With triplet, by how much the third text must be farther, as a Euclidean distance."
+    )
+    teacher: str | None = option(
+        None, help="With mse, the folder or the name of the model whose vectors are learned, as of SentenceEncoder."
+    )
+    columns: str | None = option(
+        None,
+        basic=True,
+        check=(
+            lambda text: are_settings(text, COLUMNS),
+            'must have the form "anchor=question,positive=answer,negative=wrong,label=score,header=true", or be a part '
+            "of that",
+        ),
+        help="The columns of the texts, by name or, with header=false, by number from 0, such as "
+        "--columns=anchor=question,positive=answer. negative may be several columns, label is the score of a pair or "
+        "the class of a text. Without this flag columns of usual names are taken: anchor, query, sentence1, text; "
+        "positive, answer, sentence2; negative; label, score. Files .txt have one sentence a line.",
+    )
+    quoting: str = option(
+        NO_QUOTING,
+        choices=(NO_QUOTING, CSV),
+        help="What a double quote is in a TSV file: none, a character as any other; csv, the bound of a field.",
+    )
+    data_format: str | None = option(
+        None, choices=DATA_FORMATS, help="The form of tables whose names do not end in .tsv, .csv, .jsonl or .parquet."
+    )
+    pooling: str | None = option(
+        fallback=POOLINGS[0],
+        choices=POOLINGS,
+        help="How the vectors of the tokens become one: their mean, that of [CLS], or the maximum of each component.",
+    )
+    projection: int | None = option(
+        fallback=None, check=SIZE, help="The width of a linear layer behind the pooling; none without this flag."
+    )
+    normalize: bool | None = option(
+        fallback=True, help="Divide the vectors by their norms, so that a product of two is their cosine."
+    )
+    eval_task: str | None = option(
+        None,
+        choices=EVALUATIONS,
+        help="What --do_eval measures: sts, how cosines follow the scores of pairs; pairs, how they tell pairs of "
+        "label 1 from those of label 0; triplets; retrieval of the positives among all texts of the file, or, if pairs "
+        "have a label, among those of the query; clustering by the label; few_shot, a classifier of the label that "
+        "sees 8 and 16 examples of each, drawn from half of the file. Without this flag the columns decide.",
+    )
+    vectors: str | None = option(
+        None,
+        help="Evaluate, instead of a model, an export, or the vectors of another system: a .npy file with those of the "
+        "different texts of --dev_file, in the order in which they come, as in test_texts.jsonl of --do_predict.",
+    )

@@ -1,0 +1,1 @@
+"""Sentence embeddings: the task of run_embeddings.py, which is exported as `embedding`."""

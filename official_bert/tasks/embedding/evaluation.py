@@ -1,0 +1,174 @@
+"""What an evaluation of sentence vectors measures, by its name in --eval_task: from examples and vectors to metrics.
+
+Only the different texts of a set get a vector, once each; an evaluation knows the rows of its texts among them.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert.data.model_inputs import ModelInputs
+from official_bert.io.errors import InputError
+from official_bert.metrics import embeddings, probing
+from official_bert.tasks.embedding.examples import Example, TextRows
+
+_SEED = 0  # of the starts of clustering, and of the draws of few_shot
+
+
+class Evaluation(NamedTuple):
+    """An evaluation of a set.
+
+    Attributes:
+        texts: the different texts, in the order of their vectors.
+        metrics: returns the metrics of vectors of the texts, float32[texts, D], by name.
+    """
+
+    texts: list[str]
+    metrics: Callable[[np.ndarray], dict[str, float]]
+
+
+class Kind(NamedTuple):
+    """A kind of evaluation: its main metric, and the function that prepares it for a set."""
+
+    main_metric: str
+    prepare: Callable[[Sequence[Example], TextRows], Callable[[np.ndarray], dict[str, float]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedTexts:
+    """The different texts of a set; `evaluation` is None for one that is only predicted."""
+
+    inputs: ModelInputs
+    texts: list[str]
+    evaluation: Evaluation | None = None
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64[n], tokens of each text."""
+        return self.inputs.lengths
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Returns a batch of encoder features, int32[b, length]."""
+        return self.inputs.features(rows, length)
+
+
+def _pairs(examples: Sequence[Example], rows: TextRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the rows of both texts of each pair, and the scores; a pair without a score is left out."""
+    scored = [example for example in examples if example.label]
+    if len(scored) < len(examples):
+        logging.info("%d pairs without a score are left out", len(examples) - len(scored))
+    if alone := next((example for example in scored if not example.positives), None):
+        raise InputError(f"{alone.where}: has no second text; name its column, --columns=positive=...")
+    if not scored:
+        raise InputError(f"{examples[0].where}: no pair has a score; name their column, --columns=label=...")
+    pairs = np.array([[rows(example.anchor), rows(example.positives[0])] for example in scored])
+    return pairs[:, 0], pairs[:, 1], np.array([example.score() for example in scored])
+
+
+def _sts(examples, rows):
+    first, second, scores = _pairs(examples, rows)
+    return lambda vectors: embeddings.sts(vectors[first], vectors[second], scores)
+
+
+def _pair_classification(examples, rows):
+    first, second, labels = _pairs(examples, rows)
+    if not set(labels) <= {0.0, 1.0}:
+        raise InputError(f"{examples[0].where}: --eval_task=pairs needs labels 0 and 1; correct them, or take sts")
+
+    return lambda vectors: embeddings.pair_classification(embeddings.cosines(vectors[first], vectors[second]), labels)
+
+
+def _triplets(examples, rows):
+    listed = [
+        [rows(example.anchor), rows(positive), rows(negative)]
+        for example in examples
+        for positive in example.positives
+        for negative in example.negatives
+    ]
+    if not listed:
+        raise InputError(f"{examples[0].where}: has no negative text; name its column, --columns=negative=...")
+    anchors, positives, negatives = np.array(listed).T
+    return lambda vectors: embeddings.triplets(vectors[anchors], vectors[positives], vectors[negatives])
+
+
+def _retrieval(examples, rows):
+    """Ranks all texts that are no query or, for labelled pairs, the second texts of the query."""
+    ranked = collections.defaultdict(list)  # of each query
+    relevant = collections.defaultdict(set)
+    is_labelled = any(example.label for example in examples)
+    for example in examples:
+        query = rows(example.anchor)
+        is_right = not is_labelled or example.score() > 0
+        relevant[query].update(map(rows, example.positives if is_right else ()))
+        ranked[query] += map(rows, (*example.positives, *example.negatives))
+    corpus = np.array(sorted({text for texts in ranked.values() for text in texts}), np.int64)
+    place = {text: number for number, text in enumerate(corpus.tolist())}
+    queries = [query for query, right in relevant.items() if right and (not is_labelled or right < set(ranked[query]))]
+    if not queries:
+        raise InputError(f"{examples[0].where}: no query has a text to find; check --columns")
+    if len(queries) < len(ranked):
+        logging.info("%d queries without a right or a wrong text are left out", len(ranked) - len(queries))
+    right = [np.array(sorted(place[text] for text in relevant[query])) for query in queries]
+    candidates = [np.array(sorted({place[text] for text in ranked[query]})) for query in queries]
+    candidates = candidates if is_labelled else None
+    return lambda vectors: embeddings.retrieval(vectors[queries], vectors[corpus], right, candidates)
+
+
+def _classes(examples, rows) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows of the texts and the numbers of their classes."""
+    if nameless := next((example for example in examples if not example.label), None):
+        raise InputError(f"{nameless.where}: has no label; name its column, --columns=label=...")
+    _, classes = np.unique([example.label for example in examples], return_inverse=True)
+    return np.array([rows(example.anchor) for example in examples]), classes
+
+
+def _clustering(examples, rows):
+    texts, classes = _classes(examples, rows)
+    return lambda vectors: probing.clustering(vectors[texts], classes, _SEED)
+
+
+def _few_shot(examples, rows):
+    texts, classes = _classes(examples, rows)
+    order = np.random.default_rng(_SEED).permutation(len(texts))
+    drawn, tested = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+
+    def metrics(vectors):
+        vectors = vectors[texts]
+        return probing.few_shot(vectors[drawn], classes[drawn], vectors[tested], classes[tested], seed=_SEED)
+
+    return metrics
+
+
+KINDS = {
+    "sts": Kind("eval_spearman", _sts),
+    "pairs": Kind("eval_average_precision", _pair_classification),
+    "triplets": Kind("eval_accuracy", _triplets),
+    "retrieval": Kind("eval_ndcg_at_10", _retrieval),
+    "clustering": Kind("eval_v_measure", _clustering),
+    "few_shot": Kind("eval_accuracy_8", _few_shot),
+}
+
+
+def kind_of(examples: Sequence[Example]) -> str:
+    """Returns the name of the evaluation that suits examples, by the columns that they have."""
+    labels = {example.label for example in examples} - {""}
+    if any(example.negatives for example in examples):
+        return "triplets"
+    if any(example.positives for example in examples):
+        return ("pairs" if labels <= {"0", "1"} else "sts") if labels else "retrieval"
+    if labels:
+        return "clustering"
+    raise InputError(f"{examples[0].where}: has one text and no label, so nothing can be measured; check --columns")
+
+
+def prepare(examples: Sequence[Example], kind: str) -> Evaluation:
+    """Prepares an evaluation of a kind for the examples of a set."""
+    rows = TextRows()
+    compute = KINDS[kind].prepare(examples, rows)
+    return Evaluation(rows.texts, lambda vectors: {f"eval_{name}": value for name, value in compute(vectors).items()})

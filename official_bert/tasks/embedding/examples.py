@@ -1,0 +1,166 @@
+"""Examples of texts that belong together or do not, read from tables or lines, and their encoded form for training."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert.data import table_formats
+from official_bert.data.model_inputs import ModelInputs, model_input_ids
+from official_bert.data.tables import Row, not_empty, numbered_lines
+from official_bert.io.errors import InputError
+from official_bert.io.progress import counted
+from official_bert.options.embedding import COLUMNS
+from official_bert.options.fields import parse_settings
+from official_bert.options.fine_tuning import CSV
+from official_bert.tokenization import FullTokenizer
+
+ANCHOR, POSITIVE, NEGATIVE, LABEL, HEADER = COLUMNS
+_LINES = (".txt", ".txt.gz")
+
+
+class Example(NamedTuple):
+    """A text, those that belong to it and those that do not, and the score of the pair or the class of the text."""
+
+    where: str
+    anchor: str
+    positives: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
+    label: str = ""
+
+    def score(self) -> float:
+        """Returns the label as a number."""
+        try:
+            return float(self.label)
+        except ValueError:
+            raise InputError(f"{self.where}: the label {self.label!r} is no number; correct it") from None
+
+
+def read_examples(given: str, flag: str, settings: Mapping[str, Any]) -> list[Example]:
+    """Reads the files of a flag: tables, or text with one sentence a line."""
+    named = parse_settings(settings.get("columns") or "", COLUMNS) if settings.get("columns") else {}
+    paths = table_formats.paths_of(given, flag)
+    lines = [path for path in paths if path.endswith(_LINES)]
+    tables = ",".join(path for path in paths if path not in lines)
+    examples = [
+        Example(f"{path}: line {line}", text)
+        for path in lines
+        for line, text in numbered_lines(path, decompresses=True)
+        if text.strip()
+    ]
+    if tables:
+        examples += _read_tables(tables, flag, named, settings)
+    return not_empty(examples, given)
+
+
+def _read_tables(given: str, flag: str, named: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[Example]:
+    is_quoted, has_header = settings.get("quoting") == CSV, named.get(HEADER, "true") != "false"
+    columns, names = None, None
+    for row, record in table_formats.read_records(given, flag, settings.get("data_format"), has_header, is_quoted):
+        if names != (names := list(record)):
+            columns = _columns_of(row.path, names, named)
+        label = table_formats.label_of(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
+        (anchor,), positives, negatives = (_texts(row, record, columns[key]) for key in (ANCHOR, POSITIVE, NEGATIVE))
+        yield Example(row.where, anchor, positives, negatives, label)
+
+
+def _columns_of(path: str, names: Sequence[str], named: Mapping[str, str]) -> dict[str, list[str]]:
+    """Returns the columns of a table by their part in an example: those of the flag, else those of a usual name."""
+    columns = {}
+    for key, usual in COLUMNS.items():
+        if key in named:
+            columns[key] = named[key].split(",") if key == NEGATIVE else [named[key]]
+        else:
+            found = [
+                name for name in names if name.lower() in usual or (key == NEGATIVE and name.startswith("negative"))
+            ]
+            columns[key] = found if key == NEGATIVE else found[:1]
+        if missing := [name for name in columns[key] if name not in names and key != HEADER]:
+            raise InputError(f"--columns={key}={missing[0]}: {path} has no such column, only {', '.join(names)}")
+    if not columns[ANCHOR]:
+        raise InputError(
+            f"{path}: none of its columns {', '.join(names)} has a usual name; name them, as in "
+            "--columns=anchor=question,positive=answer"
+        )
+    return columns
+
+
+def _texts(row: Row, record: Mapping[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
+    """Returns the texts of columns, each a text or, in JSON lines and Parquet, a list of texts."""
+    fields = ((name, record[name]) for name in columns)
+    listed = [(name, value if isinstance(value, list) else [value]) for name, value in fields]
+    return tuple(table_formats.text_of(row, text, name) for name, values in listed for text in values)
+
+
+class TextRows:
+    """The different texts of a set, in the order in which they come, and their rows."""
+
+    def __init__(self):
+        self._rows: dict[str, int] = {}
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self._rows)
+
+    def __call__(self, text: str) -> int:
+        """Returns the row of a text, which is a new one at its first call."""
+        return self._rows.setdefault(text, len(self._rows))
+
+    def encoded(self, tokenizer: FullTokenizer, max_seq_length: int) -> ModelInputs:
+        """Returns the inputs of the model for all texts."""
+        texts = counted(self.texts, "texts encoded")
+        return ModelInputs(model_input_ids(tokenizer, text, None, max_seq_length) for text in texts)
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedExamples:
+    """The training set: the texts of each example as rows of `inputs`, int32[n, N], and what the loss reads."""
+
+    inputs: ModelInputs
+    rows: np.ndarray
+    further: Mapping[str, np.ndarray]  # by key, a value for each example
+    targets: np.ndarray | None = None  # float32[texts, D]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64[n], tokens of the longest text of each example."""
+        return self.inputs.lengths[self.rows].max(axis=1)
+
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Returns a batch: encoder features, int32[b, N, length], and what the loss reads."""
+        texts = self.rows[rows]
+        features = self.inputs.features(texts.ravel(), length)
+        batch = {name: values.reshape(*texts.shape, length) for name, values in features.items()}
+        targets = {} if self.targets is None else {"targets": self.targets[texts]}
+        return batch | targets | {name: values[rows] for name, values in self.further.items()}
+
+
+def rows_of_examples(examples: Sequence[Example], loss, name: str) -> tuple[TextRows, np.ndarray]:
+    """Returns the texts of a training set and those of each example, int32[n, N], as `loss`, called `name`, reads them.
+
+    An example with several positives is one for each of them.
+    """
+    fewest, most = loss.num_texts
+    rows = TextRows()
+    if most == 1:
+        for example in examples:
+            for text in (example.anchor, *example.positives, *example.negatives):
+                rows(text)
+        return rows, np.repeat(np.arange(len(rows.texts), dtype=np.int32)[:, None], loss.repeats, axis=1)
+    for example in examples:
+        if not example.positives or len(example.negatives) < fewest - 2:
+            needed = "an anchor, a positive and a negative text" if fewest == 3 else "two texts"
+            raise InputError(f"{example.where}: --loss={name} needs {needed} in each example; name them with --columns")
+    num_negatives = min(most - 2, *(len(example.negatives) for example in examples))
+    if left_out := sum(len(example.negatives) - num_negatives for example in examples):
+        logging.info("%d negatives are left out, so that each example has %d", left_out, num_negatives)
+    listed = [
+        [rows(example.anchor), rows(positive), *map(rows, example.negatives[:num_negatives])]
+        for example in examples
+        for positive in example.positives
+    ]
+    return rows, np.array(listed, np.int32)

@@ -1,0 +1,203 @@
+"""Sentence vectors as a task: trained by run_embeddings.py, measured, and served."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from keras import ops
+
+from official_bert.features import ENCODER_INPUTS
+from official_bert.io import writing
+from official_bert.io.errors import InputError
+from official_bert.modeling import BertEmbedder
+from official_bert.modeling.heads import POOLINGS
+from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
+from official_bert.tasks.embedding import evaluation
+from official_bert.tasks.embedding.evaluation import EncodedTexts
+from official_bert.tasks.embedding.examples import EncodedExamples, Example, TextRows, read_examples, rows_of_examples
+from official_bert.tasks.embedding.losses import LOSSES, Loss, Matryoshka
+
+EMBEDDING = "embedding"
+_VECTORS = "vectors"
+
+
+class EmbeddingTask(Task):
+    """One vector for each text, pooled from the last layer."""
+
+    text_inputs: ClassVar = {"text_a": [None]}
+
+    def __init__(self, pooling: str = "mean", normalize: bool = True, projection: int | None = None, **settings: Any):
+        """Sets how the vectors are made, as of SentenceEncoder; `settings` are the other flags of run_embeddings.py."""
+        if pooling not in POOLINGS:
+            raise InputError(f"--pooling={pooling}: must be one of {', '.join(POOLINGS)}")
+        self.pooling, self.normalize, self.projection, self._flags = pooling, normalize, projection, settings
+        self._kind = settings.get("eval_task") or "sts"
+        self._target_width: int | None = None  # of the teacher's vectors
+
+    @classmethod
+    def from_settings(cls, variant: None, settings: Settings) -> Self:
+        own = ("pooling", "normalize", "projection")
+        given = {name: settings[name] for name in own if settings.get(name) is not None}
+        return cls(**given, **{name: value for name, value in settings.items() if name not in own})
+
+    @property
+    def main_metric(self) -> str:
+        return evaluation.KINDS[self._kind].main_metric
+
+    def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[Example]]:
+        names = [f"{set_name}{ending}" for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")]
+        examples = read_examples(data_files.path(set_name, names), f"{set_name}_file", self._flags)
+        if set_name == "dev":
+            self._kind = self._flags.get("eval_task") or evaluation.kind_of(examples)
+            logging.info("The evaluation is %s, whose main metric is %s", self._kind, self.main_metric)
+        return {"": examples}
+
+    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples | EncodedTexts:
+        if set_name == "train":
+            return self._encoded_training_set(examples, tokenizer, max_seq_length)
+        if set_name == "dev":
+            prepared = evaluation.prepare(examples, self._kind)
+            texts = prepared.texts
+        else:
+            prepared, texts = None, [text for one in examples for text in (one.anchor, *one.positives, *one.negatives)]
+        rows = TextRows()
+        for text in texts:
+            rows(text)
+        return EncodedTexts(rows.encoded(tokenizer, max_seq_length), rows.texts, prepared)
+
+    def _encoded_training_set(self, examples, tokenizer, max_seq_length) -> EncodedExamples:
+        loss = self._loss()
+        rows, texts_of = rows_of_examples(examples, loss, self._flags["loss"])
+        further, targets = {}, None
+        if loss.reads == "scores":
+            further = {"scores": np.array([one.score() for one in examples for _ in one.positives], np.float32)}
+        elif loss.reads == "text_ids":
+            further = {"text_ids": texts_of}
+        elif loss.reads == "targets":
+            targets = self._targets(rows.texts)
+        return EncodedExamples(rows.encoded(tokenizer, max_seq_length), texts_of, further, targets)
+
+    def _targets(self, texts: list[str]) -> np.ndarray:
+        """Returns the vectors of the teacher, float32[texts, D]."""
+        if not self._flags.get("teacher"):
+            raise InputError("--loss=mse: needs a --teacher, whose vectors are learned")
+        from official_bert.serving.sentence_encoder import SentenceEncoder
+
+        logging.info("%d texts get their vectors from the teacher", len(texts))
+        vectors = SentenceEncoder(self._flags["teacher"]).encode(texts)
+        self._target_width = vectors.shape[1]
+        return vectors
+
+    def _loss(self) -> Loss:
+        loss = LOSSES[self._flags["loss"]](self._flags)
+        widths = self._flags.get("matryoshka")
+        return Matryoshka(loss, [int(width) for width in widths]) if widths else loss
+
+    def build_model(self, config, **arguments) -> BertEmbedder:
+        width = self.projection or config.hidden_size
+        if self._target_width not in (None, width):
+            raise InputError(
+                f"--teacher: its vectors have {self._target_width} components, those of the model {width}; give "
+                f"--projection={self._target_width}"
+            )
+        widths = self._flags.get("matryoshka") or []
+        if any(int(one) > width for one in widths):
+            raise InputError(f"--matryoshka={','.join(widths)}: the vectors of the model have {width} components")
+        return BertEmbedder(config, self.pooling, self.projection, self.normalize, **arguments)
+
+    def objective(self, model) -> BatchObjective | TaskObjective:
+        loss = self._loss()
+        if loss.compares_batch:
+            return BatchObjective(model, loss)
+        return TaskObjective(
+            model,
+            lambda model, features: loss(_vectors(model, features), features),
+            lambda features: ops.ones_like(features["input_ids"][:, 0, 0], dtype="float32"),
+        )
+
+    def outputs(self, model, features: dict) -> dict:
+        """Returns `vectors`, float32[B, D], of texts."""
+        return {_VECTORS: model(features)}
+
+    def metrics(self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+        return encoded.evaluation.metrics(outputs[_VECTORS])
+
+    def write_predictions(self, output_dir, encoded: EncodedTexts, outputs: dict[str, np.ndarray], suffix: str = ""):
+        """Writes test_vectors.npy, float32[texts, D], and test_texts.jsonl with the different texts, one a line."""
+        for name, write in (
+            ("test_vectors.npy", lambda file: np.save(file, outputs[_VECTORS])),
+            (
+                "test_texts.jsonl",
+                lambda file: file.writelines(f"{json.dumps(text)}\n".encode() for text in encoded.texts),
+            ),
+        ):
+            path = os.path.join(output_dir, name)
+            with writing.replacing(path, "wb") as file:
+                write(file)
+            logging.info("Wrote %s", path)
+
+    def serving_outputs(self, model, features: dict) -> dict:
+        """Returns `embedding`, float32[B, D]."""
+        return {EMBEDDING: tf.identity(model({name: features[name] for name in ENCODER_INPUTS}))}
+
+    def serving_text(self, model, texts: dict, reader) -> dict:
+        return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
+
+    def settings(self) -> dict[str, Any]:
+        projection = {} if self.projection is None else {"projection": self.projection}
+        return {"pooling": self.pooling, "normalize": self.normalize} | projection
+
+    @classmethod
+    def client(cls, model: ServedModel, settings: Settings) -> EmbeddingClient:
+        return EmbeddingClient(model)
+
+
+class BatchObjective:
+    """The loss of vectors that are compared with those of the whole batch; `ComparingObjective` of training."""
+
+    sum_names = ("loss",)
+    tensorboard_only = ()
+
+    def __init__(self, model, loss: Loss):
+        self._model, self.batch_loss, self.compared = model, loss, (loss.reads,)
+
+    def vectors(self, features: dict, dropout_seed):
+        return _vectors(self._model, features, training=dropout_seed is not None, dropout_seed=dropout_seed)
+
+    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
+        """Returns the mean loss of several steps."""
+        return {"loss": sums["loss"] / num_steps}
+
+
+def _vectors(model, features: dict, **keywords):
+    """Returns the vectors of the texts of examples, float32[B, N, D], for features int32[B, N, S]."""
+    shape = ops.shape(features["input_ids"])
+    flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in ENCODER_INPUTS}
+    vectors = model(flat, **keywords)
+    return ops.reshape(vectors, (*shape[:2], vectors.shape[-1]))
+
+
+class EmbeddingClient(TextClient):
+    """A client that asks for the vector of a text."""
+
+    method = "embed"
+
+    def __init__(self, model: ServedModel):
+        super().__init__(model, ("text_a",))
+
+    def vectors(self, requests: Sequence[Texts]) -> np.ndarray:
+        """Returns the vectors of texts, float32[n, width]."""
+        return np.stack([row[EMBEDDING] for row in self.rows(requests)])
+
+    def answer(self, row: Row) -> dict:
+        return {EMBEDDING: numbers(row[EMBEDDING])}
+
+    def postprocess(self, texts: Texts, answer: dict) -> list[float]:
+        return answer[EMBEDDING]

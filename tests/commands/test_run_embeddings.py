@@ -1,0 +1,169 @@
+"""run_embeddings.py: vectors that are learnt, ways of measuring them, vectors of others, and what is refused."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from official_bert import Predictor, SentenceEncoder
+from official_bert.tasks.embedding import evaluation
+from official_bert.tasks.embedding.examples import read_examples
+from tests.fine_tuning_runs import figures
+from tests.scripts import end_of, flag_list, run_here
+
+THINGS = ["cat", "mat", "sunny", "park", "train", "driver", "rain", "noon", "child", "football"]
+FILLERS = ["the", "sat", "on", "was", "a", "day", "in", "at"]
+
+
+def write_pairs(path, count: int, seed: int, score=None):
+    """Pairs of texts with the same thing; with `score` half of them have different things, and a score that says so."""
+    draws = np.random.default_rng(seed)
+
+    def text(thing):
+        return " ".join([*draws.choice(FILLERS, 3), thing, *draws.choice(FILLERS, 2)])
+
+    rows = []
+    for number in range(count):
+        first, other = draws.choice(THINGS, 2, replace=False)
+        is_same = score is None or number % 2 == 0
+        rows.append([text(first), text(first if is_same else other), *([str(score * is_same)] if score else [])])
+    path.write_text("".join("\t".join(row) + "\n" for row in [["anchor", "positive", "score"][: len(rows[0])], *rows]))
+
+
+def refusal(**flags) -> str:
+    ended = end_of("run_embeddings.py", *flag_list(**flags))
+    assert ended.status == 1
+    return ended.sentence
+
+
+def model_of(base) -> dict:
+    return {"vocab_file": base / "vocab.txt", "bert_config_file": base / "bert_config.json", "max_seq_length": 16}
+
+
+def test_vectors_are_learnt_measured_exported_and_asked_for(base, tmp_path):
+    write_pairs(tmp_path / "train.tsv", 400, 1)
+    write_pairs(tmp_path / "dev.tsv", 60, 2, score=4)
+    (tmp_path / "test.txt").write_text("the cat sat\n\nthe rain was\nthe cat sat\n")
+    flags = {"data_dir": tmp_path, "output_dir": tmp_path / "out", "random_seed": 1, "train_batch_size": 40}
+    untrained = {"output_dir": tmp_path / "untrained", "do_train": True, "num_train_epochs": 0.1, "do_eval": True}
+    run_here("run_embeddings.py", *flag_list(**model_of(base), **flags | untrained))
+    learning = {"num_train_epochs": 12, "learning_rate": 3e-3, "projection": 8, "pooling": "max"}
+    run_here(
+        "run_embeddings.py",
+        *flag_list(**model_of(base), **flags, **learning, do_train=True, do_eval=True, do_predict=True),
+    )
+    learnt = figures(tmp_path / "out")
+    assert set(learnt) == {"eval_spearman", "eval_pearson", "global_step"}
+    assert figures(tmp_path / "untrained")["eval_spearman"] < 0.5 < 0.8 < learnt["eval_spearman"]
+
+    texts = [json.loads(line) for line in (tmp_path / "out/test_texts.jsonl").read_text().splitlines()]
+    vectors = np.load(tmp_path / "out/test_vectors.npy")
+    assert texts == ["the cat sat", "the rain was"]
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-6)
+    assert vectors.shape == (2, 8)
+    for text in ("", "noexport_text"):
+        exported = {"model": tmp_path / "out", "export_dir": tmp_path / f"export{text}"}
+        run_here("export_saved_model.py", *flag_list(**exported), *([f"--{text}"] if text else ["--export_text"]))
+        np.testing.assert_allclose(Predictor(str(exported["export_dir"])).embed(texts), vectors, atol=2e-6)
+    np.testing.assert_allclose(Predictor(str(tmp_path / "out")).embed(texts), vectors, atol=2e-6)
+
+    again = {"dev_file": tmp_path / "dev.tsv", "output_dir": tmp_path / "again", "do_eval": True}
+    run_here("run_embeddings.py", *flag_list(**again, vectors=tmp_path / "export"))
+    assert figures(tmp_path / "again")["eval_spearman"] == pytest.approx(learnt["eval_spearman"], abs=1e-6)
+    own = Predictor(str(tmp_path / "out")).embed(prepared(tmp_path / "dev.tsv").texts)
+    np.save(tmp_path / "own.npy", np.float64(own))
+    run_here("run_embeddings.py", *flag_list(**again, vectors=tmp_path / "own.npy"))
+    assert figures(tmp_path / "again")["eval_spearman"] == pytest.approx(learnt["eval_spearman"], abs=1e-6)
+    np.save(tmp_path / "own.npy", np.float64(own)[1:])
+    sentence = refusal(**again, vectors=tmp_path / "own.npy")
+    assert "holds float64[" in sentence
+    assert f"each of the {len(own)} different texts" in sentence
+
+
+def test_a_teacher_gives_its_vectors(base, tmp_path):
+    """The student of one layer has the vectors of the teacher, up to its width."""
+    (tmp_path / "train.txt").write_text("".join(f"the {a} was on the {b}\n" for a in THINGS for b in THINGS))
+    teacher = SentenceEncoder(str(base))
+    flags = {"train_file": tmp_path / "train.txt", "output_dir": tmp_path / "out", "random_seed": 1, "loss": "mse"}
+    flags |= {"do_train": True, "learning_rate": 1e-2, "train_batch_size": 20, "num_train_epochs": 20}
+    refused = refusal(**model_of(base), **flags)
+    assert "--loss=mse: needs a --teacher" in refused
+    refused = refusal(**model_of(base), **flags, teacher=base, projection=3)
+    assert "its vectors have 16 components, those of the model 3" in refused
+    run_here("run_embeddings.py", *flag_list(**model_of(base), **flags, teacher=base))
+    texts = ["the rain was on the cat", "the child was on the park"]
+    cosines = (teacher.encode(texts) * Predictor(str(tmp_path / "out")).embed(texts)).sum(axis=1)
+    assert cosines.min() > 0.9
+
+
+def prepared(path, kind: str | None = None, **settings) -> evaluation.Evaluation:
+    examples = read_examples(str(path), "dev_file", settings)
+    return evaluation.prepare(examples, kind or evaluation.kind_of(examples))
+
+
+UNIT = np.eye(4, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("content", "vectors", "metric", "value"),
+    [
+        # Spearman of the cosines 1, 0.6 and 0 with 3, 1 and 2; the pair without a score is left out.
+        ("sentence1\tsentence2\tscore\na\tb\t3\nc\td\t1\na\td\t2\nx\ty\t\n", [UNIT[0], UNIT[0], [0, 0.6, 0.8, 0],
+         UNIT[1]], "eval_spearman", 0.5),
+        ("text_a\ttext_b\tlabel\na\tb\t1\na\tc\t0\n", [UNIT[0], UNIT[0], UNIT[1]], "eval_average_precision", 1.0),
+        ("query\tpositive\tnegative_1\tnegative_2\nq\tp\tn\tm\n", [UNIT[0], [0.6, 0.8, 0, 0], [0.8, 0.6, 0, 0],
+         UNIT[1]], "eval_accuracy", 0.5),
+        ("query\tanswer\nq\tp\nr\to\n", [UNIT[0], [0.6, 0.8, 0, 0], UNIT[1], UNIT[1]], "eval_mrr_at_10", 1.0),
+        ("query\tanswer\nq\tp\nr\to\n", [UNIT[1], [0.6, 0.8, 0, 0], UNIT[1], UNIT[1]], "eval_mrr_at_10", 0.75),
+    ],
+)  # fmt: skip
+def test_the_columns_say_what_is_measured(tmp_path, content, vectors, metric, value):
+    (tmp_path / "dev.tsv").write_text(content)
+    found = prepared(tmp_path / "dev.tsv")
+    assert len(found.texts) == len(vectors)
+    assert found.metrics(np.array(vectors, np.float32))[metric] == pytest.approx(value, abs=1e-6)
+
+
+def test_answers_are_selected_among_those_of_their_question(tmp_path):
+    """The best answer of q is right; r has only right ones, s only wrong ones, so neither is measured."""
+    rows = [("q", "p", 1), ("q", "n", 0), ("r", "o", 1), ("s", "m", 0)]
+    lines = [json.dumps({"question": a, "answer": b, "label": c}) + "\n" for a, b, c in rows]
+    (tmp_path / "dev.jsonl").write_text("".join(lines))
+    found = prepared(tmp_path / "dev.jsonl", "retrieval")
+    vectors = dict(zip(found.texts, np.zeros((7, 4), np.float32), strict=True))
+    vectors |= {"q": UNIT[0], "p": UNIT[0] + UNIT[1], "n": UNIT[1], "o": UNIT[0]}
+    assert found.metrics(np.array([vectors[text] for text in found.texts]))["eval_map"] == 1.0
+    vectors["p"], vectors["n"] = vectors["n"], vectors["p"]
+    assert found.metrics(np.array([vectors[text] for text in found.texts]))["eval_map"] == 0.5
+
+
+def test_classes_are_clustered_and_learnt_from_few_examples(tmp_path):
+    rows = [f"text{number},{'ab'[number % 2]}\n" for number in range(80)]
+    (tmp_path / "dev.csv").write_text("text,label\n" + "".join(rows))
+    vectors = np.where(np.arange(80)[:, None] % 2, UNIT[0], UNIT[1]) + np.linspace(0, 0.1, 80)[:, None]
+    assert prepared(tmp_path / "dev.csv").metrics(vectors)["eval_v_measure"] == pytest.approx(1.0)
+    found = prepared(tmp_path / "dev.csv", "few_shot").metrics(vectors)
+    assert (found["eval_accuracy_8"], found["eval_accuracy_16_std"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "flags", "sentence"),
+    [
+        ("a.tsv", "one\ttwo\nx\ty\n", {}, "a.tsv: none of its columns one, two has a usual name"),
+        ("a.tsv", "text\nx\n", {"columns": "positive=answer"}, "--columns=positive=answer: .*a.tsv has no such column"),
+        ("a.tsv", "text\ttwo\nx\n", {}, "a.tsv: line 2: has 1 columns, the first one 2"),
+        ("a.tsv", "text\nx\n", {}, "a.tsv: line 2: --loss=multiple_negatives_ranking needs two texts"),
+        ("a.tsv", "text\tanswer\nx\ty\n", {"loss": "triplet"}, "line 2: --loss=triplet needs an anchor, a positive"),
+        ("a.tsv", "text\tanswer\tscore\nx\ty\tgood\n", {"loss": "cosent"}, "line 2: the label 'good' is no number"),
+        ("a.tsv", "text\tanswer\nx\ty\n", {"loss": "cosent"}, "line 2: the label '' is no number"),
+        ("a.txt", "\n \n", {}, "a.txt: holds no example"),
+        ("a.tsv", "text\tanswer\nx\ty\n", {"matryoshka": "8,32"}, "--matryoshka=8,32: .* 16 components"),
+        ("a.tsv", "text\tanswer\nx\ty\n", {"matryoshka": "8,x"}, "--matryoshka=.*: must be positive whole"),
+    ],
+)
+def test_what_cannot_be_trained_on(base, tmp_path, name, content, flags, sentence):
+    (tmp_path / name).write_text(content)
+    given = model_of(base) | {"train_file": tmp_path / name, "output_dir": tmp_path / "out", "do_train": True} | flags
+    refused = refusal(**given, train_batch_size=1)
+    assert re.search(sentence, refused), refused
