@@ -85,7 +85,7 @@ modeling/heads.py: modeling/test_task_models.py modeling/test_pretrainer.py
     ops.sum(vectors * is_token, axis=1) -> ops.sum(vectors, axis=1)
     vectors, -float("inf")) -> vectors, 0.0)
 modeling/heads.py: checkpoints/test_sentence_folder.py
-    ops.sqrt(ops.maximum(ops.sum(is_token, axis=1), 1.0)) -> ops.maximum(ops.sum(is_token, axis=1), 1.0)
+    ops.sqrt(ops.sum(is_token, axis=1)) -> ops.sum(is_token, axis=1)
 checkpoints/sentence_folder.py: checkpoints/test_sentence_folder.py
     Dense(kernel.T, bias), *layers -> *layers, Dense(kernel.T, bias)
     if settings.get("use_residual") -> if False
