@@ -84,6 +84,12 @@ modeling/heads.py: modeling/test_task_models.py modeling/test_pretrainer.py
     HEAD_INITIALIZER_RANGE = 0.02 -> HEAD_INITIALIZER_RANGE = 0.2
     ops.sum(vectors * is_token, axis=1) -> ops.sum(vectors, axis=1)
     vectors, -float("inf")) -> vectors, 0.0)
+modeling/heads.py: checkpoints/test_sentence_folder.py
+    ops.sqrt(ops.sum(is_token, axis=1)) -> ops.sum(is_token, axis=1)
+checkpoints/sentence_folder.py: checkpoints/test_sentence_folder.py
+    Dense(kernel.T, bias), *layers -> *layers, Dense(kernel.T, bias)
+    if settings.get("use_residual") -> if False
+    ours == modules.pooling -> ours != modules.pooling
 modeling/losses.py: modeling/test_pretrainer.py tasks/pretraining/test_objective.py
     MASKED_LM_EPSILON = 1e-5 -> MASKED_LM_EPSILON = 1e-1
 modeling/flops.py: modeling/test_flops.py

@@ -236,7 +236,7 @@ def _mean(vectors, is_token):
 
 
 def _mean_sqrt_len(vectors, is_token):
-    return ops.sum(vectors * is_token, axis=1) / ops.sqrt(ops.maximum(ops.sum(is_token, axis=1), 1.0))
+    return _mean(vectors, is_token) * ops.sqrt(ops.sum(is_token, axis=1))
 
 
 def _first(vectors, is_token):

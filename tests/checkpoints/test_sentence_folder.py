@@ -146,10 +146,10 @@ def test_sentence_transformers_reads_ours_and_we_read_theirs(base, tmp_path, poo
     wanted = SentenceEncoder(ours).encode(TEXTS)
     model = sentence_transformers.SentenceTransformer(ours, device="cpu")
     assert model.max_seq_length == 9
-    np.testing.assert_allclose(model.encode(TEXTS), wanted, atol=1e-6)
+    np.testing.assert_allclose(model.encode(TEXTS), wanted, rtol=1e-6, atol=1e-6)
     fast = transformers.AutoTokenizer.from_pretrained(ours, use_fast=True)
     assert fast(TEXTS)["input_ids"] == [
         FullTokenizer.from_pretrained(ours)(text)["input_ids"][0].tolist() for text in TEXTS
     ]
     model.save(str(tmp_path / "theirs"))
-    np.testing.assert_allclose(SentenceEncoder(str(tmp_path / "theirs")).encode(TEXTS), wanted, atol=1e-6)
+    np.testing.assert_allclose(SentenceEncoder(str(tmp_path / "theirs")).encode(TEXTS), wanted, rtol=1e-6, atol=1e-6)

@@ -42,7 +42,9 @@ def test_to_hugging_face_and_back(tmp_path, trained):
     folder, weights = trained
     there, back = tmp_path / "there", tmp_path / "back"
     converted(model=folder, output_dir=there, output_format="huggingface")
-    assert sorted(os.listdir(there)) == ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
+    assert sorted(os.listdir(there)) == [
+        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
+    ]  # fmt: skip
     assert json.loads((there / "config.json").read_text())["hidden_act"] == "gelu_new"
     converted(model=there, output_dir=back, output_format="tf1")
     assert sorted(os.listdir(back)) == [
