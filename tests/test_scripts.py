@@ -51,7 +51,7 @@ def assert_flags_stand_under_headings(text: str, script: str, fields: list[Field
     shown = {
         name: (heading, "(required)" in lines)
         for heading, part in parts.items()
-        for name, lines in re.findall(r"^ +--(?:\[no\])?(\w+): ((?:.|\n(?!\n|  --))*)", part, re.MULTILINE)
+        for name, lines in re.findall(r"^ +--(?:\[no\])?(\w+):[ \n]((?:.|\n(?!\n|  --))*)", part, re.MULTILINE)
         if heading in ORDER and not lines.startswith("Alias")
     }
     assert shown == {

@@ -67,12 +67,13 @@ _TABLE = (
     *_head("", "classifier"),
 )
 _SCOPES = ("bert", "cls")
-NEW_SCOPES = ("bilstm", "features_")  # that the original does not have; no name of a model begins so
+NEW_SCOPES = ("bilstm", "features_", "projection")  # that the original does not have; no name of a model begins so
 # The names of what is no head begin so; a name of Hugging Face that is not in the table keeps its dots.
 ENCODER = ("bert/", "bert.", "bilstm/")
 _PRETRAINED, _LINEAR = ("pretraining",), ("classification", "tagging", "choice")
 # The beginning of the names of a head's variables -> the families of tasks, as in tasks/registry.py, that have it.
 HEADS = {
+    "projection/": ("embedding",),
     "cls/predictions/": _PRETRAINED,
     "cls/seq_relationship/": _PRETRAINED,
     "cls/squad/": ("squad",),
