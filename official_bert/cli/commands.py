@@ -115,7 +115,7 @@ COMMANDS = {
         "Runs an exported model on lines of text and writes its predictions as JSON lines.",
     ),
     "mine_hard_negatives": Command(
-        "data_tools.MiningOptions",
+        "embedding.MiningOptions",
         "commands.mine_hard_negatives.run",
         "Finds for pairs of texts the wrong answers that an encoder takes for right ones, to train a better one on.",
     ),

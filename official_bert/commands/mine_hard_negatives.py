@@ -19,15 +19,14 @@ import numpy as np
 from absl import logging
 
 from official_bert.commands.predict import files_of_model
-from official_bert.data.table_formats import paths_of, read_rows, text_of
-from official_bert.data.tables import Row
+from official_bert.data.table_formats import paths_of
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.folder_lock import locked
 from official_bert.io.progress import Progress
-from official_bert.options.data_tools import PAIR_COLUMNS, MiningOptions
-from official_bert.options.fields import parse_settings
+from official_bert.options.embedding import MiningOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
+from official_bert.tasks.embedding.examples import read_examples
 from official_bert.tasks.embedding.vector_search import Index, cosines, search
 
 _INDEX = ".npz"
@@ -46,7 +45,7 @@ def run(options: MiningOptions):
     inputs = paths_of(options.input_file, "input_file")
     read = {"input_file": inputs, "corpus_file": [options.corpus_file], "model": files_of_model(options.model)}
     writing.keep_apart([options.output_file], read)
-    pairs = [pair for path in inputs for pair in _pairs(path, options)]
+    pairs = _pairs(options)
     predictor = Predictor(options.model, options.batch_size)
     corpus = _corpus(options, pairs, predictor)
     described = {
@@ -75,26 +74,13 @@ def run(options: MiningOptions):
     logging.info("Wrote %s", options.output_file)
 
 
-def _pairs(path: str, options: MiningOptions) -> Iterator[Pair]:
-    """Yields the pairs of a file, whose first row has the names of its columns."""
-    columns = PAIR_COLUMNS | parse_settings(options.columns, PAIR_COLUMNS)
-    rows = read_rows(path, options.data_format)
-    names = next(rows, Row(path, 0, [])).fields
-    for name, column in columns.items():
-        if names.count(column) != 1:
-            found = f"has the columns {', '.join(map(str, names))}" if names else "is empty"
-            raise InputError(f"{path}: {found}; name that of the {name} once, --columns={name}=...")
-    places = [(names.index(column), name) for name, column in columns.items()]
-    row = None
-    for row in rows:
-        if len(row.fields) != len(names):
-            raise row.error(f"has {len(row.fields)} columns, the header {len(names)}; correct the row")
-        texts = [text_of(row, row.field(*place), f"the {place[1]}").strip() for place in places]
-        if "" in texts:
-            raise row.error(f"the {places[texts.index('')][1]} is blank; give it a text, or leave the row out")
-        yield Pair(*texts)
-    if row is None:
-        raise InputError(f"{path}: holds no pair; check the file")
+def _pairs(options: MiningOptions) -> list[Pair]:
+    """Returns the pairs of the input; an example with several positives is one for each of them."""
+    examples = read_examples(options.input_file, "input_file", vars(options))
+    pairs = [Pair(one.anchor.strip(), positive.strip()) for one in examples for positive in one.positives]
+    if not pairs:
+        raise InputError(f"{options.input_file}: holds no pair; name the columns, --columns=anchor=...,positive=...")
+    return pairs
 
 
 def _corpus(options: MiningOptions, pairs: Sequence[Pair], predictor: Predictor) -> Index | list[str]:

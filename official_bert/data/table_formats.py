@@ -72,6 +72,8 @@ def read_records(
         for row in read_rows(path, data_format, is_quoted):
             is_header = not names and (has_header or not row.line)
             names = names or (row.fields if is_header else [str(number) for number in range(len(row.fields))])
+            if len(set(names)) < len(names):
+                raise row.error("names a column twice; name each once")
             if len(row.fields) != len(names):
                 raise row.error(f"has {len(row.fields)} columns, the first one {len(names)}; complete or correct it")
             if not is_header:

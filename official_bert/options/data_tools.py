@@ -1,7 +1,6 @@
 """The options of the scripts that make and inspect data: vocabularies, records, TriviaQA, hard negatives."""
 
 import dataclasses
-from typing import ClassVar
 
 from official_bert.options.fields import (
     LENGTH,
@@ -12,11 +11,9 @@ from official_bert.options.fields import (
     PROCESSES,
     SEED,
     SIZE,
-    are_settings,
     between,
     option,
 )
-from official_bert.options.fine_tuning import DATA_FORMATS
 from official_bert.options.shared import CorpusOptions, MaskingOptions, ModelOptions, TokenizerOptions
 
 
@@ -171,64 +168,3 @@ class TriviaqaOptions:
         help="The file to write, JSON in the format of SQuAD 1.1. A question with two documents becomes two "
         "questions, each with the id <question id>--<document>."
     )
-
-
-PAIR_COLUMNS = {"anchor": "anchor", "positive": "positive"}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MiningOptions:
-    after_a_stop: ClassVar[str] = "the same command goes on behind the lines that are finished"
-
-    input_file: str = option(
-        help="The pairs: a TSV, CSV, JSON lines or Parquet file whose columns have names, or several, separated by "
-        "commas, or a glob."
-    )
-    model: str = option(
-        help="The model of vectors that finds the negatives: an export of --task_name=embedding, or a folder of "
-        "sentence-transformers."
-    )
-    output_file: str = option(
-        help="The file to write, with a JSON object for each pair: anchor, positive, and negative, a list of texts, "
-        "the nearest to the anchor first."
-    )
-    columns: str = option(
-        "anchor=anchor,positive=positive",
-        basic=True,
-        check=(
-            lambda text: are_settings(text, PAIR_COLUMNS),
-            'must have the form "anchor=question,positive=answer", or be a part of that',
-        ),
-        help="The names of the two columns, such as --columns=anchor=question,positive=answer.",
-    )
-    data_format: str | None = option(
-        None, choices=DATA_FORMATS, help="The format of the input. Without this flag the ending of its name says it."
-    )
-    corpus_file: str | None = option(
-        None,
-        basic=True,
-        help="The texts to choose from, one a line, or an .npz file of predict.py --index. Without this flag these are "
-        "all positives.",
-    )
-    num_negatives: int = option(
-        5, basic=True, check=SIZE, help="The most negatives of a pair; one without so many gets fewer, or none."
-    )
-    top_k: int = option(
-        50, basic=True, check=SIZE, help="How many of the texts nearest to an anchor may become its negatives."
-    )
-    skip_top: int = option(
-        0, basic=True, check=NOT_NEGATIVE, help="How many of the nearest are left out, which may be unmarked positives."
-    )
-    margin: float | None = option(
-        None,
-        basic=True,
-        check=(lambda margin: 0 <= margin <= 2, "must lie between 0 and 2"),
-        help="The cosine of a negative is at least this far below that of the positive.",
-    )
-    max_score: float | None = option(
-        None,
-        basic=True,
-        check=(lambda score: -1 <= score <= 1, "must lie between -1 and 1"),
-        help="The highest cosine of a negative with its anchor.",
-    )
-    batch_size: int = option(32, check=SIZE, help="The number of texts that the model is given at once.")

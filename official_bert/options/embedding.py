@@ -1,9 +1,9 @@
-"""The options of run_embeddings.py."""
+"""The options of run_embeddings.py and mine_hard_negatives.py."""
 
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import POSITIVE, SIZE, are_settings, option
+from official_bert.options.fields import NOT_NEGATIVE, POSITIVE, SIZE, are_settings, option
 from official_bert.options.fine_tuning import CSV, DATA_FORMATS, NO_QUOTING, DataFilesOptions
 from official_bert.options.serving import POOLINGS
 
@@ -20,7 +20,34 @@ EVALUATIONS = ("sts", "pairs", "triplets", "retrieval", "clustering", "few_shot"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbeddingOptions(DataFilesOptions):
+class TextTables:
+    """How the tables of texts that belong together are read."""
+
+    columns: str | None = option(
+        None,
+        basic=True,
+        check=(
+            lambda text: are_settings(text, COLUMNS),
+            'must have the form "anchor=question,positive=answer,negative=wrong,label=score,header=true", or be a part '
+            "of that",
+        ),
+        help="The columns of the texts, by name or, with header=false, by number from 0, such as "
+        "--columns=anchor=question,positive=answer. negative may be several columns, label is the score of a pair or "
+        "the class of a text. Without this flag columns of usual names are taken: anchor, query, sentence1, text; "
+        "positive, answer, sentence2; negative; label, score. Files .txt have one sentence a line.",
+    )
+    quoting: str = option(
+        NO_QUOTING,
+        choices=(NO_QUOTING, CSV),
+        help="What a double quote is in a TSV file: none, a character as any other; csv, the bound of a field.",
+    )
+    data_format: str | None = option(
+        None, choices=DATA_FORMATS, help="The form of tables whose names do not end in .tsv, .csv, .jsonl or .parquet."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions(DataFilesOptions, TextTables):
     script: ClassVar[str] = "run_embeddings"
     task_name: ClassVar[str] = "embedding"
 
@@ -62,27 +89,6 @@ class EmbeddingOptions(DataFilesOptions):
     teacher: str | None = option(
         None, help="With mse, the folder or the name of the model whose vectors are learned, as of SentenceEncoder."
     )
-    columns: str | None = option(
-        None,
-        basic=True,
-        check=(
-            lambda text: are_settings(text, COLUMNS),
-            'must have the form "anchor=question,positive=answer,negative=wrong,label=score,header=true", or be a part '
-            "of that",
-        ),
-        help="The columns of the texts, by name or, with header=false, by number from 0, such as "
-        "--columns=anchor=question,positive=answer. negative may be several columns, label is the score of a pair or "
-        "the class of a text. Without this flag columns of usual names are taken: anchor, query, sentence1, text; "
-        "positive, answer, sentence2; negative; label, score. Files .txt have one sentence a line.",
-    )
-    quoting: str = option(
-        NO_QUOTING,
-        choices=(NO_QUOTING, CSV),
-        help="What a double quote is in a TSV file: none, a character as any other; csv, the bound of a field.",
-    )
-    data_format: str | None = option(
-        None, choices=DATA_FORMATS, help="The form of tables whose names do not end in .tsv, .csv, .jsonl or .parquet."
-    )
     pooling: str | None = option(
         fallback=POOLINGS[0],
         choices=POOLINGS,
@@ -107,3 +113,49 @@ class EmbeddingOptions(DataFilesOptions):
         help="Evaluate, instead of a model, an export, or the vectors of another system: a .npy file with those of the "
         "different texts of --dev_file, in the order in which they come, as in test_texts.jsonl of --do_predict.",
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MiningOptions(TextTables):
+    after_a_stop: ClassVar[str] = "the same command goes on behind the lines that are finished"
+
+    input_file: str = option(
+        help="The pairs: a TSV, CSV, JSON lines or Parquet file whose columns have names, or several, separated by "
+        "commas, or a glob."
+    )
+    model: str = option(
+        help="The model of vectors that finds the negatives: an export of --task_name=embedding, or a folder of "
+        "sentence-transformers."
+    )
+    output_file: str = option(
+        help="The file to write, with a JSON object for each pair: anchor, positive, and negative, a list of texts, "
+        "the nearest to the anchor first."
+    )
+    corpus_file: str | None = option(
+        None,
+        basic=True,
+        help="The texts to choose from, one a line, or an .npz file of predict.py --index. Without this flag these are "
+        "all positives.",
+    )
+    num_negatives: int = option(
+        5, basic=True, check=SIZE, help="The most negatives of a pair; one without so many gets fewer, or none."
+    )
+    top_k: int = option(
+        50, basic=True, check=SIZE, help="How many of the texts nearest to an anchor may become its negatives."
+    )
+    skip_top: int = option(
+        0, basic=True, check=NOT_NEGATIVE, help="How many of the nearest are left out, which may be unmarked positives."
+    )
+    margin: float | None = option(
+        None,
+        basic=True,
+        check=(lambda margin: 0 <= margin <= 2, "must lie between 0 and 2"),
+        help="The cosine of a negative is at least this far below that of the positive.",
+    )
+    max_score: float | None = option(
+        None,
+        basic=True,
+        check=(lambda score: -1 <= score <= 1, "must lie between -1 and 1"),
+        help="The highest cosine of a negative with its anchor.",
+    )
+    batch_size: int = option(32, check=SIZE, help="The number of texts that the model is given at once.")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from official_bert.commands import mine_hard_negatives, predict
-from official_bert.options.data_tools import MiningOptions
+from official_bert.options.embedding import MiningOptions
 from official_bert.options.serving import PredictOptions
 from official_bert.serving.predictor import Predictor
 from tests import toy

@@ -163,11 +163,11 @@ ROWS = [
             ("--margin=-0.1", "must lie between 0 and 2"),
             ("--max_score=1.5", "must lie between -1 and 1"),
             ("--num_negatives=0", "must be at least 1"),
-            ("--columns=anchor", 'must have the form "anchor=question,positive=answer"'),
-            ("--columns=anchor=a,text=b", 'must have the form "anchor=question,positive=answer"'),
+            ("--columns=anchor", 'must have the form "anchor=question,positive=answer'),
+            ("--columns=anchor=a,text=b", 'must have the form "anchor=question,positive=answer'),
             ("--data_format=xml", "value should be one of <tsv|csv|jsonl|parquet>"),
-            ("--columns=anchor=query", "pairs.tsv: has the columns anchor, positive; name that of the anchor once"),
-            ("--data_format=csv", "pairs.tsv: has the columns anchor\tpositive; name that of the anchor once"),
+            ("--columns=anchor=query", "pairs.tsv has no such column, only anchor, positive"),
+            ("--data_format=csv", "pairs.tsv: none of its columns anchor\tpositive has a usual name"),
         )
     ),
     row(

@@ -106,20 +106,21 @@ ROWS = [
     *(
         written(f"pairs: {says}", "pairs.tsv", pairs, mining, f"pairs.tsv: {says}")
         for pairs, says in (
-            (b"", "is empty; name that of the anchor once"),
-            (b"anchor\tpositive\n", "holds no pair; check the file"),
-            (b"anchor\tanchor\tpositive\na\tb\tc\n", "has the columns anchor, anchor, positive; name that of the"),
-            (b"anchor\tpositive\na\tb\n\t b\n", "line 3: the anchor is blank; give it a text, or leave the row out"),
-            (b"anchor\tpositive\na\tb\nc\n", "line 3: has 1 columns, the header 2; correct the row"),
-            (b"anchor\tpositive\na\tb\tc\n", "line 2: has 3 columns, the header 2; correct the row"),
+            (b"", "holds no example"),
+            (b"anchor\tpositive\n", "holds no example; check the file"),
+            (b"anchor\tother\na\tb\n", "holds no pair; name the columns, --columns=anchor=...,positive=..."),
+            (b"anchor\tanchor\tpositive\na\tb\tc\n", "line 1: names a column twice; name each once"),
+            (b"anchor\tpositive\na\tb\n\t b\n", "line 3: anchor is blank; give it a text, or leave the row out"),
+            (b"anchor\tpositive\na\tb\nc\n", "line 3: has 1 columns, the first one 2; complete or correct it"),
+            (b"anchor\tpositive\na\tb\tc\n", "line 2: has 3 columns, the first one 2; complete or correct it"),
         )
     ),
     *(
         written(f"pairs: {says}", "a.jsonl", pairs, lambda at: mining(at, input_file="a.jsonl"), f"a.jsonl: {says}")
         for pairs, says in (
-            (b'{"anchor": "a", "positive": 3}\n', "line 1: the positive is no text; give it a text"),
-            (b'{"anchor": "a"}\n{"positive": "b"}\n', "line 1: the positive is missing; give it a text"),
-            (b'{"anchor": "\\ud800", "positive": "b"}\n', r"line 1: the anchor has '\ud800', half of a surrogate"),
+            (b'{"anchor": "a", "positive": 3}\n', "line 1: positive is no text; give it a text"),
+            (b'{"anchor": "a"}\n{"positive": "b"}\n', "line 1: positive is missing; give it a text"),
+            (b'{"anchor": "\\ud800", "positive": "b"}\n', r"line 1: anchor has '\ud800', half of a surrogate"),
         )
     ),
     written("no sentences", "corpus.txt", b"", features, "corpus.txt: is empty"),

@@ -94,9 +94,13 @@ def _columns_of(path: str, names: Sequence[str], named: Mapping[str, str]) -> di
 
 def _texts(row: Row, record: Mapping[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
     """Returns the texts of columns, each a text or, in JSON lines and Parquet, a list of texts."""
-    fields = ((name, record[name]) for name in columns)
-    listed = [(name, value if isinstance(value, list) else [value]) for name, value in fields]
-    return tuple(table_formats.text_of(row, text, name) for name, values in listed for text in values)
+    texts = []
+    for name in columns:
+        for value in record[name] if isinstance(record[name], list) else [record[name]]:
+            texts.append(table_formats.text_of(row, value, name))
+            if not texts[-1].strip():
+                raise row.error(f"{name} is blank; give it a text, or leave the row out")
+    return tuple(texts)
 
 
 class TextRows:
