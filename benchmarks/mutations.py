@@ -209,7 +209,7 @@ metrics/embeddings.py: metrics/test_embeddings.py
     _DISCOUNTS[:num_relevant].sum() -> _DISCOUNTS.sum()
     _compared(query[None], corpus[ranked])[0], kind="stable") -> _compared(query[None], corpus[ranked])[0])
     others < rows, of_query >= bars, of_query > bars -> others < rows, of_query > bars, of_query >= bars
-    & (others != rows) -> & (others >= 0)
+    block, wanted[first:] -> block, wanted
     kind="stable")[:_DEPTH] -> kind="stable")[:_SHALLOW]
     return (_units(queries) @ _units(corpus).T) -> return (queries @ corpus.T)
 metrics/probing.py: metrics/test_embeddings.py

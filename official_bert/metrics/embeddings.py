@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from official_bert.io.errors import InputError
+from official_bert.io.errors import Diverged, InputError
 from official_bert.metrics.classification import pearson, spearman
 
 _QUERY_ROWS, _CORPUS_ROWS = 1 << 8, 1 << 14  # of the cosines that are computed at a time
@@ -92,15 +92,14 @@ def retrieval(
         candidates: the rows of `corpus` that are ranked for each query; by default all.
     """
     wanted = [_rows(one) for one in relevant]
-    if candidates is None:
-        kept = [number for number, rows in enumerate(wanted) if len(rows)]
-        places = _places_in_corpus(queries[kept], corpus, [wanted[number] for number in kept])
-    else:
-        ranked = [_rows(one) for one in candidates]
-        kept = [number for number, rows in enumerate(wanted) if len(rows) and not np.array_equal(rows, ranked[number])]
-        places = (_places_of_candidates(queries[number], corpus, wanted[number], ranked[number]) for number in kept)
+    ranked = [_rows(one) for one in ([()] * len(wanted) if candidates is None else candidates)]
+    kept = [number for number, rows in enumerate(wanted) if len(rows) and not np.array_equal(rows, ranked[number])]
     if not kept:
         raise InputError("no query has a relevant text to be found among others; give it one, or leave out the metrics")
+    if candidates is None:
+        places = _places_in_corpus(queries[kept], corpus, [wanted[number] for number in kept])
+    else:
+        places = (_places_of_candidates(queries[number], corpus, wanted[number], ranked[number]) for number in kept)
     found = [_scores_of(one, len(wanted[number])) for number, one in zip(kept, places, strict=True)]
     scores = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
     del scores["map" if candidates is None else "map_at_100"]
@@ -141,7 +140,7 @@ def _places_in_corpus(queries: np.ndarray, corpus: np.ndarray, wanted: Sequence[
             others = np.arange(start, start + scores.shape[1])
             for place, of_query, (bars, rows) in zip(places, scores, marks, strict=True):
                 bars, rows = bars[:, None], rows[:, None]
-                is_before = np.where(others < rows, of_query >= bars, of_query > bars) & (others != rows)
+                is_before = np.where(others < rows, of_query >= bars, of_query > bars)
                 place += is_before.sum(axis=1)  # [wanted, corpus] -> [wanted]
         yield from places
 
@@ -164,4 +163,7 @@ def _rows(given: Iterable[int]) -> np.ndarray:
 
 def _units(vectors: np.ndarray) -> np.ndarray:
     vectors = np.asarray(vectors, np.float64)
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), _SMALLEST_NORM)
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    if not np.isfinite(norms).all():  # no number is below NaN: it would rank first
+        raise Diverged("the vectors have numbers that are not finite; take a model whose training did not diverge")
+    return vectors / np.maximum(norms, _SMALLEST_NORM)

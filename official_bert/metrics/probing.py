@@ -10,9 +10,6 @@ import numpy as np
 
 from official_bert.io.errors import InputError
 
-_BATCH_SIZE = 500
-_MAX_ITERATIONS = 1000
-
 
 def clustering(vectors: np.ndarray, labels: Sequence, seed: int = 0) -> dict[str, float]:
     """Returns how well as many clusters as labels agree with the labels, as `v_measure`, from 0 to 1.
@@ -22,9 +19,8 @@ def clustering(vectors: np.ndarray, labels: Sequence, seed: int = 0) -> dict[str
     (Muennighoff et al., 2023).
     """
     sklearn = _scikit_learn()
-    k_means = sklearn.cluster.MiniBatchKMeans(
-        len(np.unique(labels)), batch_size=_BATCH_SIZE, n_init="auto", random_state=seed
-    )
+    num_labels = len(np.unique(labels))
+    k_means = sklearn.cluster.MiniBatchKMeans(num_labels, batch_size=500, n_init="auto", random_state=seed)
     return {"v_measure": float(sklearn.metrics.v_measure_score(labels, k_means.fit_predict(vectors)))}
 
 
@@ -49,7 +45,7 @@ def few_shot(
     Returns:
         The mean over the draws, as `accuracy_8` for 8 shots, and their standard deviation, as `accuracy_8_std`.
     """
-    regression = _scikit_learn().linear_model.LogisticRegression(max_iter=_MAX_ITERATIONS)
+    regression = _scikit_learn().linear_model.LogisticRegression(max_iter=1000)
     vectors, labels = np.asarray(train_vectors, np.float64), np.asarray(train_labels)
     names, counts = np.unique(labels, return_counts=True)
     if counts.min() < max(shots):

@@ -10,7 +10,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, ndcg_score, v_measure_score
 
-from official_bert.io.errors import InputError
+from official_bert.io.errors import Diverged, InputError
 from official_bert.metrics import embeddings
 from official_bert.metrics.embeddings import cosines, pair_classification, retrieval, sts, triplets
 from official_bert.metrics.probing import clustering, few_shot
@@ -134,7 +134,9 @@ def test_rankings_of_candidates_are_scikit_learns():
     assert found["map"] == close(np.mean(each))
 
 
-def test_queries_without_answers_are_an_error():
+def test_what_cannot_be_measured_is_an_error():
+    with pytest.raises(Diverged, match="the vectors have numbers that are not finite"):
+        retrieval(drawn(1, 1, WIDTH), np.full((3, WIDTH), np.nan), [{1}])
     for candidates in (None, [{1}]):
         with pytest.raises(InputError, match="no query has a relevant text"):
             retrieval(drawn(1, 1, WIDTH), drawn(2, 3, WIDTH), [{1} if candidates else set()], candidates)
@@ -192,15 +194,9 @@ def model_of(vectors: dict[str, np.ndarray]):
         found = np.array([vectors[text] for text in texts], np.float64)
         return torch.tensor(found) if convert_to_tensor else found
 
+    encoders = dict.fromkeys(("encode", "encode_query", "encode_document"), encode)
     card = types.SimpleNamespace(set_evaluation_metrics=lambda *_: None)
-    return types.SimpleNamespace(
-        encode=encode,
-        encode_query=encode,
-        encode_document=encode,
-        similarity=cos_sim,
-        similarity_fn_name="cosine",
-        model_card_data=card,
-    )
+    return types.SimpleNamespace(**encoders, similarity=cos_sim, similarity_fn_name="cosine", model_card_data=card)
 
 
 @pytest.mark.needs_extra("sentence_transformers")
@@ -247,7 +243,4 @@ def test_the_values_are_those_of_sentence_transformers(ties):
         ]
         theirs = evaluation.RerankingEvaluator(samples)(model)
         found = retrieval(a, b, relevant, candidates)
-        names_of = {"map": "map", "mrr_at_10": "mrr@10", "ndcg_at_10": "ndcg@10"}
-        assert {name: found[name] for name in names_of} == close(
-            {ours: theirs[name] for ours, name in names_of.items()}
-        )
+        assert theirs == close({name.replace("_at_", "@"): found[name] for name in ("map", "mrr_at_10", "ndcg_at_10")})
