@@ -1,7 +1,5 @@
 """Pre-training and its evaluation from the flags to the results: the skeleton of run_pretraining.py."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
@@ -150,7 +148,6 @@ def _check_shares(counts: Sequence[int]):
 
 
 def _log_input(title: str, batch_size: int, records: RecordSet):
-    """Logs the input files, as the original does."""
     for line in (f"***** {title} *****", f"  Batch size = {batch_size}", "*** Input Files ***"):
         logging.info(line)
     for name in records.files:

@@ -3,8 +3,6 @@
 `Trainer.fit` shows a run from its first step to its last.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import signal
