@@ -73,7 +73,8 @@ def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
     """
     count = options.num_workers
     hosts = [f"localhost:{port}" for port in _free_ports(count)]
-    cpus, gpus = _shares(_cpus(), count), _shares(_gpus(), count)
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    cpus, gpus = _shares(cpus, count), _shares(_gpus(), count)
     printers: list[threading.Thread] = []
     try:
         with processes.Processes(_GRACE_SECS) as workers:
@@ -127,10 +128,6 @@ def _free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("localhost", 0))
         return [each.getsockname()[1] for each in sockets]
-
-
-def _cpus() -> list[int]:
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def _gpus() -> list[str]:

@@ -28,11 +28,6 @@ _FEW_FILES = 16  # of more, the first four are different ones in 94 % of all run
 
 
 def pretrain(options: PretrainingOptions):
-    """Trains, evaluates, or both.
-
-    Raises:
-        InputError: an option or a file cannot be used.
-    """
     given, source = options, resolve(options)
     options = source.options
     if not (options.do_train or options.do_eval):
