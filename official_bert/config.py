@@ -106,9 +106,6 @@ class BertConfig:
             size: a key of SIZES.
             vocab_size: the number of WordPieces in the vocabulary.
             **overrides: fields with other values. `intermediate_size` is 4 * hidden_size by default.
-
-        Raises:
-            InputError: there is no such size.
         """
         if size not in SIZES:
             raise InputError(f"no model size is called {size!r}; choose one of {', '.join(SIZES)}")
@@ -120,11 +117,7 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, json_object: dict) -> "BertConfig":
-        """Sets every key of the dictionary as a field, over the defaults; `to_dict` returns unknown keys, too.
-
-        Raises:
-            InputError: a key is the name of a method.
-        """
+        """Sets every key of the dictionary as a field, over the defaults; `to_dict` returns unknown keys, too."""
         config = cls(vocab_size=None)
         for key, value in json_object.items():
             if hasattr(cls, key):

@@ -83,7 +83,6 @@ class ModelSource:
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
-        """The opened checkpoint."""
         from official_bert.checkpoints import open_checkpoint  # with TensorFlow, which the making of records lacks
 
         if not self.path:

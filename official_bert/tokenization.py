@@ -97,9 +97,6 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
 
     Only "\\n" ends a line. A blank line is the WordPiece "". A repeated WordPiece keeps its position in the dictionary
     and takes its last id. All other lines therefore keep their ids.
-
-    Raises:
-        InputError: the file does not exist.
     """
     return {line.strip(): number for number, line in enumerate(vocabulary_lines(vocab_file))}
 
@@ -149,9 +146,6 @@ class FullTokenizer:
         inv_vocab: id -> WordPiece.
         model_max_length: the number of positions of the model whose folder `from_pretrained` read, as its
             tokenizer_config.json says; None for no limit.
-
-    Raises:
-        InputError: the vocabulary file does not exist.
     """
 
     def __init__(self, vocab_file: str, do_lower_case: bool = True, strip_accents: bool | None = None):

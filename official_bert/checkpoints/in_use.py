@@ -15,14 +15,12 @@ class WeightsInUse(tf1.Tf1Checkpoint):
     """A TF1 checkpoint that has no adapters, because its kernels contain them, and whose weights are averages."""
 
     def __init__(self, prefix: str):
-        """Opens the checkpoint with this prefix."""
         super().__init__(prefix)
         self._stored = self.shapes
         parts = {*names.ADAPTERS, names.AVERAGE}
         self.shapes = {name: shape for name, shape in self._stored.items() if not parts & set(name.split("/")[-2:])}
 
     def read(self, name: str) -> np.ndarray:
-        """Returns what has this name in use."""
         value, adapters = self._averaged(name), names.adapters_of(name)
         if not self._stored.keys() & set(adapters):
             return value

@@ -92,7 +92,6 @@ def named_variables(model) -> dict:
 
 
 def _name_in(model, variable) -> str:
-    """Returns the TF1 name of a variable of a model."""
     scope, _, last = variable.path.rpartition("/")
     if last in names.ADAPTERS:
         return _name_of(model, f"{scope}/kernel").removesuffix("kernel") + last
@@ -190,7 +189,6 @@ def log_trainable_variables(model, initialized: Collection[str] = ()):
 
 
 def _enumerated(found: list[str]) -> str:
-    """Returns the first names, and how many more there are."""
     more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
     return ", ".join(found[:_NAMES_SHOWN]) + more
 
@@ -222,7 +220,6 @@ def read_config_beside(checkpoint: Checkpoint) -> BertConfig:
 
 
 def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
-    """Writes bert_config.json and bert_model.ckpt."""
     if config.hidden_act == "gelu_erf":
         logging.warning(
             "The config says gelu_erf: the original BERT does not know it and computes the tanh form for gelu; "

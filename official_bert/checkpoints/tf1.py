@@ -162,7 +162,6 @@ class Tf1Checkpoint:
     """
 
     def __init__(self, prefix: str):
-        """Opens the checkpoint with this prefix."""
         self.path = prefix
         for file in _gfile.glob([f"{prefix}.index", f"{prefix}.data-*"]):
             files.check_model_file(file)
@@ -176,7 +175,6 @@ class Tf1Checkpoint:
         self.dtypes = {name: dtype.name for name, dtype in dtypes.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the tensor with this name."""
         try:
             return np.asarray(self._reader.get_tensor(name))
         except _READING_FAILS as error:

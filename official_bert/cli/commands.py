@@ -35,7 +35,6 @@ class Command(NamedTuple):
     summary: str
 
     def options_class(self) -> type:
-        """Imports the class of the options."""
         module, name = self.options.split(".")
         return getattr(importlib.import_module(f"official_bert.options.{module}"), name)
 
@@ -169,7 +168,6 @@ def run_command(name: str):
 
 
 def load(name: str) -> Callable:
-    """Imports the function of a command."""
     module, function = COMMANDS[name].function.rsplit(".", 1)
     with flags.quiet_imports():  # most import TensorFlow, which --help does not need
         found = getattr(importlib.import_module(f"official_bert.{module}"), function)

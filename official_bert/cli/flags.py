@@ -50,12 +50,10 @@ _OF_CLASSES = {
 
 
 def is_required(field: dataclasses.Field) -> bool:
-    """Tells whether a flag must be given."""
     return field.default is dataclasses.MISSING
 
 
 def heading_of(options_class: type, field: dataclasses.Field) -> str:
-    """Returns the heading of a flag, one of ORDER."""
     if is_required(field):
         return NEEDED
     if field.name in ("init_checkpoint", "bert_config_file", "vocab_file"):

@@ -74,7 +74,6 @@ def _run_exact(
 
 
 def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
-    """Writes the record files of all shards and the manifest."""
     output_file = _only_output(options)
     input_files = files.expand(options.input_file, "input_file")
     num_shards = options.num_shards or shards.default_num_shards(_sizes(input_files))

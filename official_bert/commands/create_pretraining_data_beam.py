@@ -4,8 +4,6 @@ In: text files, also of gs:// and other file systems that Beam knows, and a voca
 manifest of create_pretraining_data.py --generator=sharded, byte for byte.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 
@@ -21,7 +19,6 @@ from official_bert.tokenization import FullTokenizer
 
 
 def run(options: BeamDataOptions):
-    """Runs the pipeline."""
     try:
         from official_bert.data.pretraining import beam
     except ModuleNotFoundError as error:

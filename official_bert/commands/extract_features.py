@@ -3,8 +3,6 @@
 Lines are read, encoded and written batch by batch, so memory does not grow with the text.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json
@@ -114,7 +112,6 @@ def run(options: ExtractionOptions):
 
 
 def layer_numbers(flag: str, num_hidden_layers: int) -> list[int]:
-    """Returns the layers that --layers names, unchanged."""
     try:
         numbers = [int(word) for word in flag.split(",")]
     except ValueError:
@@ -129,7 +126,6 @@ def layer_numbers(flag: str, num_hidden_layers: int) -> list[int]:
 
 
 def _inputs(options: ExtractionOptions) -> dict[str, list[str]]:
-    """Returns the files that the run reads, by the flag that names them."""
     checkpoint = options.init_checkpoint
     return {
         "input_file": [options.input_file],

@@ -26,7 +26,6 @@ _is_unused = re.compile(r"\s*\[unused\d+\]\s*").fullmatch
 
 
 def run(options: GrowthOptions):
-    """Writes the model with the new words."""
     out = options.output_dir
     if not out or (files.exists(out) and not (files.is_folder(out) and not files.list_folder(out))):
         raise InputError(f"--output_dir={out}: must be a new folder or an empty one; name another")

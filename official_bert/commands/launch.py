@@ -4,8 +4,6 @@ In: a command, the number of workers. Out: the log lines of the workers, each be
 all workers when one of them fails; TF_CONFIG tells the workers of each other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json
@@ -50,7 +48,6 @@ def run(options: LaunchOptions):
 
 
 def _command(options: LaunchOptions) -> list[str]:
-    """Returns the command of a worker."""
     if not options.command:
         raise InputError(
             "no command: write it behind --, as in launch.py --num_workers=2 -- run_pretraining.py --flag=value"
@@ -76,7 +73,8 @@ def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
     """
     count = options.num_workers
     hosts = [f"localhost:{port}" for port in _free_ports(count)]
-    cpus, gpus = _shares(_cpus(), count), _shares(_gpus(), count)
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    cpus, gpus = _shares(cpus, count), _shares(_gpus(), count)
     printers: list[threading.Thread] = []
     try:
         with processes.Processes(_GRACE_SECS) as workers:
@@ -100,7 +98,6 @@ def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
 
 
 def _environment(index: int, hosts: list[str], gpus: list[str]) -> dict[str, str]:
-    """Returns the environment of a worker, which tells it of the others."""
     config = {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}}
     environment = os.environ | {"TF_CONFIG": json.dumps(config)}
     return environment | {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else environment
@@ -119,7 +116,6 @@ def _wait(workers: processes.Processes):
 
 
 def _print(name: str, lines: IO[str]):
-    """Prints the lines of a worker behind its name."""
     for line in lines:
         sys.stdout.write(f"{name} {line.rstrip()}\n")  # one call, so that lines of two workers do not mix
         sys.stdout.flush()
@@ -132,10 +128,6 @@ def _free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("localhost", 0))
         return [each.getsockname()[1] for each in sockets]
-
-
-def _cpus() -> list[int]:
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def _gpus() -> list[str]:

@@ -4,8 +4,6 @@ In: an output folder of a training script. Out: a PNG file with a panel for each
 rate, norm of the gradient, speed, memory.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +21,6 @@ Curves = dict[str, dict[int, float]]
 
 
 def training_figures(output_dir: str) -> Curves:
-    """Returns the figures of the training's progress lines."""
     curves = _curves(run_log.read(output_dir, run_log.TRAIN)) or _of_event_files(output_dir)
     if not curves:
         raise InputError(
@@ -81,7 +78,6 @@ _SAME_AS_LOSS = ("eval_loss",)  # the original's second key of the same quantity
 
 
 def run(options: PlotOptions):
-    """Draws a run."""
     training, evaluation = training_figures(options.output_dir), evaluation_figures(options.output_dir)
     path = options.plot_file or os.path.join(options.output_dir, "plot.png")
     contents = panels_of(training, evaluation) | reliability_diagram(options.output_dir)

@@ -4,8 +4,6 @@ In: the name of an experiment, a scale, a folder of data. Out, in output_dir/SCA
 finished cell, NAME.md with the table, and a folder for each run in `steps`.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

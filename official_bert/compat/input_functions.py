@@ -151,7 +151,6 @@ def convert_examples_to_features(
     max_seq_length: int,
     tokenizer: FullTokenizer,
 ) -> list[InputFeatures]:
-    """Applies `convert_single_example` to each example."""
     features = []
     for index, example in enumerate(examples):
         log_progress(index, len(examples))

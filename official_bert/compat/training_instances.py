@@ -63,14 +63,12 @@ class MaskedLmInstance(NamedTuple):
 
 
 def create_int_feature(values: Iterable[int]) -> tf.train.Feature:
-    """Makes the feature of a record."""
     import tensorflow as tf
 
     return tf.train.Feature(int64_list=tf.train.Int64List(value=list(values)))
 
 
 def create_float_feature(values: Iterable[float]) -> tf.train.Feature:
-    """Makes the feature of a record."""
     import tensorflow as tf
 
     return tf.train.Feature(float_list=tf.train.FloatList(value=list(values)))

@@ -81,7 +81,6 @@ def read_records(
 
 
 def text_of(row: Row, value: Any, name: str) -> str:
-    """Returns the field of a column, which must be a text."""
     if not isinstance(value, str):
         raise row.error(f"{name} is {'missing' if value is None else 'no text'}; give it a text")
     if half := reading.half_pair_in(value):
@@ -124,7 +123,6 @@ def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
 
 
 def _texts(row: Row, record: dict[str, Any], name: str) -> list[str]:
-    """Returns a column of lists of texts."""
     values = reading.field(record, name, list, row.where)
     return [text_of(row, value, f"an element of {name}") for value in values]
 

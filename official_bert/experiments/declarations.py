@@ -132,14 +132,12 @@ def read_catalogue(folder: str) -> Catalogue:
 
 
 def scale_of(name: str, catalogue: Catalogue) -> Scale:
-    """Returns a scale by its name."""
     if name not in catalogue.scales:
         raise InputError(f"--scale={name}: there is no such scale; {_remedy(name, catalogue.scales)}")
     return catalogue.scales[name]
 
 
 def names_of(folder: str) -> list[str]:
-    """Returns the names of the experiments in a folder."""
     found = [os.path.basename(path) for path in files.matching(f"*{SUFFIX}", folder)]
     return [name.removesuffix(SUFFIX) for name in found if name not in (SCALES_FILE, TASKS_FILE)]
 

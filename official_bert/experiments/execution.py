@@ -4,8 +4,6 @@ A finished step has a result.json with what its script measured, and is not run 
 again in the same folder, where training scripts find their checkpoints.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -4,8 +4,6 @@ In: declarations. Out: for each cell the step whose result it shows, with all st
 that two rows with equal steps share them. Nothing is read but the declarations.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -209,7 +207,6 @@ class _Planner:
         return Place(self._made("vocabulary", str(flags["vocab_size"]), "build_vocab", flags), "vocab.txt")
 
     def _records(self, text: str, name: str, label: str, more: Flags) -> tuple[Place, Flags]:
-        """Returns the place of records, and the flags of their lengths."""
         flags = self._free(self._scale.records | more, OWN_FLAGS - {"random_seed"})
         is_sharded = flags.get("generator") == "sharded"
         own = Place(OWN, name if is_sharded else f"{name}.tfrecord")

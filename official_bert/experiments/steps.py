@@ -61,7 +61,6 @@ class Step:
         return [each for value in values for each in value if isinstance(each, Place)]
 
     def inputs(self) -> list[Step]:
-        """Returns the steps whose outputs it reads."""
         return [place.root for place in self.places() if isinstance(place.root, Step)]
 
     def flag(self, name: str, default: Any = None) -> Any:

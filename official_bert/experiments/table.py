@@ -4,8 +4,6 @@ In: a plan and the results of its steps. Out: text, and a line of JSON for each 
 its standard error, and one of less than two standard errors is called noise.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -92,7 +90,6 @@ def difference(first: Summary, other: Summary) -> tuple[float, float | None]:
 
 
 def markdown(plan: Plan, values: Values, results: Results) -> str:
-    """Returns the page of an experiment."""
     numbers: dict[tuple[str, str], list[float]] = {}
     for cell, value in values.items():
         numbers.setdefault((cell.row, cell.column.label), []).append(value)

@@ -1,7 +1,5 @@
 """Which weights a fine-tuning changes and how far: frozen layers, LoRA, layers drawn anew, learning rates by layer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Fine-tunes a classifier on texts in memory: `official_bert.Classifier`, with run_classifier.py underneath."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable

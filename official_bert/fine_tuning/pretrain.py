@@ -1,7 +1,5 @@
 """Pre-training and its evaluation from the flags to the results: the skeleton of run_pretraining.py."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
@@ -30,11 +28,6 @@ _FEW_FILES = 16  # of more, the first four are different ones in 94 % of all run
 
 
 def pretrain(options: PretrainingOptions):
-    """Trains, evaluates, or both.
-
-    Raises:
-        InputError: an option or a file cannot be used.
-    """
     given, source = options, resolve(options)
     options = source.options
     if not (options.do_train or options.do_eval):
@@ -150,7 +143,6 @@ def _check_shares(counts: Sequence[int]):
 
 
 def _log_input(title: str, batch_size: int, records: RecordSet):
-    """Logs the input files, as the original does."""
     for line in (f"***** {title} *****", f"  Batch size = {batch_size}", "*** Input Files ***"):
         logging.info(line)
     for name in records.files:

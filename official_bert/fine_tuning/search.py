@@ -3,8 +3,6 @@
 Out, in output_dir: a folder for each run, search_results.tsv, and search.json with the flags that all runs share.
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import itertools

@@ -49,7 +49,6 @@ class TextReader:
         return model_inputs(*pair, self.max_seq_length, self.vocab)
 
     def windows(self, texts: tf.Tensor, doc_stride: int) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Returns the `text_windows` of string[batch]."""
         return text_windows(self.tokenizer.encode(texts), self.max_seq_length, doc_stride, self.vocab)
 
 
@@ -268,13 +267,11 @@ def _packed(
 
 
 def _first(rows: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the first counts[row] values of each row."""
     columns = tf.ragged.range(rows.row_lengths())
     return tf.ragged.boolean_mask(rows, columns < counts[:, None])
 
 
 def _range_rows(rows: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Returns rows of the same lengths with the values 0, 1, ..."""
     return tf.cast(tf.ragged.range(rows.row_lengths()), tf.int32)
 
 

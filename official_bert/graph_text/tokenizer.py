@@ -245,7 +245,6 @@ class TextTokenizer(tf.Module):
         return _select(parts, strings != "")
 
     def _without_long_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Replaces words that are too long by [UNK]."""
         is_long = tf.strings.length(words.values, unit="UTF8_CHAR") > self._max_word_chars
         return words.with_values(tf.where(is_long, self._unknown, words.values))
 
@@ -266,7 +265,6 @@ class TextTokenizer(tf.Module):
 
 
 def readable(texts: tf.Tensor) -> tf.Tensor:
-    """Removes the bytes that are not UTF-8 from texts."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore", replace_control_characters=False)
 
 

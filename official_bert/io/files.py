@@ -64,7 +64,6 @@ def is_folder(path: str) -> bool:
 
 
 def size(path: str) -> int:
-    """Returns the number of bytes of a file."""
     check_name(path)
     if is_remote(path):
         return _gfile().stat(path).length
@@ -75,7 +74,6 @@ def size(path: str) -> int:
 
 
 def sha256(path: str) -> str:
-    """Returns the SHA-256 digest of a file's content."""
     digest = hashlib.sha256()
     with open_file(path, "rb") as file:
         while part := file.read(_PART_BYTES):

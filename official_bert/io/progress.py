@@ -26,7 +26,6 @@ class Progress:
         self._start_secs = self._last_secs = time.monotonic()
 
     def __call__(self, done: int, also: str = ""):
-        """Shows how far the job is, if it is time for it."""
         if done == self._total:
             updated_line.wipe()  # what comes next, on standard output for instance, begins on an empty line
         now_secs = time.monotonic()

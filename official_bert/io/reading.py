@@ -163,7 +163,6 @@ _NAMES_OF_TYPES = {
 
 
 def as_object(value: Any, where: str) -> dict[str, Any]:
-    """Returns a JSON value that must be an object."""
     if not isinstance(value, dict):
         raise InputError(f"{where}: is no object; it should be one, in braces")
     return value

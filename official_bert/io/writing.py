@@ -58,7 +58,6 @@ def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]
 
 
 def is_same_file(path: str, other: str) -> bool:
-    """Tells whether two paths name the same existing file."""
     return _identity(path) is not None and _identity(path) == _identity(other)
 
 

@@ -41,8 +41,6 @@ class EncoderLayer(keras.layers.Layer):
 
 
 class Encoder(keras.layers.Layer):
-    """The stack of all encoder layers."""
-
     def __init__(self, config, recompute_layers: bool, packed_sequences: bool, name: str = "encoder"):
         super().__init__(name=name)
         self.config, self.recompute_layers, self.packed_sequences = config, recompute_layers, packed_sequences

@@ -4,8 +4,6 @@ Padding is included. Not counted are the heads of fine-tuning, which have less t
 products, embedding look-ups, also where one-hot products make them, and the recomputation of layers.
 """
 
-from __future__ import annotations
-
 from official_bert.config import LEFT_TO_RIGHT, BertConfig
 
 _NEXT_SENTENCE_CLASSES = 2
@@ -35,7 +33,6 @@ def training_flops(
 
 
 def _layer_flops(config: BertConfig, length: int) -> int:
-    """Returns the operations of one layer for one sequence."""
     hidden = config.hidden_size
     projections = 4 * _product(length, hidden, hidden)  # query, key, value, output
     attention = 2 * _product(length, hidden, length)  # scores and context, all heads together

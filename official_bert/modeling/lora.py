@@ -26,7 +26,6 @@ def enable_lora(model: keras.Model, rank: int, first_layer: int = 0):
 
 
 def write_adapters(path: str, trained: Mapping):
-    """Writes the variables that a training with LoRA changes, by name."""
     huggingface.write_tensors(path, {name: variable.numpy() for name, variable in trained.items()})
 
 

@@ -6,8 +6,6 @@ function has a gradient of its own, which moves rows, too, where TensorFlow woul
 B batch   S length   T tokens of the batch, without padding   G sequences of a group   L length of a group
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -42,8 +40,6 @@ class Group(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """The packed matrix of a batch."""
-
     places: Places  # of its tokens in the padded [B*S]
     groups: list[Group]  # in the order of the packed matrix
 

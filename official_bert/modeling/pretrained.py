@@ -177,7 +177,6 @@ class ConfiguredModel(keras.Model):
 
 
 def check_config(config):
-    """Refuses what is no configuration."""
     if not isinstance(config, BertConfig):
         raise TypeError(
             f"config: must be a BertConfig, as of BertConfig.from_size('base') or BertConfig.from_json_file(path), got "
@@ -186,7 +185,6 @@ def check_config(config):
 
 
 def warn_of_backend():
-    """Warns of a backend with which a model cannot be trained."""
     if (backend := keras.backend.backend()) != "tensorflow":
         errors.warn("KERAS_BACKEND=%s: models can be used, but not trained; set KERAS_BACKEND=tensorflow", backend)
 
@@ -213,13 +211,11 @@ def _variables(model) -> dict:
 
 
 def _labels(checkpoint: Checkpoint) -> list[str] | None:
-    """Returns the labels beside a checkpoint."""
     folder = ModelFolder(checkpoint.path)
     return folder.labels() or folder.huggingface_task()[1]
 
 
 def _num_outputs(checkpoint: Checkpoint) -> int:
-    """Returns the number of outputs of the head in a checkpoint, or of the labels beside it."""
     if huggingface.LINEAR_HEAD in checkpoint.shapes:
         return checkpoint.shapes[huggingface.LINEAR_HEAD][0]
     if labels := _labels(checkpoint):

@@ -4,8 +4,6 @@ The optimizer is a tf.Module of plain variables under the original's names, so t
 checkpoints. It runs in replica context, on gradients that are already reduced and clipped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import re
@@ -135,7 +133,6 @@ class AdamWeightDecayOptimizer(tf.Module):
             average.assign(tf.convert_to_tensor(weight))
 
     def use_averages(self):
-        """Gives each weight the value of its average."""
         for weight, average in self._averages():
             weight.assign(tf.convert_to_tensor(average))
 
@@ -271,7 +268,6 @@ def _of_this_replica(variable):
 
 
 def _group_updated(rules, variables, gradients, rate, decays, constants, step):
-    """Returns the new values of each weight and its slots."""
     return [
         rule(*map(tf.convert_to_tensor, of_weight), gradient, rate, decay, *constants, step)
         for rule, of_weight, gradient, decay in zip(rules, variables, gradients, decays, strict=True)

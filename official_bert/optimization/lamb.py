@@ -3,8 +3,6 @@
 The slots, their names and the schedule are those of AdamWeightDecayOptimizer, so checkpoints have the same form.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from official_bert.optimization.adam import AdamWeightDecayOptimizer, adam_direction, updated

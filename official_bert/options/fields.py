@@ -54,7 +54,6 @@ def fault_of(field: dataclasses.Field, value) -> str | None:
 
 
 def flag_fields(options_class: type) -> list[dataclasses.Field]:
-    """Returns the fields of an options class that are flags."""
     return [
         field
         for field in dataclasses.fields(options_class)
@@ -102,7 +101,6 @@ def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
 
 
 def are_settings(text: str, names: Collection[str]) -> bool:
-    """Tells whether `parse_settings` can read a text."""
     try:
         parse_settings(text, names)
     except ValueError:

@@ -146,7 +146,6 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
 
     @property
     def evaluates_during_training(self) -> bool:
-        """Whether the flags ask for evaluations during training."""
         return self.do_train and self.eval_every is not None
 
 

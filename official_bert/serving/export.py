@@ -5,8 +5,6 @@ text, with vocab.txt in assets, and bert_config.json, labels.txt, export.json an
 graph, too, has the labels, so that a file that was changed is noticed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib
@@ -68,7 +66,6 @@ class Record(NamedTuple):
 
     @classmethod
     def read(cls, version: str) -> Self:
-        """Reads the record of an export in the folder of a version."""
         path = os.path.join(version, RECORD_FILE)
         if not files.exists(path):
             raise InputError(
@@ -204,7 +201,6 @@ class _Content(NamedTuple):
 
 
 def _tensor_content(built: TrainedModel) -> _Content:
-    """Makes the signatures of token ids and of records."""
     options, task, model, config, tokenizer, _ = built
     length, default = options.max_seq_length, options.estimator_signatures
     found = task_signatures(task, model, config, tokenizer)
@@ -313,7 +309,6 @@ def export_version(
 
 
 def versions(export_dir: str) -> list[int]:
-    """Returns the versions in a folder, lowest first."""
     names = (name.rstrip("/") for name in _gfile.listdir(export_dir))
     numbers = (int(name) for name in names if name.isascii() and name.isdigit())
     return sorted(number for number in numbers if number < _LARGEST_VERSION)

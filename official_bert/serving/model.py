@@ -3,8 +3,6 @@
 `export` is the runner of export_saved_model.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -51,7 +49,6 @@ _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
 def export(options: ExportOptions):
-    """Exports a checkpoint."""
     log_devices()
     export_model(build(options, options.dtype))
 
@@ -312,7 +309,6 @@ def open_model(model_dir: str, batch_size: int) -> SavedModel | InMemoryModel:
 
 
 def _is_export(model_dir: str) -> bool:
-    """Tells whether a folder is a version, or a folder of versions."""
     return _is_version(model_dir) or (files.is_folder(model_dir) and bool(versions(model_dir)))
 
 

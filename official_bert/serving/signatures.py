@@ -186,7 +186,6 @@ _PREDICT_LOG, _REQUEST, _MODEL_SPEC, _INPUTS, _SIGNATURE_NAME, _KEY, _VALUE = 6,
 
 
 def warmup_records(requests: Iterable[Request]) -> bytes:
-    """Returns the content of the file."""
     return b"".join(frame(_prediction_log(signature, inputs)) for signature, inputs in requests)
 
 

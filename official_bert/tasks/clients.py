@@ -1,7 +1,5 @@
 """Sends texts to an export: the contract of a client, and the code that the clients of the task families share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
@@ -91,7 +89,6 @@ class TextClient:
         return answer
 
     def check(self, texts: Texts):
-        """Validates the number of texts of a request."""
         fewest, most = self.num_required, len(self.columns)
         if not fewest <= len(texts) <= most:
             wanted = str(most) if fewest == most else f"{fewest} or {most}"
@@ -121,7 +118,6 @@ class TextClient:
         return dict(zip(self.columns, zip(*filled, strict=True), strict=True))
 
     def answer(self, row: Row) -> dict:
-        """Makes the answer from the outputs for one request."""
         return {name: plain(value) for name, value in row.items()}
 
 

@@ -4,8 +4,6 @@ Threads of tf.data read ahead, and the loop inside TensorFlow takes one batch fo
 for the end of a loop, only a few batches are in memory, and the position is always that of the updates made.
 """
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import itertools
@@ -37,7 +35,6 @@ class RecordBatches:
         self.state = _state(seed, key, iterator=self._iterator)
 
     def next_batch(self) -> dict:
-        """Reads the next batch, as per-replica values."""
         return split_over_replicas(self._strategy, next(self._iterator), axis=0, is_own=self._is_own)
 
     def have_run(self, num_steps: int) -> dict:
@@ -69,7 +66,6 @@ class HostBatches:
         self.state = _state(seed, self.key, **positions)
 
     def next_batch(self) -> dict:
-        """Reads the next batch of each host, as per-replica values, which lie on the host of the replica."""
         host_of, parts = hosts_of_replicas(self._strategy), {}
         for host, iterator in self._iterators.items():
             with tf.device(host):
@@ -196,7 +192,6 @@ class ExampleBatches:
         self._iterator = iter(dataset.with_options(untuned()))
 
     def next_batch(self) -> dict:
-        """Reads the next batch, as per-replica values."""
         return split_over_replicas(self._strategy, next(self._iterator), axis=0)
 
     def have_run(self, num_steps: int) -> list[dict]:

@@ -3,8 +3,6 @@
 Each strategy is made by one function in `_STRATEGIES`, under its name in `options.shared.STRATEGIES`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import glob

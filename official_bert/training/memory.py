@@ -1,7 +1,5 @@
 """The memory of a process: a heap that keeps what large tensors free, and the peak that the devices had."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import mmap

@@ -3,8 +3,6 @@
 A later run rewrites only the part between two comments.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
@@ -63,7 +61,6 @@ def write_model_card(output_dir: str, task: str, options):
 
 
 def _generated(output_dir: str, task: str, options) -> Iterator[str]:
-    """Yields the lines of the generated part."""
     records = [record for record in run_log.read(output_dir, run_log.START) if record.keys() >= _KEYS]
     if not records:
         raise InputError(f"{os.path.join(output_dir, run_log.FILE)}: has no record of a run")

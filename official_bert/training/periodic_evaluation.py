@@ -1,7 +1,5 @@
 """Evaluations during training: their history, the best checkpoint, and early stopping."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Mapping

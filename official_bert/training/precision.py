@@ -4,8 +4,6 @@ The matrix products and the activations between them have the 16-bit type; weigh
 softmax, layer norms, losses and logits are float32.
 """
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 from collections.abc import Callable
@@ -90,7 +88,6 @@ def _under_policy(policy: str):
 
 
 def check_dtype(dtype: str, strategy: tf.distribute.Strategy):
-    """Validates that the devices multiply the type."""
     if dtype == FLOAT16 and distribution.is_tpu(strategy):
         raise InputError("--dtype=float16: a TPU does not multiply it; give --dtype=bfloat16")
 

@@ -1,7 +1,5 @@
 """Reports a training and its evaluations: in the log, TensorBoard's event files, run.jsonl and eval_results.txt."""
 
-from __future__ import annotations
-
 import contextlib
 import numbers
 import os
@@ -54,7 +52,6 @@ class WorkCounter:
             self.flops += count * self._flops_of(num_sequences, length, num_predictions)
 
     def _shape(self, value) -> list[int]:
-        """Returns the shape of a feature on one replica."""
         return self._strategy.experimental_local_results(value)[0].shape.as_list()
 
 
@@ -86,7 +83,6 @@ class TrainingReport:
         work: WorkCounter,
         loss_scale: LossScale | None = None,
     ):
-        """Starts the clock."""
         self._output_dir, self._batch_size = options.output_dir, options.train_batch_size
         self._num_train_steps, self._objective, self._optimizer = num_train_steps, objective, optimizer
         self._work, self._loss_scale, self._peak_flops = work, loss_scale, options.peak_flops
@@ -155,7 +151,6 @@ class TrainingReport:
         self._sums, self._num_steps, self._since = {}, 0, self._now()
 
     def _fields(self, metrics: Sums, speeds: Sums, past: _Interval) -> Iterator[str]:
-        """Yields the parts of a progress line."""
         hidden = {*self._objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
         yield f"step {self._step}/{self._num_train_steps}"
         yield from (f"{name} {value:.4g}" for name, value in metrics.items() if name not in hidden)
@@ -214,7 +209,6 @@ class TrainingReport:
         return speeds | ({"mfu": past.flops / past.secs / self._peak_flops} if self._peak_flops else {})
 
     def _now(self) -> _Interval:
-        """Returns the interval from the beginning of time and of the counts to now."""
         return _Interval(time.monotonic(), self._step, self._tokens, self._work.flops)
 
 

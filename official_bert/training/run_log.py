@@ -10,8 +10,6 @@ Lines are only ever added. When a training starts at an earlier step than an ear
 steps after it belong to weights that are lost, and `read` leaves them out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime

@@ -1,7 +1,5 @@
 """What a run begins with: the seed, the weights, and what its output folder tells of earlier runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import zlib

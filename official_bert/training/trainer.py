@@ -3,8 +3,6 @@
 `Trainer.fit` shows a run from its first step to its last.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import signal
@@ -197,7 +195,10 @@ class Trainer:
                 hook(step, {})  # the earlier run may have been killed before this call
             return
         run_steps, stops = self._step_function(objective), self._stops(hooks)
-        report = self._report = self._new_report(objective)
+        work = WorkCounter(self.strategy, lambda *shape: training_flops(self.config, *shape, self._num_frozen_layers))
+        report = self._report = TrainingReport(
+            self.options, self.num_train_steps, objective, self.optimizer, work, self._loss_scale
+        )
 
         def is_stopped_by_hooks(step: int) -> bool:
             due = [hook for hook in hooks if stops.is_due(step, hook.every_steps)]
@@ -296,10 +297,6 @@ class Trainer:
         save_every_steps = self.options.save_checkpoints_steps, *(hook.every_steps for hook in hooks)
         steps = self.global_step, self.num_train_steps, self.steps_per_loop, self.log_every_steps
         return Stops(*steps, save_every_steps, ends_of(self.options.profile_steps))
-
-    def _new_report(self, objective: Objective) -> TrainingReport:
-        work = WorkCounter(self.strategy, lambda *shape: training_flops(self.config, *shape, self._num_frozen_layers))
-        return TrainingReport(self.options, self.num_train_steps, objective, self.optimizer, work, self._loss_scale)
 
     def _save(self, step: int, batches: Batches):
         self.finish_saving()

@@ -4,8 +4,6 @@ All workers run the same script with the same flags and compute all results, but
 The functions also take the strategies of a single process, which is the chief and has nobody to agree with.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

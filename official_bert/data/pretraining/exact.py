@@ -232,7 +232,6 @@ class Instances:
         self._prediction_starts.append(len(self._positions))
 
     def batches(self, order: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the `features` of the instances in `order`, some at a time."""
         for start in range(0, len(order), _AT_ONCE):
             yield self.features(order[start : start + _AT_ONCE])
 

@@ -80,6 +80,5 @@ def mask_config_of_records(options: RecordsOptions) -> MaskConfig | None:
 
 
 def _filled(config_class: type, options, **known: float):
-    """Returns a config of known values and of the options of the same names."""
     names = {field.name for field in dataclasses.fields(config_class)} - set(known)
     return config_class(**{name: getattr(options, name) for name in names}, **known)

@@ -261,7 +261,6 @@ def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
 
 
 def _key_of(job: ShardJob, text_file: str) -> str:
-    """Returns a hash of all that determines a shard."""
     text = files.sha256(text_file) if files.exists(text_file) else ""
     return hashlib.sha256(json.dumps([job.described, text], sort_keys=True).encode()).hexdigest()
 

@@ -75,10 +75,6 @@ def _lines(
         )
 
 
-def _of_text(path: str, lines: Iterable[str]) -> Iterator[str]:
-    yield from lines
-
-
 def _of_wikiextractor(path: str, lines: Iterable[str]) -> Iterator[str]:
     """Yields the paragraphs of every page; the title, which is no sentence, and blank lines are left out."""
     title, number = None, 0
@@ -134,7 +130,7 @@ def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 # Name, which is a choice of --input_format, -> a function of a file's name and its lines to the lines of documents.
-TEXT_FORMATS = {TEXT: _of_text, WIKIEXTRACTOR: _of_wikiextractor, JSON_LINES: _of_json_lines}
+TEXT_FORMATS = {TEXT: lambda path, lines: iter(lines), WIKIEXTRACTOR: _of_wikiextractor, JSON_LINES: _of_json_lines}
 
 
 def split_sentences(paragraph: str) -> list[str]:

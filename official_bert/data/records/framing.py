@@ -272,7 +272,6 @@ def _varint_rows(values: np.ndarray) -> list[bytes]:
 
 
 def _decode_feature(data: bytes) -> np.ndarray:
-    """Returns the values of a Feature message, which has none if it has no list."""
     values = np.zeros(0, np.int64)
     for number, content in _fields(data):
         kind = _KIND_OF_LIST.get(number)
@@ -337,7 +336,6 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Returns the varint at `position`, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(data):

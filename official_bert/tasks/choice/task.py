@@ -28,8 +28,6 @@ from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num
 
 
 class ChoiceTask(Task):
-    """A task of run_swag.py."""
-
     main_metric = "eval_accuracy"
     num_choices = NUM_CHOICES
     text_inputs: ClassVar = {"context": [None], "endings": [None, NUM_CHOICES]}

@@ -1,7 +1,5 @@
 """The client of a classification or regression model: it answers with a label, with labels or with a score."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Text classification and regression as a task: one label, several labels or a score for each example."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable, Sequence
@@ -261,7 +259,6 @@ class ClassificationTask(Task):
         return outputs
 
     def calibrate(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]):
-        """Fits the temperature."""
         self.temperature = temperature.fitted(*self._in_scope(encoded, outputs["logits"]))
 
     def _in_scope(self, encoded: EncodedExamples, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

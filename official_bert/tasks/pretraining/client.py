@@ -1,7 +1,5 @@
 """The client of a pre-trained model: it answers a text with words for each [MASK], or with vectors without [MASK]."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar

@@ -3,8 +3,6 @@
 Devlin et al. (2019), sections 3.1 and 5.1.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Mapping
 

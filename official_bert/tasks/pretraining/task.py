@@ -64,7 +64,6 @@ class RecordSet:
         )
 
     def check(self, config: BertConfig):
-        """Validates the first record of each file."""
         pretraining_input.check_first_records(self.files, self.features, self._limits(config))
 
     def count(self) -> int:
@@ -145,7 +144,6 @@ class PretrainingTask(TrainableTask):
         return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has[_MASKED_LM])
 
     def build_model(self, config, **arguments) -> BertPretrainer:
-        """Returns a BertPretrainer."""
         if self._flags:
             return self._build_trained_model(config, **arguments)
         model = BertPretrainer(config, **arguments)

@@ -1,7 +1,5 @@
 """The client of a SQuAD model: it answers a question about a context as run_squad.py does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

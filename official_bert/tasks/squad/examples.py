@@ -125,7 +125,6 @@ def _paragraphs_of_table(given: str, flag: str) -> Iterator[tuple[str, dict]]:
 
 
 def _question(row: Row, record: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row as a question of a SQuAD file."""
     question = {name: record[name] for name in ("id", "question", "is_impossible") if record.get(name) is not None}
     if record.get("answers") is None:
         return question

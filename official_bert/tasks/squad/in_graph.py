@@ -1,7 +1,5 @@
 """Answers questions about raw text in a graph, with the spans that tasks/squad/answers.py would choose."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The settings of SQuAD: one object for all functions that make windows of questions or answers of logits."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self

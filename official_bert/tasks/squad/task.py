@@ -1,7 +1,5 @@
 """SQuAD as a task: loss of a span, choice of answers, official metrics. Devlin et al. (2019), sections 4.2 and 4.3."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

@@ -1,7 +1,5 @@
 """Cuts questions and their documents into windows, and encodes these in arrays."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

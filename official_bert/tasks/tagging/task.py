@@ -63,8 +63,6 @@ BILSTM_SIZE = 768  # of the paper's BiLSTM on frozen features
 
 
 class TaggingTask(Task):
-    """The task of run_ner.py."""
-
     main_metric = "eval_f1"
     text_inputs: ClassVar = {"text": [None]}
     temperature: float | None = None  # by which logits are divided for probabilities; None for 1
