@@ -207,11 +207,11 @@ metrics/embeddings.py: metrics/test_embeddings.py
     if len(rows) and not np.array_equal(rows, ranked[number])] -> if len(rows)]
     min(_DEPTH, num_relevant) -> num_relevant
     _DISCOUNTS[:num_relevant].sum() -> _DISCOUNTS.sum()
-    _compared(query[None], corpus[ranked])[0], kind="stable") -> _compared(query[None], corpus[ranked])[0])
+    all_cosines(query[None], corpus[ranked])[0], kind="stable") -> _compared(query[None], corpus[ranked])[0])
     others < rows, of_query >= bars, of_query > bars -> others < rows, of_query > bars, of_query >= bars
     block, wanted[first:] -> block, wanted
     kind="stable")[:_DEPTH] -> kind="stable")[:_SHALLOW]
-    return (_units(queries) @ _units(corpus).T) -> return (queries @ corpus.T)
+    return (unit_vectors(queries) @ unit_vectors(corpus).T) -> return (queries @ corpus.T)
 metrics/probing.py: metrics/test_embeddings.py
     default_rng([seed, num_shots, draw]) -> default_rng([seed, draw])
     num_shots, replace=False) -> num_shots)

@@ -24,10 +24,11 @@ from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.folder_lock import locked
 from official_bert.io.progress import Progress
+from official_bert.metrics.embeddings import all_cosines
 from official_bert.options.embedding import MiningOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
 from official_bert.tasks.embedding.examples import read_examples
-from official_bert.tasks.embedding.vector_search import Index, cosines, search
+from official_bert.tasks.embedding.vector_search import Index, search
 
 _INDEX = ".npz"
 _SAME = 1e-3  # the difference of a vector's numbers on two devices
@@ -107,7 +108,7 @@ def _mined(
     bounds = np.full(len(window), np.inf if options.max_score is None else options.max_score)
     if options.margin is not None:
         answers = predictor.encode([pair.positive for pair in window])
-        own_scores = [cosines(*vectors)[0, 0] for vectors in zip(anchors[:, None], answers[:, None], strict=True)]
+        own_scores = [all_cosines(*vectors)[0, 0] for vectors in zip(anchors[:, None], answers[:, None], strict=True)]
         bounds = np.minimum(bounds, np.array(own_scores) - options.margin)
     most = max(len(positives[pair.anchor]) for pair in window)
     found = zip(*search(anchors, index.vectors, options.top_k + most), strict=True)

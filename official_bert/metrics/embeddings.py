@@ -20,7 +20,7 @@ _SMALLEST_NORM = 1e-12
 
 def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Returns the cosine of each vector of `a`, float32[..., width], and its partner in `b`: float64[...]."""
-    return np.einsum("...d,...d->...", _units(a), _units(b))
+    return np.einsum("...d,...d->...", unit_vectors(a), unit_vectors(b))
 
 
 def sts(a: np.ndarray, b: np.ndarray, scores: np.ndarray) -> dict[str, float]:
@@ -122,7 +122,7 @@ def _scores_of(places: np.ndarray, num_relevant: int) -> dict[str, float]:
 
 def _places_of_candidates(query: np.ndarray, corpus: np.ndarray, wanted: np.ndarray, ranked: np.ndarray) -> np.ndarray:
     """Returns the places of those wanted rows that are ranked."""
-    order = np.argsort(-_compared(query[None], corpus[ranked])[0], kind="stable")
+    order = np.argsort(-all_cosines(query[None], corpus[ranked])[0], kind="stable")
     return np.flatnonzero(np.isin(ranked[order], wanted)) + 1
 
 
@@ -136,7 +136,7 @@ def _places_in_corpus(queries: np.ndarray, corpus: np.ndarray, wanted: Sequence[
         marks = [_best(query, corpus, rows) for query, rows in zip(block, wanted[first:], strict=False)]
         places = [np.ones(len(rows), np.int64) for _, rows in marks]
         for start in range(0, len(corpus), _CORPUS_ROWS):
-            scores = _compared(block, corpus[start : start + _CORPUS_ROWS])
+            scores = all_cosines(block, corpus[start : start + _CORPUS_ROWS])
             others = np.arange(start, start + scores.shape[1])
             for place, of_query, (bars, rows) in zip(places, scores, marks, strict=True):
                 bars, rows = bars[:, None], rows[:, None]
@@ -147,22 +147,23 @@ def _places_in_corpus(queries: np.ndarray, corpus: np.ndarray, wanted: Sequence[
 
 def _best(query: np.ndarray, corpus: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the scores of the best _DEPTH of some rows, and these rows."""
-    scores = _compared(query[None], corpus[rows])[0]
+    scores = all_cosines(query[None], corpus[rows])[0]
     order = np.argsort(-scores, kind="stable")[:_DEPTH]
     return scores[order], rows[order]
 
 
-def _compared(queries: np.ndarray, corpus: np.ndarray) -> np.ndarray:
+def all_cosines(queries: np.ndarray, corpus: np.ndarray) -> np.ndarray:
     """Returns the cosines of all pairs, float32[q, n]; equal rows have equal ones, wherever they stand in a block."""
-    return (_units(queries) @ _units(corpus).T).astype(np.float32)
+    return (unit_vectors(queries) @ unit_vectors(corpus).T).astype(np.float32)
 
 
 def _rows(given: Iterable[int]) -> np.ndarray:
     return np.unique(np.fromiter(given, np.int64))
 
 
-def _units(vectors: np.ndarray) -> np.ndarray:
-    vectors = np.asarray(vectors, np.float64)
+def unit_vectors(vectors: np.ndarray, dtype: type = np.float64) -> np.ndarray:
+    """Divides vectors, float[..., width], by their norms; raises Diverged if a number is not finite."""
+    vectors = np.asarray(vectors, dtype)
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     if not np.isfinite(norms).all():  # no number is below NaN: it would rank first
         raise Diverged("the vectors have numbers that are not finite; take a model whose training did not diverge")

@@ -17,12 +17,12 @@ import numpy as np
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError, brief
 from official_bert.io.reading import is_of_kind
+from official_bert.metrics.embeddings import all_cosines, unit_vectors
 from official_bert.tasks.clients import numbers
 from official_bert.tokenizer_call import listed_texts
 
 _CORPUS_ROWS, _QUERY_ROWS, _PAIR_ROWS = 1 << 14, 1 << 8, 1 << 11
 _EXACT_AT_ONCE = 1 << 12
-_SMALLEST_NORM = 1e-12
 _SAME_MODEL = 0.99  # the cosine of a text's two vectors: devices and bfloat16 differ by less, other models by more
 
 
@@ -34,11 +34,11 @@ def search(
     Returns:
         The cosines, float32[q, k], and the rows, int64[q, k], with n in place of a larger k.
     """
-    k, rough_queries = min(k, len(corpus)), _units(queries, np.float32)
+    k, rough_queries = min(k, len(corpus)), unit_vectors(queries, np.float32)
     found = [_Best(k, corpus.shape[1]) for _ in queries]
     for start in range(0, len(corpus), corpus_rows):
         block = np.asarray(corpus[start : start + corpus_rows])
-        rough_block = _units(block, np.float32).T
+        rough_block = unit_vectors(block, np.float32).T
         for first in range(0, len(queries), query_rows):
             rough = rough_queries[first : first + query_rows] @ rough_block
             for number, of_query in enumerate(rough, first):
@@ -61,30 +61,14 @@ def paraphrases(
     best, n = _Best(limit, vectors.shape[1], threshold), len(vectors)
     for start in range(0, n, block_rows):
         block = np.asarray(vectors[start : start + block_rows])
-        rough_block = _units(block, np.float32)
+        rough_block = unit_vectors(block, np.float32)
         for first in range(0, start + 1, block_rows):
             others = np.asarray(vectors[first : first + block_rows])
-            rough = _units(others, np.float32) @ rough_block.T  # [others, block]
+            rough = unit_vectors(others, np.float32) @ rough_block.T  # [others, block]
             if first == start:
                 rough[np.tri(len(block), dtype=bool)] = -np.inf  # a row with itself or a lower one
             best.add(rough, others, block, first * n + start, n)
     return best.scores, np.stack(np.divmod(best.places, max(n, 1)), axis=1)
-
-
-def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Returns the cosines of all rows, float32[len(a), len(b)]."""
-    return (_units(a) @ _units(b).T).astype(np.float32)
-
-
-def _units(vectors: np.ndarray, dtype: type = np.float64) -> np.ndarray:
-    """Divides rows by their norms; raises InputError if a number is not finite."""
-    vectors = vectors.astype(dtype)
-    norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
-    if not np.isfinite(norms).all():
-        raise InputError(
-            "the vectors have numbers that are not finite; the model's checkpoint is corrupt, or its training diverged"
-        )
-    return vectors / np.maximum(norms, _SMALLEST_NORM)[:, None]
 
 
 class _Best:
@@ -107,7 +91,7 @@ class _Best:
             found = found[values >= np.partition(values, -self._k)[-self._k] - self._slack]
         for start in range(0, len(found), _EXACT_AT_ONCE):
             i, j = np.divmod(found[start : start + _EXACT_AT_ONCE], len(b))
-            exact = np.einsum("nd,nd->n", _units(a[i]), _units(b[j])).astype(np.float32)
+            exact = np.einsum("nd,nd->n", unit_vectors(a[i]), unit_vectors(b[j])).astype(np.float32)
             is_kept = exact >= self._bar
             scores = np.concatenate([self.scores, exact[is_kept]])
             places = np.concatenate([self.places, (place + i * stride + j)[is_kept]])
@@ -172,7 +156,7 @@ class TextComparisons:
 
     def similarity(self, a: str | list[str], b: str | list[str]) -> float | list[list[float]]:
         """Returns the cosine of two texts; for lists the rows of a table, one for each text of `a`."""
-        table = list(map(numbers, cosines(self.encode(a), self.encode(b))))
+        table = list(map(numbers, all_cosines(self.encode(a), self.encode(b))))
         return table[0][0] if isinstance(a, str) and isinstance(b, str) else table
 
     def search(self, queries: str | list[str], corpus: Iterable[str] | str | Index, k: int = 10) -> list:
@@ -210,7 +194,7 @@ class TextComparisons:
             return Index(texts, self.encode(texts))
         index = Index.read(os.fspath(corpus))
         first, own = index.vectors[:1], self.encode(index.texts[:1])
-        if first.shape != own.shape or (cosines(first, own) < _SAME_MODEL).any():
+        if first.shape != own.shape or (all_cosines(first, own) < _SAME_MODEL).any():
             raise InputError(f"{os.fspath(corpus)}: was made by another model; name that one, or make the index anew")
         return index
 

@@ -89,7 +89,7 @@ def test_numbers_that_are_not_finite_are_refused(number):
     broken = CORPUS.copy()
     broken[5, 5] = number
     for call in (lambda: search(QUERIES, broken, 3), lambda: search(broken, CORPUS, 3), lambda: paraphrases(broken, 3)):
-        with pytest.raises(InputError, match="not finite; the model's checkpoint is corrupt"):
+        with pytest.raises(InputError, match="not finite; take a model whose training"):
             call()
 
 
