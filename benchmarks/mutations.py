@@ -207,7 +207,7 @@ metrics/embeddings.py: metrics/test_embeddings.py
     if len(rows) and not np.array_equal(rows, ranked[number])] -> if len(rows)]
     min(_DEPTH, num_relevant) -> num_relevant
     _DISCOUNTS[:num_relevant].sum() -> _DISCOUNTS.sum()
-    all_cosines(query[None], corpus[ranked])[0], kind="stable") -> _compared(query[None], corpus[ranked])[0])
+    all_cosines(query[None], corpus[ranked])[0], kind="stable") -> all_cosines(query[None], corpus[ranked])[0])
     others < rows, of_query >= bars, of_query > bars -> others < rows, of_query > bars, of_query >= bars
     block, wanted[first:] -> block, wanted
     kind="stable")[:_DEPTH] -> kind="stable")[:_SHALLOW]
@@ -254,6 +254,28 @@ training/precision.py: training/test_precision.py -k scale_is
 training/step.py: training/test_step.py
     gradients = clip_by_global_norm(gradients, norm=norm) -> pass
     tf.where(index > 0, folded, seed) -> seed
+training/whole_batch.py: tasks/embedding/test_losses.py
+    vectors - tf.stop_gradient(vectors) -> 0.0 * vectors
+    return self._objective.vectors(one, seeds[index]) -> return self._objective.vectors(one, None)
+    losses = tf.repeat(loss / -> losses = tf.repeat(loss +
+tasks/embedding/losses.py: tasks/embedding/test_losses.py
+    logits = ops.where(_no_negatives(features["text_ids"]), _EXCLUDED, logits) -> pass
+    right))) / 2.0 -> right)))
+    cosines[:, None] - cosines[None, :] -> cosines[None, :] - cosines[:, None]
+    scores[:, None] < scores[None, :] -> scores[:, None] <= scores[None, :]
+    near - far + self.margin -> near - far
+    ops.logical_or(is_own_text, is_own_anchor) -> is_own_text
+    of_anchor = ops.where(is_second, -> of_anchor = ops.where(True,
+    ops.transpose(values, (1, 0, -> ops.transpose(values, (0, 1,
+tasks/embedding/examples.py: tasks/embedding/test_examples.py
+    for positive in example.positives -> for positive in example.positives[:1]
+    min(most - 2, numbers[0]) -> min(most - 2, numbers[-1])
+    len(example.negatives) >= num_negatives -> example.negatives
+    found if key == NEGATIVE else found[:1] -> found[:1]
+tasks/embedding/evaluation.py: commands/test_run_embeddings.py
+    right < set(ranked[query]) -> True
+    example.score() > 0 -> True
+    for example in examples if example.label] -> for example in examples]
 training/trainer.py: training/test_trainer.py
     checkpoints.restore_input(batches.state) -> pass
     self.finish_saving(if_ended=True)  # -> pass  #

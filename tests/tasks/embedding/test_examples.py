@@ -1,0 +1,57 @@
+"""Examples of texts that belong together: the columns of tables in every form, and the rows of a training."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+from official_bert.tasks.embedding.examples import Example, read_examples, rows_of_examples
+
+QUESTION = {"query": "where is it", "positive": ["here", "there"], "negatives": ["then", "now"], "label": 1}
+
+
+def read(path, content: str, **settings) -> list[Example]:
+    path.write_text(content)
+    return read_examples(str(path), "train_file", settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings", "expected"),
+    [
+        ("a.tsv", "Sentence1\tsentence2\tscore\na\tb\t2.5\n", {}, ("a", ("b",), (), "2.5")),
+        ("a.csv", 'question,answer,negative_1,negative_2\n"a, b",c,d,e\n', {}, ("a, b", ("c",), ("d", "e"), "")),
+        ("a.jsonl", json.dumps(QUESTION), {}, ("where is it", ("here", "there"), ("then", "now"), "1")),
+        ("a.tsv", "4\ta\tb\n", {"columns": "header=false,label=0,anchor=1,positive=2"}, ("a", ("b",), (), "4")),
+        ("a.tsv", 'x\ty\n"a"\tb\n', {"columns": "anchor=x,positive=y", "quoting": "csv"}, ("a", ("b",), (), "")),
+        ("a.tsv", "text\tx\ty\na\tb\tc\n", {"columns": "negative=x,y"}, ("a", (), ("b", "c"), "")),
+        ("a.txt", "\n\n a text \n", {}, (" a text ", (), (), "")),
+    ],
+)
+def test_columns_of_usual_and_of_given_names(tmp_path, name, content, settings, expected):
+    (found,) = read(tmp_path / name, content, **settings)
+    assert found[1:] == expected
+    assert found.where == f"{tmp_path / name}: line {content.count(chr(10)) or 1}"
+
+
+def test_several_files_are_one_set(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\tanswer\na\tb\n")
+    (tmp_path / "b.csv").write_text("positive,anchor\nd,c\n")
+    found = read_examples(f"{tmp_path}/a.tsv,{tmp_path}/b.csv", "train_file", {})
+    assert [one[1:3] for one in found] == [("a", ("b",)), ("c", ("d",))]
+
+
+def rows_of(*examples: Example, num_texts=(2, 1000), repeats=1) -> list[list[str]]:
+    rows, found = rows_of_examples(examples, types.SimpleNamespace(num_texts=num_texts, repeats=repeats), "a_loss")
+    assert found.dtype == np.int32
+    assert len(set(rows.texts)) == len(rows.texts)
+    return [[rows.texts[text] for text in row] for row in found]
+
+
+def test_each_positive_is_an_example_and_all_have_as_many_negatives():
+    several = Example("", "a", ("p", "q"), ("m", "n"))
+    one, none = Example("", "b", ("q",), ("o",)), Example("", "c", ("p",))
+    assert rows_of(several, one, none) == [["a", "p", "m"], ["a", "q", "m"], ["b", "q", "o"]]
+    assert rows_of(several) == [["a", "p", "m", "n"], ["a", "q", "m", "n"]]
+    assert rows_of(several, none, num_texts=(2, 2)) == [["a", "p"], ["a", "q"], ["c", "p"]]
+    assert rows_of(one, none, num_texts=(1, 1), repeats=2) == [[text] * 2 for text in "bqocp"]
