@@ -4,6 +4,8 @@ In: an exported model, and lines from a file or a pipe. Out: a JSON object for e
 answered at once: a line typed at a terminal gets its answer, a long file is answered in batches of similar length.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools
