@@ -102,10 +102,7 @@ class BertConfig:
     def from_size(cls, size: str, vocab_size: int = 30522, **overrides) -> "BertConfig":
         """Returns the configuration of a published size, "tiny" to "large", with two segment ids.
 
-        Args:
-            size: a key of SIZES.
-            vocab_size: the number of WordPieces in the vocabulary.
-            **overrides: fields with other values. `intermediate_size` is 4 * hidden_size by default.
+        `overrides` are fields with other values; `intermediate_size` is 4 * hidden_size by default.
         """
         if size not in SIZES:
             raise InputError(f"no model size is called {size!r}; choose one of {', '.join(SIZES)}")

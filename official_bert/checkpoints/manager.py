@@ -257,7 +257,6 @@ class CheckpointManager:
             tf1.remove(path)
 
     def _input_prefixes(self, step: int | str) -> list[str]:
-        """Returns the prefixes of the input states of all workers at a step."""
         start = f"{folder.INPUT_PREFIX}{step}-"
         found = [name for name in tf.io.gfile.listdir(self.output_dir) if name.startswith(start)]
         indices = sorted(name for name in found if name.endswith(".index"))

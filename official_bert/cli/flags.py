@@ -272,7 +272,6 @@ def _help_of_field(field: dataclasses.Field) -> list[str]:
 
 
 def _help_of(name: str, mark: str = "") -> str:
-    """Returns the lines of a flag in --help."""
     flag = flags.FLAGS[name]
     text = f"--{'[no]' if flag.boolean else ''}{name}: {flag.help}"
     wrapped = flags.text_wrap(text, indent="    ", firstline_indent="  ")

@@ -91,7 +91,6 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
 
 
 def _only_output(options: PretrainingDataOptions) -> str:
-    """Returns the beginning of the names of all files."""
     if len(options.output_file) != 1:
         raise InputError(
             f"--output_file={','.join(options.output_file)}: --generator=sharded names its files itself; give the "

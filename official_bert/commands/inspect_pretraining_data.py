@@ -51,7 +51,6 @@ def run(options: InspectionOptions):
 
 
 def _examples(input_files: Sequence[str]) -> Iterator[tuple[str, Example]]:
-    """Yields the file and number of each record, as text, and its features."""
     for path in input_files:
         for number, example in read_examples(path):
             yield f"{path}: record {number} (from 0)", with_masks(example)

@@ -5,6 +5,8 @@ file. Available lines are answered at once: a line typed at a terminal gets its 
 batches of similar length.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools

@@ -3,8 +3,6 @@
 Places stand for paths in its flags, so that its identity does not depend on where its output lies.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -30,7 +28,7 @@ _TRUTHS = ("true", "t", "1", "false", "f", "0")  # as absl reads them
 class Place:
     """A path or glob below the user's data, the step's own output, another step's, or, by its name, a given model."""
 
-    root: str | Step
+    root: "str | Step"
     path: str = ""
 
 
@@ -60,7 +58,7 @@ class Step:
         values = [value if isinstance(value, tuple) else (value,) for _, value in self.flags]
         return [each for value in values for each in value if isinstance(each, Place)]
 
-    def inputs(self) -> list[Step]:
+    def inputs(self) -> list["Step"]:
         return [place.root for place in self.places() if isinstance(place.root, Step)]
 
     def flag(self, name: str, default: Any = None) -> Any:

@@ -1,5 +1,7 @@
 """A task and its model for training, evaluation and prediction, the parts that run.py combines."""
 
+from __future__ import annotations
+
 import math
 import os
 import tempfile

@@ -150,7 +150,6 @@ def _log_input(title: str, batch_size: int, records: RecordSet):
 
 
 def _evaluate(options: PretrainingOptions, trainer: Trainer, task: PretrainingTask, records: RecordSet):
-    """Evaluates the current weights and writes eval_results.txt."""
     strategy, batch_size, num_steps = trainer.strategy, options.eval_batch_size, options.max_eval_steps
     _log_input("Running evaluation", batch_size, records)
     dataset = records.evaluation(trainer.config, batch_size, _EVALUATION_SEED, repeat=num_steps > 0)

@@ -4,6 +4,8 @@ Out, in output_dir: the files of a training, record files of the task's sets, ev
 files, and the files of model_dir.py; with --search one such folder for each run.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import os

@@ -71,8 +71,6 @@ def _begins_as_gzip(path: str, open_file: Callable) -> bool:
 
 
 class _Decompressed:
-    """The content of a gzip file, with errors that name the file."""
-
     def __init__(self, path: str, file):
         self._path, self._file = path, gzip.GzipFile(fileobj=file)
 

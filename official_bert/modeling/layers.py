@@ -49,11 +49,9 @@ ACTIVATIONS = {"gelu": gelu, "gelu_erf": gelu_erf, "relu": ops.relu, "tanh": ops
 
 
 def get_activation(activation_string):
-    """Returns the activation function of a given name, or None for linear.
+    """Returns the activation function of a name of ACTIVATIONS in config.py, in upper or lower case.
 
-    Args:
-        activation_string: a name of ACTIVATIONS in config.py, in upper or lower case. An empty string and None mean
-            linear. A value that is not a string is returned unchanged.
+    For "", "linear" and None it returns None, and any other value that is not a string unchanged.
     """
     if activation_string is not None and not isinstance(activation_string, str):
         return activation_string

@@ -1,7 +1,5 @@
 """The optimizer of the original, with its gradient clipping, as a Keras optimizer for `model.compile` and `fit`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 
@@ -21,7 +19,7 @@ def keras_optimizer(
     weight_decay_rate: float = 0.01,
     lr_schedule: str = "linear",
     **arguments,
-) -> KerasAdamWeightDecay:
+) -> "KerasAdamWeightDecay":
     """Returns the optimizer that the scripts train with, for `model.compile(optimizer=...)`.
 
     Args:

@@ -58,12 +58,7 @@ def every(text: str) -> Every | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions, TokenizerOptions):
-    """Flags that the fine-tuning scripts share.
-
-    Attributes:
-        script: the name of the script.
-        task_name: the name of its task, a flag of the scripts that have several.
-    """
+    """Flags that the fine-tuning scripts share; `task_name` is a flag of the scripts that have several tasks."""
 
     script: ClassVar[str]
     task_name: ClassVar[str]
@@ -385,10 +380,7 @@ class SquadServing:
 def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = False) -> type:
     """Returns a class with the flags of another, without which the value holds that a model's record has.
 
-    Args:
-        task: of the flags, for their help.
-        hint: a last sentence of their help.
-        falls_back: whether the defaults hold where there is no record.
+    Their help names the `task` and ends in `hint`. With `falls_back` the defaults hold where there is no record.
     """
     fields = []
     for field in dataclasses.fields(options_class):

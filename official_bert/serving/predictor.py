@@ -1,5 +1,7 @@
 """Answers texts with a trained model: `official_bert.Predictor`."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import itertools

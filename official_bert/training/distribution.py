@@ -172,7 +172,6 @@ def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
 
 
 def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Returns the strategy of the TPU that the original's flags name."""
     address = options.tpu_name or options.master
     if not address:
         raise InputError("--tpu_name: not given; give the TPU's name, its grpc:// address, or 'local' on a TPU VM")

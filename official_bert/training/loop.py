@@ -1,5 +1,7 @@
 """The loops around the model: updates, several in one call into TensorFlow; an evaluation; the outputs of a set."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
@@ -61,6 +63,7 @@ class Stops(NamedTuple):
         return min(self.steps_per_loop, min(stops) - step)
 
     def is_due(self, step: int, *intervals: int) -> bool:
+        """Whether this step is the last one, or a multiple of an interval."""
         return step == self.num_train_steps or any(step % every == 0 for every in intervals)
 
     def logs_at(self, step: int) -> bool:
@@ -68,6 +71,7 @@ class Stops(NamedTuple):
         return self.is_due(step, self.log_every_steps) or step == self.first_step + FIRST_LOG_STEPS
 
     def saves_at(self, step: int) -> bool:
+        """Whether a checkpoint is due."""
         return self.is_due(step, *self.save_every_steps)
 
 

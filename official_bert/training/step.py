@@ -3,6 +3,8 @@
 The losses of all replicas add up to the loss of one device on the whole batch, so N replicas equal one.
 """
 
+from __future__ import annotations
+
 from typing import Protocol
 
 import tensorflow as tf

@@ -5,8 +5,6 @@ advance together, a pair at each step, so that numpy makes thousands of pairs in
 documents, go on one after the other, so that one huge document takes no longer than many.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses
@@ -115,7 +113,7 @@ class BatchMaker:
             pretraining_features(length, masks.max_predictions_per_seq) if masks else unmasked_features(length)
         )
 
-    def batch(self, pairs: Pairs) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    def batch(self, pairs: "Pairs") -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Returns the record features of some pairs, name -> int32 or float32[B, length], and counts by name."""
         vocabulary = self._vocabulary
         a_length, b_length = pairs.a_length[:, None], pairs.b_length[:, None]  # [B, 1]
@@ -155,8 +153,6 @@ class BatchMaker:
 
 
 class _Hashed:
-    """A file whose bytes are counted and hashed while they are written."""
-
     def __init__(self, file: BinaryIO):
         self._file = file
         self.num_bytes, self.sha256 = 0, hashlib.sha256()
@@ -190,11 +186,11 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def __getitem__(self, rows) -> Pairs:
+    def __getitem__(self, rows) -> "Pairs":
         return Pairs(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
     @classmethod
-    def joined(cls, parts: list[Pairs]) -> Pairs:
+    def joined(cls, parts: list["Pairs"]) -> "Pairs":
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 

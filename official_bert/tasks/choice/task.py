@@ -1,7 +1,5 @@
 """Multiple choice as a task: a softmax over the scores of the choices. Devlin et al. (2019), section 4.4."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import ClassVar, Self
@@ -93,7 +91,7 @@ class ChoiceTask(Task):
         return self.serving_outputs(model, {name: tf.reshape(values, shape) for name, values in features.items()})
 
     @classmethod
-    def client(cls, model: ServedModel, settings: Settings) -> ChoiceClient:
+    def client(cls, model: ServedModel, settings: Settings) -> "ChoiceClient":
         return ChoiceClient(model)
 
 

@@ -263,8 +263,6 @@ def _warn_of_quotes(rows: Sequence[Row]):
 
 
 class _Table:
-    """The rows of a set and the names of its columns."""
-
     def __init__(self, rows: Sequence[Row], has_header: bool = True, is_tsv: bool = False):
         self.path = rows[0].path
         self.header = rows[0] if has_header else None

@@ -1,7 +1,5 @@
 """Pre-training as a task on record files, whose exports give vectors, and words for masked tokens."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import types
@@ -132,7 +130,7 @@ class PretrainingTask(TrainableTask):
         names = ("max_seq_length", "max_predictions_per_seq") if self._flags else ()
         return {name: self._flags[name] for name in names}
 
-    def for_checkpoint(self, names: Collection[str], tokenizer: FullTokenizer, config) -> PretrainingTask:
+    def for_checkpoint(self, names: Collection[str], tokenizer: FullTokenizer, config) -> "PretrainingTask":
         """Returns the task with the heads of the checkpoint; the log names the missing heads."""
         has = {head: any(name.startswith(head) for name in names) for head in (_POOLER, _MASKED_LM)}
         if config.direction == LEFT_TO_RIGHT:

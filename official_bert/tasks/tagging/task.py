@@ -1,7 +1,5 @@
 """Word tagging as a task: a softmax for the first piece of each word. Devlin et al. (2019), section 5.3."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -207,7 +205,7 @@ class TaggingTask(Task):
         return {"temperature": self.temperature} if self.temperature else {}
 
     @classmethod
-    def client(cls, model: ServedModel, settings: Settings) -> TaggingClient:
+    def client(cls, model: ServedModel, settings: Settings) -> "TaggingClient":
         return TaggingClient(model)
 
 
