@@ -14,7 +14,6 @@ import tempfile
 
 from absl import app, flags, logging
 
-from official_bert.cli.removed import REMOVED
 from official_bert.io import files, processes, reading, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
@@ -166,7 +165,7 @@ def parse(argv):
         words = _with_flagfiles(argv[1:])
         for word in words:
             files.check_name(word)
-            _refuse_removed(word)
+            _refuse_hub(word)
         _refuse_bare_search(words)
         # Said before the flags that are missing, for it may be the value of one of them.
         if words and not words[0].startswith("-"):
@@ -317,16 +316,17 @@ def _refuse_strays(argv, rest):
         before, before_is_unknown = word, is_left and bool(re.fullmatch("--?[^-=][^=]*", word))
 
 
-def _refuse_removed(word: str):
-    """Ends the script at a flag of an earlier version or of the hub variant, which else would be ignored as unknown."""
-    name = word.lstrip("-").partition("=")[0]
-    found = name if name in REMOVED else name.removeprefix("no")
-    if word.startswith("-") and found in REMOVED and found not in flags.FLAGS:
-        raise InputError(f"--{found} is removed: {REMOVED[found]}")
+def _refuse_hub(word: str):
+    """Ends the script at the flag of the original's hub variant, without which the run would be another one."""
+    if word.lstrip("-").partition("=")[0] == "bert_hub_module_handle":
+        raise InputError(
+            "--bert_hub_module_handle: Hub modules are not supported; leave this flag out and give the model's files "
+            "with --vocab_file, --bert_config_file and --init_checkpoint"
+        )
 
 
 def _refuse_bare_search(words: list[str]):
-    """Refuses --search without a value, which an earlier version had; absl would take the next flag for it."""
+    """Refuses --search without a value; absl would take the next flag for it."""
     for word, following in itertools.pairwise([*words, "-"]):
         if word in ("--search", "-search") and following.startswith("-") and "search" in flags.FLAGS:
             raise InputError("--search: has no value; write --search=paper for the paper's values")

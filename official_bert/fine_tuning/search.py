@@ -20,8 +20,7 @@ from official_bert.io.errors import Diverged, InputError
 from official_bert.io.folder_lock import locked
 from official_bert.io.reading import as_object
 from official_bert.options.fields import MAX_SIZE, POSITIVE, PROCESSES, SIZE, Check, parse_settings, without_flag
-from official_bert.options.fine_tuning import COLUMNS, MULTI, PAPER, SCORE, SEARCHED, SINGLE, FineTuningOptions
-from official_bert.options.training import with_todays_optimizer
+from official_bert.options.fine_tuning import PAPER, SEARCHED, FineTuningOptions
 from official_bert.tasks import registry
 from official_bert.training.distribution import check_divides
 from official_bert.training.memory import forget_models
@@ -153,7 +152,7 @@ def _check_same_flags(options: FineTuningOptions):
     shared = {name: value for name, value in dataclasses.asdict(options).items() if name not in own}
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
-        earlier = _without_flags(options) | _in_new_flags(as_object(reading.read_json(path), path))
+        earlier = _without_flags(options) | as_object(reading.read_json(path), path)
         if "task_name" in shared and registry.is_same(shared["task_name"], str(earlier["task_name"])):
             earlier["task_name"] = shared["task_name"]
         other = [f"--{name} was {earlier[name]}" for name in shared if shared[name] != earlier[name]]
@@ -164,33 +163,9 @@ def _check_same_flags(options: FineTuningOptions):
 
 
 def _without_flags(options: FineTuningOptions) -> dict[str, object]:
-    """Returns what the flags are if they are not given, as those were that a search of an earlier version lacked."""
+    """Returns what the flags are if they are not given, which a search had that did not know the flag."""
     values = {field.name: without_flag(field) for field in dataclasses.fields(options)}
     return {name: None if value is dataclasses.MISSING else value for name, value in values.items()}
-
-
-def _in_new_flags(flags: Mapping[str, object]) -> dict[str, object]:
-    """Returns the flags of a search of an earlier version under today's names."""
-    new = with_todays_optimizer(flags)
-    if "multi_label" in flags:
-        new["label_type"] = MULTI if flags["multi_label"] else SCORE if flags.get("regression") else SINGLE
-        parts = {
-            name: flags.get(old)
-            for name, old in (("text_a", "text_a_column"), ("text_b", "text_b_column"), ("label", "label_column"))
-        }
-        parts |= {"header": None if flags.get("has_header", True) else "false", "separator": flags["label_separator"]}
-        given = {name: value for name, value in parts.items() if value not in (None, COLUMNS[name])}
-        new["columns"] = ",".join(f"{name}={value}" for name, value in given.items()) or None
-    if steps := flags.get("eval_every_steps"):
-        new["eval_every"] = str(steps)
-    elif epochs := flags.get("eval_every_epochs"):
-        new["eval_every"] = f"{epochs:g}epochs"
-    if "num_logical_cpus" in flags:
-        num_cpus = flags["num_logical_cpus"]
-        new["num_devices"] = flags.get("num_gpus") or (num_cpus if num_cpus > 1 else None)
-    if str(flags.get("task_name")).lower() == "xnli" and flags.get("xnli_language", "zh") != "zh":
-        new["task_name"] = f"{flags['task_name']}-{flags['xnli_language']}"
-    return new
 
 
 def _read_results(output_dir: str) -> dict[Trial, Score]:

@@ -39,19 +39,6 @@ _FAMILIES = {
     "embedding": Family("official_bert.tasks.embedding.task:EmbeddingTask", "run_embeddings"),
 }
 
-# The names that a task class of an earlier version defined, and where they live now.
-_MOVED = {
-    "position_signatures": "in further_signatures",
-    "text_signatures": "in further_signatures",
-    "unused_weights": "an attribute of the model",
-    "frozen_weights": "an attribute of the model",
-    "frozen_features": "a method of the model",
-    "shuffle_buffer_size": "an attribute of the encoded set",
-    "record_files": "record_stem of the encoded set",
-    "loss_reads_padding": "reads_padding of the objective",
-    "constant_losses": "a method of the objective",
-}
-
 
 class Entry(NamedTuple):
     """A task that was found by its name.
@@ -169,23 +156,10 @@ def load(task_name: str) -> type:
             f"--task_name={task_name}: is neither a DataProcessor nor a Task of official_bert/tasks/base.py; inherit "
             "from one of them"
         )
-    if issubclass(outside_class, ServedTask):
-        _check_contract(task_name, outside_class)
     missing = sorted(getattr(outside_class, "__abstractmethods__", ()))
     if missing:
         raise InputError(f"--task_name={task_name}: lacks {', '.join(missing)}; define what Task asks for")
     return outside_class
-
-
-def _check_contract(task_name: str, outside_class: type):
-    """Refuses what a task of an earlier version defined in its class, which nothing would read."""
-    own = [cls for cls in outside_class.__mro__ if cls.__module__.partition(".")[0] != "official_bert"]
-    found = [f"{name} (now {place})" for name, place in _MOVED.items() if any(name in vars(cls) for cls in own)]
-    if found:
-        raise InputError(
-            f"--task_name={task_name}: defines names that moved: {', '.join(found)}; move them as "
-            "official_bert/tasks/base.py shows"
-        )
 
 
 def failure(task_name: str, what: str, error: Exception) -> InputError:

@@ -13,6 +13,7 @@ from official_bert.data.records.framing import read_examples
 from official_bert.fine_tuning.run import Sets, fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions
+from official_bert.tasks.base import ServedTask
 from official_bert.tokenizer_config import TokenizerConfig
 from official_bert.training import run_log
 from tests import fine_tuning_runs, toy
@@ -66,12 +67,16 @@ def test_each_example_is_tokenized_once_a_run(options, tmp_path, tokenized):
         assert len(list(read_examples(str(tmp_path / "out" / f"{name}.tf_record")))) == 8
 
 
+class OnlyServed(ServedTask):
+    build_model = serving_outputs = None
+
+
 def test_what_does_nothing_or_only_exports_is_refused(options):
     idle = dataclasses.replace(options, do_train=False, do_eval=False, do_predict=False, eval_every=None)
     with pytest.raises(InputError, match="nothing to do: give --do_train, --do_eval or --do_predict"):
         fine_tune(idle)
-    with pytest.raises(InputError, match="EmbeddingTask: is exported only and cannot be fine-tuned"):
-        fine_tune(dataclasses.replace(options, task_name="official_bert.tasks.embedding:EmbeddingTask"))
+    with pytest.raises(InputError, match="OnlyServed: is exported only and cannot be fine-tuned"):
+        fine_tune(dataclasses.replace(options, task_name=f"{__name__}:OnlyServed"))
 
 
 @pytest.mark.parametrize("family", ["classification", *in_test_long("multi-label", "choice", "tagging", "squad")])

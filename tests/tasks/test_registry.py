@@ -34,12 +34,6 @@ class Unfinished(Task):
 class Own(Task):
     build_model = encode = metrics = objective = outputs = read = serving_outputs = write_predictions = None
 
-class Former(ChoiceTask):
-    unused_weights = ("bert/pooler",)
-
-    def text_signatures(self, model, reader):
-        return {}
-
 class Theirs(DataProcessor):
     def get_train_examples(self, data_dir):
         return self._create_examples(self._read_tsv(os.path.join(data_dir, "train.tsv")), "train")
@@ -137,7 +131,6 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
         ("sys:Mine", "built-in defines no class 'Mine'"),
         ("swag", "Task not found: swag"),
         ("collections:OrderedDict", "is neither a DataProcessor nor a Task of official_bert/tasks/base.py"),
-        ("made_up_package.tasks:Former", r"text_signatures \(now in further_signatures\), unused_weights \(now"),
         ("made_up_package.tasks:Unfinished", "lacks encode, metrics, objective, outputs, read, serving_outputs"),
     ],
 )
