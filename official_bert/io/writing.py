@@ -180,9 +180,14 @@ def _cannot_write(path: str, error: OSError) -> InputError:
     return InputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}")
 
 
+_OWN: set[str] = set()  # an earlier process may have had the number of this one
+
+
 def temporary_name(folder: str, name: str) -> str:
     """Returns the path in `folder` under which this process writes what becomes `name`."""
-    return os.path.join(folder, f".{name}.tmp-{os.getpid()}")
+    path = os.path.join(folder, f".{name}.tmp-{os.getpid()}")
+    _OWN.add(path)
+    return path
 
 
 def remove_left(folder: str, pattern: str):
@@ -191,7 +196,7 @@ def remove_left(folder: str, pattern: str):
         return
     for left in local_glob.glob(os.path.join(local_glob.escape(folder), f".{pattern}.tmp-*")):
         found = _TEMPORARY.fullmatch(os.path.basename(left))
-        if found and not _is_running(int(found[1])):
+        if found and left not in _OWN and not _is_running(int(found[1])):
             errors.warn("%s: deleted, since a run that was killed left it", left)
             with contextlib.suppress(OSError):
                 (files.remove_folder if files.is_folder(left) else files.remove)(left)
