@@ -49,7 +49,11 @@ def program_of(family: str, options, output_dir: pathlib.Path, **changes) -> str
     [
         ("classification", 2, {}),
         ("squad", 2, {"num_accumulation_steps": 2, "recompute_layers": True}),
+        ("embedding", 2, {}),
         *in_test_long(
+            ("embedding", 2, {"num_accumulation_steps": 2}),
+            ("embedding", 2, {"jit_compile": True}),
+            ("embedding", 4, {}),
             ("classification", 4, {}),
             ("squad", 4, {}),
             *[(family, count, {}) for family in ("choice", "tagging", "regression", "multi-label") for count in (2, 4)],
@@ -117,6 +121,8 @@ def assert_same_results(family: str, one: pathlib.Path, several: pathlib.Path, n
     name = fine_tuning_runs.FAMILIES[family].predictions
     if name.endswith(".tsv"):
         np.testing.assert_allclose(*(np.loadtxt(folder / name, ndmin=2) for folder in (several, one)), atol=1e-5)
+    elif name.endswith(".npy"):
+        np.testing.assert_allclose(*(np.load(folder / name) for folder in (several, one)), atol=1e-5)
     else:
         assert (several / name).read_text() == (one / name).read_text()
     weights = [checkpoint_values(latest_checkpoint(str(folder))) for folder in (several, one)]

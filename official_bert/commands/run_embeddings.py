@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from official_bert.fine_tuning.run import fine_tune
 from official_bert.io import files
 from official_bert.io.errors import InputError, brief
 from official_bert.options.embedding import EmbeddingOptions
+from official_bert.serving.predictor import Predictor
 from official_bert.tasks.embedding import evaluation
 from official_bert.tasks.embedding.examples import read_examples
+from official_bert.training.reporting import write_eval_results
 
 
 def run(options: EmbeddingOptions):
     """Does what the flags say."""
     if options.vectors is None:
-        from official_bert.fine_tuning.run import fine_tune
-
         fine_tune(options)
         return
     if options.do_train or options.do_predict or not options.do_eval or not options.dev_file:
@@ -23,8 +24,6 @@ def run(options: EmbeddingOptions):
     examples = read_examples(options.dev_file, "dev_file", vars(options))
     prepared = evaluation.prepare(examples, options.eval_task or evaluation.kind_of(examples))
     results = prepared.metrics(_vectors(options.vectors, prepared.texts))
-    from official_bert.training.reporting import write_eval_results
-
     files.make_folder(options.output_dir)
     write_eval_results(options.output_dir, results, 0, "")
 
@@ -32,8 +31,6 @@ def run(options: EmbeddingOptions):
 def _vectors(given: str, texts: list[str]) -> np.ndarray:
     """Returns the vectors of texts, float32[texts, D], of a file or from an export or the folder of a model."""
     if not given.endswith(".npy"):
-        from official_bert.serving.predictor import Predictor
-
         return np.array(Predictor(given).embed(texts), np.float32)
     try:
         with files.open_file(given, "rb") as file:
