@@ -111,3 +111,12 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, name, sentence):
 def test_a_bar_stays_in_its_cell_of_a_markdown_table():
     table = writing.markdown_table(["", "F1"], [["a|b", 1.5]], rule="--:")
     assert table.splitlines() == ["|  | F1 |", "| --- | --: |", "| a\\|b | 1.5 |"]
+
+
+def test_what_this_process_is_writing_is_not_left_by_another(tmp_path):
+    """An earlier process may have had its number, as in a container that was started again."""
+    own, left = tmp_path / f".b.tmp-{os.getpid()}", tmp_path / f".a.tmp-{os.getpid()}"
+    assert writing.temporary_name(str(tmp_path), "b") == str(own)
+    own.touch(), left.touch()
+    writing.remove_left(str(tmp_path), "*")
+    assert list(tmp_path.iterdir()) == [own]
