@@ -12,7 +12,7 @@ from absl import logging
 from official_bert import model_dir
 from official_bert.checkpoints import huggingface, loading, names, open_checkpoint, sentence_folder, tf1
 from official_bert.checkpoints.loading import TF1_NAME, Checkpoint
-from official_bert.checkpoints.sentence_folder import MODULES_NAME, PROJECTION, SentenceModules
+from official_bert.checkpoints.sentence_folder import MODULES_NAME, PROJECTION, Dense, SentenceModules
 from official_bert.config import BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
@@ -45,6 +45,9 @@ def run(options: ConversionOptions):
         tf1.check_type(checkpoint, name)
 
     tensors = {name: checkpoint.read(name) for name in chosen}
+    if record and record.settings.get("projection") and options.output_format != "huggingface":
+        dense = next(layer for layer in SentenceModules.of(source.path).layers if isinstance(layer, Dense))
+        tensors |= dict(zip(PROJECTION, (dense.kernel.T, dense.bias), strict=True))
     with writing.replacing_folder(options.output_dir) as folder:
         if options.output_format == "huggingface":
             huggingface.write(folder, tensors, config, linear_class, labels)

@@ -32,14 +32,15 @@ def _vectors(given: str, texts: list[str]) -> np.ndarray:
     """Returns the vectors of texts, float32[texts, D], of a file or from an export or the folder of a model."""
     if not given.endswith(".npy"):
         return np.array(Predictor(given).embed(texts), np.float32)
-    try:
-        with files.open_file(given, "rb") as file:
-            vectors = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{given}: cannot be read as .npy ({brief(error)}); write it anew with numpy.save") from error
-    if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype.kind != "f":
+    with files.open_file(given, "rb") as file:
+        try:
+            vectors = np.lib.format.read_array(file)
+        except (ValueError, EOFError) as error:
+            remedy = "write it anew with numpy.save"
+            raise InputError(f"{given}: cannot be read as .npy ({brief(error)}); {remedy}") from error
+    if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
         raise InputError(
-            f"{given}: holds {vectors.dtype}{list(vectors.shape)}; the evaluation needs a row of floats for each of "
-            f"the {len(texts)} different texts, in their order"
+            f"{given}: holds {vectors.dtype}{list(vectors.shape)}; the evaluation needs a row of finite floats for "
+            f"each of the {len(texts)} different texts, in their order"
         )
     return vectors.astype(np.float32)

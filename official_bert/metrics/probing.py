@@ -10,6 +10,8 @@ import numpy as np
 
 from official_bert.io.errors import InputError
 
+SHOTS = (8, 16)  # how many examples of each label are drawn
+
 
 def clustering(vectors: np.ndarray, labels: Sequence, seed: int = 0) -> dict[str, float]:
     """Returns how well as many clusters as labels agree with the labels, as `v_measure`, from 0 to 1.
@@ -29,7 +31,7 @@ def few_shot(
     train_labels: Sequence,
     test_vectors: np.ndarray,
     test_labels: Sequence,
-    shots: Sequence[int] = (8, 16),
+    shots: Sequence[int] = SHOTS,
     num_draws: int = 10,
     seed: int = 0,
 ) -> dict[str, float]:

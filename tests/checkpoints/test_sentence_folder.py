@@ -45,8 +45,8 @@ def trained(base, folder, **settings) -> str:
     return str(folder)
 
 
-def converted(folder: str, out) -> str:
-    convert_checkpoint.run(ConversionOptions(model=folder, output_dir=str(out), output_format="huggingface"))
+def converted(folder: str, out, output_format: str = "huggingface") -> str:
+    convert_checkpoint.run(ConversionOptions(model=folder, output_dir=str(out), output_format=output_format))
     return str(out)
 
 
@@ -67,7 +67,8 @@ def test_the_vectors_are_those_of_the_record(base, tmp_path, caplog, pooling, no
     assert "Left out" not in caplog.text
     again = converted(there, tmp_path / "again")
     os.remove(f"{again}/vocab.txt")  # which the newest sentence-transformers does not write
-    for path in (folder, there, again):
+    back = converted(there, tmp_path / "back", "tf1")
+    for path in (folder, there, again, back):
         encoder = SentenceEncoder(path)
         assert encoder.max_seq_length == 9
         np.testing.assert_allclose(encoder.encode(TEXTS), wanted, atol=3e-6)

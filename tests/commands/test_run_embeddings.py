@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from official_bert import Predictor, SentenceEncoder
+from official_bert.io.errors import InputError
 from official_bert.tasks.embedding import evaluation
 from official_bert.tasks.embedding.examples import read_examples
 from tests.fine_tuning_runs import figures
@@ -75,10 +76,14 @@ def test_vectors_are_learnt_measured_exported_and_asked_for(base, tmp_path):
     np.save(tmp_path / "own.npy", np.float64(own))
     run_here("run_embeddings.py", *flag_list(**again, vectors=tmp_path / "own.npy"))
     assert figures(tmp_path / "again")["eval_spearman"] == pytest.approx(learnt["eval_spearman"], abs=1e-6)
-    np.save(tmp_path / "own.npy", np.float64(own)[1:])
-    sentence = refusal(**again, vectors=tmp_path / "own.npy")
-    assert "holds float64[" in sentence
-    assert f"each of the {len(own)} different texts" in sentence
+    for wrong in (np.float64(own)[1:], np.full_like(own, np.nan, np.float64)):
+        np.save(tmp_path / "own.npy", wrong)
+        sentence = refusal(**again, vectors=tmp_path / "own.npy")
+        assert "holds float64[" in sentence
+        assert f"finite floats for each of the {len(own)} different texts" in sentence
+    with open(tmp_path / "own.npy", "wb") as file:
+        np.savez(file, own)
+    assert "own.npy: cannot be read as .npy" in refusal(**again, vectors=tmp_path / "own.npy")
 
 
 def test_a_teacher_gives_its_vectors(base, tmp_path):
@@ -110,8 +115,13 @@ UNIT = np.eye(4, dtype=np.float32)
     [
         # Spearman of the cosines 1, 0.6 and 0 with 3, 1 and 2; the pair without a score is left out.
         ("sentence1\tsentence2\tscore\na\tb\t3\nc\td\t1\na\td\t2\nx\ty\t\n", [UNIT[0], UNIT[0], [0, 0.6, 0.8, 0],
-         UNIT[1]], "eval_spearman", 0.5),
+         UNIT[1], UNIT[0], UNIT[1]], "eval_spearman", 0.5),
         ("text_a\ttext_b\tlabel\na\tb\t1\na\tc\t0\n", [UNIT[0], UNIT[0], UNIT[1]], "eval_average_precision", 1.0),
+        # Spearman of the cosines 1, 1, 0 and 0 with 1, 1, 0 and 2.
+        ('{"text_a": "a", "text_b": ["b", "c"], "label": 1}\n{"text_a": "d", "text_b": ["a"], "label": 0}\n'
+         '{"text_a": "d", "text_b": ["c"], "label": 2}\n', [UNIT[0], UNIT[0], UNIT[0], UNIT[1]], "eval_spearman", 0.0),
+        ('{"text_a": "a", "text_b": "b", "label": true}\n{"text_a": "a", "text_b": "c", "label": 0.0}\n',
+         [UNIT[0], UNIT[0], UNIT[1]], "eval_average_precision", 1.0),
         ("query\tpositive\tnegative_1\tnegative_2\nq\tp\tn\tm\n", [UNIT[0], [0.6, 0.8, 0, 0], [0.8, 0.6, 0, 0],
          UNIT[1]], "eval_accuracy", 0.5),
         ("query\tanswer\nq\tp\nr\to\n", [UNIT[0], [0.6, 0.8, 0, 0], UNIT[1], UNIT[1]], "eval_mrr_at_10", 1.0),
@@ -119,8 +129,9 @@ UNIT = np.eye(4, dtype=np.float32)
     ],
 )  # fmt: skip
 def test_the_columns_say_what_is_measured(tmp_path, content, vectors, metric, value):
-    (tmp_path / "dev.tsv").write_text(content)
-    found = prepared(tmp_path / "dev.tsv")
+    dev_file = tmp_path / ("dev.jsonl" if content.startswith("{") else "dev.tsv")
+    dev_file.write_text(content)
+    found = prepared(dev_file)
     assert len(found.texts) == len(vectors)
     assert found.metrics(np.array(vectors, np.float32))[metric] == pytest.approx(value, abs=1e-6)
 
@@ -145,6 +156,18 @@ def test_classes_are_clustered_and_learnt_from_few_examples(tmp_path):
     assert prepared(tmp_path / "dev.csv").metrics(vectors)["eval_v_measure"] == pytest.approx(1.0)
     found = prepared(tmp_path / "dev.csv", "few_shot").metrics(vectors)
     assert (found["eval_accuracy_8"], found["eval_accuracy_16_std"]) == (1.0, 0.0)
+    (tmp_path / "dev.csv").write_text("text,label\nx,c\n" + "".join(rows))
+    with pytest.raises(InputError, match=r"few_shot draws 16 .* which has [01] of 'c'"):
+        prepared(tmp_path / "dev.csv", "few_shot")
+    with pytest.raises(InputError, match="not finite"):
+        prepared(tmp_path / "dev.csv", "clustering").metrics(np.full((81, 4), np.nan))
+
+
+def test_the_texts_are_in_the_order_of_the_file(tmp_path):
+    """It does not depend on what is measured, so vectors of the texts of --do_predict fit."""
+    (tmp_path / "dev.jsonl").write_text('{"text": "a", "positive": ["b", "c"], "negative": ["d", "e"], "label": "1"}\n')
+    for kind in ("triplets", "retrieval", "clustering", "sts"):
+        assert prepared(tmp_path / "dev.jsonl", kind).texts == list("abcde")
 
 
 @pytest.mark.parametrize(
@@ -157,6 +180,9 @@ def test_classes_are_clustered_and_learnt_from_few_examples(tmp_path):
         ("a.tsv", "text\tanswer\nx\ty\n", {"loss": "triplet"}, "line 2: --loss=triplet needs an anchor, a positive"),
         ("a.tsv", "text\tanswer\tscore\nx\ty\tgood\n", {"loss": "cosent"}, "line 2: the label 'good' is no number"),
         ("a.tsv", "text\tanswer\nx\ty\n", {"loss": "cosent"}, "line 2: the label '' is no number"),
+        ("a.tsv", "text\tanswer\tscore\nx\ty\tnan\n", {"loss": "cosent"}, "line 2: the label 'nan' is no number"),
+        ("a.tsv", "x\ty\n", {"columns": "anchor=0,header=no"}, "--columns: header=no: must be true or false"),
+        ("a.jsonl", '{"text": ["a", "b"], "answer": "c"}\n', {}, "line 1: text is a list of 2 texts; give it one"),
         ("a.txt", "\n \n", {}, "a.txt: holds no example"),
         ("a.tsv", "text\tanswer\nx\ty\n", {"matryoshka": "8,32"}, "--matryoshka=8,32: .* 16 components"),
         ("a.tsv", "text\tanswer\nx\ty\n", {"matryoshka": "8,x"}, "--matryoshka=.*: must be positive whole"),

@@ -16,7 +16,7 @@ from absl import logging
 from official_bert.data.model_inputs import ModelInputs
 from official_bert.io.errors import InputError
 from official_bert.metrics import embeddings, probing
-from official_bert.tasks.embedding.examples import Example, TextRows
+from official_bert.tasks.embedding.examples import Example, TextRows, all_texts
 
 _SEED = 0  # of the starts of clustering, and of the draws of few_shot
 
@@ -67,8 +67,9 @@ def _pairs(examples: Sequence[Example], rows: TextRows) -> tuple[np.ndarray, np.
         raise InputError(f"{alone.where}: has no second text; name its column, --columns=positive=...")
     if not scored:
         raise InputError(f"{examples[0].where}: no pair has a score; name their column, --columns=label=...")
-    pairs = np.array([[rows(example.anchor), rows(example.positives[0])] for example in scored])
-    return pairs[:, 0], pairs[:, 1], np.array([example.score() for example in scored])
+    listed = [(rows(one.anchor), rows(text), one.score()) for one in scored for text in one.positives]
+    first, second, scores = zip(*listed, strict=True)
+    return np.array(first), np.array(second), np.array(scores)
 
 
 def _sts(examples, rows):
@@ -121,11 +122,10 @@ def _retrieval(examples, rows):
 
 
 def _classes(examples, rows) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows of the texts and the numbers of their classes."""
+    """Returns the rows of the texts and their classes."""
     if nameless := next((example for example in examples if not example.label), None):
         raise InputError(f"{nameless.where}: has no label; name its column, --columns=label=...")
-    _, classes = np.unique([example.label for example in examples], return_inverse=True)
-    return np.array([rows(example.anchor) for example in examples]), classes
+    return np.array([rows(example.anchor) for example in examples]), np.array([example.label for example in examples])
 
 
 def _clustering(examples, rows):
@@ -137,6 +137,13 @@ def _few_shot(examples, rows):
     texts, classes = _classes(examples, rows)
     order = np.random.default_rng(_SEED).permutation(len(texts))
     drawn, tested = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+    counts = {str(name): np.sum(classes[drawn] == name) for name in np.unique(classes)}
+    fewest = min(counts, key=lambda name: counts[name])
+    if len(counts) < 2 or counts[fewest] < probing.SHOTS[-1]:
+        raise InputError(
+            f"{examples[0].where}: --eval_task=few_shot draws {probing.SHOTS[-1]} examples of each of several labels "
+            f"from half of the set, which has {counts[fewest]} of {fewest!r}; give more, or take clustering"
+        )
 
     def metrics(vectors):
         vectors = vectors[texts]
@@ -157,18 +164,24 @@ KINDS = {
 
 def kind_of(examples: Sequence[Example]) -> str:
     """Returns the name of the evaluation that suits examples, by the columns that they have."""
-    labels = {example.label for example in examples} - {""}
+    labelled = [example for example in examples if example.label]
     if any(example.negatives for example in examples):
         return "triplets"
     if any(example.positives for example in examples):
-        return ("pairs" if labels <= {"0", "1"} else "sts") if labels else "retrieval"
-    if labels:
+        is_truth = {example.score() for example in labelled} <= {0.0, 1.0}
+        return ("pairs" if is_truth else "sts") if labelled else "retrieval"
+    if labelled:
         return "clustering"
     raise InputError(f"{examples[0].where}: has one text and no label, so nothing can be measured; check --columns")
 
 
 def prepare(examples: Sequence[Example], kind: str) -> Evaluation:
     """Prepares an evaluation of a kind for the examples of a set."""
-    rows = TextRows()
+    rows = all_texts(examples)
     compute = KINDS[kind].prepare(examples, rows)
-    return Evaluation(rows.texts, lambda vectors: {f"eval_{name}": value for name, value in compute(vectors).items()})
+
+    def metrics(vectors):
+        embeddings.unit_vectors(np.sum(vectors, axis=0, dtype=np.float64))  # refuses numbers that are not finite
+        return {f"eval_{name}": value for name, value in compute(vectors).items()}
+
+    return Evaluation(rows.texts, metrics)

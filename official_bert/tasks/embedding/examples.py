@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 ANCHOR, POSITIVE, NEGATIVE, LABEL, HEADER = COLUMNS
 _LINES = (".txt", ".txt.gz")
+_TRUTHS = {"true": "1", "false": "0"}  # of JSON and Parquet
 
 
 class Example(NamedTuple):
@@ -37,38 +40,42 @@ class Example(NamedTuple):
 
     def score(self) -> float:
         """Returns the label as a number."""
-        try:
-            return float(self.label)
-        except ValueError:
-            raise InputError(f"{self.where}: the label {self.label!r} is no number; correct it") from None
+        with contextlib.suppress(ValueError):
+            if math.isfinite(score := float(_TRUTHS.get(self.label, self.label))):
+                return score
+        raise InputError(f"{self.where}: the label {self.label!r} is no number; correct it")
 
 
 def read_examples(given: str, flag: str, settings: Mapping[str, Any]) -> list[Example]:
     """Reads the files of a flag: tables, or text with one sentence a line."""
     named = parse_settings(settings.get("columns") or "", COLUMNS) if settings.get("columns") else {}
     paths = table_formats.paths_of(given, flag)
-    lines = [path for path in paths if path.endswith(_LINES)]
-    tables = ",".join(path for path in paths if path not in lines)
+    lines = [path for path in paths if path.endswith(_LINES) and not settings.get("data_format")]
     examples = [
         Example(f"{path}: line {line}", text)
         for path in lines
         for line, text in numbered_lines(path, decompresses=True)
         if text.strip()
     ]
-    if tables:
-        examples += _read_tables(tables, flag, named, settings)
+    for path in paths:
+        if path not in lines:
+            examples += _read_tables(path, flag, named, settings)
     return not_empty(examples, given)
 
 
 def _read_tables(given: str, flag: str, named: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[Example]:
-    is_quoted, has_header = settings.get("quoting") == CSV, named.get(HEADER, "true") != "false"
+    if named.get(HEADER, "true") not in ("true", "false"):
+        raise InputError(f"--columns: header={named[HEADER]}: must be true or false")
+    is_quoted, has_header = settings.get("quoting") == CSV, named.get(HEADER) != "false"
     columns, names = None, None
     for row, record in table_formats.read_records(given, flag, settings.get("data_format"), has_header, is_quoted):
         if names != (names := list(record)):
             columns = _columns_of(row.path, names, named)
         label = table_formats.label_of(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
-        (anchor,), positives, negatives = (_texts(row, record, columns[key]) for key in (ANCHOR, POSITIVE, NEGATIVE))
-        yield Example(row.where, anchor, positives, negatives, label)
+        anchors, positives, negatives = (_texts(row, record, columns[key]) for key in (ANCHOR, POSITIVE, NEGATIVE))
+        if len(anchors) != 1:
+            raise row.error(f"{columns[ANCHOR][0]} is a list of {len(anchors)} texts; give it one text")
+        yield Example(row.where, anchors[0], positives, negatives, label)
 
 
 def _columns_of(path: str, names: Sequence[str], named: Mapping[str, str]) -> dict[str, list[str]]:
@@ -78,9 +85,8 @@ def _columns_of(path: str, names: Sequence[str], named: Mapping[str, str]) -> di
         if key in named:
             columns[key] = named[key].split(",") if key == NEGATIVE else [named[key]]
         else:
-            found = [
-                name for name in names if name.lower() in usual or (key == NEGATIVE and name.startswith("negative"))
-            ]
+            start = NEGATIVE if key == NEGATIVE else None
+            found = [name for name in names if name.lower() in usual or (start and name.lower().startswith(start))]
             columns[key] = found if key == NEGATIVE else found[:1]
         if missing := [name for name in columns[key] if name not in names and key != HEADER]:
             raise InputError(f"--columns={key}={missing[0]}: {path} has no such column, only {', '.join(names)}")
@@ -146,18 +152,25 @@ class EncodedExamples:
         return batch | targets | {name: values[rows] for name, values in self.further.items()}
 
 
+def all_texts(examples: Iterable[Example]) -> TextRows:
+    """Returns the texts of examples: of each its anchor, its positives and its negatives."""
+    rows = TextRows()
+    for example in examples:
+        for text in (example.anchor, *example.positives, *example.negatives):
+            rows(text)
+    return rows
+
+
 def rows_of_examples(examples: Sequence[Example], loss: Loss, name: str) -> tuple[TextRows, np.ndarray]:
     """Returns the texts of a training set, and those of each example, int32[n, N], as the loss, called `name`, needs.
 
     An example with several positives is one for each of them.
     """
     fewest, most = loss.num_texts
-    rows = TextRows()
     if most == 1:
-        for example in examples:
-            for text in (example.anchor, *example.positives, *example.negatives):
-                rows(text)
+        rows = all_texts(examples)
         return rows, np.repeat(np.arange(len(rows.texts), dtype=np.int32)[:, None], loss.repeats, axis=1)
+    rows = TextRows()
     for example in examples:
         if not example.positives or len(example.negatives) < fewest - 2:
             needed = "an anchor, a positive and a negative text" if fewest == 3 else "two texts"

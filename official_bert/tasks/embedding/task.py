@@ -21,7 +21,7 @@ from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 from official_bert.tasks.embedding import evaluation
 from official_bert.tasks.embedding.evaluation import EncodedTexts
-from official_bert.tasks.embedding.examples import EncodedExamples, Example, TextRows, read_examples, rows_of_examples
+from official_bert.tasks.embedding.examples import EncodedExamples, Example, all_texts, read_examples, rows_of_examples
 from official_bert.tasks.embedding.losses import LOSSES, Loss, Matryoshka
 from official_bert.tasks.embedding.sentence_encoder import SentenceEncoder
 
@@ -63,14 +63,8 @@ class EmbeddingTask(Task):
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples | EncodedTexts:
         if set_name == "train":
             return self._encoded_training_set(examples, tokenizer, max_seq_length)
-        if set_name == "dev":
-            prepared = evaluation.prepare(examples, self._kind)
-            texts = prepared.texts
-        else:
-            prepared, texts = None, [text for one in examples for text in (one.anchor, *one.positives, *one.negatives)]
-        rows = TextRows()
-        for text in texts:
-            rows(text)
+        prepared = evaluation.prepare(examples, self._kind) if set_name == "dev" else None
+        rows = all_texts(examples)
         return EncodedTexts(rows.encoded(tokenizer, max_seq_length), rows.texts, prepared)
 
     def _encoded_training_set(self, examples, tokenizer, max_seq_length) -> EncodedExamples:

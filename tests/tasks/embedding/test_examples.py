@@ -26,6 +26,8 @@ def read(path, content: str, **settings) -> list[Example]:
         ("a.tsv", 'x\ty\n"a"\tb\n', {"columns": "anchor=x,positive=y", "quoting": "csv"}, ("a", ("b",), (), "")),
         ("a.tsv", "text\tx\ty\na\tb\tc\n", {"columns": "negative=x,y"}, ("a", (), ("b", "c"), "")),
         ("a.txt", "\n\n a text \n", {}, (" a text ", (), (), "")),
+        ("a.txt", "text\tanswer\na\tb\n", {"data_format": "tsv"}, ("a", ("b",), (), "")),
+        ("a.tsv", "Text\tAnswer\tNegative_1\na\tb\tc\n", {}, ("a", ("b",), ("c",), "")),
     ],
 )
 def test_columns_of_usual_and_of_given_names(tmp_path, name, content, settings, expected):
@@ -39,6 +41,11 @@ def test_several_files_are_one_set(tmp_path):
     (tmp_path / "b.csv").write_text("positive,anchor\nd,c\n")
     found = read_examples(f"{tmp_path}/a.tsv,{tmp_path}/b.csv", "train_file", {})
     assert [one[1:3] for one in found] == [("a", ("b",)), ("c", ("d",))]
+    (tmp_path / "a.tsv").rename(tmp_path / "a,[1].tsv")
+    assert read_examples(f"{tmp_path}/*.?s?", "train_file", {}) == [
+        found[0]._replace(where=f"{tmp_path}/a,[1].tsv: line 2"),
+        found[1],
+    ]
 
 
 def rows_of(*examples: Example, num_texts=(2, 1000), repeats=1) -> list[list[str]]:
