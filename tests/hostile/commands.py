@@ -109,6 +109,13 @@ def classifier(folder, *others, **files):
     return ["run_classifier.py", *model_flags(folder), *_flags(folder, given), *flags, *others]
 
 
+def embeddings(folder, *others, **files):
+    """A training of sentence vectors."""
+    given = {"data_dir": "embedding", "output_dir": "out", **files}
+    flags = ["--max_seq_length=16", "--train_batch_size=2", "--do_train"]
+    return ["run_embeddings.py", *model_flags(folder), *_flags(folder, given), *flags, *others]
+
+
 def pretraining(folder, *others):
     """A pre-training run in `out` on 16 records."""
     if not (folder / "records.tfrecord").exists():

@@ -11,7 +11,7 @@ from official_bert.cli.commands import COMMANDS
 from official_bert.options.fields import flag_fields
 from official_bert.tasks.classification.text import TextProcessor
 from official_bert.training import distribution
-from tests.hostile.commands import classifier, corpus, growth, mining, vectors
+from tests.hostile.commands import classifier, corpus, embeddings, growth, mining, vectors
 from tests.hostile.rows import check, row, table
 from tests.scripts import end_of
 
@@ -168,6 +168,23 @@ ROWS = [
             ("--data_format=xml", "value should be one of <tsv|csv|jsonl|parquet>"),
             ("--columns=anchor=query", "pairs.tsv has no such column, only anchor, positive"),
             ("--data_format=csv", "pairs.tsv: none of its columns anchor\tpositive has a usual name"),
+        )
+    ),
+    *(
+        row(f"embeddings {given}", lambda folder, given=given: embeddings(folder, *given.split()), *says)
+        for given, *says in (
+            ("--loss=cosine", "--loss=cosine"),
+            ("--scale=0", "--scale=0"),
+            ("--triplet_margin=-1", "--triplet_margin=-1"),
+            ("--matryoshka=8,half", "must be positive whole numbers, separated by commas"),
+            ("--projection=0", "--projection=0"),
+            ("--pooling=min", "--pooling=min"),
+            ("--eval_task=ndcg", "--eval_task=ndcg"),
+            ("--columns=anchor", 'must have the form "anchor=question,positive=answer'),
+            ("--columns=positive=b", "--columns=positive=b: ", "no such column, only anchor, positive, score"),
+            ("--loss=triplet", "--loss=triplet needs an anchor, a positive and a negative text in each example"),
+            ("--loss=mse", "--loss=mse: needs a --teacher"),
+            ("--vectors=a.npy", "--vectors: goes with --do_eval and --dev_file only"),
         )
     ),
     row(

@@ -5,7 +5,7 @@ import gzip
 import lzma
 import random
 
-from tests.hostile.commands import classifier, corpus, features, mining, triviaqa, vocabulary
+from tests.hostile.commands import classifier, corpus, embeddings, features, mining, triviaqa, vocabulary
 from tests.hostile.rows import CORPUS, check, model_flags, row, table
 
 BINARY = random.Random(1).randbytes(5000)
@@ -87,6 +87,7 @@ ROWS = [
     utf16("classification/train.tsv", train),
     utf16("tagging/train.conll", tagger),
     utf16("pairs.tsv", mining),
+    utf16("embedding/train.tsv", embeddings),
     written("half a gzip file", "corpus.txt", GZIP[:-9], corpus, "corpus.txt", "is a corrupt gzip file"),
     written("gzip of UTF-16", "corpus.txt", gzip.compress(CORPUS.encode("utf-16")), corpus, "is UTF-16"),
     written("some Latin-1", "corpus.txt", LATIN, corpus, warns=LEFT_OUT, leaves=("a.tfrecord",)),
