@@ -275,7 +275,7 @@ tasks/embedding/examples.py: tasks/embedding/test_examples.py
 tasks/embedding/evaluation.py: commands/test_run_embeddings.py
     right < set(ranked[query]) -> True
     example.score() > 0 -> True
-    for example in examples if example.label] -> for example in examples]
+    scored = [example for example in examples if example.label] -> scored = examples
 training/trainer.py: training/test_trainer.py
     checkpoints.restore_input(batches.state) -> pass
     self.finish_saving(if_ended=True)  # -> pass  #

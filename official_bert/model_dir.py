@@ -30,7 +30,6 @@ CONFIG_NAME, HUGGINGFACE_CONFIG_NAME = "bert_config.json", "config.json"
 LABELS_NAME = "labels.txt"
 TASK_NAME = "task.json"
 ADAPTERS_NAME = "adapters.safetensors"  # what a training with LoRA changes, and nothing else
-_OLD_LABEL_TYPES = {"regression": "score", "multi_label": "multi"}
 
 
 def holds_checkpoints(folder: str) -> bool:
@@ -85,15 +84,7 @@ class ModelFolder:
         content = reading.read_json(self.task_file)
         kinds = {"task_name": str, "family": str, "settings": dict}
         known = {name: field(content, name, kinds[name], self.task_file) for name in kinds}
-        record = TaskRecord(**known, labels=content.get("labels"))
-        # An earlier version wrote these two in place of label_type; a user's task may have settings of these names.
-        old = [name for name in _OLD_LABEL_TYPES if record.task_name == "tsv" and name in record.settings]
-        if old:
-            chosen = [name for name in old if field(record.settings, name, bool, self.task_file)]
-            record.settings["label_type"] = _OLD_LABEL_TYPES[chosen[0]] if chosen else "single"
-            for name in old:
-                del record.settings[name]
-        return record
+        return TaskRecord(**known, labels=content.get("labels"))
 
     def labels(self) -> list[str] | None:
         """Reads the labels, which must be those of the training."""

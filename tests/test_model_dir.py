@@ -71,10 +71,6 @@ def test_a_vocabulary_that_is_there_is_not_copied_over_itself(tmp_path):
         ("{", "task.json: line 1, column 2: no JSON"),
         ('{"task_name": "squad", "family": "squad"}', 'task.json: "settings" is missing'),
         ('{"task_name": 3, "family": "squad", "settings": {}}', 'task.json: "task_name" is not a text'),
-        (
-            '{"task_name": "tsv", "family": "classification", "settings": {"regression": "no"}}',
-            'task.json: "regression" is not true or false',
-        ),
     ],
 )
 def test_a_corrupt_record_is_refused(tmp_path, content, sentence):
@@ -110,19 +106,6 @@ def test_a_file_that_may_never_end_is_not_read(tmp_path, name, read):
             file.truncate(size + 1)
         with pytest.raises(InputError, match=f"{name}: has more than {size >> 20} MiB; put"):
             read(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("task_name", "settings", "expected"),
-    [
-        ("tsv", {"regression": True, "multi_label": False}, {"label_type": "score"}),
-        ("tsv", {"regression": False, "multi_label": True}, {"label_type": "multi"}),
-        ("mine:Task", {"regression": 3}, {"regression": 3}),
-    ],
-)
-def test_the_label_type_of_an_earlier_version(tmp_path, task_name, settings, expected):
-    write_record(str(tmp_path), TaskRecord(task_name, "classification", settings))
-    assert ModelFolder(str(tmp_path)).task().settings == expected
 
 
 def write_tokenizer_config(folder, content):

@@ -90,15 +90,16 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
         None, help="With mse, the folder or the name of the model whose vectors are learned, as of SentenceEncoder."
     )
     pooling: str | None = option(
-        fallback=POOLINGS[0],
+        fallback=None,
         choices=POOLINGS,
-        help="How the vectors of the tokens become one: their mean, that of [CLS], or the maximum of each component.",
+        help="How the vectors of the tokens become one: their mean, that of [CLS], or the maximum of each component. "
+        "Without this flag, and the next two, the folder of the model decides if it is one of vectors; else the mean.",
     )
     projection: int | None = option(
         fallback=None, check=SIZE, help="The width of a linear layer behind the pooling; none without this flag."
     )
     normalize: bool | None = option(
-        fallback=True, help="Divide the vectors by their norms, so that a product of two is their cosine."
+        fallback=None, help="Divide the vectors by their norms, so that a product of two is their cosine."
     )
     eval_task: str | None = option(
         None,

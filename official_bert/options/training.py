@@ -1,7 +1,6 @@
 """The options of every training script, and those of run_pretraining.py."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import ClassVar
 
 from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, STEPS, Check, between, option
@@ -26,12 +25,6 @@ GLOBAL, PER_REPLICA = "global", "per_replica"
 FILE_ORDERS = ("original", "each_pass", "own", "own_each_pass")
 OF_EACH_PASS, OF_OWN_FILES = ("each_pass", "own_each_pass"), ("own", "own_each_pass")
 _DECAY_RATE: Check = (lambda beta: 0.0 <= beta < 1.0, "must be at least 0 and below 1")
-
-
-def with_todays_optimizer(flags: Mapping[str, object]) -> dict[str, object]:
-    """Returns the recorded flags of a run, also of a version that had a flag for the bias correction."""
-    is_corrected = flags.get("adam_bias_correction") and flags.get("optimizer_type") == ADAMW
-    return dict(flags) | ({"optimizer_type": BIAS_CORRECTED} if is_corrected else {})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

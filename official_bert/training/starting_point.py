@@ -14,7 +14,7 @@ from official_bert.checkpoints import CheckpointManager, load_checkpoint, named_
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.model_source import check_config_beside, difference_beside
-from official_bert.options.training import TrainingOptions, with_todays_optimizer
+from official_bert.options.training import TrainingOptions
 from official_bert.training import run_log, workers
 
 # Flags on which the updates depend, beside those of the data and the model, which are compared elsewhere.
@@ -144,7 +144,7 @@ def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
     """Warns of flags that make the rest of a training differ from its beginning, which may be on purpose."""
     earlier = run_log.trainings(run_dir)
     now = dataclasses.asdict(options)
-    before = with_todays_optimizer(earlier[-1].get("flags") or {}) if earlier else {}
+    before = (earlier[-1].get("flags") or {}) if earlier else {}
     if changed := run_log.changed_flags(before, now, _OF_UPDATES):
         logging.warning("%s goes on from step %d with other flags than before: %s", run_dir, step, changed)
 

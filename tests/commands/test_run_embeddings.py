@@ -193,3 +193,22 @@ def test_what_cannot_be_trained_on(base, tmp_path, name, content, flags, sentenc
     given = model_of(base) | {"train_file": tmp_path / name, "output_dir": tmp_path / "out", "do_train": True} | flags
     refused = refusal(**given, train_batch_size=1)
     assert re.search(sentence, refused), refused
+
+
+def test_a_training_goes_on_with_the_vectors_of_the_folder(base, tmp_path):
+    """Of the folder of a training as of one of sentence-transformers; a flag says otherwise."""
+    write_pairs(tmp_path / "train.tsv", 8, 1)
+    flags = {"train_file": tmp_path / "train.tsv", "do_train": True, "num_train_epochs": 1, "train_batch_size": 4}
+    first, theirs = {"pooling": "max", "projection": 8, "normalize": False}, tmp_path / "theirs"
+    run_here("run_embeddings.py", *flag_list(**model_of(base), **flags, **first, output_dir=tmp_path / "first"))
+    run_here("convert_checkpoint.py", *flag_list(model=tmp_path / "first", output_dir=theirs),
+             "--output_format=huggingface")  # fmt: skip
+    for name, more, expected in (
+        ("first", {}, first),
+        ("first", {"pooling": "cls", "normalize": True}, first | {"pooling": "cls", "normalize": True}),
+        ("theirs", {}, {"pooling": "max", "normalize": False}),
+    ):
+        out = tmp_path / f"{name}{len(more)}out"
+        run_here("run_embeddings.py", *flag_list(model=tmp_path / name, **flags, **more, output_dir=out))
+        settings = json.loads((out / "task.json").read_text())["settings"]
+        assert {key: settings[key] for key in settings if key != "max_seq_length"} == expected

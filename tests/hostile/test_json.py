@@ -182,7 +182,9 @@ EXPORTS = [
     written("labels: in another order", LABELS, "1\n0\n", "labels.txt: the model's labels are 0, 1; put"),
     written("labels: repeated", LABELS, "0\n0\n", "labels.txt: must name each label once"),
     record("labels: of another record", "was written with other labels", labels={"number": 2, "sha256": "0"}),
-    record("labels: another kind", "the labels are multi, but the model's are single", settings={"multi_label": True}),
+    record(
+        "labels: another kind", "the labels are multi, but the model's are single", settings={"label_type": "multi"}
+    ),
     record("labels: a score", "the labels are score, but the model's are single", settings={"label_type": "score"}),
     written("vocabulary: of a larger model", VOCAB, MORE_PIECES, f"made for vocab_size {len(toy.VOCABULARY)}"),
     written("vocabulary: no [CLS]", VOCAB, "the\n[SEP]\n[UNK]\n", "vocab.txt: lacks [CLS]"),

@@ -391,13 +391,10 @@ class ClassificationTask(Task):
         if num_texts not in (None, 1, 2):
             raise InputError(f"{model.path}: its record has {num_texts!r} as num_texts; export it anew")
         own = MULTI if "labels" in model.outputs else SCORE if "score" in model.outputs else SINGLE
-        said = {settings.get("label_type", own)}
-        # Exports of an earlier version have these two instead.
-        said |= {kind for name, kind in (("multi_label", MULTI), ("regression", SCORE)) if settings.get(name) is True}
-        if said != {own}:
+        if (said := settings.get("label_type", own)) != own:
             raise InputError(
-                f"{model.path}: its record says that the labels are {', '.join(sorted(map(str, said - {own})))}, but "
-                f"the model's are {own}; put the export's own file back"
+                f"{model.path}: its record says that the labels are {said}, but the model's are {own}; put the "
+                "export's own file back"
             )
         rules = LongTexts.from_settings(settings), temperature.number_of(settings, "abstain_below", 0, 1)
         if rules[1] is not None and own != SINGLE:

@@ -12,8 +12,9 @@ import tensorflow as tf
 from absl import logging
 from keras import ops
 
+from official_bert.checkpoints.sentence_folder import NORMALIZE, SentenceModules
 from official_bert.features import ENCODER_INPUTS
-from official_bert.io import writing
+from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertEmbedder
 from official_bert.modeling.heads import POOLINGS
@@ -46,7 +47,8 @@ class EmbeddingTask(Task):
     def from_settings(cls, variant: None, settings: Settings) -> Self:
         own = ("pooling", "normalize", "projection")
         given = {name: settings[name] for name in own if settings.get(name) is not None}
-        return cls(**given, **{name: value for name, value in settings.items() if name not in own})
+        said = _said_of_vectors(settings["init_checkpoint"]) if settings.get("init_checkpoint") else {}
+        return cls(**said | given, **{name: value for name, value in settings.items() if name not in own})
 
     @property
     def main_metric(self) -> str:
@@ -69,6 +71,8 @@ class EmbeddingTask(Task):
 
     def _encoded_training_set(self, examples, tokenizer, max_seq_length) -> EncodedExamples:
         loss = self._loss()
+        if loss.compares_batch and self._flags.get("train_batch_size") == 1:
+            errors.warn("--train_batch_size=1: the loss compares the examples of a batch; give it several")
         rows, texts_of = rows_of_examples(examples, loss, self._flags["loss"])
         further, targets = {}, None
         if loss.reads == "scores":
@@ -150,6 +154,16 @@ class EmbeddingTask(Task):
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> EmbeddingClient:
         return EmbeddingClient(model)
+
+
+def _said_of_vectors(checkpoint: str) -> dict[str, Any]:
+    """Returns how the folder of a checkpoint makes vectors, by the arguments of EmbeddingTask."""
+    found, is_ours = SentenceModules.of(checkpoint), SentenceModules.read(checkpoint) is None
+    said = {"pooling": found.pooling, "normalize": NORMALIZE in found.layers}
+    *_, width = (None, *(len(layer.kernel) for layer in found.layers if layer != NORMALIZE))
+    if width and not is_ours:
+        errors.warn("%s: has a Dense module, which the training leaves out", checkpoint)
+    return said | {"projection": width if is_ours else None}
 
 
 class BatchObjective:
