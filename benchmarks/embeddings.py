@@ -11,8 +11,8 @@ classes of sentence-transformers are trained with the original's optimizer of fi
 `quality`: one epoch on STS-B with cosent, and on the entailment pairs of SICK with multiple_negatives_ranking. Our side
 is the script that users run; theirs is the usual loop: AdamW with bias correction, a linear schedule with warm-up,
 clipping at norm 1. Our metrics score both.
-`negatives`: our script on questions of SQuAD and the sentences that answer them with batches of 32 and, in micro-batches
-of 32, larger ones; the same examples each time. TREC answer selection measures the vectors.
+`negatives`: our script on questions of SQuAD and the sentences that answer them, with batches of 32 and, in
+micro-batches of 32, larger ones; the same examples each time. TREC answer selection measures the vectors.
 `speed`: seconds of an update and of the encoding of 10,000 sentences, of both sides in turns.
 """
 
@@ -422,11 +422,11 @@ def print_tables(rows: list[dict]):
     of = {mode: [row for row in rows if row["mode"] == mode] for mode in MODES}
     if of["losses"]:
         print("\n| loss | first loss | last loss | greatest difference | within 1e-5 |\n|---|--:|--:|--:|---|")
-    for row in of["losses"]:
+    for row in sorted(of["losses"], key=lambda row: list(LOSSES).index(row["loss"])):
         verdict = "yes" if row["difference"] <= TARGET else "no"
         shown = f"{row['ours'][0]:.4f} | {row['ours'][-1]:.4f} | {row['difference']:.1e}"
         print(f"| {row['loss']} | {shown} | {verdict} |")
-    if of["quality"]:
+    if {row["side"] for row in of["quality"]} == set(SIDES):
         print("\n| trained on | measured on | seeds | ours | sentence-transformers | difference | standard errors |")
         print("|---|---|--:|--:|--:|--:|--:|")
     for name in TRAININGS:
