@@ -424,7 +424,7 @@ def print_tables(rows: list[dict]):
         print("\n| loss | first loss | last loss | greatest difference | within 1e-5 |\n|---|--:|--:|--:|---|")
     for row in sorted(of["losses"], key=lambda row: list(LOSSES).index(row["loss"])):
         verdict = "yes" if row["difference"] <= TARGET else "no"
-        shown = f"{row['ours'][0]:.4f} | {row['ours'][-1]:.4f} | {row['difference']:.1e}"
+        shown = f"{row['ours'][0]:.3g} | {row['ours'][-1]:.3g} | {row['difference']:.1e}"
         print(f"| {row['loss']} | {shown} | {verdict} |")
     if {row["side"] for row in of["quality"]} == set(SIDES):
         print("\n| trained on | measured on | seeds | ours | sentence-transformers | difference | standard errors |")
