@@ -106,9 +106,8 @@ def loss_examples(data: pathlib.Path, name: str) -> list[dict]:
     """Returns examples for a loss; without scores no text occurs twice, since equal texts are no negatives in ours."""
     if name.startswith("cos"):
         return sts_benchmark(data, "train")
-    different = {}
+    different, seen = {}, set()
     for judgment in ("ENTAILMENT", "CONTRADICTION"):
-        seen = set().union(*different.values())
         for pair in sick(data, "train", judgment):
             if not seen & {pair["sentence1"], pair["sentence2"]} and pair["sentence1"] != pair["sentence2"]:
                 seen |= {pair["sentence1"], pair["sentence2"]}
