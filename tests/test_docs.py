@@ -179,7 +179,7 @@ def test_the_memory_on_a_tpu_is_that_of_the_rows():
 @pytest.mark.parametrize(
     ("script", "function", "page"),
     [("training_step", "print_table", "training_step"), ("finetuning", "print_tables", "fine_tuning"),
-     ("scaling_model", None, "scaling")],
+     ("embeddings", "print_tables", "embeddings"), ("scaling_model", None, "scaling")],
 )  # fmt: skip
 def test_the_table_of_a_report_is_what_its_benchmark_prints(script, function, page, monkeypatch, capsys):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
@@ -187,7 +187,7 @@ def test_the_table_of_a_report_is_what_its_benchmark_prints(script, function, pa
         monkeypatch.setattr(sys, "argv", [script])
         importlib.import_module(script).main()
     for variants in (("", "plain", "XLA"), ('{"num_train_epochs": 1.0}fused',)):
-        if compared := [row for row in rows(script) if row["variant"] in variants] if function else []:
+        if compared := [row for row in rows(script) if row.get("variant", "") in variants] if function else []:
             getattr(importlib.import_module(script), function)(compared)
     printed = [line.casefold() for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     assert len(printed) > 7

@@ -1,0 +1,507 @@
+#!/usr/bin/env python3
+"""Compares sentence embeddings with sentence-transformers on PyTorch: losses, quality, seconds; and global negatives.
+
+In: a folder of real data and a folder of sentence-transformers. Out: tables, and a line of JSON in --output for each
+finished run. Runs that this file already contains are not repeated; each is a process of its own.
+
+    python benchmarks/embeddings.py losses --data=data --model=minilm --work_dir=work --output=embeddings.jsonl
+
+`losses`: 50 updates of each loss from the same weights with the same tokens in the same order, without dropout; the
+classes of sentence-transformers are trained with the original's optimizer of finetuning_losses.py.
+`quality`: one epoch on STS-B with cosent, and on the entailment pairs of SICK with multiple_negatives_ranking. Our side
+is the script that users run; theirs is the usual loop: AdamW with bias correction, a linear schedule with warm-up,
+clipping at norm 1. Our metrics score both.
+`negatives`: our script on questions of SQuAD and the sentences that answer them, with batches of 32 and, in
+micro-batches of 32, larger ones; the same examples each time. TREC answer selection measures the vectors.
+`speed`: seconds of an update and of the encoding of 10,000 sentences, of both sides in turns.
+"""
+
+import argparse
+import csv
+import dataclasses
+import gzip
+import json
+import os
+import pathlib
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+SIDES = ("ours", "theirs")
+LEARNING_RATE, WARMUP_PROPORTION, BATCH_SIZE, MAX_LENGTH = 2e-5, 0.1, 32, 128
+LOSSES = {  # by name: the flags of ours, and the class of theirs
+    "multiple_negatives_ranking": ({}, "MultipleNegativesRankingLoss"),
+    "multiple_negatives_ranking, symmetric": ({"symmetric": True}, "MultipleNegativesSymmetricRankingLoss"),
+    "multiple_negatives_ranking, matryoshka": ({"matryoshka": ["384", "192", "96"]}, "MultipleNegativesRankingLoss"),
+    "multiple_negatives_ranking, hard negatives": ({}, "MultipleNegativesRankingLoss"),
+    "cosent": ({}, "CoSENTLoss"),
+    "cosine_similarity": ({}, "CosineSimilarityLoss"),
+    "triplet": ({}, "TripletLoss"),
+    "mse": ({}, "MSELoss"),
+    "simcse": ({}, "MultipleNegativesRankingLoss"),
+}
+NUM_STEPS, LOSS_BATCH_SIZE, TARGET = 50, 16, 1e-5
+TRAININGS = {"STS-B": ("cosent", "CoSENTLoss"), "SICK": ("multiple_negatives_ranking", "MultipleNegativesRankingLoss")}
+SETS = ("STS-B", "STS12", "STS13", "STS15", "SICK")
+NEGATIVES_BATCHES, NUM_NEGATIVES_PAIRS, NEGATIVES_LENGTH = (32, 256, 2048), 4096, 64
+ROUNDS, TIMED_UPDATES, NUM_ENCODED = 3, 20, 10_000
+
+
+def sts_benchmark(data: pathlib.Path, split: str) -> list[dict]:
+    """Returns the pairs of a split of STS-B, with scores from 0 to 1."""
+    with gzip.open(data / "sts" / "stsbenchmark.tsv.gz", "rt", encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file]
+    return [_pair(row[6], row[7], float(row[5]) / 5) for row in rows if row[0] == split]
+
+
+def sick(data: pathlib.Path, part: str, *judgments: str) -> list[dict]:
+    """Returns the pairs of a part of SICK, all or those of some judgments, with scores from 0 to 1."""
+    lines = (data / "sick" / f"SICK_{part}.txt").read_text(encoding="utf-8").splitlines()[1:]
+    rows = [line.split("\t") for line in lines]
+    return [_pair(row[1], row[2], (float(row[3]) - 1) / 4) for row in rows if not judgments or row[4] in judgments]
+
+
+def test_pairs(data: pathlib.Path, name: str) -> list[dict]:
+    """Returns the pairs that measure vectors; those of a year of STS are those of all its files with a score."""
+    if name == "STS-B":
+        return sts_benchmark(data, "test")
+    if name == "SICK":
+        return sick(data, "trial")
+    paths = sorted((data / "sts").glob(f"20{name[3:]}.*.test.tsv"))
+    rows = [line.split("\t") for path in paths for line in path.read_text(encoding="utf-8").split("\n") if line]
+    return [_pair(row[1], row[2], float(row[0]) / 5) for row in rows if row[0]]
+
+
+def training_pairs(data: pathlib.Path, name: str) -> list[dict]:
+    return sts_benchmark(data, "train") if name == "STS-B" else sick(data, "train", "ENTAILMENT")
+
+
+def answered_questions(data: pathlib.Path) -> list[dict]:
+    """Returns questions of SQuAD, drawn once, each with the sentence of its answer."""
+    articles = json.loads((data / "squad" / "dev-v1.1.json").read_text(encoding="utf-8"))["data"]
+    pairs = {}
+    for paragraph in (one for article in articles for one in article["paragraphs"]):
+        text = paragraph["context"].replace("\n", " ")
+        for question in paragraph["qas"]:
+            place = question["answers"][0]["answer_start"]
+            start, end = text.rfind(". ", 0, place), text.find(". ", place)
+            pairs[question["question"].strip()] = text[start + 2 if start >= 0 else 0 : end + 1 if end >= 0 else None]
+    listed = [{"anchor": question, "positive": answer} for question, answer in pairs.items()]
+    return random.Random(0).sample(listed, NUM_NEGATIVES_PAIRS)
+
+
+def _pair(first: str, second: str, score: float) -> dict:
+    return {"sentence1": first, "sentence2": second, "label": score}
+
+
+def loss_examples(data: pathlib.Path, name: str) -> list[dict]:
+    """Returns examples for a loss; without scores no text occurs twice, since equal texts are no negatives in ours."""
+    if name.startswith("cos"):
+        return sts_benchmark(data, "train")
+    different, seen = {}, set()
+    for judgment in ("ENTAILMENT", "CONTRADICTION"):
+        for pair in sick(data, "train", judgment):
+            if not seen & {pair["sentence1"], pair["sentence2"]} and pair["sentence1"] != pair["sentence2"]:
+                seen |= {pair["sentence1"], pair["sentence2"]}
+                different.setdefault(judgment, {})[pair["sentence1"]] = pair["sentence2"]
+    positives, negatives = different["ENTAILMENT"], different["CONTRADICTION"]
+    if name in ("mse", "simcse"):
+        return [{"anchor": text} for text in positives]
+    if name in ("triplet", "multiple_negatives_ranking, hard negatives"):
+        return [
+            {"anchor": anchor, "positive": positive, "negative": negative}
+            for (anchor, positive), negative in zip(positives.items(), negatives, strict=False)
+        ]
+    return [{"anchor": anchor, "positive": positive} for anchor, positive in positives.items()]
+
+
+def write_lines(path: pathlib.Path, examples: list[dict]) -> pathlib.Path:
+    path.write_text("".join(json.dumps(example) + "\n" for example in examples), encoding="utf-8")
+    return path
+
+
+def encoded_batches(flags, name: str, examples: list[dict], num_steps: int, batch_size: int) -> tuple:
+    """Returns our task for a loss, and batches of randomly drawn examples, padded to their longest text."""
+    from official_bert.tasks.embedding.examples import read_examples
+    from official_bert.tasks.embedding.task import EmbeddingTask
+    from official_bert.tokenization import FullTokenizer
+
+    draws = np.random.default_rng(0)
+    task = EmbeddingTask(loss=name.partition(",")[0], **LOSSES[name][0])
+    if name == "mse":
+        task._targets = lambda texts: draws.normal(size=(len(texts), 384)).astype(np.float32)
+    with tempfile.TemporaryDirectory(dir=flags.work_dir) as folder:
+        path = write_lines(pathlib.Path(folder) / "train.jsonl", examples)
+        read = read_examples(str(path), "train_file", {})
+    encoded = task.encode(read, FullTokenizer.from_pretrained(str(flags.model)), MAX_LENGTH, "train")
+    batches = []
+    for _ in range(num_steps):
+        rows = draws.choice(len(encoded.lengths), batch_size, replace=False)
+        batches.append(encoded.features(rows, int(encoded.lengths[rows].max())))
+    return task, batches
+
+
+def our_losses(flags, task, batches: list[dict], dropout: bool) -> tuple[list[float], list[float]]:
+    """Returns the loss before each update, and the seconds of each."""
+    import tensorflow as tf
+
+    from official_bert.checkpoints import load_checkpoint, named_variables
+    from official_bert.config import BertConfig, read_config
+    from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
+    from official_bert.training.loop import compiled_steps
+    from official_bert.training.step import TrainingStep
+
+    settings = read_config(str(flags.model / "config.json"), 512).to_dict()
+    model = task.build_model(BertConfig.from_dict(settings | ({} if dropout else _NO_DROPOUT)))
+    load_checkpoint(model, str(flags.model))
+    trained = {
+        name: one.value for name, one in named_variables(model).items() if not name.startswith(model.unused_weights)
+    }
+    optimizer = AdamWeightDecayOptimizer(
+        WarmupLinearDecay(LEARNING_RATE, len(batches), int(len(batches) * WARMUP_PROPORTION)),
+        weight_decay_rate=0.01,
+        exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
+    )
+    optimizer.build(trained.items())
+    step = TrainingStep(task.objective(model), list(trained.values()), optimizer, run_seed=1)
+    run = compiled_steps(tf.distribute.get_strategy(), step)
+    losses, secs = [], []
+    for batch in batches:
+        start = time.perf_counter()
+        losses.append(run({name: tf.constant(values[None]) for name, values in batch.items()}, 1)["loss"])
+        secs.append(time.perf_counter() - start)
+    return losses, secs
+
+
+_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def their_losses(flags, name: str, batches: list[dict], dropout: bool) -> tuple[list[float], list[float]]:
+    """Returns the loss of sentence-transformers before each update, and the seconds of each."""
+    import torch
+
+    model = their_model(flags.model, {} if dropout else _NO_DROPOUT)
+    loss_of = their_loss(LOSSES[name][1], model)
+    if widths := LOSSES[name][0].get("matryoshka"):
+        from sentence_transformers import losses
+
+        loss_of = losses.MatryoshkaLoss(model, loss_of, [int(width) for width in widths])
+    update = adamw(model, len(batches)) if dropout else original_adam(model, len(batches))
+    keys = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    model.train()
+    found, secs = [], []
+    for batch in batches:
+        start = time.perf_counter()
+        columns = [
+            {key: torch.from_numpy(batch[ours][:, column].astype(np.int64)) for key, ours in keys.items()}
+            for column in range(batch["input_ids"].shape[1])
+        ]
+        labels = batch["scores"] if "scores" in batch else batch.get("targets", np.zeros((1, 1)))[:, 0]
+        loss = loss_of(columns, torch.from_numpy(labels))
+        loss.backward()
+        update()
+        found.append(loss.item())
+        secs.append(time.perf_counter() - start)
+    return found, secs
+
+
+def their_model(folder: pathlib.Path, config: dict | None = None):
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    model = SentenceTransformer(str(folder), device="cpu", config_kwargs=config or {})
+    model.max_seq_length = MAX_LENGTH
+    return model
+
+
+def their_loss(name: str, model):
+    from sentence_transformers import losses
+
+    return getattr(losses, name)(model)
+
+
+def original_adam(model, num_steps: int):
+    from finetuning_losses import OriginalAdam
+
+    adam = OriginalAdam(model.named_parameters(), num_steps, int(num_steps * WARMUP_PROPORTION), LEARNING_RATE)
+    return adam.step
+
+
+def adamw(model, num_steps: int):
+    """Returns the update of their trainer's defaults: no weight decay, the fused AdamW."""
+    import torch
+    import transformers
+
+    adam = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, eps=1e-8, weight_decay=0.0, fused=True)
+    warmup = int(num_steps * WARMUP_PROPORTION)
+    schedule = transformers.get_linear_schedule_with_warmup(adam, warmup, num_steps)
+
+    def update():
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.step()
+        schedule.step()
+        adam.zero_grad()
+
+    return update
+
+
+def losses_run(flags, name: str) -> dict:
+    task, batches = encoded_batches(flags, name, loss_examples(flags.data, name), NUM_STEPS, LOSS_BATCH_SIZE)
+    ours, _ = our_losses(flags, task, batches, dropout=False)
+    theirs, _ = their_losses(flags, name, batches, dropout=False)
+    return {"difference": float(np.abs(np.subtract(ours, theirs)).max()), "ours": ours, "theirs": theirs}
+
+
+def our_options(flags, output_dir: str, train: list[dict], dev: list[dict], **more):
+    """Returns the options of run_embeddings.py for a training and an evaluation."""
+    from official_bert.options.embedding import EmbeddingOptions
+
+    folder = pathlib.Path(output_dir)
+    return EmbeddingOptions(
+        train_file=str(write_lines(folder / "train.jsonl", train)),
+        dev_file=str(write_lines(folder / "dev.jsonl", dev)),
+        vocab_file=str(flags.model / "vocab.txt"),
+        bert_config_file=str(flags.model / "config.json"),
+        init_checkpoint=str(flags.model),
+        output_dir=str(folder / "output"),
+        learning_rate=LEARNING_RATE,
+        warmup_proportion=WARMUP_PROPORTION,
+        num_train_epochs=1.0,
+        do_train=True,
+        do_eval=True,
+        eval_batch_size=BATCH_SIZE,
+        save_checkpoints_steps=1_000_000,
+        **more,
+    )
+
+
+def quality_run(flags, name: str, side: str, seed: int) -> dict:
+    """Trains a model of a side, and returns the Spearman correlation times 100 on all sets."""
+    pairs = training_pairs(flags.data, name)[: flags.num_pairs]
+    with tempfile.TemporaryDirectory(dir=flags.work_dir) as folder:
+        if side == "ours":
+            from finetuning import our_run
+
+            from official_bert import SentenceEncoder
+
+            more = {"train_batch_size": BATCH_SIZE, "max_seq_length": MAX_LENGTH, "random_seed": seed}
+            dev = test_pairs(flags.data, "SICK")
+            row = our_run(None, our_options(flags, folder, pairs, dev, loss=TRAININGS[name][0], **more))
+            encode = SentenceEncoder(f"{folder}/output").encode
+        else:
+            model = their_model(flags.model)
+            row = their_training(model, pairs, TRAININGS[name][1], seed)
+            encode = lambda texts: model.encode(texts, batch_size=BATCH_SIZE)  # noqa: E731
+        spearman = {one: 100 * _spearman(encode, test_pairs(flags.data, one)) for one in SETS}
+    return {"updates": row["updates"], "train_secs": row["train_secs"], "spearman": spearman}
+
+
+def _spearman(encode, pairs: list[dict]) -> float:
+    from official_bert.metrics import embeddings
+
+    texts = list(dict.fromkeys(pair[name] for name in ("sentence1", "sentence2") for pair in pairs))
+    vectors = dict(zip(texts, encode(texts), strict=True))
+    first, second = (np.array([vectors[pair[name]] for pair in pairs]) for name in ("sentence1", "sentence2"))
+    return float(embeddings.sts(first, second, np.array([pair["label"] for pair in pairs]))["spearman"])
+
+
+def their_training(model, pairs: list[dict], loss: str, seed: int) -> dict:
+    import torch
+
+    torch.manual_seed(seed)
+    start = time.perf_counter()
+    num_steps = -(-len(pairs) // BATCH_SIZE)
+    loss_of, update = their_loss(loss, model), adamw(model, num_steps)
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    model.train()
+    for step in range(num_steps):
+        batch = [pairs[row] for row in order[step * BATCH_SIZE : (step + 1) * BATCH_SIZE]]
+        columns = [model.preprocess([pair[name] for pair in batch]) for name in ("sentence1", "sentence2")]
+        found = loss_of(columns, torch.tensor([pair["label"] for pair in batch]))
+        found.backward()
+        update()
+        if step % 20 == 0:
+            print(f"step {step}/{num_steps} loss {found.item():.4f}", file=sys.stderr, flush=True)
+    model.eval()
+    return {"updates": num_steps, "train_secs": time.perf_counter() - start}
+
+
+def negatives_run(flags, batch_size: int) -> dict:
+    """Trains on all pairs once; returns the seconds of an update, the peak of memory, and nDCG@10."""
+    from finetuning import our_run
+
+    with (flags.data / "ranking" / "wang_dev.csv").open(encoding="utf-8", newline="") as file:
+        dev = [{"query": row["qtext"], "answer": row["atext"], "label": row["label"]} for row in csv.DictReader(file)]
+    with tempfile.TemporaryDirectory(dir=flags.work_dir) as folder:
+        options = our_options(
+            flags,
+            folder,
+            answered_questions(flags.data),
+            dev,
+            loss="multiple_negatives_ranking",
+            eval_task="retrieval",
+            train_batch_size=batch_size,
+            num_accumulation_steps=batch_size // BATCH_SIZE,
+            max_seq_length=NEGATIVES_LENGTH,
+        )
+        untrained = our_run_without_training(options)
+        row = our_run(None, options)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {
+        "updates": row["updates"],
+        "update_secs": row["train_secs"] / row["updates"],
+        "peak_bytes": peak,
+        "ndcg_at_10": row["results"]["eval_ndcg_at_10"],
+        "untrained_ndcg_at_10": untrained,
+    }
+
+
+def our_run_without_training(options) -> float:
+    from official_bert.fine_tuning.run import fine_tune
+
+    return fine_tune(dataclasses.replace(options, do_train=False, output_dir=f"{options.output_dir}_untrained")).value
+
+
+def speed_run(flags, side: str) -> dict:
+    """Returns the median seconds of an update, and those of the encoding of sentences of mixed length."""
+    task, batches = encoded_batches(flags, "cosent", sts_benchmark(flags.data, "train"), TIMED_UPDATES + 5, BATCH_SIZE)
+    if side == "ours":
+        from official_bert import SentenceEncoder
+
+        _, secs = our_losses(flags, task, batches, dropout=True)
+        encode = SentenceEncoder(str(flags.model), max_seq_length=MAX_LENGTH).encode
+    else:
+        _, secs = their_losses(flags, "cosent", batches, dropout=True)
+        model = their_model(flags.model)
+        encode = lambda texts: model.encode(texts, batch_size=BATCH_SIZE)  # noqa: E731
+    pairs = [pair for name in SETS for pair in test_pairs(flags.data, name)]
+    texts = sorted({pair[name] for pair in pairs for name in ("sentence1", "sentence2")})
+    texts = random.Random(0).sample(texts, NUM_ENCODED)
+    encode(texts[:200])
+    start = time.perf_counter()
+    encode(texts)
+    return {"update_secs": statistics.median(secs[5:]), "encode_secs": time.perf_counter() - start}
+
+
+def wanted_runs(flags) -> list[dict]:
+    """Returns what identifies each run of a mode."""
+    if flags.mode == "losses":
+        return [{"loss": name} for name in LOSSES]
+    if flags.mode == "quality":
+        return [{"task": name, "seed": seed, "side": side} for name in TRAININGS for seed in range(3) for side in SIDES]
+    if flags.mode == "negatives":
+        return [{"batch_size": size} for size in NEGATIVES_BATCHES]
+    return [{"round": number, "side": side} for number in range(ROUNDS) for side in SIDES]
+
+
+def one_run(flags, which: dict) -> dict:
+    load = os.getloadavg()[0]
+    if flags.mode == "losses":
+        row = losses_run(flags, which["loss"])
+    elif flags.mode == "quality":
+        row = quality_run(flags, which["task"], which["side"], which["seed"])
+    elif flags.mode == "negatives":
+        row = negatives_run(flags, which["batch_size"])
+    else:
+        row = speed_run(flags, which["side"])
+    return {"mode": flags.mode} | which | row | {"load": load, "num_threads": len(os.sched_getaffinity(0))}
+
+
+def print_tables(rows: list[dict]):
+    """Prints a table for each mode that has rows."""
+    of = {mode: [row for row in rows if row["mode"] == mode] for mode in MODES}
+    if of["losses"]:
+        print("\n| loss | first loss | last loss | greatest difference | within 1e-5 |\n|---|--:|--:|--:|---|")
+    for row in sorted(of["losses"], key=lambda row: list(LOSSES).index(row["loss"])):
+        verdict = "yes" if row["difference"] <= TARGET else "no"
+        shown = f"{row['ours'][0]:.3g} | {row['ours'][-1]:.3g} | {row['difference']:.1e}"
+        print(f"| {row['loss']} | {shown} | {verdict} |")
+    if {row["side"] for row in of["quality"]} == set(SIDES):
+        print("\n| trained on | measured on | seeds | ours | sentence-transformers | difference | standard errors |")
+        print("|---|---|--:|--:|--:|--:|--:|")
+    for name in TRAININGS:
+        for measured in SETS:
+            sides = [
+                {row["seed"]: row["spearman"][measured] for row in of["quality"] if (row["task"], row["side"]) == which}
+                for which in ((name, side) for side in SIDES)
+            ]
+            if seeds := sorted(sides[0].keys() & sides[1].keys()):
+                print(_quality_line(name, measured, *([side[seed] for seed in seeds] for side in sides)))
+    if of["negatives"]:
+        print("\n| batch | micro-batches | updates | an update, s | an example, ms | peak memory, GB | nDCG@10 |")
+        print("|--:|--:|--:|--:|--:|--:|--:|")
+    for row in of["negatives"]:
+        size = row["batch_size"]
+        print(
+            f"| {size} | {size // BATCH_SIZE} | {row['updates']} | {row['update_secs']:.2f} "
+            f"| {1000 * row['update_secs'] / size:.0f} | {row['peak_bytes'] / 1e9:.2f} | {row['ndcg_at_10']:.4f} |"
+        )
+    print_speed(of["speed"])
+    print(flush=True)
+
+
+def _quality_line(name: str, measured: str, ours: list[float], theirs: list[float]) -> str:
+    difference, errors = statistics.mean(ours) - statistics.mean(theirs), ""
+    shown = f"{statistics.mean(ours):.2f} | {statistics.mean(theirs):.2f}"
+    if len(ours) > 1:
+        error = sum(statistics.variance(side) / len(side) for side in (ours, theirs)) ** 0.5
+        shown = " | ".join(f"{statistics.mean(side):.2f} ± {statistics.stdev(side):.2f}" for side in (ours, theirs))
+        errors = f"{difference / error:+.1f}"
+    return f"| {name} | {measured} | {len(ours)} | {shown} | {difference:+.2f} | {errors} |"
+
+
+def print_speed(rows: list[dict]):
+    sides = [[row for row in rows if row["side"] == side] for side in SIDES]
+    if not all(sides):
+        return
+    print("\n| what | rounds | ours, s | sentence-transformers, s | lead | load of the machine |")
+    print("|---|--:|--:|--:|--:|--:|")
+    loads = f"{min(row['load'] for row in rows):.1f} to {max(row['load'] for row in rows):.1f}"
+    for what, key in (("an update", "update_secs"), (f"encoding {NUM_ENCODED:,} sentences", "encode_secs")):
+        ours, theirs = (statistics.median(row[key] for row in side) for side in sides)
+        print(f"| {what} | {len(sides[0])} | {ours:.3g} | {theirs:.3g} | {theirs / ours:.2f}x | {loads} |")
+
+
+MODES = ("losses", "quality", "negatives", "speed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=MODES)
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with sts, sick, squad and ranking")
+    parser.add_argument("--model", type=pathlib.Path, required=True, help="folder of sentence-transformers")
+    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for what is thrown away")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
+    parser.add_argument("--num_pairs", type=int, help="of quality, to try it: how many pairs are trained on")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if flags.one:
+        print(json.dumps(one_run(flags, json.loads(flags.one))), flush=True)
+        return
+    flags.work_dir.mkdir(parents=True, exist_ok=True)
+    lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
+    rows = [json.loads(line) for line in lines]
+    for which in wanted_runs(flags):
+        if any((which | {"mode": flags.mode}).items() <= row.items() for row in rows):
+            continue
+        command = [sys.executable, __file__, *sys.argv[1:], "--one", json.dumps(which)]
+        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        rows.append(json.loads(ran.stdout.splitlines()[-1]))
+        with flags.output.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(rows[-1]) + "\n")
+        print(ran.stdout.splitlines()[-1], flush=True)
+    print_tables(rows)
+
+
+if __name__ == "__main__":
+    main()
