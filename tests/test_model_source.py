@@ -129,7 +129,7 @@ def test_an_export_takes_the_rules_of_squad_and_the_tuned_threshold(make):
     ],
 )
 def test_a_flag_that_contradicts_the_folder_is_refused(make, changes, sentence):
-    folder = make(record=record(max_seq_length=16, multi_label=True, regression=False))
+    folder = make(record=record(max_seq_length=16, label_type="multi"))
     with pytest.raises(InputError, match=sentence):
         resolved(classification(model=str(folder), do_eval=True, **changes), "classification")
 
