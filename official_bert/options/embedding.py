@@ -92,8 +92,9 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
     pooling: str | None = option(
         fallback=None,
         choices=POOLINGS,
-        help="How the vectors of the tokens become one: their mean, that of [CLS], or the maximum of each component. "
-        "Without this flag, and the next two, the folder of the model decides if it is one of vectors; else the mean.",
+        help="How the vectors of the tokens become one: their mean, that of [CLS], the maximum of each component, "
+        "or mean_sqrt_len, their sum divided by the square root of their number. Without this flag, and the next "
+        "two, the folder of the model decides if it is one of vectors; else the mean.",
     )
     projection: int | None = option(
         fallback=None, check=SIZE, help="The width of a linear layer behind the pooling; none without this flag."

@@ -22,7 +22,7 @@ from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
 from official_bert.model_dir import LABELS_NAME, ModelFolder, read_labels, record_of_labels
 from official_bert.model_source import ModelSource, check_config_beside
-from official_bert.options.serving import ExportOptions, ServedOptions
+from official_bert.options.serving import EMBEDDING, ExportOptions, ServedOptions
 from official_bert.options.shared import FLOAT32
 from official_bert.serving.export import (
     RECORD_FILE,
@@ -38,7 +38,6 @@ from official_bert.serving.signatures import TENSOR_SIGNATURE
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tasks.clients import Row
-from official_bert.tasks.embedding.task import EMBEDDING
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import precision
 from official_bert.training.distribution import log_devices

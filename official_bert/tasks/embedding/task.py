@@ -18,6 +18,7 @@ from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertEmbedder
 from official_bert.modeling.heads import POOLINGS
+from official_bert.options.serving import EMBEDDING
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 from official_bert.tasks.embedding import evaluation
@@ -26,7 +27,6 @@ from official_bert.tasks.embedding.examples import EncodedExamples, Example, all
 from official_bert.tasks.embedding.losses import LOSSES, Loss, Matryoshka
 from official_bert.tasks.embedding.sentence_encoder import SentenceEncoder
 
-EMBEDDING = "embedding"
 _VECTORS = "vectors"
 
 
