@@ -180,7 +180,7 @@ def rows_of_examples(examples: Sequence[Example], loss: Loss, name: str) -> tupl
     examples = [example for example in examples if len(example.negatives) >= num_negatives]
     if len(examples) < num_before or numbers[-1] > num_negatives:
         left_out = num_before - len(examples)
-        logging.info("Each example gets %d negatives; %d examples with fewer are left out", num_negatives, left_out)
+        logging.warning("Negatives of an example: %d; left out with fewer: %d examples", num_negatives, left_out)
     listed = [
         [rows(example.anchor), rows(positive), *map(rows, example.negatives[:num_negatives])]
         for example in examples
