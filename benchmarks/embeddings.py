@@ -8,9 +8,10 @@ finished run. Runs that this file already contains are not repeated; each is a p
 
 `losses`: 50 updates of each loss from the same weights with the same tokens in the same order, without dropout; the
 classes of sentence-transformers are trained with the original's optimizer of finetuning_losses.py.
-`quality`: one epoch on STS-B with cosent, and on the entailment pairs of SICK with multiple_negatives_ranking. Our side
-is the script that users run; theirs is the usual loop: AdamW with bias correction, a linear schedule with warm-up,
-clipping at norm 1. Our metrics score both.
+`quality`: one epoch on STS-B with cosent, on the entailment pairs of SICK with multiple_negatives_ranking, and, from
+--pretrained, on sentences of Wikipedia with simcse. Our side is the script that users run; theirs is the usual loop:
+AdamW with bias correction, a linear schedule with warm-up, clipping at norm 1. Ours is run with the original's
+optimizer, which does not correct the bias and so makes larger first updates, and with theirs. Our metrics score both.
 `negatives`: our script on questions of SQuAD and the sentences that answer them, with batches of 32 and, in
 micro-batches of 32, larger ones; the same examples each time. TREC answer selection measures the vectors.
 `speed`: seconds of an update and of the encoding of 10,000 sentences, of both sides in turns.
@@ -20,11 +21,11 @@ import argparse
 import csv
 import dataclasses
 import gzip
+import itertools
 import json
 import os
 import pathlib
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -36,6 +37,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 
 SIDES = ("ours", "theirs")
+WITH_THEIR_OPTIMIZER = "ours with their optimizer"
+THEIR_OPTIMIZER = {"optimizer_type": "adamw_bias_correction", "adam_epsilon": 1e-8, "weight_decay_rate": 0.0}
 LEARNING_RATE, WARMUP_PROPORTION, BATCH_SIZE, MAX_LENGTH = 2e-5, 0.1, 32, 128
 LOSSES = {  # by name: the flags of ours, and the class of theirs
     "multiple_negatives_ranking": ({}, "MultipleNegativesRankingLoss"),
@@ -49,7 +52,12 @@ LOSSES = {  # by name: the flags of ours, and the class of theirs
     "simcse": ({}, "MultipleNegativesRankingLoss"),
 }
 NUM_STEPS, LOSS_BATCH_SIZE, TARGET = 50, 16, 1e-5
-TRAININGS = {"STS-B": ("cosent", "CoSENTLoss"), "SICK": ("multiple_negatives_ranking", "MultipleNegativesRankingLoss")}
+TRAININGS = {
+    "STS-B": ("cosent", "CoSENTLoss"),
+    "SICK": ("multiple_negatives_ranking", "MultipleNegativesRankingLoss"),
+    "Wikipedia": ("simcse", "MultipleNegativesRankingLoss"),  # of --pretrained
+}
+NUM_SENTENCES, FEWEST_WORDS = 100_000, 6
 SETS = ("STS-B", "STS12", "STS13", "STS15", "SICK")
 NEGATIVES_BATCHES, NUM_NEGATIVES_PAIRS, NEGATIVES_LENGTH = (32, 256, 2048), 4096, 64
 ROUNDS, TIMED_UPDATES, NUM_ENCODED = 3, 20, 10_000
@@ -81,6 +89,11 @@ def test_pairs(data: pathlib.Path, name: str) -> list[dict]:
 
 
 def training_pairs(data: pathlib.Path, name: str) -> list[dict]:
+    """Returns the pairs of a training; those of simcse are a sentence twice."""
+    if name == "Wikipedia":
+        lines = (line for path in sorted((data / "corpus").glob("wiki_*.txt")) for line in path.open(encoding="utf-8"))
+        sentences = sorted({line.strip() for line in lines if len(line.split()) >= FEWEST_WORDS})
+        return [_pair(text, text, 0.0) for text in random.Random(0).sample(sentences, NUM_SENTENCES)]
     return sts_benchmark(data, "train") if name == "STS-B" else sick(data, "train", "ENTAILMENT")
 
 
@@ -201,11 +214,14 @@ def their_losses(flags, name: str, batches: list[dict], dropout: bool) -> tuple[
     for batch in batches:
         start = time.perf_counter()
         columns = [
-            {key: torch.from_numpy(batch[ours][:, column].astype(np.int64)) for key, ours in keys.items()}
+            {
+                key: torch.from_numpy(batch[ours][:, column].astype(np.int64)).to(model.device)
+                for key, ours in keys.items()
+            }
             for column in range(batch["input_ids"].shape[1])
         ]
         labels = batch["scores"] if "scores" in batch else batch.get("targets", np.zeros((1, 1)))[:, 0]
-        loss = loss_of(columns, torch.from_numpy(labels))
+        loss = loss_of(columns, torch.from_numpy(labels).to(model.device))
         loss.backward()
         update()
         found.append(loss.item())
@@ -218,7 +234,8 @@ def their_model(folder: pathlib.Path, config: dict | None = None):
     from sentence_transformers import SentenceTransformer
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    model = SentenceTransformer(str(folder), device="cpu", config_kwargs=config or {})
+    torch.backends.cuda.matmul.allow_tf32 = True  # as TensorFlow does
+    model = SentenceTransformer(str(folder), config_kwargs=config or {})  # on a GPU if there is one
     model.max_seq_length = MAX_LENGTH
     return model
 
@@ -287,15 +304,19 @@ def our_options(flags, output_dir: str, train: list[dict], dev: list[dict], **mo
 def quality_run(flags, name: str, side: str, seed: int) -> dict:
     """Trains a model of a side, and returns the Spearman correlation times 100 on all sets."""
     pairs = training_pairs(flags.data, name)[: flags.num_pairs]
+    if name == "Wikipedia":
+        flags.model = flags.pretrained
     with tempfile.TemporaryDirectory(dir=flags.work_dir) as folder:
-        if side == "ours":
+        if side != "theirs":
             from finetuning import our_run
 
             from official_bert import SentenceEncoder
 
             more = {"train_batch_size": BATCH_SIZE, "max_seq_length": MAX_LENGTH, "random_seed": seed}
+            more |= THEIR_OPTIMIZER if side == WITH_THEIR_OPTIMIZER else {}
             dev = test_pairs(flags.data, "SICK")
-            row = our_run(None, our_options(flags, folder, pairs, dev, loss=TRAININGS[name][0], **more))
+            train = [{"text": one["sentence1"]} for one in pairs] if name == "Wikipedia" else pairs
+            row = our_run(None, our_options(flags, folder, train, dev, loss=TRAININGS[name][0], **more))
             encode = SentenceEncoder(f"{folder}/output").encode
         else:
             model = their_model(flags.model)
@@ -316,6 +337,7 @@ def _spearman(encode, pairs: list[dict]) -> float:
 
 def their_training(model, pairs: list[dict], loss: str, seed: int) -> dict:
     import torch
+    from sentence_transformers.util import batch_to_device
 
     torch.manual_seed(seed)
     start = time.perf_counter()
@@ -325,8 +347,11 @@ def their_training(model, pairs: list[dict], loss: str, seed: int) -> dict:
     model.train()
     for step in range(num_steps):
         batch = [pairs[row] for row in order[step * BATCH_SIZE : (step + 1) * BATCH_SIZE]]
-        columns = [model.preprocess([pair[name] for pair in batch]) for name in ("sentence1", "sentence2")]
-        found = loss_of(columns, torch.tensor([pair["label"] for pair in batch]))
+        columns = [
+            batch_to_device(model.preprocess([pair[name] for pair in batch]), model.device)
+            for name in ("sentence1", "sentence2")
+        ]
+        found = loss_of(columns, torch.tensor([pair["label"] for pair in batch]).to(model.device))
         found.backward()
         update()
         if step % 20 == 0:
@@ -355,11 +380,13 @@ def negatives_run(flags, batch_size: int) -> dict:
         )
         untrained = our_run_without_training(options)
         row = our_run(None, options)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    from official_bert.training.memory import peak_memory
+
+    peak = peak_memory()
     return {
         "updates": row["updates"],
         "update_secs": row["train_secs"] / row["updates"],
-        "peak_bytes": peak,
+        "peak_bytes": 1e6 * peak.get("gpu_memory_mb", peak["memory_mb"]),
         "ndcg_at_10": row["results"]["eval_ndcg_at_10"],
         "untrained_ndcg_at_10": untrained,
     }
@@ -397,13 +424,16 @@ def wanted_runs(flags) -> list[dict]:
     if flags.mode == "losses":
         return [{"loss": name} for name in LOSSES]
     if flags.mode == "quality":
-        return [{"task": name, "seed": seed, "side": side} for name in TRAININGS for seed in range(3) for side in SIDES]
+        named = itertools.product(flags.trainings, range(3), (*SIDES, WITH_THEIR_OPTIMIZER))
+        return [{"task": name, "seed": seed, "side": side} for name, seed, side in named]
     if flags.mode == "negatives":
         return [{"batch_size": size} for size in NEGATIVES_BATCHES]
     return [{"round": number, "side": side} for number in range(ROUNDS) for side in SIDES]
 
 
 def one_run(flags, which: dict) -> dict:
+    from finetuning import device_name
+
     load = os.getloadavg()[0]
     if flags.mode == "losses":
         row = losses_run(flags, which["loss"])
@@ -413,7 +443,8 @@ def one_run(flags, which: dict) -> dict:
         row = negatives_run(flags, which["batch_size"])
     else:
         row = speed_run(flags, which["side"])
-    return {"mode": flags.mode} | which | row | {"load": load, "num_threads": len(os.sched_getaffinity(0))}
+    where = {"load": load, "num_threads": len(os.sched_getaffinity(0)), "device": device_name()}
+    return {"mode": flags.mode} | which | row | where
 
 
 def print_tables(rows: list[dict]):
@@ -425,17 +456,7 @@ def print_tables(rows: list[dict]):
         verdict = "yes" if row["difference"] <= TARGET else "no"
         shown = f"{row['ours'][0]:.3g} | {row['ours'][-1]:.3g} | {row['difference']:.1e}"
         print(f"| {row['loss']} | {shown} | {verdict} |")
-    if {row["side"] for row in of["quality"]} == set(SIDES):
-        print("\n| trained on | measured on | seeds | ours | sentence-transformers | difference | standard errors |")
-        print("|---|---|--:|--:|--:|--:|--:|")
-    for name in TRAININGS:
-        for measured in SETS:
-            sides = [
-                {row["seed"]: row["spearman"][measured] for row in of["quality"] if (row["task"], row["side"]) == which}
-                for which in ((name, side) for side in SIDES)
-            ]
-            if seeds := sorted(sides[0].keys() & sides[1].keys()):
-                print(_quality_line(name, measured, *([side[seed] for seed in seeds] for side in sides)))
+    print_quality(of["quality"])
     if of["negatives"]:
         print("\n| batch | micro-batches | updates | an update, s | an example, ms | peak memory, GB | nDCG@10 |")
         print("|--:|--:|--:|--:|--:|--:|--:|")
@@ -449,14 +470,26 @@ def print_tables(rows: list[dict]):
     print(flush=True)
 
 
-def _quality_line(name: str, measured: str, ours: list[float], theirs: list[float]) -> str:
-    difference, errors = statistics.mean(ours) - statistics.mean(theirs), ""
-    shown = f"{statistics.mean(ours):.2f} | {statistics.mean(theirs):.2f}"
-    if len(ours) > 1:
-        error = sum(statistics.variance(side) / len(side) for side in (ours, theirs)) ** 0.5
-        shown = " | ".join(f"{statistics.mean(side):.2f} ± {statistics.stdev(side):.2f}" for side in (ours, theirs))
-        errors = f"{difference / error:+.1f}"
-    return f"| {name} | {measured} | {len(ours)} | {shown} | {difference:+.2f} | {errors} |"
+def print_quality(rows: list[dict]):
+    """Prints the mean and the deviation of our two sides beside theirs, over the seeds that both have."""
+    if not rows:
+        return
+    print("\n| trained on | our optimizer | measured on | seeds | ours | sentence-transformers | difference |", end="")
+    print(" standard errors |\n|---|---|---|--:|--:|--:|--:|--:|")
+    for name, side, measured in itertools.product(TRAININGS, ("ours", WITH_THEIR_OPTIMIZER), SETS):
+        ours, theirs = (
+            {row["seed"]: row["spearman"][measured] for row in rows if (row["task"], row["side"]) == which}
+            for which in ((name, side), (name, "theirs"))
+        )
+        if len(seeds := sorted(ours.keys() & theirs.keys())) < 2:
+            continue
+        sides = [[one[seed] for seed in seeds] for one in (ours, theirs)]
+        difference = statistics.mean(sides[0]) - statistics.mean(sides[1])
+        error = sum(statistics.variance(one) / len(seeds) for one in sides) ** 0.5
+        shown = " | ".join(f"{statistics.mean(one):.2f} ± {statistics.stdev(one):.2f}" for one in sides)
+        optimizer = "the original's" if side == "ours" else "theirs"
+        figures = f"{len(seeds)} | {shown} | {difference:+.2f} | {difference / error:+.1f}"
+        print(f"| {name} | {optimizer} | {measured} | {figures} |")
 
 
 def print_speed(rows: list[dict]):
@@ -479,6 +512,8 @@ def main():
     parser.add_argument("mode", choices=MODES)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with sts, sick, squad and ranking")
     parser.add_argument("--model", type=pathlib.Path, required=True, help="folder of sentence-transformers")
+    parser.add_argument("--trainings", nargs="+", choices=TRAININGS, default=["STS-B", "SICK"], help="of quality")
+    parser.add_argument("--pretrained", type=pathlib.Path, help="of quality on Wikipedia: a plain encoder")
     parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for what is thrown away")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
     parser.add_argument("--num_pairs", type=int, help="of quality, to try it: how many pairs are trained on")

@@ -267,8 +267,17 @@ def one_run(flags, name: str, side: str, seed: int):
         else:
             row = peer_run(benchmark, options, flags.model, flags.optimizer)
     row |= {"task": name, "side": side, "seed": seed, "variant": variant_of(flags)}
-    row["num_threads"] = len(os.sched_getaffinity(0))
+    row |= {"num_threads": len(os.sched_getaffinity(0)), "device": device_name()}
     print(json.dumps(row), flush=True)
+
+
+def device_name() -> str:
+    """Returns the name of the first GPU, or that of the processor."""
+    import tensorflow as tf
+    from training_step import machine
+
+    gpus = tf.config.list_physical_devices("GPU")
+    return tf.config.experimental.get_device_details(gpus[0])["device_name"] if gpus else machine()
 
 
 def variant_of(flags) -> str:
