@@ -24,6 +24,7 @@ or with those of --beside:
 import argparse
 import collections
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -198,11 +199,11 @@ def print_tables(rows: list[dict]):
     print(flush=True)
 
 
-def print_variant(rows: list[dict], variant: str, beside: str):
-    """Prints our runs of a variant beside our runs of another one, of the seeds that both have."""
-    print("\n| task | metric | seeds | without | with | difference | standard errors |")
-    print("|---|---|--:|--:|--:|--:|--:|")
-    for name, benchmark in tasks.BENCHMARKS.items():
+def print_variants(rows: list[dict], variants: list[str], beside: str = ""):
+    """Prints our runs of variants beside our runs of another one, of the seeds that both have."""
+    print("\n| task | metric | with | seeds | without | with it | difference | standard errors |")
+    print("|---|---|---|--:|--:|--:|--:|--:|")
+    for (name, benchmark), variant in itertools.product(tasks.BENCHMARKS.items(), variants):
         plain, varied = (
             {
                 row["seed"]: row["results"][benchmark.metric] * (1.0 if benchmark.in_percent else 100.0)
@@ -220,9 +221,15 @@ def print_variant(rows: list[dict], variant: str, beside: str):
             error = math.sqrt(sum(statistics.variance(side) / len(side) for side in sides))
             errors = f"{difference / error:+.1f}"
         shown = " | ".join(map(_mean_and_deviation, sides))
+        options = variant.strip("{}").replace('"', "")
         metric = benchmark.metric.removeprefix("eval_")
-        print(f"| {name} | {metric} | {len(seeds)} | {shown} | {difference:+.1f} | {errors} |")
+        print(f"| {name} | {metric} | {options} | {len(seeds)} | {shown} | {difference:+.1f} | {errors} |")
     print(flush=True)
+
+
+def print_all_variants(rows: list[dict]):
+    """Prints all variants of a file of our runs beside those without options."""
+    print_variants(rows, sorted({row["variant"] for row in rows if row["variant"]}))
 
 
 def _pairs(ours: list[dict], peers: list[dict]) -> list[tuple[dict, dict]]:
@@ -326,7 +333,7 @@ def main():
                 print(json.dumps(rows[-1]), flush=True)
     print_tables([row for row in rows if row["variant"] == variant_of(flags)])
     if variant_of(flags):
-        print_variant(rows, variant_of(flags), flags.beside)
+        print_variants(rows, [variant_of(flags)], flags.beside)
 
 
 if __name__ == "__main__":
