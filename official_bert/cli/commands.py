@@ -48,11 +48,6 @@ COMMANDS = {
         "commands.create_pretraining_data.run",
         "Makes masked LM and next-sentence TFRecords from raw text for run_pretraining.",
     ),
-    "create_pretraining_data_beam": Command(
-        "data_tools.BeamDataOptions",
-        "commands.create_pretraining_data_beam.run",
-        "Makes the records of create_pretraining_data --generator=sharded on a cluster, with Apache Beam.",
-    ),
     "inspect_pretraining_data": Command(
         "data_tools.InspectionOptions",
         "commands.inspect_pretraining_data.run",

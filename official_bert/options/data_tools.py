@@ -49,9 +49,7 @@ MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
-    """Flags that create_pretraining_data.py shares with create_pretraining_data_beam.py."""
-
+class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     input_file: list[str] = option(
         help="The raw text: files or glob patterns, separated by commas. The text has one sentence a line and a "
         "blank line between documents; --input_format and --split_sentences read others."
@@ -109,10 +107,6 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
         help="With --generator=sharded: the number of files. The records depend on it. Without this flag a file is "
         "made of 32 MiB of text, or of less, to have 16 files of 1 MiB at least.",
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataOptions(RecordsOptions):
     generator: str = option(
         EXACT,
         basic=True,
@@ -134,16 +128,6 @@ class PretrainingDataOptions(RecordsOptions):
         """What a user is told whose run was interrupted."""
         is_kept = self.generator == SHARDED
         return "the same command keeps the shards that are finished" if is_kept else ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BeamDataOptions(RecordsOptions):
-    pipeline_options: tuple[str, ...] = option(
-        (),
-        after_dashes=True,
-        help="The options of Apache Beam, such as --runner=DataflowRunner and those of that runner. Without them the "
-        "pipeline runs in this process.",
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
