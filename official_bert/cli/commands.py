@@ -88,11 +88,6 @@ COMMANDS = {
         "commands.run_embeddings.run",
         "Trains BERT to give similar texts similar vectors, evaluates the vectors, and writes those of texts.",
     ),
-    "convert_triviaqa": Command(
-        "data_tools.TriviaqaOptions",
-        "tasks.squad.triviaqa.convert",
-        "Converts TriviaQA-Wiki to training data in SQuAD's format for run_squad, as in the paper.",
-    ),
     "extract_features": Command(
         "serving.ExtractionOptions",
         "commands.extract_features.run",

@@ -1,4 +1,4 @@
-"""The options of the scripts that make and inspect data: vocabularies, records, TriviaQA, hard negatives."""
+"""The options of the scripts that make and inspect data: vocabularies and records."""
 
 import dataclasses
 
@@ -141,14 +141,4 @@ class InspectionOptions(ModelOptions):
     num_records: int = option(5, check=NOT_NEGATIVE, help="The number of records that the script prints as text.")
     plot_file: str | None = option(
         None, help="The PNG file to write, with the histograms of the lengths. Without this flag none is written."
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TriviaqaOptions:
-    input_file: str = option(help="The JSON file of TriviaQA's questions, such as qa/wikipedia-train.json.")
-    data_dir: str = option(help="The folder of the documents, such as evidence/wikipedia.")
-    output_file: str = option(
-        help="The file to write, JSON in the format of SQuAD 1.1. A question with two documents becomes two "
-        "questions, each with the id <question id>--<document>."
     )
