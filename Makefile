@@ -14,7 +14,7 @@ IN_VENV := .venv/bin/python
 TF220_TESTS := tests/modeling tests/optimization tests/training tests/checkpoints tests/serving tests/graph_text \
     tests/commands/test_run_pretraining.py tests/commands/test_run_classifier.py
 
-.PHONY: help quickstart test test-long test-tf220 lint docs install install-dev install-tpu-compile install-beam clean
+.PHONY: help quickstart test test-long test-tf220 lint docs install install-dev install-tpu-compile clean
 .DELETE_ON_ERROR:
 
 help:  ## prints this list
@@ -47,8 +47,6 @@ install-dev: .venv/installed-dev  ## adds what tests and lint need
 
 install-tpu-compile: .venv-tpu-compile/installed  ## makes .venv-tpu-compile, the TPU compiler that tests and benchmarks use
 
-install-beam: .venv-beam/installed  ## makes .venv-beam, whose Python runs create_pretraining_data_beam.py
-
 # The stamps: an installation is repeated when a list of requirements is newer.
 .venv/installed: requirements.txt | .venv/created
 	$(IN_VENV) -m pip install --quiet --disable-pip-version-check -r requirements.txt
@@ -62,12 +60,12 @@ install-beam: .venv-beam/installed  ## makes .venv-beam, whose Python runs creat
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 $(foreach list,$(filter %.txt,$^),-r $(list))
 	@touch $@
 
-.venv-tpu-compile/installed .venv-beam/installed .venv-docs/installed: .venv-%/installed: requirements-%.txt | .venv-%/created
+.venv-tpu-compile/installed .venv-docs/installed: .venv-%/installed: requirements-%.txt | .venv-%/created
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-$*.txt
 	@touch $@
 
 # Both questions are in the Python that every version since 2.6 understands.
-.venv/created .venv-tf220/created .venv-tpu-compile/created .venv-beam/created .venv-docs/created:
+.venv/created .venv-tf220/created .venv-tpu-compile/created .venv-docs/created:
 	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))" 2>/dev/null || { \
 	    echo "official_bert needs Python 3.11, 3.12 or 3.13, which '$(PYTHON)' is not:" \
 	        "install python3.12 (or name one that is there: make PYTHON=/path/to/python3.12)." >&2; exit 1; }
@@ -79,4 +77,4 @@ install-beam: .venv-beam/installed  ## makes .venv-beam, whose Python runs creat
 	@touch $@
 
 clean:  ## deletes the virtual environments and what builds leave; trained models stay
-	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-beam .venv-docs site build *.egg-info
+	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-docs site build *.egg-info

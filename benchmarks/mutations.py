@@ -132,7 +132,6 @@ data/pretraining/masks.py: data/pretraining/test_masks.py
     stream(self._seed, passes, records) -> stream(self._seed, records)
 data/pretraining/documents.py: data/pretraining/test_documents.py
     paths[num_documents % len(paths)] -> paths[(num_documents + 1) % len(paths)]
-    numbers.append(count - goes_on) -> numbers.append(count)
 data/pretraining/vocabulary.py: data/pretraining/test_vocabulary.py
     longer[:num_free] -> longer[: num_free - 1]
 data/pretraining/shards.py: data/pretraining/test_shards.py

@@ -143,7 +143,6 @@ def print_corpus(flags):
     text, records = WORDS * WORD_BYTES, WORDS / 1e6 * RECORDS_OF_A_MILLION_WORDS * PASSES
     shards = math.ceil(text / SHARD_BYTES)
     secs, split_secs = records / flags.made_per_sec, text * SPLIT_SECS_OF_A_BYTE
-    rounds, round_secs = math.ceil(shards / flags.num_workers), secs / shards
     one_machine = secs / 16
     print("\n| | |\n|---|---|")
     print(f"| text | 3.3 billion words x {WORD_BYTES} bytes = {text / 1e9:.0f} GB, {shards} shards of 32 MiB |")
@@ -161,13 +160,9 @@ def print_corpus(flags):
         "read once more |"
     )
     print(
-        f"| on one machine with 16 processors, without Beam | {one_machine:.0f} + {split_secs:.0f} s (+"
+        f"| on one machine with 16 processors | {one_machine:.0f} + {split_secs:.0f} s (+"
         f"{split_secs / one_machine:.0%}) = {(one_machine + split_secs) / 60:.0f} minutes, and the time to write the "
         "files |"
-    )
-    print(
-        f"| on {flags.num_workers} workers | {rounds} rounds of shards of {round_secs:.0f} s each, "
-        f"{rounds * round_secs:.0f} s, and what the runner needs to start and to group {text / 1e9:.0f} GB by shard |"
     )
 
 
@@ -189,7 +184,6 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     add("--network", type=float, help="bytes a second between machines that the all-reduce reaches")
     add("--num_accumulation_steps", type=int, default=1)
     add("--made_per_sec", type=int, default=36_000, help="records that a processor makes in a second")
-    add("--num_workers", type=int, default=100, help="that make the records of the corpus")
     return parser.parse_args(words)
 
 

@@ -48,10 +48,7 @@ INSTALLED_BY = {
     "torch": _PEERS,
     "transformers": _PEERS,
 }  # the optional packages that tests use, with what pip installs them by
-HAVING_AN_ENVIRONMENT = {
-    "apache_beam": "beam",
-    "libtpu": "tpu-compile",
-}  # packages in .venv-NAME, which `make install-NAME` makes
+HAVING_AN_ENVIRONMENT = {"libtpu": "tpu-compile"}  # packages in .venv-NAME, which `make install-NAME` makes
 
 
 @functools.cache

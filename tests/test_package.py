@@ -16,7 +16,7 @@ from tests.shared import ROOT
 
 REQUIREMENTS = sorted(ROOT.glob("requirements*.txt"))
 # What cannot be installed beside requirements.txt.
-NO_EXTRAS = {"requirements-tpu", "requirements-tpu-compile", "requirements-beam"}
+NO_EXTRAS = {"requirements-tpu", "requirements-tpu-compile"}
 
 LIGHT_USE = """
 import sys

@@ -48,11 +48,6 @@ COMMANDS = {
         "commands.create_pretraining_data.run",
         "Makes masked LM and next-sentence TFRecords from raw text for run_pretraining.",
     ),
-    "create_pretraining_data_beam": Command(
-        "data_tools.BeamDataOptions",
-        "commands.create_pretraining_data_beam.run",
-        "Makes the records of create_pretraining_data --generator=sharded on a cluster, with Apache Beam.",
-    ),
     "inspect_pretraining_data": Command(
         "data_tools.InspectionOptions",
         "commands.inspect_pretraining_data.run",
@@ -92,11 +87,6 @@ COMMANDS = {
         "embedding.EmbeddingOptions",
         "commands.run_embeddings.run",
         "Trains BERT to give similar texts similar vectors, evaluates the vectors, and writes those of texts.",
-    ),
-    "convert_triviaqa": Command(
-        "data_tools.TriviaqaOptions",
-        "tasks.squad.triviaqa.convert",
-        "Converts TriviaQA-Wiki to training data in SQuAD's format for run_squad, as in the paper.",
     ),
     "extract_features": Command(
         "serving.ExtractionOptions",

@@ -4,7 +4,6 @@ In: text files and a vocabulary. Out: TFRecord files, which get their names only
 """
 
 import dataclasses
-import glob
 import os
 import random
 
@@ -16,7 +15,7 @@ from official_bert.data.pretraining.documents import Documents, read_documents
 from official_bert.data.pretraining.exact import create_instances
 from official_bert.data.pretraining.settings import InstanceVocabulary, mask_config, pair_config
 from official_bert.data.pretraining.shards import OF_SHARDED_ALONE, log_manifest, shard_job
-from official_bert.data.pretraining.text_formats import reader_of
+from official_bert.data.pretraining.text_formats import line_reader
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.record_files import log_files, write_features
 from official_bert.io import files, writing
@@ -57,9 +56,8 @@ def _run_exact(
     # The outputs are opened first, so that a path that cannot be written does not waste hours.
     with open_example_files(options.output_file) as example_files:
         log_files("Reading from input files", input_files)
-        documents = read_documents(
-            input_files, tokenizer, options.num_workers, Progress("tokens read"), reader_of(options)
-        )
+        read_lines = line_reader(options.input_format, options.split_sentences)
+        documents = read_documents(input_files, tokenizer, options.num_workers, Progress("tokens read"), read_lines)
         _log_corpus(documents)
         check_unknown(tokenizer, documents.ids[: documents.segment_starts[:FIRST_TEXTS][-1]])
         rng = random.Random(options.random_seed)
@@ -80,11 +78,12 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     job = shard_job(options, output_file, num_shards, tokenizer)
     _keep_apart(options, job.outputs())
     shards.check_places(job)
-    shards.check_no_others(job, files.matching(f"{glob.escape(job.output_file)}-*-of-*"))
+    shards.check_no_others(job)
     log_files("Reading from input files", input_files)
     try:
         with locked(job.work_folder):
-            manifest = shards.write_shards(job, input_files, options.num_workers, reader_of(options))
+            read_lines = line_reader(options.input_format, options.split_sentences)
+            manifest = shards.write_shards(job, input_files, options.num_workers, read_lines)
     finally:
         shards.remove_work_folder(job)
     log_manifest(manifest, job)

@@ -62,7 +62,6 @@ class Task:
     metric: str
     data: dict[str, str] = field(default_factory=dict)
     test_data: dict[str, str] = field(default_factory=dict)
-    prepare: dict[str, Any] | None = None
     flags: Flags = field(default_factory=dict)
     evaluation: str = "do_eval"
     percent: bool = False

@@ -291,10 +291,6 @@ class _Planner:
         """Returns a fine-tuning of a model; the flag `evaluation` makes it evaluate."""
         flags = {"model": model, "output_dir": Place(OWN), "do_train": True}
         flags |= ({evaluation: True} if evaluation else {}) | _given(task.data)
-        if task.prepare:
-            script, output = task.prepare["script"], task.prepare["output"]
-            places = _given(task.prepare["data"]) | {"output_file": Place(OWN, output)}
-            flags[task.prepare["flag"]] = Place(self._made("data", task.name, script, places), output)
         more = more | row.fine_tuning
         flags |= self._recipe(task, row, more) | {"random_seed": seed}
         label = _words(task.name, self._model_label(row), model.path, after, _told(more), f"seed {seed}")

@@ -26,7 +26,6 @@ def read_lines(
     path: str,
     undecodable: Literal["ignore", "replace"] = "ignore",
     decompresses: bool = False,
-    open_file: Callable = files.open_file,
     keeps_returns: bool = False,
 ) -> Iterator[str]:
     """Yields the lines of a text file without "\\n", and without any "\\r", as the original's reader does.
@@ -35,8 +34,8 @@ def read_lines(
     lines with them.
     """
     num_corrupt = 0
-    with open_file(path, "rb") as opened:
-        is_gzip = decompresses and _begins_as_gzip(path, open_file)
+    with files.open_file(path, "rb") as opened:
+        is_gzip = decompresses and _begins_as_gzip(path)
         file = _Decompressed(path, opened) if is_gzip else opened
         for line in _checked_lines(path, file):
             line = line.removesuffix(b"\n")
@@ -52,21 +51,21 @@ def read_lines(
         errors.warn("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_corrupt)
 
 
-def unpacked_size(path: str, open_file: Callable = files.open_file) -> int | None:
+def unpacked_size(path: str) -> int | None:
     """Returns the number of bytes that a gzip file has when it is decompressed; None for any other file."""
-    if not _begins_as_gzip(path, open_file):
+    if not _begins_as_gzip(path):
         return None
-    with open_file(path, "rb") as opened:
+    with files.open_file(path, "rb") as opened:
         file, size = _Decompressed(path, opened), 0
         while part := file.read(_PART_BYTES):
             size += len(part)
     return size
 
 
-def _begins_as_gzip(path: str, open_file: Callable) -> bool:
+def _begins_as_gzip(path: str) -> bool:
     if files.is_special(path):  # what is read of a pipe cannot be read again
         return False
-    with open_file(path, "rb") as file:
+    with files.open_file(path, "rb") as file:
         return file.read(len(_GZIP)) == _GZIP
 
 

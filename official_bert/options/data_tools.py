@@ -1,4 +1,4 @@
-"""The options of the scripts that make and inspect data: vocabularies, records, TriviaQA, hard negatives."""
+"""The options of the scripts that make and inspect data: vocabularies and records."""
 
 import dataclasses
 
@@ -49,9 +49,7 @@ MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
-    """Flags that create_pretraining_data.py shares with create_pretraining_data_beam.py."""
-
+class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     input_file: list[str] = option(
         help="The raw text: files or glob patterns, separated by commas. The text has one sentence a line and a "
         "blank line between documents; --input_format and --split_sentences read others."
@@ -109,10 +107,6 @@ class RecordsOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
         help="With --generator=sharded: the number of files. The records depend on it. Without this flag a file is "
         "made of 32 MiB of text, or of less, to have 16 files of 1 MiB at least.",
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataOptions(RecordsOptions):
     generator: str = option(
         EXACT,
         basic=True,
@@ -137,16 +131,6 @@ class PretrainingDataOptions(RecordsOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BeamDataOptions(RecordsOptions):
-    pipeline_options: tuple[str, ...] = option(
-        (),
-        after_dashes=True,
-        help="The options of Apache Beam, such as --runner=DataflowRunner and those of that runner. Without them the "
-        "pipeline runs in this process.",
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class InspectionOptions(ModelOptions):
     input_file: list[str] = option(
         help="The TFRecords of create_pretraining_data.py: files or glob patterns, separated by commas."
@@ -157,14 +141,4 @@ class InspectionOptions(ModelOptions):
     num_records: int = option(5, check=NOT_NEGATIVE, help="The number of records that the script prints as text.")
     plot_file: str | None = option(
         None, help="The PNG file to write, with the histograms of the lengths. Without this flag none is written."
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TriviaqaOptions:
-    input_file: str = option(help="The JSON file of TriviaQA's questions, such as qa/wikipedia-train.json.")
-    data_dir: str = option(help="The folder of the documents, such as evidence/wikipedia.")
-    output_file: str = option(
-        help="The file to write, JSON in the format of SQuAD 1.1. A question with two documents becomes two "
-        "questions, each with the id <question id>--<document>."
     )

@@ -3,7 +3,6 @@
 A file is named relative to the folder; absolute, remote and empty names stay as they are.
 """
 
-import json
 import os
 
 from tests import toy
@@ -73,18 +72,6 @@ def mining(folder, *others, pairs="anchor\tpositive\nthe cat\ton the mat\nit was
     (folder / "pairs.tsv").write_text(pairs)
     given = {"input_file": "pairs.tsv", "output_file": "mined.jsonl", **files}
     return ["mine_hard_negatives.py", _model_of_vectors(folder), *_flags(folder, given), *others]
-
-
-def triviaqa(folder, output="squad.json", document="doc.txt", times=1):
-    """A conversion of a file that has one question, so many times."""
-    (folder / "evidence").mkdir()
-    (folder / "evidence" / "doc.txt").write_text("The answer is Paris.")
-    (folder / "secret.txt").write_text("Paris")
-    answer, pages = {"Value": "Paris", "Aliases": []}, [{"Filename": document}]
-    question = {"QuestionId": "q1", "Question": "Where?", "Answer": answer, "EntityPages": pages}
-    (folder / "qa.json").write_text(json.dumps({"Data": [question] * times}))
-    given = {"input_file": "qa.json", "data_dir": "evidence", "output_file": output}
-    return ["convert_triviaqa.py", *_flags(folder, given)]
 
 
 def conversion(folder, output="there", checkpoint="bert_model.ckpt", output_format="tf1"):

@@ -19,7 +19,6 @@ from tests.hostile.commands import (
     link,
     mining,
     predictions,
-    triviaqa,
     vectors,
     vocabulary,
 )
@@ -97,7 +96,6 @@ OUTPUTS_THAT_ARE_INPUTS = [
     row("twice", lambda at: corpus(at, f"a,{link(at, 'b', 'a')}"), "is an output twice"),
     row("over the weights", lambda at: features(at, WEIGHTS), over("init_checkpoint")),
     row("over an export", lambda at: predictions(at, "export/1/assets/vocab.txt"), over("model")),
-    row("over a document", lambda at: triviaqa(at, "evidence/doc.txt"), over("data_dir")),
     row("an index over its lines", lambda at: vectors(at, index="corpus.txt"), over("input_file")),
     row("an index over the weights", lambda at: vectors(at, index=f"vectors/{WEIGHTS}"), over("model")),
     row("over the index", lambda at: vectors(at, search="vocab.txt", output_file="vocab.txt"), over("search")),
@@ -109,16 +107,6 @@ OUTPUTS_THAT_ARE_INPUTS = [
     ),
     row("negatives over the weights", lambda at: mining(at, output_file=f"vectors/{WEIGHTS}"), over("model")),
     row("over its own checkpoint", lambda at: conversion(at, "."), over("model")),
-]
-
-DOCUMENTS = [
-    row(f"document {name!a}", lambda at, name=name: triviaqa(at, document=name), says)
-    for name, says in (
-        ("../secret.txt", "qa.json: the document '../secret.txt' is outside of"),
-        ("a\0b", "zero byte"),
-        ("\ud800", "is not UTF-8"),
-        ("", "qa.json: the document '' is no file; correct its Filename"),
-    )
 ]
 
 LINKS_AND_DEVICES = [
@@ -168,7 +156,6 @@ NAMES = [
         "a comma at the end", lambda at: corpus(at, input_file="corpus.txt,"), "--input_file: a name is empty; give one"
     ),
     row("a line break", lambda at: [*corpus(at), "--input_file=a\nb"], r"--input_file='a\nb': is no list of names"),
-    row("question twice", lambda at: triviaqa(at, times=2), "qa.json: question q1: is there twice"),
 ]
 
 KILLED_RUNS = [
@@ -182,7 +169,7 @@ KILLED_RUNS = [
 ]
 
 
-@table([*OUTPUTS_THAT_ARE_INPUTS, *DOCUMENTS, *LINKS_AND_DEVICES, *INPUTS, *OUTPUTS, *NAMES, *KILLED_RUNS])
+@table([*OUTPUTS_THAT_ARE_INPUTS, *LINKS_AND_DEVICES, *INPUTS, *OUTPUTS, *NAMES, *KILLED_RUNS])
 def test_files(row, folder):
     check(row, folder)
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)

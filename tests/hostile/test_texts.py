@@ -5,7 +5,7 @@ import gzip
 import lzma
 import random
 
-from tests.hostile.commands import classifier, corpus, embeddings, features, mining, triviaqa, vocabulary
+from tests.hostile.commands import classifier, corpus, embeddings, features, mining, vocabulary
 from tests.hostile.rows import CORPUS, check, model_flags, row, table
 
 BINARY = random.Random(1).randbytes(5000)
@@ -95,7 +95,6 @@ ROWS = [
     written("some Latin-1 for shards", "corpus.txt", LATIN, sharded, warns=LEFT_OUT, leaves=("a*",)),
     written("some Latin-1 lines", "corpus.txt", LATIN, features, warns=LEFT_OUT, leaves=("features.jsonl",)),
     written("a few control characters", "corpus.txt", CONTROLS, corpus, leaves=("a.tfrecord",)),
-    written("gzip for questions", "qa.json", GZIP, triviaqa, "qa.json", "UTF-8"),
     written("corpus of blank lines", "corpus.txt", b"\n \n\t\n", corpus, "corpus.txt", "no text"),
     written("empty text", "corpus.txt", b"", vocabulary, "--input_file", "no word to learn from"),
     *map(json_lines, (corpus, sharded, vocabulary)),

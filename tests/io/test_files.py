@@ -55,6 +55,8 @@ def test_what_cannot_be_opened_is_named(tmp_path):
         files.open_file(str(tmp_path / "absent"))
     with pytest.raises(InputError, match="is a folder; name a file"):
         files.open_file(str(tmp_path))
+    with pytest.raises(InputError, match="the name contains a zero byte; correct it"):
+        files.open_file(str(tmp_path / "a\0b"))
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

@@ -7,10 +7,8 @@ on across the end of a file: only a blank line ends it.
 import collections
 import dataclasses
 import functools
-import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -170,42 +168,6 @@ def distribute(
                 num_held = 0
     _append(held)
     return num_documents
-
-
-class FileDocuments(NamedTuple):
-    """The documents of a file, seen for itself."""
-
-    num_documents: int
-    begins_inside: bool  # the first line has text, so that the document before may go on in it
-    ends_inside: bool | None  # the last line has text; None for a file without lines, which ends nothing
-
-
-def look_through(lines: Iterable[str]) -> FileDocuments:
-    num_documents, begins_inside, inside = 0, False, None
-    for line in lines:
-        has_text = bool(line.strip())
-        if inside is None:
-            begins_inside = has_text
-        num_documents += has_text and not inside
-        inside = has_text
-    return FileDocuments(num_documents, begins_inside, inside)
-
-
-def first_numbers(found: Sequence[FileDocuments]) -> list[int]:
-    """Returns the number, from 0, of the first document of each file, also if that began in the file before."""
-    numbers, count, inside = [], 0, False
-    for file in found:
-        goes_on = inside and file.begins_inside
-        numbers.append(count - goes_on)
-        count += file.num_documents - goes_on
-        inside = inside if file.ends_inside is None else file.ends_inside
-    return numbers
-
-
-def documents_of(lines: Iterable[str]) -> Iterator[list[str]]:
-    for has_text, group in itertools.groupby(map(str.strip, lines), key=bool):
-        if has_text:
-            yield list(group)
 
 
 def _append(held: dict[str, list[str]]):

@@ -12,7 +12,7 @@ import functools
 import gzip
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
@@ -51,19 +51,12 @@ class ShardConfig:
 def make_shard(
     number: int, text_file: str, record_file: str, tokenizer: FullTokenizer, config: ShardConfig
 ) -> dict[str, int | str]:
-    """Writes the records of shard `number`, from 0, and returns its report; a text file that is absent has no text."""
-    with contextlib.ExitStack() as stack:
-        text = stack.enter_context(files.open_file(text_file)) if files.exists(text_file) else ()
-        # The caller has removed what is left in the folder, which has thousands of files: a list for each takes long.
-        opened = stack.enter_context(writing.replacing(record_file, "wb", removes_left=False))
-        return write_shard(number, text, opened, tokenizer, config)
+    """Writes the records of shard `number`, from 0; a text file that is absent has no text.
 
-
-def write_shard(
-    number: int, lines: Iterable[str], file: BinaryIO, tokenizer: FullTokenizer, config: ShardConfig
-) -> dict[str, int | str]:
-    """Writes the records of some lines to an open file, and returns counts by name, and its `bytes` and `sha256`."""
-    documents = encode_documents(lines, tokenizer)
+    Returns counts by name, and the `bytes` and the `sha256` of the file.
+    """
+    with files.open_file(text_file) if files.exists(text_file) else contextlib.nullcontext(()) as lines:
+        documents = encode_documents(lines, tokenizer)
     counts = collections.Counter(
         documents=len(documents),
         sentences=len(documents.segment_starts) - 1,
@@ -71,13 +64,15 @@ def write_shard(
         unknown_tokens=int((documents.ids == tokenizer.vocab["[UNK]"]).sum()),
         records=0,
     )
-    written = _Hashed(file)
-    # Without name and time, equal records give equal bytes.
-    zipped = gzip.GzipFile("", "wb", _GZIP_LEVEL, fileobj=written, mtime=0) if config.is_compressed else None
-    with zipped or contextlib.nullcontext(written) as compressed:
-        for features, counted in shard_batches(number, documents, _vocabulary_of(tokenizer), config):
-            compressed.write(b"".join(map(frame, encode_examples(features))))
-            counts.update(counted)
+    # The caller has removed what is left in the folder, which has thousands of files: a list for each takes long.
+    with writing.replacing(record_file, "wb", removes_left=False) as file:
+        written = _Hashed(file)
+        # Without name and time, equal records give equal bytes.
+        zipped = gzip.GzipFile("", "wb", _GZIP_LEVEL, fileobj=written, mtime=0) if config.is_compressed else None
+        with zipped or contextlib.nullcontext(written) as compressed:
+            for features, counted in shard_batches(number, documents, _vocabulary_of(tokenizer), config):
+                compressed.write(b"".join(map(frame, encode_examples(features))))
+                counts.update(counted)
     return {**counts, "bytes": written.num_bytes, "sha256": written.sha256.hexdigest()}
 
 

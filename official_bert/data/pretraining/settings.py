@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from official_bert.io.errors import InputError
-from official_bert.options.data_tools import RecordsOptions
+from official_bert.options.data_tools import PretrainingDataOptions
 from official_bert.options.shared import MaskingOptions
 
 
@@ -52,7 +52,7 @@ class InstanceVocabulary:
         return cls(vocab["[CLS]"], vocab["[SEP]"], vocab["[MASK]"], list(vocab.values()), continues)
 
 
-def pair_config(options: RecordsOptions) -> PairConfig:
+def pair_config(options: PretrainingDataOptions) -> PairConfig:
     return _filled(PairConfig, options)
 
 
@@ -67,7 +67,7 @@ def mask_config(options: MaskingOptions) -> MaskConfig:
     return config
 
 
-def mask_config_of_records(options: RecordsOptions) -> MaskConfig | None:
+def mask_config_of_records(options: PretrainingDataOptions) -> MaskConfig | None:
     """Returns how records are masked; None for records without masks."""
     if not options.dynamic_masking:
         return mask_config(options)

@@ -7,6 +7,7 @@ complete. A finished shard lies there with its report, so that another run can g
 import concurrent.futures
 import contextlib
 import dataclasses
+import glob
 import hashlib
 import json
 import math
@@ -28,7 +29,7 @@ from official_bert.data.records.record_files import MANIFEST_SUFFIX, SHARD_NAME,
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.options.data_tools import EXACT, SHARDED, PretrainingDataOptions, RecordsOptions
+from official_bert.options.data_tools import EXACT, SHARDED, PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
 
 SHARD_BYTES = 32 << 20  # of text, the size of the shards of a large corpus
@@ -91,7 +92,7 @@ class ShardJob:
         return [*map(self.record_file, range(self.num_shards)), self.manifest_file]
 
 
-def shard_job(options: RecordsOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer) -> ShardJob:
+def shard_job(options: PretrainingDataOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer) -> ShardJob:
     """Returns the job of a script, whose records are compressed if `output_file` ends in .gz."""
     is_compressed = output_file.endswith(COMPRESSED_SUFFIX)
     config = ShardConfig(
@@ -124,21 +125,21 @@ def write_exact_manifests(options: PretrainingDataOptions):
                 file.write("\n")
 
 
-def default_num_shards(sizes: Iterable[tuple[str, int]], open_file: Callable = files.open_file) -> int:
+def default_num_shards(sizes: Iterable[tuple[str, int]]) -> int:
     """Returns the number of shards for files and their sizes: of 32 MiB of text at most, or up to 16 of at least 1 MiB.
 
     Of a gzip file, the decompressed text counts, for which it is read.
     """
     num_bytes = 0
     for path, size in sizes:
-        unpacked = reading.unpacked_size(path, open_file)
+        unpacked = reading.unpacked_size(path)
         num_bytes += size if unpacked is None else unpacked
     return max(1, math.ceil(num_bytes / SHARD_BYTES), min(_FEWEST_SHARDS, num_bytes // _SMALLEST_SHARD_BYTES))
 
 
-def check_no_others(job: ShardJob, paths: Iterable[str]):
-    """Raises InputError if a path is a shard of another number of shards, which the same glob would match."""
-    for path in sorted(set(paths).difference(job.outputs())):
+def check_no_others(job: ShardJob):
+    """Raises InputError if there is a shard of another number of shards, which the same glob would match."""
+    for path in sorted(set(files.matching(f"{glob.escape(job.output_file)}-*-of-*")).difference(job.outputs())):
         if SHARD_NAME.search(path):
             raise InputError(
                 f"{path}: is a shard of a run with another number of shards or another ending; delete those files, or "
@@ -185,11 +186,11 @@ def write_shards(
             raise no_text(input_files)
         logging.info("%d documents in %d shards", num_documents, job.num_shards)
         reports = _make_all(job, num_workers)
-        manifest = manifest_of(job, reports)
+        manifest = _manifest_of(job, reports)
         if not manifest["counts"]["documents"]:
             _clear(job, keep_finished=False)
             raise no_text(input_files)
-        warn_of_lone_documents(reports)
+        _warn_of_lone_documents(reports)
         _give_names(job, manifest)
     except BaseException:
         _clear(job, keep_finished=True)
@@ -282,7 +283,7 @@ def _kept_report(job: ShardJob, number: int, key: str) -> dict | None:
     return None
 
 
-def manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
+def _manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
     """Describes the records: how they were made, counts, shares, and each file. Times and processes leave no trace."""
     counts = Counter()
     for report in reports:
@@ -315,7 +316,7 @@ def manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
     }
 
 
-def warn_of_lone_documents(reports: Sequence[dict]):
+def _warn_of_lone_documents(reports: Sequence[dict]):
     num_lone = sum(report["documents"] == 1 for report in reports)
     num_empty = sum(report["documents"] == 0 for report in reports)
     if num_lone:

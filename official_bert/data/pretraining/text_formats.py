@@ -10,9 +10,8 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from official_bert.io import errors, files, reading
+from official_bert.io import errors, reading
 from official_bert.io.errors import InputError
-from official_bert.options.data_tools import RecordsOptions
 from official_bert.options.shared import JSON_LINES, TEXT, WIKIEXTRACTOR
 
 _BEGIN = re.compile(r'<doc\b(?P<attributes>(?:[^>"]|"[^"]*")*)>\s*')
@@ -43,19 +42,15 @@ _MAY_END = frozenset({"etc", "al", "inc", "ltd", "co", "corp", "jr", "sr", "usw"
 _INITIAL = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J, or U.S
 
 
-def line_reader(input_format: str, splits_sentences: bool = False, open_file: Callable = files.open_file) -> LineReader:
+def line_reader(input_format: str, splits_sentences: bool = False) -> LineReader:
     """Returns a function that yields a file's lines; except in TEXT, a document has one blank line, at its end."""
-    return functools.partial(_lines, TEXT_FORMATS[input_format], splits_sentences, open_file)
-
-
-def reader_of(options: RecordsOptions, open_file: Callable = files.open_file) -> LineReader:
-    return line_reader(options.input_format, options.split_sentences, open_file)
+    return functools.partial(_lines, TEXT_FORMATS[input_format], splits_sentences)
 
 
 def _lines(
-    documents_of: Callable[[str, Iterable[str]], Iterator[str]], splits_sentences: bool, open_file: Callable, path: str
+    documents_of: Callable[[str, Iterable[str]], Iterator[str]], splits_sentences: bool, path: str
 ) -> Iterator[str]:
-    lines = documents_of(path, reading.read_lines(path, "ignore", True, open_file))
+    lines = documents_of(path, reading.read_lines(path, decompresses=True))
     if splits_sentences:
         # A blank line stays one.
         lines = itertools.chain.from_iterable(split_sentences(line) or [""] for line in lines)

@@ -12,18 +12,9 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from official_bert.data.pretraining import documents
-from official_bert.data.pretraining.documents import (
-    distribute,
-    documents_of,
-    first_numbers,
-    id_type,
-    look_through,
-    read_documents,
-)
+from official_bert.data.pretraining.documents import distribute, id_type, read_documents
 from official_bert.data.pretraining.pool import worker_processes
 from official_bert.io.errors import InputError
 from tests import toy
@@ -110,19 +101,6 @@ def test_files_without_documents_are_not_written(corpus, tmp_path):
     assert sorted(path.name for path in tmp_path.glob("*.txt")) == [f"{number}.txt" for number in range(5)]
     (tmp_path / "blank").write_text("\n\n")
     assert distribute([str(tmp_path / "blank")], [str(tmp_path / "none.txt")]) == 0
-
-
-@given(st.lists(st.lists(st.sampled_from(["a sentence", "another", "", "  "]), max_size=6), min_size=1, max_size=5))
-def test_files_that_are_read_apart_have_the_documents_of_the_corpus(parts):
-    """The numbers of documents, and their lines, are those of the corpus as one file."""
-    expected = list(documents_of(line for lines in parts for line in lines))
-    numbers = first_numbers([look_through(lines) for lines in parts])
-    found = {}
-    for first, lines in zip(numbers, parts, strict=True):
-        for number, document in enumerate(documents_of(lines), start=first):
-            found.setdefault(number, []).extend(document)
-    assert [found[number] for number in sorted(found)] == expected
-    assert sorted(found) == list(range(len(expected)))
 
 
 # Reads a corpus without an end with two workers, and prints the id of the first; others start when they are needed.
