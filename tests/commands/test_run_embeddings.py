@@ -84,6 +84,9 @@ def test_vectors_are_learnt_measured_exported_and_asked_for(base, tmp_path):
     with open(tmp_path / "own.npy", "wb") as file:
         np.savez(file, own)
     assert "own.npy: cannot be read as .npy" in refusal(**again, vectors=tmp_path / "own.npy")
+    sentence = refusal(**again, vectors=tmp_path / "absent")
+    assert f"{tmp_path}/absent: holds no model" in sentence
+    assert "--model=" not in sentence
 
 
 def test_a_teacher_gives_its_vectors(base, tmp_path):

@@ -23,7 +23,14 @@ from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 from official_bert.tasks.embedding import evaluation
 from official_bert.tasks.embedding.evaluation import EncodedTexts
-from official_bert.tasks.embedding.examples import EncodedExamples, Example, all_texts, read_examples, rows_of_examples
+from official_bert.tasks.embedding.examples import (
+    EncodedExamples,
+    Example,
+    all_texts,
+    encoded_texts,
+    read_examples,
+    rows_of_examples,
+)
 from official_bert.tasks.embedding.losses import LOSSES, Loss, Matryoshka
 from official_bert.tasks.embedding.sentence_encoder import SentenceEncoder
 
@@ -66,8 +73,8 @@ class EmbeddingTask(Task):
         if set_name == "train":
             return self._encoded_training_set(examples, tokenizer, max_seq_length)
         prepared = evaluation.prepare(examples, self._kind) if set_name == "dev" else None
-        rows = all_texts(examples)
-        return EncodedTexts(rows.encoded(tokenizer, max_seq_length), rows.texts, prepared)
+        texts = (prepared or all_texts(examples)).texts
+        return EncodedTexts(encoded_texts(texts, tokenizer, max_seq_length), texts, prepared)
 
     def _encoded_training_set(self, examples, tokenizer, max_seq_length) -> EncodedExamples:
         loss = self._loss()
@@ -81,7 +88,7 @@ class EmbeddingTask(Task):
             further = {"text_ids": texts_of}
         elif loss.reads == "targets":
             targets = self._targets(rows.texts)
-        return EncodedExamples(rows.encoded(tokenizer, max_seq_length), texts_of, further, targets)
+        return EncodedExamples(encoded_texts(rows.texts, tokenizer, max_seq_length), texts_of, further, targets)
 
     def _targets(self, texts: list[str]) -> np.ndarray:
         """Returns the vectors of the teacher, float32[texts, D]."""
