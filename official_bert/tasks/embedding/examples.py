@@ -123,6 +123,11 @@ class TextRows:
         """Returns the row of a text, which is a new one at its first call."""
         return self._rows.setdefault(text, len(self._rows))
 
+    def encoded(self, tokenizer: FullTokenizer, max_seq_length: int) -> ModelInputs:
+        """Returns the inputs of the model for all texts."""
+        texts = counted(self.texts, "texts encoded")
+        return ModelInputs(model_input_ids(tokenizer, text, None, max_seq_length) for text in texts)
+
 
 @dataclasses.dataclass(frozen=True)
 class EncodedExamples:
@@ -145,12 +150,6 @@ class EncodedExamples:
         batch = {name: values.reshape(*texts.shape, length) for name, values in features.items()}
         targets = {} if self.targets is None else {"targets": self.targets[texts]}
         return batch | targets | {name: values[rows] for name, values in self.further.items()}
-
-
-def encoded_texts(texts: Sequence[str], tokenizer: FullTokenizer, max_seq_length: int) -> ModelInputs:
-    """Returns the inputs of the model for texts."""
-    texts = counted(texts, "texts encoded")
-    return ModelInputs(model_input_ids(tokenizer, text, None, max_seq_length) for text in texts)
 
 
 def all_texts(examples: Iterable[Example]) -> TextRows:

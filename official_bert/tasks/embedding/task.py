@@ -23,14 +23,7 @@ from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 from official_bert.tasks.embedding import evaluation
 from official_bert.tasks.embedding.evaluation import EncodedTexts
-from official_bert.tasks.embedding.examples import (
-    EncodedExamples,
-    Example,
-    all_texts,
-    encoded_texts,
-    read_examples,
-    rows_of_examples,
-)
+from official_bert.tasks.embedding.examples import EncodedExamples, Example, all_texts, read_examples, rows_of_examples
 from official_bert.tasks.embedding.losses import LOSSES, Loss, Matryoshka
 from official_bert.tasks.embedding.sentence_encoder import SentenceEncoder
 
@@ -72,9 +65,9 @@ class EmbeddingTask(Task):
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples | EncodedTexts:
         if set_name == "train":
             return self._encoded_training_set(examples, tokenizer, max_seq_length)
-        prepared = evaluation.prepare(examples, self._kind) if set_name == "dev" else None
-        texts = (prepared or all_texts(examples)).texts
-        return EncodedTexts(encoded_texts(texts, tokenizer, max_seq_length), texts, prepared)
+        rows = all_texts(examples)
+        metrics = evaluation.prepare(examples, rows, self._kind) if set_name == "dev" else None
+        return EncodedTexts(rows.encoded(tokenizer, max_seq_length), rows.texts, metrics)
 
     def _encoded_training_set(self, examples, tokenizer, max_seq_length) -> EncodedExamples:
         loss = self._loss()
@@ -88,7 +81,7 @@ class EmbeddingTask(Task):
             further = {"text_ids": texts_of}
         elif loss.reads == "targets":
             targets = self._targets(rows.texts)
-        return EncodedExamples(encoded_texts(rows.texts, tokenizer, max_seq_length), texts_of, further, targets)
+        return EncodedExamples(rows.encoded(tokenizer, max_seq_length), texts_of, further, targets)
 
     def _targets(self, texts: list[str]) -> np.ndarray:
         """Returns the vectors of the teacher, float32[texts, D]."""
@@ -131,7 +124,7 @@ class EmbeddingTask(Task):
         return {_VECTORS: model(features)}
 
     def metrics(self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        return encoded.evaluation.metrics(outputs[_VECTORS])
+        return encoded.metrics(outputs[_VECTORS])
 
     def write_predictions(self, output_dir, encoded: EncodedTexts, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Writes test_vectors.npy, float32[texts, D], and test_texts.jsonl with the different texts, one a line."""
