@@ -10,7 +10,7 @@ from official_bert.io.errors import InputError, brief
 from official_bert.options.embedding import EmbeddingOptions
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.embedding import evaluation
-from official_bert.tasks.embedding.examples import read_examples
+from official_bert.tasks.embedding.examples import all_texts, read_examples
 from official_bert.training.reporting import write_eval_results
 
 
@@ -22,8 +22,9 @@ def run(options: EmbeddingOptions):
     if options.do_train or options.do_predict or not options.do_eval or not options.dev_file:
         raise InputError("--vectors: goes with --do_eval and --dev_file only; leave out what trains and predicts")
     examples = read_examples(options.dev_file, "dev_file", vars(options))
-    prepared = evaluation.prepare(examples, options.eval_task or evaluation.kind_of(examples))
-    results = prepared.metrics(_vectors(options.vectors, prepared.texts))
+    rows = all_texts(examples)
+    metrics = evaluation.prepare(examples, rows, options.eval_task or evaluation.kind_of(examples))
+    results = metrics(_vectors(options.vectors, rows.texts))
     files.make_folder(options.output_dir)
     write_eval_results(options.output_dir, results, 0, "")
 

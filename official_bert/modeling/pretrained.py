@@ -41,7 +41,7 @@ class ConfiguredModel(keras.Model):
     labels: tuple[str, ...] | None = None  # beside the checkpoint of `from_pretrained`, in the order of the outputs
 
     @classmethod
-    def from_pretrained(cls, folder: str, **arguments) -> Self:
+    def from_pretrained(cls, folder: str | Checkpoint, **arguments) -> Self:
         """Makes a model with the configuration and the weights of a folder.
 
         Weights of a head, or the pooler, that the checkpoint lacks are drawn, and the log names them.
@@ -49,11 +49,11 @@ class ConfiguredModel(keras.Model):
         Args:
             folder: a TF1 prefix or folder, an output_dir of a training script, a Hugging Face folder or a safetensors
                 file, with bert_config.json or config.json beside it; or the name of a released model or of one on
-                the Hugging Face Hub, which is downloaded.
+                the Hugging Face Hub, which is downloaded; or an opened checkpoint.
             **arguments: further arguments of the class, such as `use_one_hot_embeddings`. `num_outputs` of a classifier
                 or tagger is by default that of the checkpoint's head, or the number of lines of labels.txt beside it.
         """
-        checkpoint = open_checkpoint(folder)
+        checkpoint = folder if isinstance(folder, Checkpoint) else open_checkpoint(folder)
         config = loading.read_config_beside(checkpoint)
         if cls.has_open_outputs and arguments.get("num_outputs") is None:
             arguments["num_outputs"] = _num_outputs(checkpoint)

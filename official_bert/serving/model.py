@@ -318,8 +318,7 @@ def _is_version(folder: str) -> bool:
 def _version_folder(model_dir: str) -> str:
     if not _is_export(model_dir):
         raise InputError(
-            f"--model={model_dir}: holds no model; name an --export_dir, a version in it, or the --output_dir of a "
-            "training script"
+            f"{model_dir}: holds no model; name an --export_dir, a version in it, or the --output_dir of a training"
         )
     return model_dir if _is_version(model_dir) else os.path.join(model_dir, str(versions(model_dir)[-1]))
 

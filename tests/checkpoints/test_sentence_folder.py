@@ -68,8 +68,10 @@ def test_the_vectors_are_those_of_the_record(base, tmp_path, caplog, pooling, no
     again = converted(there, tmp_path / "again")
     os.remove(f"{again}/vocab.txt")  # which the newest sentence-transformers does not write
     back = converted(there, tmp_path / "back", "tf1")
+    caplog.clear()
     for path in (folder, there, again, back):
         encoder = SentenceEncoder(path)
+        assert "does not use" not in caplog.text
         assert encoder.max_seq_length == 9
         np.testing.assert_allclose(encoder.encode(TEXTS), wanted, atol=3e-6)
     if not projection:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import types
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from official_bert import Predictor, SentenceEncoder
 from official_bert.io.errors import InputError
 from official_bert.tasks.embedding import evaluation
-from official_bert.tasks.embedding.examples import read_examples
+from official_bert.tasks.embedding.examples import all_texts, read_examples
 from tests.fine_tuning_runs import figures
 from tests.scripts import end_of, flag_list, run_here
 
@@ -84,6 +85,9 @@ def test_vectors_are_learnt_measured_exported_and_asked_for(base, tmp_path):
     with open(tmp_path / "own.npy", "wb") as file:
         np.savez(file, own)
     assert "own.npy: cannot be read as .npy" in refusal(**again, vectors=tmp_path / "own.npy")
+    sentence = refusal(**again, vectors=tmp_path / "absent")
+    assert f"{tmp_path}/absent: holds no model" in sentence
+    assert "--model=" not in sentence
 
 
 def test_a_teacher_gives_its_vectors(base, tmp_path):
@@ -102,9 +106,11 @@ def test_a_teacher_gives_its_vectors(base, tmp_path):
     assert cosines.min() > 0.9
 
 
-def prepared(path, kind: str | None = None, **settings) -> evaluation.Evaluation:
+def prepared(path, kind: str | None = None, **settings) -> types.SimpleNamespace:
     examples = read_examples(str(path), "dev_file", settings)
-    return evaluation.prepare(examples, kind or evaluation.kind_of(examples))
+    rows = all_texts(examples)
+    metrics = evaluation.prepare(examples, rows, kind or evaluation.kind_of(examples))
+    return types.SimpleNamespace(texts=rows.texts, metrics=metrics)
 
 
 UNIT = np.eye(4, dtype=np.float32)

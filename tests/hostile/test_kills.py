@@ -18,7 +18,7 @@ from official_bert.data.records.framing import read_examples
 from official_bert.training import run_log
 from tests import training_state
 from tests.commands.pretraining_run import checkpoint_values
-from tests.hostile.commands import classifier, corpus, export, mining, pretraining
+from tests.hostile.commands import classifier, corpus, embeddings, export, mining, pretraining
 from tests.hostile.killed import RENAME, RUN, SAVE, START, Ended, Point, run
 from tests.scripts import run_script, wait_for
 from tests.shared import ROOT
@@ -36,6 +36,7 @@ class Job(NamedTuple):
 
 TRAINING = ("--do_train", "--do_eval", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2")
 OF_CLASSIFIER = ("--do_predict", "--eval_every=4", "--labels=a,b,c", "--num_train_epochs=4", "--random_seed=7")
+OF_VECTORS = ("--train_batch_size=4", "--num_accumulation_steps=2", "--num_train_epochs=6", "--random_seed=7")
 PAIRS = "anchor\tpositive\n" + "".join(f"the cat {n}\tthe train {n} left\n" for n in range(50))
 OF_CORPUS = ("--max_seq_length=32", "--dupe_factor=2")
 
@@ -75,6 +76,7 @@ def _of_export(out: pathlib.Path) -> dict:
 JOBS = {
     "pre-training": Job(lambda folder: pretraining(folder, *TRAINING), _of_folder),
     "fine-tuning": Job(lambda folder: classifier(folder, *TRAINING, *OF_CLASSIFIER), _of_folder),
+    "vectors": Job(lambda folder: embeddings(folder, *TRAINING, *OF_VECTORS, "--do_predict"), _of_folder),
     "data creation": Job(lambda folder: corpus(folder, "out/a.tfrecord,out/b.tfrecord.gz", *OF_CORPUS), _of_folder),
     "mining": Job(
         lambda folder: mining(folder, "--batch_size=1", output_file="out/mined.jsonl", pairs=PAIRS), _of_folder

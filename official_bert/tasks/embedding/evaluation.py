@@ -16,37 +16,28 @@ from absl import logging
 from official_bert.data.model_inputs import ModelInputs
 from official_bert.io.errors import InputError
 from official_bert.metrics import embeddings, probing
-from official_bert.tasks.embedding.examples import Example, TextRows, all_texts
+from official_bert.tasks.embedding.examples import Example, TextRows
 
 _SEED = 0  # of the starts of clustering, and of the draws of few_shot
 
 
-class Evaluation(NamedTuple):
-    """An evaluation of a set.
-
-    Attributes:
-        texts: the different texts, in the order of their vectors.
-        metrics: returns the metrics of vectors of the texts, float32[texts, D], by name.
-    """
-
-    texts: list[str]
-    metrics: Callable[[np.ndarray], dict[str, float]]
+Metrics = Callable[[np.ndarray], dict[str, float]]  # of the vectors of texts, float32[texts, D], by name
 
 
 class Kind(NamedTuple):
     """A kind of evaluation: its main metric, and the function that prepares it for a set."""
 
     main_metric: str
-    prepare: Callable[[Sequence[Example], TextRows], Callable[[np.ndarray], dict[str, float]]]
+    prepare: Callable[[Sequence[Example], TextRows], Metrics]
 
 
 @dataclasses.dataclass(frozen=True)
 class EncodedTexts:
-    """The different texts of a set; `evaluation` is None for one that is only predicted."""
+    """The different texts of a set; `metrics` is None for one that is only predicted."""
 
     inputs: ModelInputs
     texts: list[str]
-    evaluation: Evaluation | None = None
+    metrics: Metrics | None = None
 
     @property
     def lengths(self) -> np.ndarray:
@@ -175,13 +166,12 @@ def kind_of(examples: Sequence[Example]) -> str:
     raise InputError(f"{examples[0].where}: has one text and no label, so nothing can be measured; check --columns")
 
 
-def prepare(examples: Sequence[Example], kind: str) -> Evaluation:
-    """Prepares an evaluation of a kind for the examples of a set."""
-    rows = all_texts(examples)
+def prepare(examples: Sequence[Example], rows: TextRows, kind: str) -> Metrics:
+    """Prepares an evaluation of a kind for the examples of a set, whose texts `rows` has."""
     compute = KINDS[kind].prepare(examples, rows)
 
     def metrics(vectors):
         embeddings.unit_vectors(np.sum(vectors, axis=0, dtype=np.float64))  # refuses numbers that are not finite
         return {f"eval_{name}": value for name, value in compute(vectors).items()}
 
-    return Evaluation(rows.texts, metrics)
+    return metrics

@@ -14,7 +14,8 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import model_hub
-from official_bert.checkpoints.sentence_folder import NORMALIZE, Dense, SentenceModules
+from official_bert.checkpoints import open_checkpoint
+from official_bert.checkpoints.sentence_folder import NORMALIZE, PROJECTION, Dense, SentenceModules
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
@@ -80,7 +81,10 @@ class SentenceEncoder(TextComparisons):
         self._pooling, self._lowers = pooling or found.pooling, found.lowers
         if self._pooling not in POOLINGS:
             raise InputError(f"pooling={self._pooling!r}: must be one of {', '.join(POOLINGS)}")
-        self.model = BertModel.from_pretrained(found.encoder)
+        checkpoint = open_checkpoint(found.encoder)
+        for name in PROJECTION:  # which is among the layers
+            checkpoint.shapes.pop(name, None)
+        self.model = BertModel.from_pretrained(checkpoint)
         self.tokenizer = FullTokenizer.from_pretrained(found.encoder)
         longest = self.model.config.max_position_embeddings
         said = min(found.max_seq_length or longest, longest)

@@ -65,9 +65,9 @@ class EmbeddingTask(Task):
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples | EncodedTexts:
         if set_name == "train":
             return self._encoded_training_set(examples, tokenizer, max_seq_length)
-        prepared = evaluation.prepare(examples, self._kind) if set_name == "dev" else None
         rows = all_texts(examples)
-        return EncodedTexts(rows.encoded(tokenizer, max_seq_length), rows.texts, prepared)
+        metrics = evaluation.prepare(examples, rows, self._kind) if set_name == "dev" else None
+        return EncodedTexts(rows.encoded(tokenizer, max_seq_length), rows.texts, metrics)
 
     def _encoded_training_set(self, examples, tokenizer, max_seq_length) -> EncodedExamples:
         loss = self._loss()
@@ -124,7 +124,7 @@ class EmbeddingTask(Task):
         return {_VECTORS: model(features)}
 
     def metrics(self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        return encoded.evaluation.metrics(outputs[_VECTORS])
+        return encoded.metrics(outputs[_VECTORS])
 
     def write_predictions(self, output_dir, encoded: EncodedTexts, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Writes test_vectors.npy, float32[texts, D], and test_texts.jsonl with the different texts, one a line."""
