@@ -31,13 +31,6 @@ from official_bert.io.errors import InputError
 
 FILE = "run.jsonl"
 START, TRAIN, EVALUATION, CHECKPOINT, END = "start", "train", "evaluation", "checkpoint", "end"
-# Of older versions, which had a file for each type.
-OLD_FILES = {
-    START: "runs.jsonl",
-    TRAIN: "train_log.jsonl",
-    EVALUATION: "eval_history.jsonl",
-    END: "run_summaries.jsonl",
-}
 
 
 def write_start(
@@ -123,17 +116,8 @@ def trainings(output_dir: str) -> list[dict]:
 
 
 def _lines(output_dir: str) -> Iterator[dict]:
-    """Yields the lines of all types; those of the files of older versions come first."""
-    for kind, name in OLD_FILES.items():
-        for line in _objects(os.path.join(output_dir, name)):
-            yield line | {"type": kind}
-    for line in _objects(os.path.join(output_dir, FILE)):
-        if "type" in line:
-            yield line
-
-
-def _objects(path: str) -> Iterator[dict]:
-    """Yields the valid lines of a file of JSON objects, which need neither be there nor be readable."""
+    """Yields the valid lines of a folder's file, which needs neither be there nor be readable."""
+    path = os.path.join(output_dir, FILE)
     try:
         lines = list(reading.read_lines(path)) if files.exists(path) else []
     except (InputError, OSError):
@@ -141,7 +125,7 @@ def _objects(path: str) -> Iterator[dict]:
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
-            if isinstance(value, dict) and isinstance(value.get("step", 0), int):
+            if isinstance(value, dict) and "type" in value and isinstance(value.get("step", 0), int):
                 yield value
 
 

@@ -296,14 +296,6 @@ def test_the_folder_knows_its_layers_and_an_export_of_it_answers_the_same(made, 
     answers = [Predictor(str(tmp_path / folder))(text) for folder in ("out", "export")]
     assert answers[0] == answers[1]
 
-    # Earlier versions recorded the width of the BiLSTM, which had a flag.
-    edit_json(out / "task.json", settings=json.loads((out / "task.json").read_text())["settings"] | {"bilstm_size": 16})
-    for use in (
-        lambda: fine_tuning_runs.run("tagging", options, out, do_predict=True, **AGAIN),
-        lambda: Predictor(str(out)),
-    ):
-        with pytest.raises(InputError, match=r"\[3, 16\] in the model"):
-            use()
     (out / "task.json").unlink()
     with pytest.raises(InputError, match=r"has the head of a task, and no task\.json says of which"):
         run_here("export_saved_model.py", *flags)

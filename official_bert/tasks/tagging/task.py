@@ -83,8 +83,7 @@ class TaggingTask(Task):
         if settings.get("feature_layers"):
             if settings.get("num_bilstm_layers") == 0:
                 raise InputError("--num_bilstm_layers=0: --feature_layers trains a BiLSTM; give 1 or more")
-            size = settings.get("bilstm_size") or BILSTM_SIZE  # a flag of earlier versions
-            task = FeatureTaggingTask(settings["feature_layers"], *given, size)
+            task = FeatureTaggingTask(settings["feature_layers"], *given)
         else:
             task = cls(*given)
         task.temperature = temperature.recorded(settings)
@@ -212,18 +211,16 @@ class TaggingTask(Task):
 class FeatureTaggingTask(TaggingTask):
     """The task of run_ner.py --feature_layers: a BiLSTM on the outputs of a frozen encoder."""
 
-    def __init__(
-        self, feature_layers: str, labels: Sequence[str] | None, document_context: bool, bilstm_size: int = BILSTM_SIZE
-    ):
+    def __init__(self, feature_layers: str, labels: Sequence[str] | None, document_context: bool):
         super().__init__(labels, document_context)
-        self._feature_layers, self._bilstm_size = feature_layers, bilstm_size
+        self._feature_layers = feature_layers
 
     def build_model(self, config, **arguments) -> BertFeatureTagger:
         num_outputs = len(self._known_labels())
-        return BertFeatureTagger(config, num_outputs, self._feature_layers, self._bilstm_size, **arguments)
+        return BertFeatureTagger(config, num_outputs, self._feature_layers, BILSTM_SIZE, **arguments)
 
     def settings(self) -> dict[str, Any]:
-        return super().settings() | {"feature_layers": self._feature_layers, "bilstm_size": self._bilstm_size}
+        return super().settings() | {"feature_layers": self._feature_layers}
 
 
 class TaggingClient(TextClient):
