@@ -22,7 +22,6 @@ from official_bert.training.precision import computing_in
 from official_bert.training.starting_point import seed_initial_weights
 from tests import fine_tuning_runs, toy
 from tests.commands.pretraining_run import checkpoint_values
-from tests.hostile.rows import edit_json
 from tests.scripts import flag_list, run_here
 
 FIELDS = toy.BERT_CONFIG | {"num_bilstm_layers": 2}
