@@ -18,7 +18,6 @@ from official_bert.tasks.pretraining.objective import perplexity
 from official_bert.tasks.pretraining.task import PretrainingTask, RecordSet
 from official_bert.training import distribution, loop, reporting, run_log, starting_point, workers
 from official_bert.training.batches import HostBatches, RecordBatches
-from official_bert.training.model_card import write_model_card
 from official_bert.training.trainer import Trainer
 from official_bert.training.workers import output_folder
 
@@ -74,7 +73,6 @@ def pretrain(options: PretrainingOptions):
                 trainer.fit(objective, batches)
         if options.do_eval:
             _evaluate(own, trainer, task, dev)
-        write_model_card(folder, "masked words and next sentences", options)
 
 
 def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) -> RecordBatches | HostBatches:

@@ -35,7 +35,6 @@ from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles, Task
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import distribution, reporting, run_log
-from official_bert.training.model_card import write_model_card
 from official_bert.training.workers import check_equal, num_workers, output_folder
 
 _CHECKED_TOGETHER = 1000  # examples
@@ -118,7 +117,6 @@ def fine_tune(options: FineTuningOptions, in_memory: Mapping[str, Any] = Mapping
             for suffix, encoded in sets.test.items():
                 finetuner.predict(encoded, suffix)
         _record_tuned(own, before, task.settings())
-        write_model_card(own.output_dir, options.task_name, options)
         return finetuner.score
 
 

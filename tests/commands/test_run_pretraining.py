@@ -113,7 +113,7 @@ def test_the_originals_readme_commands(base, tmp_path):
         "global_step", "loss", "masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy", "next_sentence_loss",
     ]  # fmt: skip
     assert {path.name for path in output.iterdir() if not path.name.startswith("events.")} == {
-        "bert_config.json", "checkpoint", "eval", "eval_results.txt", "model_card.md", "run.jsonl", "task.json",
+        "bert_config.json", "checkpoint", "eval", "eval_results.txt", "run.jsonl", "task.json",
         "tokenizer_config.json", "vocab.txt",
         *(f"{kind}.{end}" for kind in ("model.ckpt-0", "model.ckpt-20", "input.ckpt-0-0", "input.ckpt-20-0")
           for end in ("index", "data-00000-of-00001")),

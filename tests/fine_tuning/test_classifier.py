@@ -54,7 +54,7 @@ def test_a_csv_of_tickets_becomes_a_classifier_as_by_the_script(base, tmp_path):
     assert records[0] == records[1]
     assert records[0]["task_name"] == "text"
     assert (tmp_path / "memory" / "labels.txt").read_text() == "cats, dogs\ntrains\n"
-    assert {"run.jsonl", "model_card.md"} <= {path.name for path in (tmp_path / "memory").iterdir()}
+    assert (tmp_path / "memory" / "run.jsonl").exists()
 
     # The earlier name of the task reads the folder, too, and the folder of files.
     ended = end_of(

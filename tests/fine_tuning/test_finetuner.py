@@ -50,15 +50,13 @@ def evaluated(options, tmp_path_factory):
     return folder
 
 
-def test_an_evaluation_leaves_a_confusion_matrix_a_card_and_a_chart(evaluated):
+def test_an_evaluation_leaves_a_confusion_matrix_and_a_chart(evaluated):
     header, *rows = (line.split("\t") for line in (evaluated / "confusion_matrix.tsv").read_text().splitlines())
     labels = (evaluated / "labels.txt").read_text().splitlines()
     assert header == ["", *labels]
     assert [row[0] for row in rows] == labels
     counts = np.array([row[1:] for row in rows], int)
     assert counts.trace() / counts.sum() == pytest.approx(figures(evaluated)["eval_accuracy"])
-    card = (evaluated / "model_card.md").read_text()
-    assert f"| eval_accuracy | {figures(evaluated)['eval_accuracy']} |" in card
     assert sorted(scalars(evaluated, "loss")) == [10, 24]
     assert sorted(scalars(evaluated / "eval", "loss")) == [7, 14, 21, 24]
 

@@ -52,8 +52,8 @@ def _of_folder(out: pathlib.Path) -> dict:
             found[name] = json.dumps(run_log.read(str(out), run_log.EVALUATION)).encode()
         elif name.endswith(".index"):
             found |= {f"{name}: {key}": value for key, value in _tensors(path).items()}
-        else:  # the model card has the time of the run in it
-            found[name] = b"" if name == "model_card.md" or ".data-" in name else path.read_bytes()
+        else:
+            found[name] = b"" if ".data-" in name else path.read_bytes()
     return found
 
 

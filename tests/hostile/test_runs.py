@@ -228,7 +228,7 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
         "bert_config.json", "checkpoint",
         f"input.ckpt-6-0.{data}", "input.ckpt-6-0.index",
         *(f"model.ckpt-{step}.{end}" for step in (3, 4, 6) for end in (data, "index")),
-        "model_card.md", "notes.tmp-1", "run.jsonl", "task.json", "tokenizer_config.json",
+        "notes.tmp-1", "run.jsonl", "task.json", "tokenizer_config.json",
         "vocab.txt",
     ]  # fmt: skip
 
