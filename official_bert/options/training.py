@@ -3,7 +3,18 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, STEPS, Check, between, option
+from official_bert.options.fields import (
+    LENGTH,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    SEED,
+    SIZE,
+    STEPS,
+    Check,
+    between,
+    option,
+)
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
     ConfigOptions,
@@ -148,7 +159,30 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(MaskingOptions, TrainingOptions):
+class DistillationOptions:
+    """Flags of the scripts whose models can learn from a teacher; run_embeddings.py has a --teacher of its own."""
+
+    teacher: str | None = option(
+        None,
+        help="The folder or the name of a trained model, usually a larger one with the same vocabulary, whose outputs "
+        "the model learns, too (distillation). In fine-tuning it is the --output_dir of a training on the same task.",
+    )
+    distillation_weight: float = option(
+        0.5,
+        check=PROBABILITY,
+        help="With --teacher, the weight w of its loss: the whole is (1 - w) times the loss of the labels plus w times "
+        "that of the teacher's outputs.",
+    )
+    distillation_temperature: float = option(
+        2.0,
+        check=POSITIVE,
+        help="With --teacher, what its logits and those of the model are divided by before the softmax, so that the "
+        "less probable labels count more (Hinton et al., 2015). Scores have none.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
     script: ClassVar[str] = "run_pretraining"
     optional_files: ClassVar[tuple[str, ...]] = ("vocab_file",)
 
