@@ -42,8 +42,8 @@ def open_teacher(
     except InputError as error:
         raise InputError(f"--teacher={options.teacher}: {error}") from None
     teacher.model.trainable = False  # so that no gradient is computed, and nothing kept for one
-    if tokenizer.vocab != teacher.tokenizer.vocab or _reading(tokenizer) != _reading(teacher.tokenizer):
-        has_other = tokenizer.vocab != teacher.tokenizer.vocab
+    has_other = tokenizer.vocab != teacher.tokenizer.vocab
+    if has_other or _reading(tokenizer) not in ((None, None), _reading(teacher.tokenizer)):  # None: records do not say
         what = "another vocabulary" if has_other else "another do_lower_case or strip_accents"
         raise InputError(
             f"--teacher={options.teacher}: has {what} than the student; take a student of create_student.py, or "

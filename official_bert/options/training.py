@@ -35,6 +35,7 @@ SCHEDULES = LINEAR, *_ = "linear", "constant", "cosine", "wsd"
 GLOBAL, PER_REPLICA = "global", "per_replica"
 FILE_ORDERS = ("original", "each_pass", "own", "own_each_pass")
 OF_EACH_PASS, OF_OWN_FILES = ("each_pass", "own_each_pass"), ("own", "own_each_pass")
+LOGITS, HIDDEN, RELATIONS = TAUGHT_OF_TEXT = "logits", "hidden", "attention_relations"
 _DECAY_RATE: Check = (lambda beta: 0.0 <= beta < 1.0, "must be at least 0 and below 1")
 
 
@@ -235,6 +236,26 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
         help="Compute nothing for padding: the tokens of a batch stand in one matrix, and attention works on groups of "
         "sequences of similar length. The numbers are the same without dropout, whose masks differ. It saves about as "
         "much time as the records have padding. Neither a TPU nor --jit_compile can do it.",
+    )
+    distillation: list[str] | None = option(
+        None,
+        check=(lambda names: {*names} <= {*TAUGHT_OF_TEXT}, f"must be of {', '.join(TAUGHT_OF_TEXT)}"),
+        help="With --teacher, what the model learns of it, separated by commas, as a sum: logits, its probabilities of "
+        "the masked words; hidden, the outputs of its layers, through a linear map (Jiao et al., 2020); "
+        "attention_relations, how its queries, its keys and its values are related (Wang et al., 2021). Without this "
+        "flag it is logits.",
+    )
+    teacher_layer: int | None = option(
+        None,
+        check=NOT_NEGATIVE,
+        help="With attention_relations, the layer of the teacher that the last layer of the model learns, from 0. "
+        "Without this flag it is the last one.",
+    )
+    relation_heads: int | None = option(
+        None,
+        check=SIZE,
+        help="With attention_relations, the number of relation heads, a divisor of both widths. Without this flag it "
+        "is the number of the teacher's heads.",
     )
     file_order: str = option(
         "original",
