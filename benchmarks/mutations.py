@@ -153,7 +153,7 @@ data/tables.py: data/test_tables.py
     tag[0] == "I" and tag[1:] != before[1:] -> tag[0] == "I"
 checkpoints/names.py: checkpoints/test_names.py checkpoints/test_huggingface.py
     {huggingface}.weight", transposed=True) -> {huggingface}.weight")
-    return tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE) -> return tf1 == GLOBAL_STEP
+    or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE) -> or False
 checkpoints/huggingface.py: checkpoints/test_huggingface.py
     np.ascontiguousarray(tensor.T) if entry.transposed -> np.ascontiguousarray(tensor) if entry.transposed
     tensor = tensor.T if entry.transposed else tensor -> pass

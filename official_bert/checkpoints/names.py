@@ -68,12 +68,8 @@ _TABLE = (
 )
 _SCOPES = ("bert", "cls")
 DISTILLATION = "distillation"  # the scope of what maps a student's vectors to those of its teacher
-NEW_SCOPES = (
-    "bilstm",
-    "features_",
-    "projection",
-    DISTILLATION,
-)  # that the original does not have; no name of a model begins so
+# That the original does not have; no name of a model begins so.
+NEW_SCOPES = ("bilstm", "features_", "projection", DISTILLATION)
 # The names of what is no head begin so; a name of Hugging Face that is not in the table keeps its dots.
 ENCODER = ("bert/", "bert.", "bilstm/")
 _PRETRAINED, _LINEAR = ("pretraining",), ("classification", "tagging", "choice")

@@ -33,8 +33,7 @@ _OF_TEXT = ("vocab_size", "hidden_act", "max_position_embeddings", "type_vocab_s
 
 def run(options: StudentOptions):
     out = options.output_dir
-    if not out or (files.exists(out) and not (files.is_folder(out) and not files.list_folder(out))):
-        raise InputError(f"--output_dir={out}: must be a new folder or an empty one; name another")
+    writing.check_new_folder(out)
     ways = {name: getattr(options, name) for name in ("keep_layers", "num_layers", "size")}
     given = [name for name, value in ways.items() if value]
     if len(given) != 1:

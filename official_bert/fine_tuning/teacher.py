@@ -5,6 +5,7 @@ In: the folder of --teacher. Out: its model, which computes without dropout; or 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -64,11 +65,7 @@ def _reading(tokenizer: FullTokenizer) -> tuple[bool | None, bool | None]:
 
 
 def outputs_of_teacher(
-    options: FineTuningOptions,
-    task: Task,
-    tokenizer: FullTokenizer,
-    encoded: EncodedSet,
-    strategy: tf.distribute.Strategy,
+    options: FineTuningOptions, task: Task, tokenizer: FullTokenizer, encoded: EncodedSet, strategy
 ) -> np.ndarray:
     """Returns what a teacher of the same task makes of all examples of a training set, float32[n, ...]."""
     if type(task).soft_losses is Task.soft_losses:
@@ -117,7 +114,5 @@ def distilled(objective: TaskObjective, task: Task, options: FineTuningOptions) 
     """Returns the objective of a task with the loss of its teacher's outputs."""
     if not hasattr(objective, "taught_by"):
         raise InputError(f"--teacher: the objective of {type(task).__name__} is no TaskObjective; leave the flag out")
-    temperature = options.distillation_temperature
-    return objective.taught_by(
-        lambda outputs, taught: task.soft_losses(outputs, taught, temperature), options.distillation_weight
-    )
+    losses = functools.partial(task.soft_losses, temperature=options.distillation_temperature)
+    return objective.taught_by(losses, options.distillation_weight)

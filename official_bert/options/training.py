@@ -3,18 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import (
-    LENGTH,
-    NOT_NEGATIVE,
-    POSITIVE,
-    PROBABILITY,
-    SEED,
-    SIZE,
-    STEPS,
-    Check,
-    between,
-    option,
-)
+from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, STEPS, Check, between, option
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
     ConfigOptions,
@@ -170,7 +159,7 @@ class DistillationOptions:
     )
     distillation_weight: float = option(
         0.5,
-        check=PROBABILITY,
+        check=between(0, 1),
         help="With --teacher, the weight w of its loss: the whole is (1 - w) times the loss of the labels plus w times "
         "that of the teacher's outputs.",
     )

@@ -73,13 +73,9 @@ class DistillationObjective(PretrainingObjective):
         layer, last = flags["teacher_layer"], teacher.config.num_hidden_layers - 1
         self._layers = pretrainer.config.num_hidden_layers - 1, last if layer is None else layer
         self._heads = flags["relation_heads"] or teacher.config.num_attention_heads
-        self._chosen = tuple(dict.fromkeys(flags["distillation"]))
-        self.sum_names = (*self.sum_names, *self._names)
-        self.tensorboard_only = (*self.tensorboard_only, *self._names)
-
-    @property
-    def _names(self) -> Sequence[str]:
-        return [f"{name}_loss" for name in self._chosen]
+        self._losses = {f"{name}_loss": getattr(self, f"_{name}_loss") for name in flags["distillation"]}
+        self.sum_names = (*self.sum_names, *self._losses)
+        self.tensorboard_only = (*self.tensorboard_only, *self._losses)
 
     def totals(self, features: dict) -> dict:
         """Returns the denominators: of the masked words' losses, and the number of tokens."""
@@ -89,29 +85,29 @@ class DistillationObjective(PretrainingObjective):
         out = self.pretrainer(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
         own, sums = self._loss_of(out, features, totals, dropout_seed)
         taught = self._teacher(features, training=False)
-        mask = ops.convert_to_tensor(features["input_mask"])
-        shares = []
-        for name in self._chosen:
-            if name == LOGITS:
-                logits = ops.stop_gradient(taught.masked_lm_logits)
-                losses = soft_cross_entropy(out.masked_lm_logits, logits, self._temperature)
-                weights = ops.reshape(masked_lm_weights(features), (-1,))
-                shares.append(masked_lm_loss(losses, weights, totals["masked_lm_weight"]))
-                continue
-            if name == HIDDEN:
-                losses = hidden_losses(states(out.encoded), states(taught.encoded), self.pretrainer.map)
-            else:
-                models = zip((self.pretrainer, self._teacher), (out, taught), self._layers, strict=True)
-                losses = relation_losses(*(projections(*one) for one in models), self._heads, mask)
-            shares.append(ops.sum(losses * ops.cast(mask, "float32")) / totals["tokens"])
-        loss = self._weight * sum(shares)
+        shares = {name: of_teacher(out, taught, features, totals) for name, of_teacher in self._losses.items()}
+        loss = self._weight * sum(shares.values())
         if self._weight < 1.0:
             loss += (1.0 - self._weight) * own
-        return loss, sums | {"loss": loss} | dict(zip(self._names, shares, strict=True))
+        return loss, sums | shares | {"loss": loss}
+
+    def _logits_loss(self, out, taught, features: dict, totals: dict):
+        logits = ops.stop_gradient(taught.masked_lm_logits)
+        losses = soft_cross_entropy(out.masked_lm_logits, logits, self._temperature)
+        return masked_lm_loss(losses, ops.reshape(masked_lm_weights(features), (-1,)), totals["masked_lm_weight"])
+
+    def _hidden_loss(self, out, taught, features: dict, totals: dict):
+        losses = hidden_losses(states(out.encoded), states(taught.encoded), self.pretrainer.map)
+        return ops.sum(losses * ops.cast(features["input_mask"], "float32")) / totals["tokens"]
+
+    def _attention_relations_loss(self, out, taught, features: dict, totals: dict):
+        models = zip((self.pretrainer, self._teacher), (out, taught), self._layers, strict=True)
+        losses = relation_losses(*(projections(*one) for one in models), self._heads, features["input_mask"])
+        return ops.sum(losses * ops.cast(features["input_mask"], "float32")) / totals["tokens"]
 
     def _means(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
         num_batches = num_examples / self.batch_size
-        return super()._means(sums, num_examples) | {name: sums[name] / num_batches for name in self._names}
+        return super()._means(sums, num_examples) | {name: sums[name] / num_batches for name in self._losses}
 
 
 def states(encoded) -> list:
