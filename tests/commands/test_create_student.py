@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -84,11 +85,9 @@ def test_a_new_model_has_the_size_and_the_text_of_the_other(teacher):
     assert 0.015 < found["bert/encoder/layer_1/intermediate/dense/kernel"].std() < 0.02
     assert (out / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
     assert BertPretrainer.from_pretrained(str(out)).config.hidden_size == 128
-    _, again = student_of(folder, "again", size="L2_H128", random_seed=3)
-    _, other = student_of(folder, "other", size="L2_H128", random_seed=4)
+    others = [student_of(folder, f"seed{seed}", size="L2_H128", random_seed=seed)[1] for seed in (3, 4)]
     table = "bert/embeddings/word_embeddings"
-    np.testing.assert_array_equal(again[table], found[table])
-    assert (other[table] != found[table]).any()
+    assert [(other[table] == found[table]).all() for other in others] == [True, False]
 
 
 def test_the_head_of_a_task_goes_with_its_labels(teacher, tmp_path):
@@ -103,12 +102,9 @@ def test_the_head_of_a_task_goes_with_its_labels(teacher, tmp_path):
 
 def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, tmp_path):
     folder, weights = teacher
-    model = tmp_path / "sentences"
-    model.mkdir()
+    model = shutil.copytree(folder, tmp_path / "sentences", ignore=shutil.ignore_patterns("model.ckpt*", "bert_*"))
     encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
     huggingface.write(str(model), encoder, LAYERS)
-    (model / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
-    (model / "tokenizer_config.json").write_bytes((folder / "tokenizer_config.json").read_bytes())
     toy.write_sentence_modules(model)
     out, found = student_of(model, keep_layers=["0", "1", "2", "3", "4", "5"])
     assert_keeps(found, encoder, range(6))
