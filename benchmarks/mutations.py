@@ -90,7 +90,8 @@ checkpoints/sentence_folder.py: checkpoints/test_sentence_folder.py
     Dense(kernel.T, bias), *layers -> *layers, Dense(kernel.T, bias)
     if settings.get("use_residual") -> if False
     ours == modules.pooling -> ours != modules.pooling
-modeling/losses.py: modeling/test_pretrainer.py tasks/pretraining/test_objective.py
+modeling/losses.py: modeling/test_pretrainer.py tasks/pretraining/test_objective.py tasks/pretraining/test_losses.py
+    return temperature**2 * ops.sum( -> return temperature * ops.sum(
     MASKED_LM_EPSILON = 1e-5 -> MASKED_LM_EPSILON = 1e-1
 modeling/flops.py: modeling/test_flops.py
     - 2 * num_sequences * num_frozen_layers -> - 3 * num_sequences * num_frozen_layers
@@ -152,7 +153,7 @@ data/tables.py: data/test_tables.py
     tag[0] == "I" and tag[1:] != before[1:] -> tag[0] == "I"
 checkpoints/names.py: checkpoints/test_names.py checkpoints/test_huggingface.py
     {huggingface}.weight", transposed=True) -> {huggingface}.weight")
-    return tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE) -> return tf1 == GLOBAL_STEP
+    or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE) -> or False
 checkpoints/huggingface.py: checkpoints/test_huggingface.py
     np.ascontiguousarray(tensor.T) if entry.transposed -> np.ascontiguousarray(tensor) if entry.transposed
     tensor = tensor.T if entry.transposed else tensor -> pass
@@ -239,6 +240,10 @@ tasks/choice/examples.py: tasks/choice/test_choice.py
     f"{start} {ending}" -> f"{ending} {start}"
 tasks/pretraining/objective.py: tasks/pretraining/test_objective.py
     if self.use_next_sentence_loss else 0.0 -> if not self.use_next_sentence_loss else 0.0
+tasks/pretraining/losses.py: tasks/pretraining/test_losses.py -k formula
+    theirs[number * last // count] -> theirs[number]
+    parts.shape[-1] ** -0.5 + bias -> parts.shape[-1] ** -0.5
+    self._weight * sum(shares.values()) -> sum(shares.values())
 training/batches.py: training/test_example_batches.py
     LENGTH_MULTIPLE = 8 -> LENGTH_MULTIPLE = 4
     default_rng([seed, epoch]) -> default_rng([seed])
@@ -308,6 +313,12 @@ experiments/table.py: experiments/test_table.py
     statistics.stdev(values) -> statistics.pstdev(values)
 experiments/execution.py: experiments/test_execution.py
     return pending[::-1] -> return pending
+fine_tuning/teacher.py: fine_tuning/test_teacher.py -k "squad or tagging or refused"
+    pads_to_longest and not reads_padding -> pads_to_longest
+    taught = self._taught[rows] -> taught = self._taught[: len(rows)]
+    if ours != theirs: -> if len(ours) != len(theirs):
+commands/create_student.py: commands/test_create_student.py
+    (num_layers - 1) // max(count - 1, 1) -> num_layers // count
 fine_tuning/search.py: fine_tuning/test_search.py
     range(first_seed, first_seed + restarts) -> range(restarts)
     return bool(metric), -math.inf -> return bool(metric), math.inf

@@ -19,6 +19,12 @@ SIZES = {
     "base": (12, 768, 12),
     "large": (24, 1024, 16),
 }
+# The 24 small models of Turc et al. (2019), L2_H128 to L12_H768.
+SIZES |= {
+    f"L{layers}_H{hidden}": (layers, hidden, hidden // 64)
+    for layers in range(2, 13, 2)
+    for hidden in (128, 256, 512, 768)
+}
 # The values of the field "attention_direction", which only models of the second kind have.
 BIDIRECTIONAL, LEFT_TO_RIGHT = "bidirectional", "left_to_right"
 # That the original does not know.
@@ -100,7 +106,7 @@ class BertConfig:
 
     @classmethod
     def from_size(cls, size: str, vocab_size: int = 30522, **overrides) -> "BertConfig":
-        """Returns the configuration of a published size, "tiny" to "large", with two segment ids.
+        """Returns the configuration of a published size, "tiny" to "large" or as "L4_H256", with two segment ids.
 
         `overrides` are fields with other values; `intermediate_size` is 4 * hidden_size by default.
         """

@@ -6,6 +6,7 @@ import numpy as np
 
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")  # the inputs of every model
 MASKED_LM_POSITIONS = "masked_lm_positions"
+TAUGHT = "teacher_outputs"  # what the teacher of a distillation makes of an example, float32[B, ...]
 
 
 class Feature(NamedTuple):
@@ -76,12 +77,12 @@ def classifier_features(max_seq_length: int, num_targets: int = 1, target_dtype:
 
 
 # What a batch may have although a model does not read it: the features of all records, the mask of the tags, and
-# the weights of windows.
+# the weights of windows, and the outputs of a teacher.
 BATCH_FEATURES = {
     feature.name
     for table in (pretraining_features(1, 1), squad_features(1, True), classifier_features(1))
     for feature in table
-} | {"label_mask", "example_weight"}
+} | {"label_mask", "example_weight", TAUGHT}
 
 
 class EncodedSet(Protocol):

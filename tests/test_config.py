@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from official_bert.config import BertConfig
+from official_bert.config import SIZES, BertConfig
 from official_bert.io.errors import InputError
 
 HUGGING_FACE = {
@@ -68,6 +68,9 @@ def test_json_is_indented_and_sorted_and_comes_back_with_unknown_keys(tmp_path):
         ("medium", 8, 512, 8, 2048),
         ("base", 12, 768, 12, 3072),
         ("large", 24, 1024, 16, 4096),
+        ("L2_H128", 2, 128, 2, 512),
+        ("L4_H256", 4, 256, 4, 1024),
+        ("L12_H768", 12, 768, 12, 3072),
     ],
 )
 def test_named_sizes(size, layers, hidden, heads, intermediate):
@@ -84,6 +87,7 @@ def test_named_sizes_take_overrides():
     assert config.max_position_embeddings == 32
     with pytest.raises(InputError, match=r"'huge'.*tiny, mini"):
         BertConfig.from_size("huge")
+    assert len([name for name in SIZES if name.startswith("L")]) == 24
 
 
 def test_hugging_face_config_keeps_only_our_fields(tmp_path):

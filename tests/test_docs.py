@@ -16,6 +16,8 @@ import pytest
 
 import official_bert
 from tests import toy
+from tests.commands.pretraining_run import scalars
+from tests.fine_tuning_runs import figures
 from tests.scripts import run_here
 from tests.shared import ROOT
 
@@ -74,6 +76,16 @@ def test_the_python_code_for_those_who_migrate_runs(tmp_path):
     assert int(with_head["model"].optimizer.iterations) == 3
 
 
+def run_commands_of(guide: str, folder: pathlib.Path):
+    """Runs the commands of a guide in this process, with a folder in place of /tmp, and its `model` for $MODEL."""
+    page = (ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
+    commands = "".join(re.findall(r"```shell\n(.*?)```", page, re.DOTALL)).replace("\\\n", "").splitlines()
+    for command in commands:
+        python, script, *flags = shlex.split(command.replace("$MODEL", "model").replace("/tmp", str(folder)))
+        assert python == "python"
+        run_here(script, *flags)
+
+
 @pytest.mark.needs_extra("matplotlib")
 def test_the_commands_for_classifiers_run(tmp_path, monkeypatch):
     """On toy tables, one of which has intents that the training set lacks."""
@@ -86,13 +98,25 @@ def test_the_commands_for_classifiers_run(tmp_path, monkeypatch):
             lines = [f"text\t{label}\n", "the cat sat\ta\n" * 20, f"{'it was a train ' * 80}\tb\n" * 12, unknown]
             (tmp_path / name / f"{part}.tsv").write_text("".join(lines))
     (tmp_path / "questions.txt").write_text("the cat\n")
-    page = (ROOT / "docs" / "classifiers.md").read_text(encoding="utf-8")
-    commands = "".join(re.findall(r"```shell\n(.*?)```", page, re.DOTALL)).replace("\\\n", "").splitlines()
-    for command in commands:
-        python, script, *flags = shlex.split(command.replace("$MODEL", "model").replace("/tmp", str(tmp_path)))
-        assert python == "python"
-        run_here(script, *flags)
+    run_commands_of("classifiers", tmp_path)
     assert (tmp_path / "intents" / "plot.png").exists()
+
+
+@pytest.mark.long
+def test_the_commands_for_students_run(tmp_path, monkeypatch):
+    """On texts whose label a word decides; the student of some layers learns on plain text, then without labels."""
+    monkeypatch.chdir(tmp_path)
+    toy.make_bert_base_dir(tmp_path / "model", num_hidden_layers=6)
+    toy.write_text(tmp_path, toy.TEXT * 4, "corpus.txt")
+    (tmp_path / "reviews").mkdir()
+    rows = ["the cat sat\ta\n" * 20, "a train left the station\tb\n" * 20]
+    for name in ("reviews/train.tsv", "reviews/dev.tsv", "unlabelled.tsv"):
+        toy.write_text(tmp_path, "".join(["text\tkind\n", *rows]), name)
+    run_commands_of("small_and_fast", tmp_path)
+    losses = scalars(tmp_path / "taught", "loss")
+    assert losses[max(losses)] < losses[min(losses)]
+    assert json.loads((tmp_path / "student" / "bert_config.json").read_text())["num_hidden_layers"] == 3
+    assert figures(tmp_path / "student_of_more")["eval_accuracy"] >= 0.5
 
 
 def rows(name: str) -> list[dict]:

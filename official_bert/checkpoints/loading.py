@@ -120,8 +120,12 @@ def load_checkpoint(model, source: str | Checkpoint, left_out: Collection[str] =
         InputError: there is no checkpoint, it does not fit the model, or it holds values of no valid model.
     """
     checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source)
-    # Adapters begin anew: those of a checkpoint are in its kernels.
-    variables = {name: variable for name, variable in named_variables(model).items() if not names.is_adapter(name)}
+    # Adapters begin anew: those of a checkpoint are in its kernels. So do maps, which may be to another teacher.
+    variables = {
+        name: variable
+        for name, variable in named_variables(model).items()
+        if not (names.is_adapter(name) or names.is_training_state(name))
+    }
     report = LoadReport(
         checkpoint.path,
         matched=[name for name in variables if name in checkpoint.shapes],

@@ -67,7 +67,9 @@ _TABLE = (
     *_head("", "classifier"),
 )
 _SCOPES = ("bert", "cls")
-NEW_SCOPES = ("bilstm", "features_", "projection")  # that the original does not have; no name of a model begins so
+DISTILLATION = "distillation"  # the scope of what maps a student's vectors to those of its teacher
+# That the original does not have; no name of a model begins so.
+NEW_SCOPES = ("bilstm", "features_", "projection", DISTILLATION)
 # The names of what is no head begin so; a name of Hugging Face that is not in the table keeps its dots.
 ENCODER = ("bert/", "bert.", "bilstm/")
 _PRETRAINED, _LINEAR = ("pretraining",), ("classification", "tagging", "choice")
@@ -131,8 +133,8 @@ def is_redundant(huggingface: str) -> bool:
 
 
 def is_training_state(tf1: str) -> bool:
-    """Tells whether a TF1 name is that of an optimizer's slot or of the step, which only training needs."""
-    return tf1 == GLOBAL_STEP or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE)
+    """Tells whether a TF1 name is of what only training needs: the step, optimizer slots, the maps to a teacher."""
+    return tf1 == GLOBAL_STEP or tf1.startswith(DISTILLATION) or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE)
 
 
 def is_adapter(name: str) -> bool:

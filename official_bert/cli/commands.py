@@ -118,6 +118,11 @@ COMMANDS = {
         "commands.grow_vocab.run",
         "Gives the vocabulary of a model new words, whose vectors begin as the mean of those of their pieces.",
     ),
+    "create_student": Command(
+        "serving.StudentOptions",
+        "commands.create_student.run",
+        "Makes a smaller model for distillation: some layers of a model, or a new one of a published size.",
+    ),
     "plot_run": Command(
         "running.PlotOptions",
         "commands.plot_run.run",

@@ -27,8 +27,7 @@ _is_unused = re.compile(r"\s*\[unused\d+\]\s*").fullmatch
 
 def run(options: GrowthOptions):
     out = options.output_dir
-    if not out or (files.exists(out) and not (files.is_folder(out) and not files.list_folder(out))):
-        raise InputError(f"--output_dir={out}: must be a new folder or an empty one; name another")
+    writing.check_new_folder(out)
     source = resolve(options)
     checkpoint, config, tokenizer = source.checkpoint, source.config, source.tokenizer
     check_weights(checkpoint, config)

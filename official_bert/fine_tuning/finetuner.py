@@ -16,6 +16,7 @@ from official_bert.checkpoints import BEST_FOLDER
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
 from official_bert.fine_tuning.adaptation import adapted, frozen_weights, rate_factor, redrawn_weights
+from official_bert.fine_tuning.teacher import WithTeacher, distilled
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.model_dir import ADAPTERS_NAME
@@ -195,8 +196,11 @@ class Finetuner:
                 "give another checkpoint as --init_checkpoint with another --output_dir"
             )
 
-    def train(self, encoded: EncodedSet, dev_set: EncodedSet | None):
-        """Trains on a set; after a run with evaluations on `dev_set` the model has its best weights."""
+    def train(self, encoded: EncodedSet, dev_set: EncodedSet | None, taught: np.ndarray | None = None):
+        """Trains on a set, and on what a teacher makes of it, `taught`, as of `outputs_of_teacher`.
+
+        After a run with evaluations on `dev_set` the model has its best weights.
+        """
         options, trainer = self.options, self.trainer
         distribution.check_divides(
             options.train_batch_size,
@@ -210,8 +214,11 @@ class Finetuner:
         logging.info("  Batch size = %d", options.train_batch_size)
         logging.info("  Num steps = %d", trainer.num_train_steps)
         objective, buffer_size = self.task.objective(trainer.model), options.shuffle_buffer_size
+        features = self._with_frozen_features(encoded)
+        if taught is not None:
+            features, objective = WithTeacher(features, taught), distilled(objective, self.task, options)
         batches = ExampleBatches(
-            self._with_frozen_features(encoded),
+            features,
             self.strategy,
             options.train_batch_size,
             trainer.seed,

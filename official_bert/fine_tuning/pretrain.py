@@ -9,6 +9,7 @@ from absl import logging
 
 from official_bert import model_dir
 from official_bert.data.records.record_files import for_each, sizes_and_times
+from official_bert.fine_tuning.teacher import open_teacher
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
 from official_bert.options.training import OF_EACH_PASS, OF_OWN_FILES, PretrainingOptions
@@ -16,6 +17,8 @@ from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.pretraining.objective import perplexity
 from official_bert.tasks.pretraining.task import PretrainingTask, RecordSet
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenizer_config import TokenizerConfig
 from official_bert.training import distribution, loop, reporting, run_log, starting_point, workers
 from official_bert.training.batches import HostBatches, RecordBatches
 from official_bert.training.trainer import Trainer
@@ -29,6 +32,8 @@ _FEW_FILES = 16  # of more, the first four are different ones in 94 % of all run
 def pretrain(options: PretrainingOptions):
     given, source = options, resolve(options)
     options = source.options
+    if options.distillation and not options.teacher:
+        raise InputError(f"--distillation={','.join(options.distillation)}: needs a --teacher")
     if not (options.do_train or options.do_eval):
         raise InputError("nothing to do: give --do_train or --do_eval")
     strategy = distribution.make_strategy(options)
@@ -53,6 +58,9 @@ def pretrain(options: PretrainingOptions):
     contents = {"bert_config_file": config.to_dict(), "input_file": {name: size for name, (size, _) in written.items()}}
     with output_folder(given, strategy, contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
+        if options.teacher and options.do_train:
+            teacher = open_teacher(options, _tokenizer(*vocabulary), strategy, "pretraining")
+            task.learn_from(teacher.model, teacher.task.has_masked_lm, config)
         build = functools.partial(task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy))
         steps = options.num_train_steps, options.num_warmup_steps
         trainer = Trainer(
@@ -73,6 +81,13 @@ def pretrain(options: PretrainingOptions):
                 trainer.fit(objective, batches)
         if options.do_eval:
             _evaluate(own, trainer, task, dev)
+
+
+def _tokenizer(vocab_file: str | None, settings: TokenizerConfig | None) -> FullTokenizer:
+    """Returns the tokenizer of the records, which a teacher must share."""
+    if vocab_file is None:
+        raise InputError("--vocab_file: must be given with --teacher, whose vocabulary must be the same")
+    return FullTokenizer(vocab_file, settings.do_lower_case, strip_accents=settings.strip_accents)
 
 
 def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) -> RecordBatches | HostBatches:

@@ -25,11 +25,13 @@ from official_bert.features import EncodedSet
 from official_bert.fine_tuning import adaptation
 from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, log_set
 from official_bert.fine_tuning.search import search
+from official_bert.fine_tuning.teacher import outputs_of_teacher
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.model_source import ModelSource, resolve
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.shared import MULTI_WORKER
+from official_bert.options.training import DistillationOptions
 from official_bert.serving.export import check_export
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles, Task
@@ -98,6 +100,9 @@ def fine_tune(options: FineTuningOptions, in_memory: Mapping[str, Any] = Mapping
             return run_log.write_start(folder, own, own.random_seed, strategy)
         first = next(iter((sets.dev or sets.test).values())) if sets.train is None else sets.train
         check_unknown_in(tokenizer, first, own.max_seq_length)
+        taught = None
+        if options.do_train and isinstance(options, DistillationOptions) and options.teacher:
+            taught = outputs_of_teacher(own, task, tokenizer, sets.train, strategy)
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts)
         if own.do_train and registry.is_outside(entry.family) and not distribution.is_tpu(strategy):
             check_export(entry.name, task, finetuner.trainer.model, config, tokenizer)
@@ -105,8 +110,8 @@ def fine_tune(options: FineTuningOptions, in_memory: Mapping[str, Any] = Mapping
         if options.do_train:
             _write_model_files(own, source, entry, task)
             dev = sets.dev or sets.test
-            finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None)
-            sets = dataclasses.replace(sets, train=None)  # frees its memory
+            finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None, taught)
+            sets, taught = dataclasses.replace(sets, train=None), None  # frees their memory
         before = task.settings()
         if _calibrates(options):
             finetuner.calibrate(sets.dev[""])

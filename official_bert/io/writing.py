@@ -57,6 +57,12 @@ def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]
                     )
 
 
+def check_new_folder(path: str):
+    """Refuses an --output_dir that is there and holds something."""
+    if not path or (files.exists(path) and not (files.is_folder(path) and not files.list_folder(path))):
+        raise InputError(f"--output_dir={path}: must be a new folder or an empty one; name another")
+
+
 def is_same_file(path: str, other: str) -> bool:
     return _identity(path) is not None and _identity(path) == _identity(other)
 

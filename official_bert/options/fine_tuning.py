@@ -18,7 +18,7 @@ from official_bert.options.fields import (
     option,
 )
 from official_bert.options.shared import TokenizerOptions
-from official_bert.options.training import TrainingOptions
+from official_bert.options.training import DistillationOptions, TrainingOptions
 
 # What a search tries, and the values of the paper.
 SEARCHED = {
@@ -231,7 +231,7 @@ WINDOW_POOLINGS = ("mean", "max", "first")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
+class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions, DistillationOptions):
     script: ClassVar[str] = "run_classifier"
 
     data_dir: str | None = option(
@@ -281,7 +281,7 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChoiceOptions(DataFilesOptions):
+class ChoiceOptions(DataFilesOptions, DistillationOptions):
     script: ClassVar[str] = "run_swag"
 
     task_name: str = option(
@@ -304,7 +304,7 @@ FEATURE_LAYERS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggingOptions(DataFilesOptions, CalibrationOptions):
+class TaggingOptions(DataFilesOptions, CalibrationOptions, DistillationOptions):
     script: ClassVar[str] = "run_ner"
     task_name: ClassVar[str] = "ner"
 
@@ -393,7 +393,7 @@ def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadOptions(SquadServing, FineTuningOptions):
+class SquadOptions(SquadServing, FineTuningOptions, DistillationOptions):
     script: ClassVar[str] = "run_squad"
     task_name: ClassVar[str] = "squad"
 

@@ -24,6 +24,7 @@ SCHEDULES = LINEAR, *_ = "linear", "constant", "cosine", "wsd"
 GLOBAL, PER_REPLICA = "global", "per_replica"
 FILE_ORDERS = ("original", "each_pass", "own", "own_each_pass")
 OF_EACH_PASS, OF_OWN_FILES = ("each_pass", "own_each_pass"), ("own", "own_each_pass")
+LOGITS, HIDDEN, RELATIONS = TAUGHT_OF_TEXT = "logits", "hidden", "attention_relations"
 _DECAY_RATE: Check = (lambda beta: 0.0 <= beta < 1.0, "must be at least 0 and below 1")
 
 
@@ -148,7 +149,30 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(MaskingOptions, TrainingOptions):
+class DistillationOptions:
+    """Flags of the scripts whose models can learn from a teacher; run_embeddings.py has a --teacher of its own."""
+
+    teacher: str | None = option(
+        None,
+        help="The folder or the name of a trained model, usually a larger one with the same vocabulary, whose outputs "
+        "the model learns, too (distillation). In fine-tuning it is the --output_dir of a training on the same task.",
+    )
+    distillation_weight: float = option(
+        0.5,
+        check=between(0, 1),
+        help="With --teacher, the weight w of its loss: the whole is (1 - w) times the loss of the labels plus w times "
+        "that of the teacher's outputs.",
+    )
+    distillation_temperature: float = option(
+        2.0,
+        check=POSITIVE,
+        help="With --teacher, what its logits and those of the model are divided by before the softmax, so that the "
+        "less probable labels count more (Hinton et al., 2015). Scores have none.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
     script: ClassVar[str] = "run_pretraining"
     optional_files: ClassVar[tuple[str, ...]] = ("vocab_file",)
 
@@ -201,6 +225,26 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         help="Compute nothing for padding: the tokens of a batch stand in one matrix, and attention works on groups of "
         "sequences of similar length. The numbers are the same without dropout, whose masks differ. It saves about as "
         "much time as the records have padding. Neither a TPU nor --jit_compile can do it.",
+    )
+    distillation: list[str] | None = option(
+        None,
+        check=(lambda names: {*names} <= {*TAUGHT_OF_TEXT}, f"must be of {', '.join(TAUGHT_OF_TEXT)}"),
+        help="With --teacher, what the model learns of it, separated by commas, as a sum: logits, its probabilities of "
+        "the masked words; hidden, the outputs of its layers, through a linear map (Jiao et al., 2020); "
+        "attention_relations, how its queries, its keys and its values are related (Wang et al., 2021). Without this "
+        "flag it is logits.",
+    )
+    teacher_layer: int | None = option(
+        None,
+        check=NOT_NEGATIVE,
+        help="With attention_relations, the layer of the teacher that the last layer of the model learns, from 0. "
+        "Without this flag it is the last one.",
+    )
+    relation_heads: int | None = option(
+        None,
+        check=SIZE,
+        help="With attention_relations, the number of relation heads, a divisor of both widths. Without this flag it "
+        "is the number of the teacher's heads.",
     )
     file_order: str = option(
         "original",

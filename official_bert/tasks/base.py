@@ -7,6 +7,7 @@ exported. `OptionalMembers` are what few tasks need. docs/adding_a_task.md shows
 from __future__ import annotations
 
 import abc
+import copy
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from official_bert.features import EncodedSet
+from official_bert.features import TAUGHT, EncodedSet
 from official_bert.io import errors, files
 from official_bert.io.errors import InputError
 from official_bert.tasks.clients import Client, ServedModel, TextClient
@@ -97,6 +98,14 @@ class OptionalMembers:
     def calibrate(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]):
         """Fits what --calibrate fits on a set with labels; then `settings` has it, and probabilities follow it."""
         raise InputError(f"--calibrate: {type(self).__name__} has no method calibrate; leave the flag out")
+
+    def soft_losses(self, outputs, taught, temperature: float):
+        """Returns the losses of --teacher, float32[N], one for each loss of the objective.
+
+        `outputs` are those of a call of the model, several of them stacked on a last axis, and `taught` those of the
+        teacher: float32[B, ...], or float32[B, S, ...] with a value for each token.
+        """
+        raise InputError(f"--teacher: {type(self).__name__} has no method soft_losses; leave the flag out")
 
     def report(self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Logs and writes what an evaluation shows beside the metrics, such as a confusion matrix.
@@ -251,6 +260,21 @@ class TaskObjective:
         """
         self.model, self._losses, self._weights = model, losses, weights
 
+    def taught_by(self, soft_losses: Callable, weight: float) -> Self:
+        """Returns the objective with the losses (1 - weight) * its own + weight * soft ones, by the same weights.
+
+        `soft_losses` are (outputs of the model, those of its teacher) -> float32[N].
+        """
+
+        def losses(model, features):
+            outputs = model(features)
+            soft = soft_losses(stacked(outputs), features[TAUGHT])
+            return (1.0 - weight) * own(lambda _: outputs, features) + weight * soft
+
+        taught, own = copy.copy(self), self._losses
+        taught._losses, taught.constant_losses = losses, lambda encoded: None
+        return taught
+
     def totals(self, features: dict) -> dict:
         """Returns the sum of the weights, the denominator of the loss."""
         from keras import ops
@@ -277,3 +301,10 @@ class TaskObjective:
         A model that learns has a smaller mean loss; None if the objective does not know it.
         """
         return None
+
+
+def stacked(outputs):
+    """Returns the outputs of a model as one tensor, float32; several of them are stacked on a last axis."""
+    from keras import ops
+
+    return ops.cast(ops.stack(outputs, axis=-1) if isinstance(outputs, tuple) else outputs, "float32")

@@ -40,6 +40,12 @@ _OF_UPDATES = (
     "use_next_sentence",
     "train_batch_size",
     "dtype",
+    "teacher",
+    "distillation_weight",
+    "distillation_temperature",
+    "distillation",
+    "teacher_layer",
+    "relation_heads",
 )
 
 

@@ -16,7 +16,7 @@ from official_bert.io.errors import InputError
 from official_bert.metrics import calibration, classification
 from official_bert.metrics.classification import confusion_matrix, precision_recall_f1
 from official_bert.modeling import BertClassifier
-from official_bert.modeling.losses import cross_entropy
+from official_bert.modeling.losses import cross_entropy, soft_binary_cross_entropy, soft_cross_entropy
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, WINDOWS
 from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
@@ -205,6 +205,12 @@ class ClassificationTask(Task):
     def losses(self, model, features: dict):
         """Float32[B]: the cross-entropy of the label, the mean cross-entropy of all labels, or the squared error."""
         return self._losses(model(features), features["label_ids"])
+
+    def soft_losses(self, outputs, taught, temperature: float):
+        if self.processor.is_regression:
+            return ops.square(outputs[:, 0] - taught[:, 0])
+        loss = soft_binary_cross_entropy if self.processor.is_multi_label else soft_cross_entropy
+        return loss(outputs, taught, temperature)
 
     def weights(self, features: dict):
         """Float32[B]: 0 for padding examples, else 1 or the weight of the label, over the windows of the text."""

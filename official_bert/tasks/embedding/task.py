@@ -73,6 +73,8 @@ class EmbeddingTask(Task):
         loss = self._loss()
         if loss.compares_batch and self._flags.get("train_batch_size") == 1:
             errors.warn("--train_batch_size=1: the loss compares the examples of a batch; give it several")
+        if self._flags.get("teacher") and loss.reads != "targets":
+            raise InputError(f"--teacher: goes with --loss=mse, which learns its vectors, not {self._flags['loss']}")
         rows, texts_of = rows_of_examples(examples, loss, self._flags["loss"])
         further, targets = {}, None
         if loss.reads == "scores":

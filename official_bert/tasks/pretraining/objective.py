@@ -14,6 +14,7 @@ from official_bert.modeling import BertPretrainer
 from official_bert.modeling.inputs import checked_ids
 from official_bert.modeling.layers import fused
 from official_bert.modeling.losses import cross_entropy, masked_lm_loss, next_sentence_loss
+from official_bert.modeling.task_models import PretrainingOutput
 
 
 class _Metrics(abc.ABC):
@@ -81,7 +82,7 @@ class PretrainingObjective(_Metrics):
 
     def totals(self, features: dict) -> dict:
         """Returns the sum of the weights, the denominator of the masked LM loss."""
-        return {"masked_lm_weight": ops.sum(_weights(features))}
+        return {"masked_lm_weight": ops.sum(masked_lm_weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
         """Returns this replica's share of the loss, float32[], and the sums over its examples for the metrics.
@@ -89,10 +90,13 @@ class PretrainingObjective(_Metrics):
         `dropout_seed` is int32[2], or None for no dropout.
         """
         out = self.pretrainer(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
+        return self._loss_of(out, features, totals, dropout_seed)
+
+    def _loss_of(self, out: PretrainingOutput, features: dict, totals: dict, dropout_seed) -> tuple:
         words, next_sentences = self._labels(features)
         word_losses, is_word = self._of_words(out, features[MASKED_LM_POSITIONS], words, dropout_seed)
         next_losses = cross_entropy(out.next_sentence_logits, next_sentences)
-        weights = ops.reshape(_weights(features), (-1,))
+        weights = ops.reshape(masked_lm_weights(features), (-1,))
         loss = masked_lm_loss(word_losses, weights, totals["masked_lm_weight"])
         if self.use_next_sentence_loss:
             loss += next_sentence_loss(next_losses, self.batch_size)
@@ -125,7 +129,7 @@ class PretrainingObjective(_Metrics):
         }
 
 
-def _weights(features: dict):
+def masked_lm_weights(features: dict):
     """Float32[B, P], 1.0 for a real prediction and 0.0 for padding."""
     return ops.convert_to_tensor(features["masked_lm_weights"], "float32")
 

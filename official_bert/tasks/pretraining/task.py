@@ -19,6 +19,7 @@ from official_bert.graph_text.text_reader import model_inputs
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
 from official_bert.options.shared import MaskingOptions
+from official_bert.options.training import HIDDEN, LOGITS
 from official_bert.tasks.base import DataFiles, Settings, TrainableTask
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.pretraining.client import (
@@ -30,6 +31,7 @@ from official_bert.tasks.pretraining.client import (
     TOP_K,
     PretrainingClient,
 )
+from official_bert.tasks.pretraining.losses import DistillationObjective, MappedPretrainer, check_teacher
 from official_bert.tasks.pretraining.objective import LeftToRightObjective, PretrainingObjective
 from official_bert.tokenization import FullTokenizer, load_vocab
 
@@ -90,7 +92,7 @@ class PretrainingTask(TrainableTask):
     ):
         """Sets the outputs of the model, and the flags of run_pretraining.py, which an export has not."""
         self.tokens, self.has_pooler, self.has_masked_lm = tokens, has_pooler, has_masked_lm
-        self._flags = flags
+        self._flags, self._teacher = flags, None
 
     @classmethod
     def from_settings(cls, variant: None, settings: Settings) -> Self:
@@ -116,10 +118,21 @@ class PretrainingTask(TrainableTask):
         vocabulary = InstanceVocabulary.of(load_vocab(self._flags["vocab_file"]))
         return DynamicMasks(vocabulary, mask_config(types.SimpleNamespace(**self._flags)), seed)
 
+    def learn_from(self, teacher: BertPretrainer, has_masked_lm: bool, config: BertConfig):
+        """Lets models of this configuration learn what the flags say of a teacher."""
+        self._flags = {**self._flags, "distillation": self._flags["distillation"] or [LOGITS]}
+        check_teacher(self._flags, config, teacher, has_masked_lm)
+        self._teacher = teacher
+
     def objective(
         self, model: BertPretrainer, batch_size: int | None = None
     ) -> PretrainingObjective | LeftToRightObjective:
-        """Returns the objective of the attention's direction; `batch_size` counts the examples over all replicas."""
+        """Returns the objective of the attention's direction, with a teacher that of a distillation.
+
+        `batch_size`, the examples over all replicas, is given in an evaluation, in which no teacher has a part.
+        """
+        if self._teacher and not batch_size:
+            return DistillationObjective(model, self._teacher, self._flags)
         batch_size = batch_size or self._flags["train_batch_size"]
         if model.config.direction == LEFT_TO_RIGHT:
             return LeftToRightObjective(model, batch_size)
@@ -162,12 +175,10 @@ class PretrainingTask(TrainableTask):
                 f"{flags['bert_config_file']}: has num_bilstm_layers={config.num_layers_on_top}, which is for "
                 "fine-tuning; remove the field"
             )
-        return BertPretrainer(
-            config,
-            use_one_hot_embeddings,
-            recompute_layers=flags["recompute_layers"],
-            packed_sequences=flags["packed_sequences"],
-        )
+        kind = {name: flags[name] for name in ("recompute_layers", "packed_sequences")}
+        if self._teacher and HIDDEN in flags["distillation"]:
+            return MappedPretrainer(config, self._teacher.config.hidden_size, use_one_hot_embeddings, **kind)
+        return BertPretrainer(config, use_one_hot_embeddings, **kind)
 
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `sequence_output`, float32[B, S, hidden], and `pooled_output`, float32[B, hidden]."""

@@ -1,0 +1,107 @@
+"""Makes a smaller model for distillation: the runner of create_student.py.
+
+In: the folder of a model. Out: a new folder with a model of fewer layers or of another size, and the same vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from collections.abc import Sequence
+
+from absl import logging
+
+from official_bert import model_dir
+from official_bert.checkpoints import loading, named_variables, names, tf1
+from official_bert.checkpoints.loading import Checkpoint
+from official_bert.checkpoints.sentence_folder import MODULES_NAME, NORMALIZE, SentenceModules
+from official_bert.commands.convert_checkpoint import check_weights
+from official_bert.config import BertConfig
+from official_bert.io import errors, files, writing
+from official_bert.io.errors import InputError
+from official_bert.model_dir import TaskRecord
+from official_bert.model_source import ModelSource, check_config_beside, resolve
+from official_bert.modeling import BertPretrainer
+from official_bert.options.serving import EMBEDDING, StudentOptions
+from official_bert.training.starting_point import seed_initial_weights
+
+_layer = re.compile(r"(bert/encoder/layer_)(\d+)(/.*)")
+# What a new model takes from the configuration of the other one.
+_OF_TEXT = ("vocab_size", "hidden_act", "max_position_embeddings", "type_vocab_size", "initializer_range")
+
+
+def run(options: StudentOptions):
+    out = options.output_dir
+    writing.check_new_folder(out)
+    ways = {name: getattr(options, name) for name in ("keep_layers", "num_layers", "size")}
+    given = [name for name, value in ways.items() if value]
+    if len(given) != 1:
+        raise InputError(f"--{' and --'.join(given or ways)}: give one of --keep_layers, --num_layers and --size")
+    source = resolve(options)
+    checkpoint, config = source.checkpoint, source.config
+    check_weights(checkpoint, config)
+    check_config_beside(checkpoint.path, config)
+    record = labels = None
+    if options.size:
+        student = BertConfig.from_size(options.size, **{name: getattr(config, name) for name in _OF_TEXT})
+        seed_initial_weights(options.random_seed)
+        variables = named_variables(BertPretrainer(student))
+        tensors = {name: variable.numpy() for name, variable in variables.items()}
+    else:
+        kept, student = _kept_layers(options, config.num_hidden_layers), copy.deepcopy(config)
+        student.num_hidden_layers = len(kept)
+        logging.info("The student keeps the layers %s of %d", ", ".join(map(str, kept)), config.num_hidden_layers)
+        tensors = _with_layers(checkpoint, kept)
+        record, labels = _task_of(source)
+    with writing.replacing_folder(out) as folder:
+        loading.write(folder, tensors, student)
+        settings = source.dir.tokenizer_config() or source.tokenizer_config
+        model_dir.write_beside(folder, source.options.vocab_file, settings, record, labels)
+    sizes = student.num_hidden_layers, student.hidden_size, sum(tensor.size for tensor in tensors.values()) / 1e6
+    logging.info("Wrote %s: %d layers of width %d, %.1f M weights", out, *sizes)
+
+
+def _kept_layers(options: StudentOptions, num_layers: int) -> list[int]:
+    """Returns the numbers of the layers that the student keeps, from 0."""
+    if count := options.num_layers:
+        if count > num_layers:
+            raise InputError(f"--num_layers={count}: the model has only {num_layers} layers; give fewer")
+        return [number * (num_layers - 1) // max(count - 1, 1) for number in range(count)]
+    kept = [int(number) for number in options.keep_layers]
+    if kept != sorted({*kept}) or kept[-1] >= num_layers:
+        raise InputError(
+            f"--keep_layers={','.join(options.keep_layers)}: must be different layers of 0 to {num_layers - 1}, the "
+            "lowest first"
+        )
+    return kept
+
+
+def _with_layers(checkpoint: Checkpoint, kept: Sequence[int]) -> dict:
+    """Returns the tensors without a training's state and without other layers; those of `kept` are numbered anew."""
+    tensors = {}
+    for name in checkpoint.shapes:
+        if names.is_training_state(name):
+            continue
+        new = name
+        if match := _layer.fullmatch(name):
+            before, number, after = match.groups()
+            if int(number) not in kept:
+                continue
+            new = f"{before}{kept.index(int(number))}{after}"
+        if names.to_huggingface(name):
+            tf1.check_type(checkpoint, name)
+        tensors[new] = checkpoint.read(name)
+    return tensors
+
+
+def _task_of(source: ModelSource) -> tuple[TaskRecord | None, list[str] | None]:
+    """Returns what the folder of the student says of its head; modules.json becomes a record of a training."""
+    folder = source.dir.path
+    if not files.exists(os.path.join(folder, MODULES_NAME)):
+        return (source.task, source.labels) if source.task else source.dir.huggingface_task()
+    found = SentenceModules.of(folder)
+    if any(layer != NORMALIZE for layer in found.layers):
+        errors.warn("%s: has a Dense module, which the student lacks", folder)
+    said = {"pooling": found.pooling, "normalize": NORMALIZE in found.layers, "max_seq_length": found.max_seq_length}
+    return TaskRecord(EMBEDDING, EMBEDDING, {name: value for name, value in said.items() if value is not None}), None

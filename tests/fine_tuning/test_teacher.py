@@ -1,0 +1,202 @@
+"""--teacher of the fine-tuning scripts: the loss of each kind of task beside numpy, who learns what, and refusals."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+
+from official_bert import model_dir
+from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.features import TAUGHT
+from official_bert.fine_tuning import finetuner, teacher
+from official_bert.io.errors import InputError
+from official_bert.modeling import heads
+from official_bert.options.embedding import EmbeddingOptions
+from official_bert.tasks import registry
+from official_bert.tasks.base import Task, TaskObjective
+from official_bert.tasks.classification.task import ClassificationTask
+from tests import fine_tuning_runs, training_state
+from tests.commands.pretraining_run import checkpoint_values, scalars
+from tests.hostile.rows import edit_json
+from tests.shared import in_test_long
+from tests.tasks.pretraining import test_losses
+from tests.training_state import assert_close
+
+T = 3.0
+DRAWS = np.random.default_rng(4)
+
+
+@pytest.fixture(autouse=True)
+def _no_dropout_of_heads(monkeypatch):
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
+
+
+def divergence(taught, logits):
+    return T * T * test_losses.divergence(taught / T, logits / T)
+
+
+def of_yes_and_no(taught, logits):
+    """The divergence of two classes, whose logits are x and 0, for each label."""
+    return divergence(*(np.stack([one, np.zeros_like(one)], axis=-1) for one in (taught, logits))).mean(-1)
+
+
+def of_spans(taught, logits):
+    return (divergence(taught[..., 0], logits[..., 0]) + divergence(taught[..., 1], logits[..., 1])) / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "shape", "expected"),
+    [
+        ("CoLA", {}, (5, 2), divergence),
+        ("text", {"label_type": "multi", "labels": ["a", "b", "c"]}, (5, 3), of_yes_and_no),
+        ("STS-B", {}, (5, 1), lambda taught, logits: (taught - logits)[:, 0] ** 2),
+        ("swag", {}, (5, 4), divergence),
+        ("ner", {"labels": ["O", "B-X", "I-X"]}, (5, 7, 3), lambda *both: divergence(*both).ravel()),
+        ("squad", {}, (5, 7, 2), of_spans),
+    ],
+)
+def test_each_kind_of_task_has_the_loss_of_its_formula(name, settings, shape, expected):
+    logits, taught = (DRAWS.normal(0, 4, shape).astype(np.float32) for _ in range(2))
+    task = registry.make_task(name, settings)
+    found = task.soft_losses(logits, taught, T).numpy()
+    np.testing.assert_allclose(found, expected(taught, logits), rtol=1e-5, atol=1e-5)
+    assert abs(task.soft_losses(taught, taught, T)).numpy().max() < 1e-5
+
+
+def test_both_losses_are_of_one_call_of_the_model_and_have_the_same_weights():
+    outputs = DRAWS.normal(size=(4, 2)).astype(np.float32)
+    hard, soft, weights = (DRAWS.random(4).astype(np.float32) for _ in range(3))
+    calls = []
+
+    def model(features, training, dropout_seed):
+        calls.append(features)
+        return outputs[:, 0], outputs[:, 1]
+
+    def losses(model, features):
+        np.testing.assert_array_equal(np.stack(model(features), axis=-1), outputs)
+        return hard
+
+    def soft_losses(stacked, taught):
+        np.testing.assert_array_equal(stacked, outputs)
+        return soft * taught
+
+    objective = TaskObjective(model, losses, lambda features: features["w"])
+    features = {"w": weights, TAUGHT: np.float32([1, 2, 3, 4])}
+    found, _ = objective.taught_by(soft_losses, 0.25).loss(features, {"weight": 5.0}, None)
+    expected = (weights * (0.75 * hard + 0.25 * soft * [1, 2, 3, 4])).sum() / 5.0
+    assert float(found) == pytest.approx(expected, rel=1e-6)
+    assert calls == [features]
+    assert float(objective.loss(features, {"weight": 5.0}, None)[0]) == pytest.approx(
+        (weights * hard).sum() / 5, rel=1e-6
+    )
+
+
+def run_with_teacher(tmp_path: pathlib.Path, family: str, output: str, **changes):
+    """A training of a family by a teacher, which is trained first; returns the folder, and the options."""
+    trained, options = tmp_path / "teacher", fine_tuning_runs.prepared(tmp_path, family)
+    options = dataclasses.replace(options, do_train=True)
+    if not trained.exists():
+        fine_tuning_runs.run(family, options, trained)
+    flags = {"teacher": str(trained), "distillation_weight": 1.0, "learning_rate": 1e-6}
+    fine_tuning_runs.run(family, options, tmp_path / output, **flags | changes)
+    return tmp_path / output, options
+
+
+@pytest.mark.parametrize(
+    "family", ["tagging", "squad", *in_test_long("classification", "regression", "multi-label", "choice", "original")]
+)
+def test_a_student_that_is_its_teacher_has_nothing_to_learn(tmp_path, family):
+    """With examples of very different lengths in another order, so that each has its own teacher's outputs."""
+    same = {"init_checkpoint": str(tmp_path / "teacher")}
+    folder, _ = run_with_teacher(tmp_path, family, "same", **same)
+    assert max(map(abs, scalars(folder, "loss").values())) < 1e-5
+    folder, _ = run_with_teacher(tmp_path, family, "half", **same, distillation_weight=0.5)
+    plain, _ = run_with_teacher(tmp_path, family, "plain", **same, teacher=None)
+    for step, loss in scalars(plain, "loss").items():
+        assert scalars(folder, "loss")[step] == pytest.approx(0.5 * loss, rel=1e-4)
+    folder, _ = run_with_teacher(tmp_path, family, "student", learning_rate=1e-3)
+    losses = scalars(folder, "loss")
+    assert losses[1] > 5e-3
+    assert losses[5] < 0.5 * losses[1]
+    # The folder of a student is that of any training.
+    found = [{path.name for path in one.iterdir() if "tfevents" not in path.name} for one in (folder, plain)]
+    assert found[0] == found[1]
+    checkpoints = [checkpoint_values(latest_checkpoint(str(one))) for one in (folder, plain)]
+    assert checkpoints[0].keys() == checkpoints[1].keys()
+
+
+def test_the_teacher_is_asked_without_dropout_in_bfloat16_if_the_run_is(tmp_path, monkeypatch):
+    opened, real = [], teacher.build
+    monkeypatch.setattr(teacher, "build", lambda *given: opened.append(real(*given)) or opened[-1])
+    run_with_teacher(tmp_path, "classification", "first")
+    edit_json(tmp_path / "teacher" / "bert_config.json", hidden_dropout_prob=0.5)
+    outputs = []
+    monkeypatch.setattr(finetuner.Finetuner, "train", lambda self, encoded, dev, taught: outputs.append(taught))
+    for name, dtype in (("one", "float32"), ("again", "float32"), ("half", "bfloat16")):
+        run_with_teacher(tmp_path, "classification", name, dtype=dtype)
+    assert [one.model.dtype_policy.compute_dtype for one in opened] == [*["float32"] * 3, "bfloat16"]
+    assert not any(one.model.trainable_variables for one in opened)
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    apart = abs(outputs[2] - outputs[0]).max()
+    assert 0 < apart < 0.1
+    assert outputs[0].shape == (fine_tuning_runs.SETS["train"], 3)
+
+
+def test_accumulation_and_a_resumed_run_have_the_numbers_of_one(tmp_path):
+    flags = {"distillation_weight": 0.7, "learning_rate": 1e-3, "save_checkpoints_steps": 2}
+    whole, _ = run_with_teacher(tmp_path, "classification", "whole", **flags)
+    parts, _ = run_with_teacher(tmp_path, "classification", "parts", **flags, num_accumulation_steps=2)
+    weights = [checkpoint_values(one / "model.ckpt-5") for one in (parts, whole)]
+    assert_close(*weights, weights=5e-6, first_moments=1e-6)
+    with training_state.killed_at(2), pytest.raises(KeyboardInterrupt):
+        run_with_teacher(tmp_path, "classification", "resumed", **flags)
+    resumed, _ = run_with_teacher(tmp_path, "classification", "resumed", **flags)
+    training_state.assert_equal(checkpoint_values(resumed / "model.ckpt-5"), checkpoint_values(whole / "model.ckpt-5"))
+
+
+def test_a_teacher_of_another_kind_is_refused(tmp_path):
+    _, options = run_with_teacher(tmp_path, "classification", "first", distillation_weight=0.5)
+    trained = tmp_path / "teacher"
+    record = model_dir.ModelFolder(str(trained)).task()
+
+    def refused(message, **changes):
+        with pytest.raises(InputError, match=message):
+            run_with_teacher(tmp_path, "classification", "refused", **changes)
+        assert not (tmp_path / "refused" / "checkpoint").exists()
+
+    refused("--teacher=/nowhere: .*no", teacher="/nowhere")
+    vocab = (trained / "vocab.txt").read_text()
+    (trained / "vocab.txt").write_text(vocab.replace("example7\n", "another\n"))
+    refused("--teacher=.*: has another vocabulary than the student; take a student of create_student.py")
+    (trained / "vocab.txt").write_text(vocab)
+    edit_json(trained / "tokenizer_config.json", do_lower_case=False)
+    refused("has another do_lower_case or strip_accents than the student")
+    edit_json(trained / "tokenizer_config.json", do_lower_case=True)
+    (trained / "labels.txt").write_text("b\na\nc\n")
+    model_dir.write_record(str(trained), record._replace(labels=None))
+    refused("--teacher=.*: its outputs stand for b, a, c, and those of the student for a, b, c")
+    (trained / "labels.txt").write_text("a\nb\nc\n")
+    model_dir.write_record(str(trained), record._replace(settings=record.settings | {"label_type": "multi"}))
+    refused("was trained on tsv of --label_type=multi, not on tsv")
+    model_dir.write_record(str(trained), record._replace(task_name="CoLA", settings={}, labels=None))
+    (trained / "labels.txt").unlink()
+    refused("--teacher=")
+    long = dataclasses.replace(options, max_seq_length=600)
+    with pytest.raises(InputError, match="--max_seq_length=600"):
+        fine_tuning_runs.run("classification", long, tmp_path / "refused")
+
+
+def test_a_task_without_a_loss_for_a_teacher_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(ClassificationTask, "soft_losses", Task.soft_losses)
+    with pytest.raises(InputError, match="--teacher: ClassificationTask has no method soft_losses; leave the flag out"):
+        run_with_teacher(tmp_path, "classification", "refused")
+    with pytest.raises(InputError, match="--teacher: the objective of ClassificationTask is no TaskObjective"):
+        teacher.distilled(object(), registry.make_task("CoLA", {}), None)
+
+
+def test_vectors_have_a_loss_of_their_own(tmp_path):
+    options = fine_tuning_runs.prepared(tmp_path, "embedding")
+    assert isinstance(options, EmbeddingOptions)
+    with pytest.raises(InputError, match="--teacher: goes with --loss=mse, which learns its vectors, not cosent"):
+        fine_tuning_runs.run("embedding", options, tmp_path / "out", do_train=True, teacher="a", loss="cosent")

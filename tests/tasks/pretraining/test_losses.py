@@ -1,0 +1,230 @@
+"""Distillation on plain text: each loss beside its formula in numpy, and that parts and kills change nothing."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert import BertConfig, BertPretrainer
+from official_bert.checkpoints import named_variables, tf1
+from official_bert.io.errors import InputError
+from official_bert.options.training import TAUGHT_OF_TEXT
+from official_bert.tasks.pretraining.losses import DistillationObjective, MappedPretrainer
+from tests import toy, training_state
+from tests.commands.pretraining_run import checkpoint_values, first_batches, flags_of, scalars, write_records
+from tests.golden_model import losses_of, named_weights
+from tests.hostile.rows import edit_json
+from tests.scripts import flag_list, run_here
+from tests.training_state import assert_close
+
+# Another width, other heads, other layers; four relation heads divide both widths.
+SMALL = toy.BERT_CONFIG | toy.NO_DROPOUT | {"num_hidden_layers": 2}
+LARGE = SMALL | {"hidden_size": 24, "num_attention_heads": 3, "num_hidden_layers": 5, "intermediate_size": 40}
+HEADS, T, WEIGHT = 4, 3.0, 0.7
+FLAGS = {"distillation_temperature": T, "relation_heads": HEADS, "teacher_layer": 2, "use_next_sentence": True}
+FLAGS |= {"train_batch_size": 8, "distillation_weight": WEIGHT}
+
+
+def with_large_weights(model, seed: int):
+    """The model, whose weights are so large that attention and answers differ."""
+    draws = np.random.default_rng(seed)
+    for name, variable in named_weights(model):
+        variable.assign(draws.normal(1.0 if name.endswith("gamma") else 0.0, 0.3, variable.shape))
+    return model
+
+
+def write_model(folder: pathlib.Path, config: dict, seed: int) -> str:
+    model = with_large_weights(BertPretrainer(BertConfig.from_dict(config)), seed)
+    folder.mkdir()
+    toy.write_vocabulary(folder)
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    tf1.write(str(folder / "bert_model.ckpt"), {name: value.numpy() for name, value in named_variables(model).items()})
+    return str(folder)
+
+
+def log_softmax(x):
+    x = np.float64(x) - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def divergence(taught, logits):
+    log_p, log_q = log_softmax(taught), log_softmax(logits)
+    return (np.exp(log_p) * (log_p - log_q)).sum(-1)
+
+
+def states(model, batch) -> list[np.ndarray]:
+    out = model(batch, training=False).encoded
+    return [np.float64(one) for one in (out.embedding_output, *out.all_encoder_layers)]
+
+
+def plain_logits(student, teacher, batch) -> float:
+    ours, theirs = (np.array(model(batch, training=False).masked_lm_logits) for model in (student, teacher))
+    losses, weights = T * T * divergence(theirs / T, ours / T), batch["masked_lm_weights"].ravel()
+    return (losses * weights).sum() / (weights.sum() + 1e-5)
+
+
+def plain_hidden(student, teacher, batch) -> float:
+    """The layers 0, 1 and 2 of two learn the layers 0, 2 and 5 of five."""
+    ours, theirs = states(student, batch), states(teacher, batch)
+    is_token, kernel = batch["input_mask"] == 1, dict(named_weights(student))["distillation/hidden"].numpy()
+    pairs = [(ours[0], theirs[0]), (ours[1], theirs[2]), (ours[2], theirs[5])]
+    return np.mean([((one @ kernel - other)[is_token] ** 2).mean() for one, other in pairs])
+
+
+def plain_relations(student, teacher, batch) -> float:
+    """For each sequence, head and token by itself, without padding; the last of two layers and layer 2 of five."""
+    losses = []
+    for part in ("query", "key", "value"):
+        vectors = []
+        for model, layer in ((student, 1), (teacher, 2)):
+            weights = {name: variable.numpy() for name, variable in named_weights(model)}
+            scope = f"bert/encoder/layer_{layer}/attention/self/{part}"
+            vectors.append(states(model, batch)[layer] @ weights[f"{scope}/kernel"] + weights[f"{scope}/bias"])
+        for row, mask in enumerate(batch["input_mask"]):
+            for head in range(HEADS):
+                relations = []
+                for vector in vectors:
+                    width = vector.shape[-1] // HEADS
+                    x = vector[row, mask == 1, head * width : (head + 1) * width]
+                    relations.append(x @ x.T / np.sqrt(width))
+                losses.append(divergence(relations[1], relations[0]) / HEADS)
+    return np.concatenate(losses).sum() / batch["input_mask"].sum()
+
+
+PLAIN = {"logits": plain_logits, "hidden": plain_hidden, "attention_relations": plain_relations}
+
+
+@pytest.fixture(scope="module")
+def models():
+    student = with_large_weights(MappedPretrainer(BertConfig.from_dict(SMALL), 24), 1)
+    return student, with_large_weights(BertPretrainer(BertConfig.from_dict(LARGE)), 2)
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory):
+    (found,) = first_batches(write_records(tmp_path_factory.mktemp("r") / "records", is_padded=True), 1, 8)
+    return found
+
+
+@pytest.mark.parametrize("names", [*[[name] for name in TAUGHT_OF_TEXT], list(TAUGHT_OF_TEXT)], ids=str)
+def test_each_loss_is_that_of_its_formula(models, batch, names):
+    student, teacher = models
+    objective = DistillationObjective(student, teacher, FLAGS | {"distillation": names})
+    loss, sums = objective.loss(batch, objective.totals(batch), None)
+    expected = {name: PLAIN[name](student, teacher, batch) for name in names}
+    for name, value in expected.items():
+        assert value > 0.1
+        assert float(sums[f"{name}_loss"]) == pytest.approx(value, rel=1e-5)
+    own = float(losses_of(student, batch).total)
+    assert float(loss) == pytest.approx(WEIGHT * sum(expected.values()) + (1 - WEIGHT) * own, rel=1e-5)
+    metrics = objective.metrics({name: 2 * float(value) for name, value in sums.items()}, 2)
+    assert metrics[f"{names[0]}_loss"] == pytest.approx(expected[names[0]], rel=1e-5)
+    # Replicas and accumulation cut a batch: each part's share, with the totals of the whole.
+    parts = [{name: values[rows] for name, values in batch.items()} for rows in (slice(0, 3), slice(3, 8))]
+    totals = [objective.totals(part) for part in parts]
+    whole = {name: sum(total[name] for total in totals) for name in totals[0]}
+    assert sum(float(objective.loss(part, whole, None)[0]) for part in parts) == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_the_gradient_is_that_of_the_student_alone(models, batch):
+    flags = FLAGS | {"distillation": list(TAUGHT_OF_TEXT), "distillation_weight": 1.0}
+    objective = DistillationObjective(*models, flags)
+    ours, theirs = (dict(named_weights(model)) for model in models)
+    with tf.GradientTape() as tape:
+        loss, _ = objective.loss(batch, objective.totals(batch), None)
+    of_teacher, gradients = tape.gradient(loss, (theirs, ours))
+    assert set(of_teacher.values()) == {None}
+    # A weight of 1 leaves out the labels of next sentences.
+    lacking = {name for name, gradient in gradients.items() if gradient is None}
+    assert lacking == {name for name in ours if name.startswith(("bert/pooler", "cls/seq_relationship"))}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    write_model(folder / "student", SMALL, 1)
+    write_model(folder / "teacher", LARGE, 2)
+    write_records(folder / "records.tfrecord", is_padded=True)
+    return folder
+
+
+def run(base, folder, **changes):
+    flags = flags_of(base, folder, bert_config_file=None, init_checkpoint=None, model=base / "student")
+    flags |= {"teacher": base / "teacher", "relation_heads": HEADS, "distillation_weight": WEIGHT}
+    flags |= {"distillation": ",".join(TAUGHT_OF_TEXT), "save_checkpoints_steps": 5, "learning_rate": 1e-3}
+    given = {name: value for name, value in (flags | changes).items() if value is not None}
+    return run_here("run_pretraining.py", *flag_list(**given))
+
+
+def test_a_run_has_the_numbers_of_its_parts_and_of_one_that_was_killed(base, tmp_path):
+    run(base, tmp_path / "whole", do_eval=True, max_eval_steps=0)
+    losses = scalars(tmp_path / "whole", "loss")
+    assert losses[10] < 0.8 * losses[1]
+    for name in TAUGHT_OF_TEXT:
+        assert sorted(scalars(tmp_path / "whole", f"{name}_loss")) == list(range(1, 11))
+    run(base, tmp_path / "parts", num_accumulation_steps=2)
+    assert scalars(tmp_path / "parts", "loss") == pytest.approx(losses, abs=1e-5)
+    found = [checkpoint_values(tmp_path / name / "model.ckpt-10") for name in ("parts", "whole")]
+    assert_close(*found, weights=5e-6, first_moments=1e-6)
+    with training_state.killed_at(5), pytest.raises(KeyboardInterrupt):
+        run(base, tmp_path / "resumed")
+    run(base, tmp_path / "resumed")
+    training_state.assert_equal(checkpoint_values(tmp_path / "resumed" / "model.ckpt-10"), found[1])
+
+    # Nothing of the teacher is in the folder, and the map is no weight of the model.
+    plain = set(checkpoint_values(base / "student" / "bert_model.ckpt"))
+    weights = {name for name in found[1] if not name.endswith(("adam_m", "adam_v"))}
+    assert weights == plain | {"distillation/hidden", "global_step"}
+    student = BertPretrainer.from_pretrained(str(tmp_path / "whole"))
+    assert student.config.to_dict() == BertConfig.from_dict(SMALL).to_dict()
+    evaluated = (tmp_path / "whole" / "eval_results.txt").read_text()
+    evaluation = {"do_train": False, "do_eval": True, "max_eval_steps": 0}
+    again = run(base, tmp_path / "whole", **evaluation, teacher=None, distillation=None)
+    assert (tmp_path / "whole" / "eval_results.txt").read_text() == evaluated
+    assert "does not use" not in again.stderr
+
+
+def test_a_teacher_of_a_task_teaches_its_vectors_in_bfloat16(base, tmp_path):
+    """Its checkpoint has a head of a task, and none for words."""
+    teacher = shutil.copytree(base / "teacher", tmp_path / "teacher")
+    values = checkpoint_values(base / "teacher" / "bert_model.ckpt")
+    values = {name: value for name, value in values.items() if name.startswith("bert/")}
+    tf1.write(str(teacher / "bert_model.ckpt"), values | {"output_bias": np.zeros(2, np.float32)})
+    run(base, tmp_path / "whole", distillation="hidden,attention_relations", num_train_steps=2)
+    run(base, tmp_path / "out", teacher=teacher, distillation="hidden,attention_relations", num_train_steps=2)
+    losses = [scalars(tmp_path / name, "loss") for name in ("whole", "out")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    run(base, tmp_path / "half", dtype="bfloat16", distillation="hidden", num_train_steps=1)
+    run(base, tmp_path / "full", distillation="hidden", num_train_steps=1)
+    half, full = (scalars(tmp_path / name, "hidden_loss")[1] for name in ("half", "full"))
+    assert 0 < abs(half / full - 1) < 0.05
+    with pytest.raises(InputError, match="has no masked LM head for --distillation=logits; give hidden or"):
+        run(base, tmp_path / "refused", teacher=teacher)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"teacher": None}, "--distillation=logits,hidden,attention_relations: needs a --teacher"),
+        ({"relation_heads": None}, "--relation_heads=3: does not divide the widths 16 of the student and 24"),
+        ({"teacher_layer": 5}, "--teacher_layer=5: the teacher has the layers 0 to 4"),
+    ],
+)
+def test_what_cannot_be_learnt_is_refused(base, tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        run(base, tmp_path / "refused", **changes)
+    assert not (tmp_path / "refused" / "checkpoint").exists()
+
+
+def test_teacher_and_student_share_a_vocabulary_and_a_direction(base, tmp_path):
+    other = shutil.copytree(base / "teacher", tmp_path / "teacher")
+    toy.write_vocabulary(other, [*toy.VOCABULARY[:-2], "others", "."])
+    with pytest.raises(InputError, match=r"--teacher=.*: has another vocabulary than the student"):
+        run(base, tmp_path / "refused", teacher=other)
+    toy.write_vocabulary(other)
+    edit_json(other / "bert_config.json", attention_direction="left_to_right")
+    with pytest.raises(InputError, match="only models that read in both directions can teach and learn"):
+        run(base, tmp_path / "refused", teacher=other)
