@@ -103,7 +103,7 @@ def test_the_flag_names_every_loss():
     [
         ("multiple_negatives_ranking", {"symmetric": True, "matryoshka": ["16", "4"]}),
         ("cosent", {"projection": 8, "pooling": "cls"}),
-        ("simcse", {"jit_compile": True}),
+        ("simcse", {"jit_compile": True, "num_train_epochs": 0.5}),  # each text is an example
         ("cosine_similarity", {}),
     ],
 )
