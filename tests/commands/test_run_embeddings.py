@@ -154,7 +154,7 @@ def test_answers_are_selected_among_those_of_their_question(tmp_path):
     vectors["p"], vectors["n"] = vectors["n"], vectors["p"]
     assert found.metrics(np.array([vectors[text] for text in found.texts]))["eval_map"] == 0.5
     (tmp_path / "dev.jsonl").write_text(lines[2])
-    with pytest.raises(InputError, match="dev.jsonl: line 1: no query has a text to find"):
+    with pytest.raises(InputError, match=r"dev\.jsonl: line 1: no query has a text to find"):
         prepared(tmp_path / "dev.jsonl", "retrieval")
 
 
