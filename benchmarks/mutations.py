@@ -258,7 +258,7 @@ training/precision.py: training/test_precision.py -k scale_is
 training/step.py: training/test_step.py
     gradients = clip_by_global_norm(gradients, norm=norm) -> pass
     tf.where(index > 0, folded, seed) -> seed
-training/whole_batch.py: tasks/embedding/test_losses.py
+training/whole_batch.py: training/test_whole_batch.py
     vectors - tf.stop_gradient(vectors) -> 0.0 * vectors
     return self._objective.vectors(one, seeds[index]) -> return self._objective.vectors(one, None)
     losses = tf.repeat(loss / -> losses = tf.repeat(loss +

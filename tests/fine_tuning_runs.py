@@ -217,6 +217,11 @@ def figures(output_dir: pathlib.Path) -> dict[str, float]:
     return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
 
 
+def predicted_numbers(path: pathlib.Path) -> np.ndarray | None:
+    """The numbers of a file of predictions, [rows, n]; None for one of texts."""
+    return {".tsv": lambda: np.loadtxt(path, ndmin=2), ".npy": lambda: np.load(path)}.get(path.suffix, lambda: None)()
+
+
 def mark_of(input_ids: np.ndarray) -> int:
     """The number of the example that a row of ids is of."""
     (found,) = {number - len(toy.VOCABULARY) for number in input_ids.ravel() if number >= len(toy.VOCABULARY)}

@@ -153,6 +153,9 @@ def test_answers_are_selected_among_those_of_their_question(tmp_path):
     assert found.metrics(np.array([vectors[text] for text in found.texts]))["eval_map"] == 1.0
     vectors["p"], vectors["n"] = vectors["n"], vectors["p"]
     assert found.metrics(np.array([vectors[text] for text in found.texts]))["eval_map"] == 0.5
+    (tmp_path / "dev.jsonl").write_text(lines[2])
+    with pytest.raises(InputError, match=r"dev\.jsonl: line 1: no query has a text to find"):
+        prepared(tmp_path / "dev.jsonl", "retrieval")
 
 
 def test_classes_are_clustered_and_learnt_from_few_examples(tmp_path):

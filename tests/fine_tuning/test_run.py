@@ -79,7 +79,9 @@ def test_what_does_nothing_or_only_exports_is_refused(options):
         fine_tune(dataclasses.replace(options, task_name=f"{__name__}:OnlyServed"))
 
 
-@pytest.mark.parametrize("family", ["classification", *in_test_long("multi-label", "choice", "tagging", "squad")])
+@pytest.mark.parametrize(
+    "family", ["classification", *in_test_long("multi-label", "choice", "tagging", "squad", "embedding")]
+)
 def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, family):
     """Both hold what evaluation and Predictor need, and give the numbers of the run that trained the model."""
     data, out = tmp_path / "data", tmp_path / "out"
@@ -97,15 +99,15 @@ def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, fa
         options, vocab_file=None, bert_config_file=None, init_checkpoint=None, max_seq_length=None
     )
     predictions = fine_tuning_runs.FAMILIES[family].predictions
-    content = (out / predictions).read_text()
+    content = (out / predictions).read_bytes()
     fine_tuning_runs.run(family, bare, out, do_predict=True, **also)
     assert fine_tuning_runs.figures(out) == pytest.approx(wanted, abs=1e-6)
-    assert (out / predictions).read_text() == content
+    assert (out / predictions).read_bytes() == content
     for folder in (out, out / "best"):  # as the model of another run
         fine_tuning_runs.run(
             family, dataclasses.replace(bare, model=str(folder)), tmp_path / folder.name, do_predict=True, **also
         )
-        assert (tmp_path / folder.name / predictions).read_text() == content
+        assert (tmp_path / folder.name / predictions).read_bytes() == content
 
 
 class Encoded:

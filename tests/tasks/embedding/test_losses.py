@@ -11,7 +11,7 @@ from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.options.embedding import LOSSES as NAMES
 from official_bert.tasks.embedding.losses import LOSSES, Matryoshka
 from tests import fine_tuning_runs
-from tests.commands.pretraining_run import checkpoint_values
+from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.training_state import assert_close
 
 DRAWS = np.random.default_rng(5)
@@ -103,7 +103,7 @@ def test_the_flag_names_every_loss():
     [
         ("multiple_negatives_ranking", {"symmetric": True, "matryoshka": ["16", "4"]}),
         ("cosent", {"projection": 8, "pooling": "cls"}),
-        ("simcse", {"jit_compile": True}),
+        ("simcse", {"jit_compile": True, "num_train_epochs": 0.5}),  # each text is an example
         ("cosine_similarity", {}),
     ],
 )
@@ -112,6 +112,9 @@ def test_micro_batches_train_as_whole_batches(tmp_path, loss, flags):
     options = dataclasses.replace(options, do_train=True, train_batch_size=8, loss=loss, **flags)
     for name, count in (("whole", 1), ("parts", 4)):
         fine_tuning_runs.run("embedding", options, tmp_path / name, num_accumulation_steps=count)
+    losses = [scalars(tmp_path / name, "loss") for name in ("parts", "whole")]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert len(losses[0]) == 3
     weights = [checkpoint_values(latest_checkpoint(str(tmp_path / name))) for name in ("parts", "whole")]
     assert_close(*weights, weights=1e-5, first_moments=1e-5)
     before = checkpoint_values(options.init_checkpoint)["bert/encoder/layer_0/output/dense/kernel"]
