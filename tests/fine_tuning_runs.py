@@ -4,10 +4,11 @@ Texts are of very different lengths. Every example has a word of its own, which 
 ids are seen.
 """
 
+import collections
 import dataclasses
-import itertools
 import json
 import pathlib
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,7 +27,6 @@ from official_bert.options.fine_tuning import (
     SquadOptions,
     TaggingOptions,
 )
-from official_bert.training import batches as training_batches
 from official_bert.training.batches import ExampleBatches
 from tests import toy
 
@@ -231,20 +231,22 @@ def mark_of(input_ids: np.ndarray) -> int:
 def noted_batches(monkeypatch) -> list[dict[str, np.ndarray]]:
     """A list to which every batch that a run is trained on is added, {name: [batch, ...]}, as the model is fed."""
     batches = []
-    real_specs, real_have_run = training_batches._specs, ExampleBatches.have_run
+    real_init, real_have_run = ExampleBatches.__init__, ExampleBatches.have_run
 
-    class Specs(dict):
-        batch = None
+    def init(self, encoded, *arguments, **keywords):
+        self.noted = collections.deque()
 
-    def specs(batch, num_replicas):
-        found = Specs(real_specs(batch, num_replicas))
-        found.batch = batch
-        return found
+        def features(rows, length):
+            self.noted.append(encoded.features(rows, length))
+            return self.noted[-1]
+
+        real_init(self, types.SimpleNamespace(lengths=encoded.lengths, features=features), *arguments, **keywords)
+        self.noted.clear()  # which showed the shapes
 
     def have_run(self, num_steps):
-        batches.extend(specs.batch for specs in itertools.islice(self._specs, num_steps))
-        return real_have_run(self, num_steps)
+        batches.extend(self.noted.popleft() for _ in range(num_steps))
+        real_have_run(self, num_steps)
 
-    monkeypatch.setattr(training_batches, "_specs", specs)
+    monkeypatch.setattr(ExampleBatches, "__init__", init)
     monkeypatch.setattr(ExampleBatches, "have_run", have_run)
     return batches

@@ -92,13 +92,6 @@ class OptimizationOptions:
 class ReportingOptions:
     """Flags that the trainers share."""
 
-    peak_flops: float | None = option(
-        None,
-        check=between(1.0, 1e21),
-        help="The floating-point operations a second that all replicas together can make in --dtype, by their data "
-        "sheet: 989e12 for an H100 in bfloat16. With this flag the progress line shows the model FLOPs utilization "
-        "(MFU).",
-    )
     profile_steps: str = option(
         "",
         check=STEPS,

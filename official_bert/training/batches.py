@@ -4,7 +4,6 @@ Threads of tf.data read ahead, and the loop inside TensorFlow takes one batch fo
 for the end of a loop, only a few batches are in memory, and the position is always that of the updates made.
 """
 
-import collections
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,6 @@ from tensorflow.python.trackable.base import Trackable
 
 from official_bert.features import EncodedSet
 from official_bert.io.reading import untuned
-from official_bert.training import workers
 from official_bert.training.distribution import hosts_of_replicas, split_over_replicas
 
 LENGTH_MULTIPLE = 8
@@ -37,10 +35,8 @@ class RecordBatches:
     def next_batch(self) -> dict:
         return split_over_replicas(self._strategy, next(self._iterator), axis=0, is_own=self._is_own)
 
-    def have_run(self, num_steps: int) -> dict:
-        """Returns the specs of the batches, of one shape; the iterator knows its position."""
-        num_workers = workers.num_workers(self._strategy) if self._is_own else 1
-        return _specs(self._iterator.element_spec, self._strategy.num_replicas_in_sync // num_workers)
+    def have_run(self, num_steps: int):
+        """Does nothing: the iterator knows its position."""
 
 
 class HostBatches:
@@ -76,10 +72,8 @@ class HostBatches:
             lambda context: parts[context.replica_id_in_sync_group]
         )
 
-    def have_run(self, num_steps: int) -> dict:
-        """Returns the specs of the batches, of one shape; the iterators know their positions."""
-        (spec, *_) = (iterator.element_spec for iterator in self._iterators.values())
-        return _specs(spec, self._strategy.num_replicas_in_sync // len(self._iterators))
+    def have_run(self, num_steps: int):
+        """Does nothing: the iterators know their positions."""
 
 
 class _OnHost(Trackable):
@@ -98,14 +92,6 @@ class _OnHost(Trackable):
         with tf.device(self._host):
             self._iterator._restore_from_tensors(tensors)
         async_wait()  # else the next batch could be one of before
-
-
-def _specs(batch: Mapping, num_replicas: int) -> dict[str, tf.TensorSpec]:
-    """Returns the specs of one batch of tensors or arrays, [batch, ...], shared by the replicas of this process."""
-    return {
-        name: tf.TensorSpec([1, value.shape[0] // num_replicas, *value.shape[1:]], value.dtype)
-        for name, value in batch.items()
-    }
 
 
 def _state(seed: int, key: int, **position) -> tf.train.Checkpoint:
@@ -160,8 +146,6 @@ class ExampleBatches:
         self.key = int(digest[:15], 16)
         self._position = position = tf.Variable(0, dtype=tf.int64)
         self.state = _state(seed, self.key, position=position)
-        self._specs = specs = collections.deque()  # of the batches that have been read but have not run
-        num_replicas = strategy.num_replicas_in_sync
 
         def features(rows: np.ndarray) -> dict[str, np.ndarray]:
             longest = int(encoded.lengths[rows].max()) if pad_to_longest else max_length
@@ -170,9 +154,7 @@ class ExampleBatches:
         def read() -> Iterator[dict[str, np.ndarray]]:
             order = itertools.islice(example_order(len(encoded.lengths), seed, buffer_size), int(position), None)
             while True:
-                batch = features(np.fromiter(itertools.islice(order, batch_size), np.int64, batch_size))
-                specs.append(_specs(batch, num_replicas))
-                yield batch
+                yield features(np.fromiter(itertools.islice(order, batch_size), np.int64, batch_size))
 
         def spec(values: np.ndarray) -> tf.TensorSpec:
             sizes = [None] * (values.ndim - 1) if pad_to_longest else values.shape[1:]
@@ -194,7 +176,6 @@ class ExampleBatches:
     def next_batch(self) -> dict:
         return split_over_replicas(self._strategy, next(self._iterator), axis=0)
 
-    def have_run(self, num_steps: int) -> list[dict]:
-        """Moves the position to the end of the batches that have run, and returns the specs of each."""
+    def have_run(self, num_steps: int):
+        """Moves the position to the end of the batches that have run."""
         self._position.assign_add(num_steps * self._batch_size)
-        return [self._specs.popleft() for _ in range(num_steps)]

@@ -19,8 +19,6 @@ FIRST_LOG_STEPS = 10  # of the first progress line
 SECS_OF_A_CALL = 1.0  # into TensorFlow, after which a signal is noticed, at the end of a step
 
 Sums = dict[str, float]
-# The specs of a replica's features, [1, batch / replicas, ...]: of all batches of a loop, or of each.
-BatchSpecs = dict | list[dict]
 
 
 class Batches(Protocol):
@@ -37,8 +35,8 @@ class Batches(Protocol):
     def next_batch(self) -> dict:
         """Reads the next batch, as per-replica values; called inside a tf.function, which reads whenever it runs."""
 
-    def have_run(self, num_steps: int) -> BatchSpecs:
-        """Moves the position in `state` behind the batches of so many steps, and returns their specs."""
+    def have_run(self, num_steps: int):
+        """Moves the position in `state` behind the batches of so many steps."""
 
 
 class Stops(NamedTuple):

@@ -19,7 +19,7 @@ from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.fields import ends_of
 from official_bert.options.training import TrainingOptions
 from official_bert.training import precision, run_log
-from official_bert.training.loop import BatchSpecs, Sums
+from official_bert.training.loop import Sums
 from official_bert.training.memory import peak_memory
 from official_bert.training.precision import UPDATES, LossScale
 from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
@@ -29,39 +29,12 @@ _LARGEST = float(np.finfo(np.float32).max)  # beyond it is the perplexity of a l
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
 
-class WorkCounter:
-    """Counts the work of a training from the shapes of its batches.
-
-    `flops` are the floating-point operations so far, those on padding included.
-    """
-
-    def __init__(self, strategy: tf.distribute.Strategy, flops_of: Callable[[int, int, int], int]):
-        """Starts at 0; `flops_of` takes an update's number of sequences, their length, and masked positions of each."""
-        self._strategy, self._flops_of = strategy, flops_of
-        self.flops = 0
-
-    def add(self, specs: Mapping | list[Mapping], num_steps: int):
-        """Counts the batches of a call into TensorFlow, in the form of `loop.BatchSpecs`."""
-        for batch, count in [(specs, num_steps)] if isinstance(specs, Mapping) else [(one, 1) for one in specs]:
-            _, per_replica, *choices, length = self._shape(batch["input_ids"])
-            num_sequences = per_replica * self._strategy.num_replicas_in_sync
-            for number in choices:
-                num_sequences *= number
-            positions = batch.get("masked_lm_positions")
-            num_predictions = 0 if positions is None else self._shape(positions)[-1]
-            self.flops += count * self._flops_of(num_sequences, length, num_predictions)
-
-    def _shape(self, value) -> list[int]:
-        return self._strategy.experimental_local_results(value)[0].shape.as_list()
-
-
 class _Interval(NamedTuple):
-    """A part of a training: how long it took, and what was done in it; padding is computed, but no token."""
+    """A part of a training: how long it took, and what was done in it; padding counts as no token."""
 
     secs: float
     steps: int
     tokens: int
-    flops: int
 
 
 class TrainingReport:
@@ -80,23 +53,22 @@ class TrainingReport:
         num_train_steps: int,
         objective: Objective,
         optimizer: AdamWeightDecayOptimizer,
-        work: WorkCounter,
         loss_scale: LossScale | None = None,
     ):
         self._output_dir, self._batch_size = options.output_dir, options.train_batch_size
         self._num_train_steps, self._objective, self._optimizer = num_train_steps, objective, optimizer
-        self._work, self._loss_scale, self._peak_flops = work, loss_scale, options.peak_flops
+        self._loss_scale = loss_scale
         self._writer = _event_writer(options.output_dir)
         self.metrics: dict[str, float] = {}
         self._losses: list[tuple[int, float]] = []  # of each report: its updates and their mean loss
         self._sums, self._num_steps = {}, 0  # since the last report
         self._tokens = 0  # since the start
-        self._measured = _Interval(0.0, 0, 0, 0)  # all intervals that were reported
+        self._measured = _Interval(0.0, 0, 0)  # all intervals that were reported
         self._first_step = self._step = int(optimizer.global_step.numpy())
         self._start_secs, self._is_compiled = time.monotonic(), False
         self._since = self._now()
 
-    def add(self, specs: BatchSpecs, num_steps: int, sums: Sums) -> int:
+    def add(self, num_steps: int, sums: Sums) -> int:
         """Counts a call into TensorFlow, and returns the number of its steps that were updates.
 
         Raises:
@@ -105,7 +77,6 @@ class TrainingReport:
         num_updates = round(sums.get(UPDATES, num_steps))
         if self._loss_scale:
             self._loss_scale.count_skipped(num_steps - num_updates)
-        self._work.add(specs, num_steps)
         self._tokens += round(sums[TOKENS])
         self._step += num_updates
         self._num_steps += num_updates
@@ -157,8 +128,6 @@ class TrainingReport:
         if speeds:
             yield f"{speeds['examples_per_second']:.1f} examples/s"
             yield f"{speeds['tokens_per_second']:.0f} tokens/s"
-            if "mfu" in speeds:
-                yield f"MFU {speeds['mfu']:.1%}"
             left_secs = (self._num_train_steps - self._step) * past.secs / past.steps
             yield f"{clock_time(left_secs)} left"
 
@@ -186,7 +155,6 @@ class TrainingReport:
             "last_step": step,
             "wall_secs": wall_secs,
             **self._speeds(self._measured),
-            "peak_flops": self._peak_flops,
             **peak_memory(),
             "skipped_updates": self._loss_scale.num_skipped if self._loss_scale else 0,
             "final_loss": final and final[0],
@@ -202,14 +170,13 @@ class TrainingReport:
         """Returns the speeds of an interval under the names of their scalars; none of one without an update."""
         if not past.steps:
             return {}
-        speeds = {
+        return {
             "examples_per_second": past.steps * self._batch_size / past.secs,
             "tokens_per_second": past.tokens / past.secs,
         }
-        return speeds | ({"mfu": past.flops / past.secs / self._peak_flops} if self._peak_flops else {})
 
     def _now(self) -> _Interval:
-        return _Interval(time.monotonic(), self._step, self._tokens, self._work.flops)
+        return _Interval(time.monotonic(), self._step, self._tokens)
 
 
 def _summary_text(name: str, value: float | str) -> str:
@@ -217,8 +184,6 @@ def _summary_text(name: str, value: float | str) -> str:
         return value
     if name.endswith("_secs"):
         return clock_time(value)
-    if name == "mfu":
-        return f"{value:.1%}"
     return str(value) if isinstance(value, int) else f"{value:.5g}"
 
 

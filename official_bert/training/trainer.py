@@ -19,7 +19,6 @@ from official_bert.checkpoints.folder import check_not_lost
 from official_bert.config import BertConfig
 from official_bert.io import processes
 from official_bert.io.errors import Diverged, Terminated
-from official_bert.modeling.flops import training_flops
 from official_bert.optimization import make_optimizer
 from official_bert.optimization.adam import has_xla
 from official_bert.options.fields import ends_of
@@ -27,7 +26,7 @@ from official_bert.options.shared import FLOAT16
 from official_bert.options.training import PER_REPLICA, TrainingOptions
 from official_bert.training import distribution, loop, precision, run_log, starting_point, workers
 from official_bert.training.loop import Batches, Stops, Sums, compiled_steps
-from official_bert.training.reporting import TrainingReport, WorkCounter, check_profiled_steps, profiling
+from official_bert.training.reporting import TrainingReport, check_profiled_steps, profiling
 from official_bert.training.step import Objective, TrainingStep
 
 
@@ -79,7 +78,6 @@ class Trainer:
         check_profiled_steps(options, num_train_steps)
         self.options, self.strategy, self.config = options, strategy, config
         self.num_train_steps, self._report = num_train_steps, None
-        self._num_frozen_layers = sum(name.startswith("bert/encoder/layer_") for name in frozen)
 
         # The devices, and the type of their matrix products.
         precision.check_dtype(options.dtype, strategy)
@@ -195,9 +193,8 @@ class Trainer:
                 hook(step, {})  # the earlier run may have been killed before this call
             return
         run_steps, stops = self._step_function(objective), self._stops(hooks)
-        work = WorkCounter(self.strategy, lambda *shape: training_flops(self.config, *shape, self._num_frozen_layers))
         report = self._report = TrainingReport(
-            self.options, self.num_train_steps, objective, self.optimizer, work, self._loss_scale
+            self.options, self.num_train_steps, objective, self.optimizer, self._loss_scale
         )
 
         def is_stopped_by_hooks(step: int) -> bool:
@@ -221,7 +218,8 @@ class Trainer:
                     start_secs = time.monotonic()
                     sums = run_steps(batches, num_steps)
                     # Fewer updates than steps if float16 overflows.
-                    num_updates = report.add(batches.have_run(num_steps), num_steps, sums)
+                    batches.have_run(num_steps)
+                    num_updates = report.add(num_steps, sums)
                     step += num_updates
                     secs_of_step = (time.monotonic() - start_secs) / num_steps
                     most_steps = self._most_steps_of_a_call(secs_of_step, is_ending=arrived() is not None)

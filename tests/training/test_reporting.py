@@ -5,7 +5,6 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_bert.io.errors import Diverged
 from official_bert.optimization import AdamWeightDecayOptimizer
@@ -45,27 +44,14 @@ class Objective:
         return METRICS | {"loss": sums["loss"] / num_steps}
 
 
-class Work:
-    """Counts 2e9 operations a step."""
-
-    flops = 0
-
-    def add(self, specs, num_steps):
-        self.flops += 2e9 * num_steps
-
-
 class Training:
     """A made-up training of batches of 8 examples and 3000 tokens, whose report is tested."""
 
-    def __init__(self, folder, clock, num_train_steps=100, first_step=0, peak_flops=None, loss_scale=None):
+    def __init__(self, folder, clock, num_train_steps=100, first_step=0, loss_scale=None):
         self.clock, self.optimizer = clock, AdamWeightDecayOptimizer(0.25)
         self.optimizer.global_step.assign(first_step)
-        options = ClassificationOptions(
-            task_name="", data_dir="", output_dir=str(folder), train_batch_size=8, peak_flops=peak_flops
-        )
-        self.report = reporting.TrainingReport(
-            options, num_train_steps, Objective(), self.optimizer, Work(), loss_scale
-        )
+        options = ClassificationOptions(task_name="", data_dir="", output_dir=str(folder), train_batch_size=8)
+        self.report = reporting.TrainingReport(options, num_train_steps, Objective(), self.optimizer, loss_scale)
 
     def run(self, num_steps: int, secs: float = 0.0, num_skipped: int = 0, loss: float = 3.0) -> int:
         """Makes steps with this loss; skipped ones are no updates."""
@@ -73,26 +59,24 @@ class Training:
         num_updates = num_steps - num_skipped
         self.optimizer.global_step.assign_add(num_updates)
         sums = {"loss": loss * num_updates, "gradient_norm": 2.0 * num_updates, "updates": num_updates}
-        return self.report.add(None, num_steps, sums | {"tokens": 3000.0 * num_steps})
+        return self.report.add(num_steps, sums | {"tokens": 3000.0 * num_steps})
 
 
 def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
-    """Tokens, MFU and time left are those since the last report; skipped steps count as work, not as progress."""
-    training = Training(tmp_path, clock, peak_flops=1e10)
+    """Tokens and time left are those since the last report; skipped steps count as work, not as progress."""
+    training = Training(tmp_path, clock)
     training.run(1, secs=60.0)  # which compiles, and is left out
     training.run(10, secs=5.0, num_skipped=2)
     training.report.write()
     training.run(15, secs=7.5, num_skipped=5, loss=2.0)
     training.report.write()
     training.report.write()  # nothing is left to report
-    # 8 of 10 steps were updates in 5 s, then 10 of 15 in 7.5 s; two updates a second, of 8 examples, need 4e9 FLOP/s.
+    # 8 of 10 steps were updates in 5 s, then 10 of 15 in 7.5 s.
     assert lines == [
-        "step 9/100  loss 3  mlm_accuracy 0.08  learning_rate 0.25  "
-        "12.8 examples/s  6000 tokens/s  MFU 40.0%  00:00:57 left",
-        "step 19/100  loss 2  mlm_accuracy 0.08  learning_rate 0.25  "
-        "10.7 examples/s  6000 tokens/s  MFU 40.0%  00:01:01 left",
+        "step 9/100  loss 3  mlm_accuracy 0.08  learning_rate 0.25  12.8 examples/s  6000 tokens/s  00:00:57 left",
+        "step 19/100  loss 2  mlm_accuracy 0.08  learning_rate 0.25  10.7 examples/s  6000 tokens/s  00:01:01 left",
     ]
-    names = {*METRICS, "learning_rate", "gradient_norm", "examples_per_second", "tokens_per_second", "mfu", "memory_mb"}
+    names = {*METRICS, "learning_rate", "gradient_norm", "examples_per_second", "tokens_per_second", "memory_mb"}
     found = {name: scalars(tmp_path, name) for name in names}
     assert all(sorted(values) == [9, 19] for values in found.values())
     assert (found["loss"][9], found["gradient_norm"][9]) == (3.0, 2.0)
@@ -143,7 +127,7 @@ def test_the_summary(tmp_path, clock, lines, error):
     for num_updates in (100, None, 70):
         run_log.write(str(tmp_path), run_log.START, {"num_updates": num_updates})
     run_log.write(str(tmp_path), run_log.END, {"wall_secs": 10.5})
-    training = Training(tmp_path, clock, num_train_steps=40, first_step=30, peak_flops=1e10)
+    training = Training(tmp_path, clock, num_train_steps=40, first_step=30)
     training.run(1, 1.4)
     training.run(5 if error else 9, 60.0, loss=2.5)
     training.report.write()
@@ -155,12 +139,11 @@ def test_the_summary(tmp_path, clock, lines, error):
         "Diverged" if error else "finished", step, step - 30,
     )  # fmt: skip
     assert (line["wall_secs"], line["total_wall_secs"], line["restarts"]) == pytest.approx((61.4, 71.9, 1))
-    assert (line["peak_flops"], line["skipped_updates"]) == (1e10, 0)
+    assert line["skipped_updates"] == 0
     assert line["last_checkpoint"] == "out/model.ckpt-40"
     texts = {name: text for name, _, text in map(str.split, lines[1:])}
     assert texts.keys() == line.keys() - {"type"}
     assert texts["wall_secs"] == "00:01:01"
-    assert texts["mfu"].endswith("%")
 
 
 def test_eval_results_as_the_original_writes_them(tmp_path, lines):
@@ -212,21 +195,3 @@ def test_a_full_disk_costs_the_plot_and_not_the_run(tmp_path, clock, caplog):
     assert "File too large" in caplog.text
     assert "make room on the disk" in caplog.text
     assert "ended" in caplog.text
-
-
-def test_stacked_batches_are_counted_by_their_steps():
-    work = reporting.WorkCounter(
-        tf.distribute.get_strategy(),
-        lambda sequences, length, predictions: 1000 * sequences + 10 * length + predictions,
-    )
-    drawn = {"input_ids": tf.zeros([10, 4, 32], tf.int32), "masked_lm_positions": tf.zeros([10, 4, 5], tf.int32)}
-    work.add(drawn, 3)  # the other seven are never read
-    assert work.flops == 3 * (4000 + 320 + 5)
-
-
-def test_batches_of_their_own_lengths_and_choices_on_two_replicas():
-    two = types.SimpleNamespace(num_replicas_in_sync=2, experimental_local_results=lambda values: values)
-    work = reporting.WorkCounter(two, lambda sequences, length, predictions: 1000 * sequences + length)
-    batches = [{"input_ids": [tf.zeros([1, 4, 3, length], tf.int32)] * 2} for length in (8, 24)]
-    work.add(batches, 2)
-    assert work.flops == 2 * 24000 + 8 + 24

@@ -16,7 +16,7 @@ from official_bert.options.training import PretrainingOptions
 from official_bert.training import distribution, trainer
 from official_bert.training.step import TrainingStep
 from tests import fine_tuning_runs, toy
-from tests.commands.pretraining_run import SEQ, flags_of, write_records
+from tests.commands.pretraining_run import flags_of, write_records
 from tests.scripts import run_python
 from tests.shared import ROOT
 
@@ -155,7 +155,6 @@ try:
     found = [np.stack(ids(read())).tolist() for _ in range(3)]
     batches.state.read(path).assert_existing_objects_matched()
     again = [np.stack(ids(read())).tolist() for _ in range(3)]
-    specs = {name: spec.shape.as_list() for name, spec in batches.have_run(2).items()}
     expected = []
     for file in files:
         local = iter(RecordSet([file], features).training(config, 4, 5, False)[0])
@@ -163,7 +162,7 @@ try:
     expected = [np.concatenate(step).reshape(4, 2, -1).tolist() for step in zip(*expected)]
     print(json.dumps({
         "hosts": distribution.hosts_of_replicas(strategy), "places": places, "as alone": found == expected,
-        "again": again == found, "specs": specs["input_ids"],
+        "again": again == found,
         "sets": len({json.dumps(part) for step in found for part in step}),
         "few": said(pretrain._batches, options, trainer, RecordSet(files[:1], features)),
         "masks": said(pretrain._batches, options, trainer, RecordSet(files, features, masks=DynamicMasks)),
@@ -188,7 +187,6 @@ def test_each_host_of_a_slice_reads_its_own_files_and_a_run_goes_on_exactly(tmp_
     assert found["places"] == found["hosts"], "the records lie on the host of their replica"
     assert found["as alone"], "each host reads its files as a process of its own would"
     assert found["again"], "the restored iterators go on with the next batch"
-    assert found["specs"] == [1, 2, SEQ]
     assert found["sets"] == 12, "no two replicas and steps have the same records"
     assert "1 input files are too few for 2 hosts" in found["few"]
     assert found["masks"].startswith("--dynamic_masking: the hosts of a TPU slice that read files of their own cannot")

@@ -205,7 +205,7 @@ class MadeUp:
         monkeypatch.setattr(self.trainer.checkpoints, "save", lambda step, state: self.saved.append(step))
 
     def have_run(self, num_steps):
-        return {"input_ids": tf.TensorSpec([1, 4, 16], tf.int32)}
+        pass
 
     def run_steps(self, batches, num_steps):
         """Makes the next number of `updates`, or all steps; the others overflow."""

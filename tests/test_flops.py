@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from benchmarks.flops import forward_flops, training_flops
 from official_bert import BertConfig, BertModel, BertPretrainer
-from official_bert.modeling.flops import forward_flops, training_flops
 from official_bert.modeling.lora import enable_lora
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from tests import toy
