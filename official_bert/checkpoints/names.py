@@ -69,7 +69,7 @@ _TABLE = (
 _SCOPES = ("bert", "cls")
 DISTILLATION = "distillation"  # the scope of what maps a student's vectors to those of its teacher
 # That the original does not have; no name of a model begins so.
-NEW_SCOPES = ("bilstm", "features_", "projection", DISTILLATION)
+NEW_SCOPES = ("bilstm", "projection", DISTILLATION)
 # The names of what is no head begin so; a name of Hugging Face that is not in the table keeps its dots.
 ENCODER = ("bert/", "bert.", "bilstm/")
 _PRETRAINED, _LINEAR = ("pretraining",), ("classification", "tagging", "choice")
@@ -81,7 +81,6 @@ HEADS = {
     "cls/squad/": ("squad",),
     "output_weights": _LINEAR,
     "output_bias": _LINEAR,
-    "features_": ("tagging",),
 }
 _BY_TF1 = {entry.tf1: entry for entry in _TABLE}
 _BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
@@ -98,8 +97,8 @@ def from_path(path: str) -> str:
     """Returns the TF1 name of the variable with this Keras path.
 
     It is the whole path, the part after the name of the model or, for a model inside others, the part that begins with
-    `bert` or `cls`. What the original does not have, BiLSTMs and feature-based heads, is named from `bilstm` and
-    `features_...` on. Another path that is not in the table is returned unchanged.
+    `bert` or `cls`. What the original does not have, such as BiLSTMs, is named from its scope, such as `bilstm`, on.
+    Another path that is not in the table is returned unchanged.
     """
     parts = path.split("/")
     for start, part in enumerate(parts):

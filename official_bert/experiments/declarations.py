@@ -76,7 +76,6 @@ class Column:
     metric: str | None = None
     set: str = "dev"
     at: float | None = None
-    fine_tuning: Flags = field(default_factory=dict)
     measure: str | None = None
 
 
@@ -108,26 +107,24 @@ class Experiment:
 
 
 class Catalogue(NamedTuple):
-    """The scales, the tasks, and the flags of fine-tunings that have a certain flag."""
+    """The scales and the tasks."""
 
     folder: str
     scales: Mapping[str, Scale]
     tasks: Mapping[str, Task]
-    with_flag: Mapping[str, Flags]
 
 
 def read_catalogue(folder: str) -> Catalogue:
     """Reads scales.toml and tasks.toml of a folder."""
     path = os.path.join(folder, TASKS_FILE)
-    content = _read(path)
-    found = content["tasks"].items()
+    found = _read(path)["tasks"].items()
     tasks = {name: _made(Task, each, f"{path}: tasks.{name}: ", name=name) for name, each in found}
     path = os.path.join(folder, SCALES_FILE)
     found = _read(path).items()
     scales = {name: _made(Scale, each, f"{path}: {name}: ", name=name) for name, each in found}
     for scale in scales.values():
         _refuse(path, scale.name, _faults_of_scale(scale, tasks))
-    return Catalogue(folder, scales, tasks, content["with_flag"])
+    return Catalogue(folder, scales, tasks)
 
 
 def scale_of(name: str, catalogue: Catalogue) -> Scale:

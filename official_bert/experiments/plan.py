@@ -270,30 +270,27 @@ class _Planner:
         label = f"{self._model_label(row)} seed {seed}"
         return self._made("evaluation", label, "run_pretraining", flags, seed)
 
-    def _recipe(self, task: Task, row: Row, more: Flags) -> Flags:
+    def _recipe(self, task: Task, row: Row) -> Flags:
         """Returns the flags of a fine-tuning, the more special ones over the more general ones."""
         flags = task.flags | self._scale.fine_tuning | self._scale.recipes.get(task.name, {})
         if not row.encoder:
             flags |= self._scale.from_text | self._scale.recipes_from_text.get(task.name, {})
-        for name in more:
-            flags |= self._catalogue.with_flag.get(name, {})
-        return self._free(flags | more, OWN_FLAGS | task.data.keys()) | self._training_flags
+        return self._free(flags | row.fine_tuning, OWN_FLAGS | task.data.keys()) | self._training_flags
 
     def _fine_tuning(self, row: Row, column: ShownColumn, seed: int) -> Step:
         """Returns the fine-tuning of a cell, after that on the row's first task if it has one."""
-        model, after, more = self._model(row, column, seed), "", column.declared.fine_tuning
+        model, after = self._model(row, column, seed), ""
         if row.first_task:
-            first = self._trained(self._catalogue.tasks[row.first_task], row, {}, model, seed)
+            first = self._trained(self._catalogue.tasks[row.first_task], row, model, seed)
             model, after = self._single(first), f"after {row.first_task}"
-        return self._trained(column.task, row, more, model, seed, after, column.task.evaluation)
+        return self._trained(column.task, row, model, seed, after, column.task.evaluation)
 
-    def _trained(self, task: Task, row: Row, more: Flags, model: Place, seed, after="", evaluation=None) -> Step:
+    def _trained(self, task: Task, row: Row, model: Place, seed, after="", evaluation=None) -> Step:
         """Returns a fine-tuning of a model; the flag `evaluation` makes it evaluate."""
         flags = {"model": model, "output_dir": Place(OWN), "do_train": True}
         flags |= ({evaluation: True} if evaluation else {}) | _given(task.data)
-        more = more | row.fine_tuning
-        flags |= self._recipe(task, row, more) | {"random_seed": seed}
-        label = _words(task.name, self._model_label(row), model.path, after, _told(more), f"seed {seed}")
+        flags |= self._recipe(task, row) | {"random_seed": seed}
+        label = _words(task.name, self._model_label(row), model.path, after, _told(row.fine_tuning), f"seed {seed}")
         return self._made("fine-tuning", label, task.script, flags, seed)
 
     def _single(self, trained: Step) -> Place:

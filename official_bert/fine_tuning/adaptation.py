@@ -16,16 +16,12 @@ _EMBEDDINGS, _ENCODER = "bert/embeddings/", "bert/"
 def check(options: FineTuningOptions, config: BertConfig):
     """Refuses values that the model is too small for, and flags that exclude one another."""
     count, size, rank = config.num_hidden_layers, config.hidden_size, options.lora_rank
-    frozen, redrawn, decay = options.freeze_layers or 0, options.reinit_layers, options.layer_wise_lr_decay
-    features = getattr(options, "feature_layers", None)
-    nothing, most = "--feature_layers trains nothing of the encoder; give one of the two", "give at most that"
+    frozen, redrawn = options.freeze_layers or 0, options.reinit_layers
+    most = "give at most that"
     faults = {
         f"--freeze_layers={frozen}: is more than the number of layers, {count}; {most}": frozen > count,
         f"--reinit_layers={redrawn}: is more than the number of layers, {count}; {most}": (redrawn or 0) > count,
         f"--lora_rank={rank}: is more than the hidden size, {size}; {most}": (rank or 0) > size,
-        f"--lora_rank={rank}: {nothing}": features and rank,
-        f"--reinit_layers={redrawn}: {nothing}": features and redrawn is not None,
-        f"--layer_wise_lr_decay={decay}: {nothing}": features and decay != 1.0,
         f"--reinit_layers={redrawn}: what it draws would stay random, since --lora_rank={rank} does not train it; give "
         "one of the two": rank and redrawn is not None,
         f"--reinit_layers={redrawn}: some of what it draws would stay random, since --freeze_layers={frozen} does not "

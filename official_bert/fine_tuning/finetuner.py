@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -18,80 +17,15 @@ from official_bert.features import EncodedSet
 from official_bert.fine_tuning.adaptation import adapted, frozen_weights, rate_factor, redrawn_weights
 from official_bert.fine_tuning.teacher import WithTeacher, distilled
 from official_bert.io.errors import InputError
-from official_bert.io.progress import Progress
 from official_bert.model_dir import ADAPTERS_NAME
 from official_bert.modeling.lora import write_adapters
 from official_bert.options.fine_tuning import FineTuningOptions, every
 from official_bert.tasks.base import Task
 from official_bert.training import distribution, reporting, run_log, workers
-from official_bert.training.batches import ExampleBatches, padded_length
-from official_bert.training.distribution import split_over_replicas
+from official_bert.training.batches import ExampleBatches
 from official_bert.training.loop import compiled_outputs, predict
 from official_bert.training.periodic_evaluation import PeriodicEvaluation
 from official_bert.training.trainer import Trainer
-
-
-class WithFrozenFeatures:
-    """An encoded set whose batches have further features, float32[B, S, ...], 0 at padding."""
-
-    def __init__(
-        self,
-        encoded: EncodedSet,
-        run: Callable[[dict], dict],
-        strategy: tf.distribute.Strategy,
-        batch_size: int,
-        max_length: int,
-    ):
-        """Computes the features of all examples."""
-        self._encoded, self.lengths = encoded, encoded.lengths
-        self._starts = np.concatenate([[0], np.cumsum(encoded.lengths)])
-        self._files: dict[str, np.memmap] = {}
-        logging.info("Computing the outputs of the frozen layers for %d examples ...", len(self.lengths))
-        order = np.argsort(-self.lengths, kind="stable")  # batches of similar length
-        progress = Progress("examples", len(order))
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
-            length = padded_length(int(self.lengths[rows].max()), max_length)
-            filled = np.concatenate([rows, np.repeat(rows[-1:], -len(rows) % strategy.num_replicas_in_sync)])
-            features = encoded.features(filled, length)
-            batch = {name: tf.convert_to_tensor(values) for name, values in features.items()}
-            for name, values in run(split_over_replicas(strategy, batch, axis=0)).items():
-                self._keep(name, np.asarray(values), rows)
-            progress(start + len(rows))
-
-    def _keep(self, name: str, values: np.ndarray, rows: np.ndarray):
-        """Writes the vectors of some examples, [B, S, ...], into the file of a feature."""
-        if name not in self._files:
-            shape = (int(self._starts[-1]), *values.shape[2:])
-            self._files[name] = _temporary_array(shape, values.dtype)
-        for row, value in zip(rows, values, strict=False):
-            self._files[name][self._starts[row] : self._starts[row + 1]] = value[: self.lengths[row]]
-
-    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch padded to `length`, with the further features."""
-        batch = self._encoded.features(rows, length)
-        for name, file in self._files.items():
-            batch[name] = np.zeros((len(rows), length, *file.shape[1:]), file.dtype)
-            for target, row in zip(batch[name], rows, strict=True):
-                target[: self.lengths[row]] = file[self._starts[row] : self._starts[row + 1]]
-        return batch
-
-
-def _temporary_array(shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
-    """Returns an array in a file without a name, whose space is free again when the last reference is gone."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    folder = tempfile.gettempdir()
-    logging.info("The outputs take %.1f MB in %s", size / 1e6, folder)
-    try:
-        with tempfile.TemporaryFile() as file:
-            os.posix_fallocate(file.fileno(), 0, size)  # without room, a write into the mapped file ends the process
-            return np.memmap(file, dtype, "r+", shape=shape)
-    except OSError as error:
-        raise InputError(
-            f"{folder}: has no room for the outputs of the frozen layers, {size / 1e6:.1f} MB ({error.strerror}); name "
-            "a folder with more room in the variable TMPDIR"
-        ) from error
-
 
 # Gains on a constant prediction that say nothing: they may be chance, or too small to matter.
 _CHANCE_STANDARD_ERRORS, _SMALL_SHARE = 2.0, 0.01
@@ -174,8 +108,6 @@ class Finetuner:
         )
         model = self.trainer.model
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(model, features))
-        self._frozen_part = compiled_outputs(strategy, lambda features: model.frozen_features(features))
-        self._with_frozen: dict[int, EncodedSet] = {}  # by the id of a set, which its value keeps alive
         self.score: Score | None = None
         self._has_learnt = True
         self._best = self.trainer.weights_in(os.path.join(run_dir, BEST_FOLDER))
@@ -214,9 +146,9 @@ class Finetuner:
         logging.info("  Batch size = %d", options.train_batch_size)
         logging.info("  Num steps = %d", trainer.num_train_steps)
         objective, buffer_size = self.task.objective(trainer.model), options.shuffle_buffer_size
-        features = self._with_frozen_features(encoded)
+        features = encoded
         if taught is not None:
-            features, objective = WithTeacher(features, taught), distilled(objective, self.task, options)
+            features, objective = WithTeacher(encoded, taught), distilled(objective, self.task, options)
         batches = ExampleBatches(
             features,
             self.strategy,
@@ -229,7 +161,6 @@ class Finetuner:
         evaluation = self._periodic_evaluation(dev_set)
         self._best.remove_leftovers()
         trainer.fit(objective, batches, [evaluation] if evaluation else [])
-        self._with_frozen.pop(id(encoded), None)
         self._warn_of_nothing_learnt(objective, encoded)
         if evaluation:
             workers.wait_for_all(self.strategy)  # for the chief, which may still write the best checkpoint
@@ -285,24 +216,9 @@ class Finetuner:
         if not len(encoded.lengths):
             return {}
         outputs = predict(
-            self._compiled,
-            self.strategy,
-            self._with_frozen_features(encoded),
-            batch_size,
-            self.options.max_seq_length,
-            self._pads_to_longest,
+            self._compiled, self.strategy, encoded, batch_size, self.options.max_seq_length, self._pads_to_longest
         )
         return self.task.outputs_of_set(encoded, outputs)
-
-    def _with_frozen_features(self, encoded: EncodedSet) -> EncodedSet:
-        """Returns the set with what the model's frozen weights make of its examples, computed at its first use."""
-        if not hasattr(self.trainer.model, "frozen_features"):
-            return encoded
-        if id(encoded) not in self._with_frozen:
-            self._with_frozen[id(encoded)] = WithFrozenFeatures(
-                encoded, self._frozen_part, self.strategy, self.options.predict_batch_size, self.options.max_seq_length
-            )
-        return self._with_frozen[id(encoded)]
 
     def calibrate(self, encoded: EncodedSet):
         """Calibrates the probabilities of the model on a set with labels."""

@@ -40,7 +40,6 @@ class BiLstm(keras.layers.Layer):
         self.num_layers, self.size = num_layers, size
 
     def build(self, input_shape):
-        self.input_width = input_shape[-1]
         self.stack = [self._layer(number) for number in range(self.num_layers)]
         for layer in self.stack:
             layer.build((None, None, input_shape[-1]))
@@ -144,13 +143,11 @@ def head_dropout(config: BertConfig, x, seed):
     return dropout(ops.cast(x, "float32"), CLASSIFIER_DROPOUT if own is None else own, seed, _HEAD_DROPOUT_INDEX)
 
 
-def add_output_weights(
-    layer, num_outputs: int, width: int, initializer_range: float | None = None, prefix: str = "output_"
-):
+def add_output_weights(layer, num_outputs: int, width: int, initializer_range: float | None = None):
     """Adds the weights of a linear head, [out, in] as in the original's heads, and a bias to a layer or model."""
     initializer = create_initializer(HEAD_INITIALIZER_RANGE if initializer_range is None else initializer_range)
-    layer.output_weights = float32_weight(layer, f"{prefix}weights", (num_outputs, width), initializer)
-    layer.output_bias = float32_weight(layer, f"{prefix}bias", (num_outputs,))
+    layer.output_weights = float32_weight(layer, "output_weights", (num_outputs, width), initializer)
+    layer.output_bias = float32_weight(layer, "output_bias", (num_outputs,))
 
 
 def linear_logits(layer, x):

@@ -1,7 +1,6 @@
 """The models with a head: for pre-training, classification or regression, choice, tagging and answer spans.
 
-A model may name the weights that no output reads, `unused_weights`, and those that are never trained, `frozen_weights`,
-by prefixes; its `frozen_features(features)` are then computed once for each example, and join the features of batches.
+A model may name the weights that no output reads, `unused_weights`, by prefixes.
 
 B batch   S length   P predictions per sequence   V vocabulary   K outputs   N choices
 """

@@ -293,16 +293,6 @@ class ChoiceOptions(DataFilesOptions, DistillationOptions):
     )
 
 
-FEATURE_LAYERS = (
-    "embeddings",
-    "second_to_last",
-    "last",
-    "weighted_sum_of_last_four",
-    "concat_of_last_four",
-    "weighted_sum_of_all",
-)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingOptions(DataFilesOptions, CalibrationOptions, DistillationOptions):
     script: ClassVar[str] = "run_ner"
@@ -322,13 +312,6 @@ class TaggingOptions(DataFilesOptions, CalibrationOptions, DistillationOptions):
         False,
         help="Fill each window with the text around the sentence in its document, as in the paper. The files need a "
         "-DOCSTART- line before each document.",
-    )
-    feature_layers: str | None = option(
-        fallback=None,
-        choices=FEATURE_LAYERS,
-        help="Train no variable of the encoder: a BiLSTM of two layers (--num_bilstm_layers) with 768 units reads "
-        "the output of these layers, which is computed once for each sentence. Without this flag the whole model "
-        "is fine-tuned.",
     )
 
 

@@ -4,14 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, PROBABILITY, SEED, SIZE, between, option
-from official_bert.options.fine_tuning import (
-    FEATURE_LAYERS,
-    LABEL_TYPES,
-    SINGLE,
-    WINDOW_POOLINGS,
-    SquadServing,
-    recorded,
-)
+from official_bert.options.fine_tuning import LABEL_TYPES, SINGLE, WINDOW_POOLINGS, SquadServing, recorded
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
     BFLOAT16,
@@ -113,9 +106,6 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
         fallback=SINGLE,
         choices=LABEL_TYPES,
         help="With text, what an example has: single is one label, multi any number of labels, score a number.",
-    )
-    feature_layers: str | None = option(
-        fallback=None, choices=FEATURE_LAYERS, help="With ner, the --feature_layers of the training."
     )
     pooling: str | None = option(
         fallback="mean",

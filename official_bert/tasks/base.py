@@ -148,7 +148,7 @@ class ServedTask(OptionalMembers, abc.ABC):
         """Returns a Keras model with initial weights: model(features, training, dropout_seed) -> its outputs.
 
         The arguments are `use_one_hot_embeddings`, and with --recompute_layers also `recompute_layers`. The model may
-        have the attributes of modeling/task_models.py: `unused_weights` and `frozen_weights`.
+        have the attribute of modeling/task_models.py, `unused_weights`.
         """
 
     @abc.abstractmethod

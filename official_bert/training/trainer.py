@@ -70,10 +70,9 @@ class Trainer:
         """Builds everything in the strategy's scope and loads the weights.
 
         All workers read checkpoints from `run_dir`, which the chief writes; `options.output_dir` is the folder that
-        this worker writes to. Weights with a prefix in `frozen`, beside those that the model freezes or does not use,
-        have no gradient, no slots and no decay; those with a prefix in `redrawn` start with random values.
-        `rate_factor` is the optimizer's. With `has_own_input` each worker reads records of its own, and saves its own
-        position in them.
+        this worker writes to. Weights with a prefix in `frozen`, beside those that the model does not use, have no
+        gradient, no slots and no decay; those with a prefix in `redrawn` start with random values. `rate_factor` is the
+        optimizer's. With `has_own_input` each worker reads records of its own, and saves its own position in them.
         """
         check_profiled_steps(options, num_train_steps)
         self.options, self.strategy, self.config = options, strategy, config
@@ -101,7 +100,7 @@ class Trainer:
             self.model = build_model()
             weights = {name: variable.value for name, variable in named_variables(self.model).items()}
             unused = getattr(self.model, "unused_weights", ())
-            untrained = (*frozen, *unused, *getattr(self.model, "frozen_weights", ()))
+            untrained = (*frozen, *unused)
             trained = {
                 name: value
                 for name, value in weights.items()

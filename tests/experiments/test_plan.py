@@ -166,20 +166,19 @@ def test_seeds_of_fine_tunings_go_round_the_pretrainings():
     assert {cell.seed for cell in plan.cells if cell.column.task is None} == {1, 2}
 
 
-def test_the_more_special_flags_of_a_fine_tuning_win():
-    """The task's recipe, then models from text, then the task's recipe for them, then frozen features."""
+def test_the_more_special_flags_of_a_fine_tuning_win(two_rows):
+    """The task's recipe, then models from text, then the task's recipe for them, then the row."""
     wanted = "learning_rate", "num_train_epochs", "train_batch_size"
     found = {}
     for name in ("table7", "table8"):
         for step in plan_of(name, encoders=["base"]).steps:
             if step.kind == "fine-tuning":
-                place = name, step.label.split()[0], step.flag("feature_layers")
-                found[place] = tuple(map(step.flag, wanted))
-    assert found["table7", "WNUT-17", None] == (1e-4, 3.0, 32)
-    assert found["table7", "WNUT-17", "last"] == (1e-3, 10.0, 32)
-    assert found["table8", "STS-B", None] == (3e-4, 1.5, 32)
-    assert found["table8", "WNUT-17", None] == (1e-3, 5.0, 16)
-    assert found["table8", "WNUT-17", "concat_of_last_four"] == (1e-3, 10.0, 16)
+                found[name, step.label.split()[0]] = tuple(map(step.flag, wanted))
+    assert found["table7", "WNUT-17"] == (1e-4, 3.0, 32)
+    assert found["table8", "STS-B"] == (3e-4, 1.5, 32)
+    assert found["table8", "WNUT-17"] == (1e-3, 5.0, 16)
+    of_row = two_rows('label = "BERT"', 'label = "BERT"\nfine_tuning = { num_train_epochs = 9.0 }').steps
+    assert {step.flag("num_train_epochs") for step in of_row if step.kind == "fine-tuning"} == {9.0, 1.0}
 
 
 def test_what_is_left_out_has_its_reason(two_rows):

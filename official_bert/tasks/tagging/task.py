@@ -17,7 +17,6 @@ from official_bert.graph_text.tokenizer import readable
 from official_bert.io.errors import InputError
 from official_bert.metrics.entities import entities_of, entity_scores
 from official_bert.modeling import BertTagger
-from official_bert.modeling.feature_based import BertFeatureTagger
 from official_bert.modeling.losses import cross_entropy, soft_cross_entropy
 from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
@@ -57,9 +56,6 @@ _words_of = re.compile("[^ \t\r\n]+").finditer
 _FILE_ENDINGS = (".conll", ".txt", *OTHER_ENDINGS)
 
 
-BILSTM_SIZE = 768  # of the paper's BiLSTM on frozen features
-
-
 class TaggingTask(Task):
     main_metric = "eval_f1"
     text_inputs: ClassVar = {"text": [None]}
@@ -79,13 +75,7 @@ class TaggingTask(Task):
                 f"{', '.join(others)}: no tags (O, B-type, I-type), so the model is of another task; name a checkpoint "
                 "that run_ner.py trained, or correct --labels"
             )
-        given = labels, settings.get("document_context", False)
-        if settings.get("feature_layers"):
-            if settings.get("num_bilstm_layers") == 0:
-                raise InputError("--num_bilstm_layers=0: --feature_layers trains a BiLSTM; give 1 or more")
-            task = FeatureTaggingTask(settings["feature_layers"], *given)
-        else:
-            task = cls(*given)
+        task = cls(labels, settings.get("document_context", False))
         task.temperature = temperature.recorded(settings)
         task.keeps_logits = bool(settings.get("calibrate") or task.temperature)
         return task
@@ -209,21 +199,6 @@ class TaggingTask(Task):
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> "TaggingClient":
         return TaggingClient(model)
-
-
-class FeatureTaggingTask(TaggingTask):
-    """The task of run_ner.py --feature_layers: a BiLSTM on the outputs of a frozen encoder."""
-
-    def __init__(self, feature_layers: str, labels: Sequence[str] | None, document_context: bool):
-        super().__init__(labels, document_context)
-        self._feature_layers = feature_layers
-
-    def build_model(self, config, **arguments) -> BertFeatureTagger:
-        num_outputs = len(self._known_labels())
-        return BertFeatureTagger(config, num_outputs, self._feature_layers, BILSTM_SIZE, **arguments)
-
-    def settings(self) -> dict[str, Any]:
-        return super().settings() | {"feature_layers": self._feature_layers}
 
 
 class TaggingClient(TextClient):
