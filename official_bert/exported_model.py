@@ -21,7 +21,7 @@ from official_bert.io.errors import InputError, brief
 from official_bert.io.reading import field, is_of_kind
 from official_bert.model_dir import LABELS_NAME, read_labels, record_of_labels
 from official_bert.options.fine_tuning import AUTO, SquadServing
-from official_bert.options.serving import LITERT, SAVED_MODEL
+from official_bert.options.serving import LITERT, ONNX, SAVED_MODEL
 from official_bert.tokenization import FullTokenizer
 
 DEFAULT = "serving_default"
@@ -182,7 +182,32 @@ class _LiteRt(_Converted):
         return self._runners[signature](**inputs)
 
 
-RUNTIMES = {SAVED_MODEL: _SavedModel, LITERT: _LiteRt}
+class _Onnx(_Converted):
+    """The signatures by onnxruntime: model.onnx has serving_default, and <signature>.onnx each further one."""
+
+    FILE = "model.onnx"
+
+    def __init__(self, path: str, num_threads: int | None = None):
+        onnxruntime = import_runtime("onnxruntime")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = num_threads or 0  # 0: those of the machine
+        self._sessions = {}
+        for name in sorted(files.matching("*.onnx", path)):
+            signature = DEFAULT if os.path.basename(name) == self.FILE else os.path.basename(name).removesuffix(".onnx")
+            self._sessions[signature] = onnxruntime.InferenceSession(name, options, ["CPUExecutionProvider"])
+        self.inputs = {name: tuple(each.name for each in one.get_inputs()) for name, one in self._sessions.items()}
+        self.outputs = {each.name for each in self._sessions[DEFAULT].get_outputs()}
+
+    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        session = self._sessions[signature]
+        names = [output.name for output in session.get_outputs()]
+        found = zip(names, session.run(names, dict(inputs)), strict=True)
+        # Strings are bytes, as TensorFlow's.
+        encoded = np.vectorize(str.encode, otypes=[object])
+        return {name: encoded(value) if value.dtype == object else value for name, value in found}
+
+
+RUNTIMES = {SAVED_MODEL: _SavedModel, ONNX: _Onnx, LITERT: _LiteRt}
 
 
 class OpenedExport:

@@ -25,7 +25,7 @@ from official_bert.options.shared import (
 EMBEDDING = "embedding"  # the family of sentence vectors
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
 TENSORS, EXAMPLES = "tensors", "examples"
-SAVED_MODEL, LITERT = "saved_model", "litert"
+SAVED_MODEL, ONNX, LITERT = "saved_model", "onnx", "litert"
 INT8 = "int8"
 
 
@@ -156,9 +156,21 @@ class ExportOptions(ServedOptions):
     export_format: str = option(
         SAVED_MODEL,
         basic=True,
-        choices=(SAVED_MODEL, LITERT),
-        help="What runs the export: TensorFlow and its server (saved_model), or LiteRT on CPUs and phones (litert, a "
-        "file model.tflite), which needs requirements-runtimes.txt.",
+        choices=(SAVED_MODEL, ONNX, LITERT),
+        help="What runs the export: TensorFlow and its server (saved_model), onnxruntime (onnx, a file model.onnx), or "
+        "LiteRT on CPUs and phones (litert, model.tflite). The other formats than saved_model need "
+        "requirements-runtimes.txt.",
+    )
+    max_loss: float | None = option(
+        None,
+        check=PROBABILITY,
+        help="With --dtype=int8, the share of the task's metric on the development set that 8 bits may cost, such as "
+        "0.005 for half a percent. The script measures the metric in float32 and in int8, and exports nothing if more "
+        "is lost.",
+    )
+    dev_file: str | None = option(None, help="With --max_loss, the development set, in the form of the training.")
+    data_dir: str | None = option(
+        None, help="With --max_loss, the folder with the development set under its usual name, in place of --dev_file."
     )
     estimator_signatures: str | None = option(
         None,

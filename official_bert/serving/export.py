@@ -24,6 +24,7 @@ from official_bert.config import BertConfig
 from official_bert.exported_model import (
     CONFIG_FILE,
     RECORD_FILE,
+    RUNTIMES,
     TENSOR_SIGNATURE,
     VOCAB_FILE,
     Record,
@@ -34,9 +35,9 @@ from official_bert.graph_text.text_reader import TextReader
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import LABELS_NAME, lines_of, record_of_labels
-from official_bert.options.serving import INT8, LITERT, SAVED_MODEL, ExportOptions, ServedOptions
+from official_bert.options.serving import INT8, LITERT, ONNX, SAVED_MODEL, ExportOptions, ServedOptions
 from official_bert.options.shared import BFLOAT16
-from official_bert.serving import converters, signatures
+from official_bert.serving import converters, quality, signatures
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
@@ -94,40 +95,45 @@ def export_model(built: TrainedModel) -> str:
 
 def check_format(options: ExportOptions):
     """Refuses flags that do not go together with --export_format, and a format whose packages are not installed."""
-    is_converted, of_tensors = options.export_format != SAVED_MODEL, "has signatures of tensors alone; leave it out"
+    is_converted, is_int8 = options.export_format != SAVED_MODEL, options.dtype == INT8
+    tensors = f"--export_format={options.export_format} has signatures of tensors alone; leave it out"
     for is_wrong, what in (
-        (is_converted and options.export_text, f"--export_text: --export_format={options.export_format} {of_tensors}"),
-        (
-            is_converted and options.estimator_signatures,
-            f"--estimator_signatures: --export_format={options.export_format} {of_tensors}",
-        ),
+        (is_converted and options.export_text, f"--export_text: {tensors}"),
+        (is_converted and options.estimator_signatures, f"--estimator_signatures: {tensors}"),
         (is_converted and options.dtype == BFLOAT16, "--dtype=bfloat16: is for SavedModels; give float32 or int8"),
+        (is_int8 and not is_converted, f"--dtype=int8: is no SavedModel's; give --export_format={LITERT} or {ONNX}"),
+        (options.max_loss is not None and not is_int8, "--max_loss: measures what 8 bits cost; give --dtype=int8, too"),
         (
-            not is_converted and options.dtype == INT8,
-            f"--dtype=int8: TensorFlow has no fast products of 8 bits; give --export_format={LITERT}",
+            options.max_loss is None and (options.dev_file or options.data_dir),
+            "--dev_file, --data_dir: are read to measure what 8 bits cost; give --max_loss, too",
         ),
     ):
         if is_wrong:
             raise InputError(what)
     if is_converted:
-        converters.import_packages(options.export_format)
+        converters.check_packages(options.export_format)
 
 
 def _convert(built: TrainedModel, write: Callable[[str], None], folder: str) -> tuple[Callable, dict[str, Any]]:
     """Converts what `write` writes, below `folder`; returns what writes the result, and its part of the record."""
     options: ExportOptions = built.options
+    measures, metrics = options.max_loss is not None, None
+    encoded = quality.dev_set(options, built.task, built.tokenizer) if measures else None
     saved_model, made = os.path.join(folder, "saved_model"), os.path.join(folder, "converted")
     write(saved_model)
     os.mkdir(made)
     names = ["serving_default", *built.task.further_signatures(built.model)]
     found = converters.convert(saved_model, made, options.export_format, options.dtype, names)
+    if measures:
+        run = functools.partial(RUNTIMES[options.export_format](made), "serving_default")
+        metrics = quality.check_loss(options, built.task, built.model, run, encoded)
 
     def copy(to: str):
         _gfile.makedirs(to)
-        for name in found.sha256:
+        for name in found["sha256"]:
             _gfile.copy(os.path.join(made, name), os.path.join(to, name))
 
-    return copy, {"format": options.export_format, "dtype": options.dtype, "signatures": names, **found._asdict()}
+    return copy, found | {"metrics": metrics}
 
 
 def _warn_of_other_versions(options: ExportOptions, task_name: str):

@@ -1,5 +1,6 @@
 """Exports of every kind of task answer alike in every format, and what is no such export is refused."""
 
+import importlib.util
 import json
 import shutil
 import sys
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert import Predictor
+from official_bert import Predictor, SentenceEncoder
 from official_bert.exported_model import RECORD_FILE, RUNTIMES, OpenedExport, set_threads
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -22,7 +23,7 @@ from tests.serving.exported import KINDS, Exported, batch
 TOLERANCE = 1e-5
 EIGHT_BITS = 0.1  # the greatest difference of a probability
 SHAPES = [(1, 9), (7, 9), (1, 128), (7, 128)]  # one after the other, by one loaded model
-PACKAGES = {"litert": "ai_edge_litert"}
+PACKAGES = {"litert": ["ai_edge_litert"], "onnx": ["onnx", "onnxruntime", "tf2onnx"]}
 REQUESTS = {
     "swag": [("the cat sat", "on", "on the mat", "it was", "rain"), ("a day", "in the park", "cat", "mat", "it was a")],
     "squad": [("who sat ?", "the cat sat on the mat ."), ("what ?", "a train left the station at noon . " * 9)],
@@ -31,8 +32,10 @@ REQUESTS = {
 }
 PAIRS = [("the cat sat", "on the mat"), ("a train left the station", "rain")]
 formats = pytest.mark.parametrize(
-    "export_format", [pytest.param(name, marks=pytest.mark.needs_extra(package)) for name, package in PACKAGES.items()]
+    "export_format",
+    [pytest.param(name, marks=pytest.mark.needs_extra(*packages)) for name, packages in PACKAGES.items()],
 )
+FLAGS_OF_LOSS = {"export_format": "litert", "dtype": "int8", "max_loss": 0.5}
 
 
 @pytest.fixture(scope="module", params=[*KINDS, "embedding"])
@@ -213,7 +216,7 @@ def test_a_corrupt_model_with_its_digest_is_refused(export_format, tmp_path, tmp
         ({"export_format": "litert", "export_text": True}, "--export_text: --export_format=litert has signatures of"),
         ({"export_format": "litert", "estimator_signatures": "tensors"}, "--estimator_signatures: --export_format="),
         ({"export_format": "litert", "dtype": "bfloat16"}, "--dtype=bfloat16: is for SavedModels; give float32"),
-        ({"dtype": "int8"}, "--dtype=int8: .* give --export_format=litert"),
+        ({"dtype": "int8"}, "--dtype=int8: is no SavedModel's; give --export_format=litert or onnx"),
     ],
 )
 def test_flags_that_do_not_go_together(flags, message, tmp_path):
@@ -222,10 +225,115 @@ def test_flags_that_do_not_go_together(flags, message, tmp_path):
     assert not (tmp_path / "exports").exists()
 
 
-@pytest.mark.parametrize(("export_format", "module"), [("litert", "ai_edge_litert.interpreter")])
-def test_a_missing_package_is_named_with_its_list(export_format, module, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, module, None)
+@pytest.mark.parametrize("package", ["ai_edge_litert", "tf2onnx", "onnxruntime"])
+def test_a_missing_package_is_named_with_its_list(package, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else "there")
+    export_format = next(name for name, packages in PACKAGES.items() if package in packages)
     options = ExportOptions(export_dir=str(tmp_path / "exports"), export_format=export_format)
-    with pytest.raises(InputError, match=f"{module.split('.')[0]}: cannot be .*requirements-runtimes.txt"):
+    with pytest.raises(InputError, match=f"{package}: is not installed; pip install -r requirements-runtimes.txt"):
         serving_model.export(options)
     assert not (tmp_path / "exports").exists()
+
+
+@formats
+def test_a_runtime_that_is_not_installed(export_format, tmp_path_factory, monkeypatch):
+    made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
+    for name in ("ai_edge_litert.interpreter", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError, match=r"cannot be imported .*; pip install -r requirements-runtimes"):
+        Predictor(made.path)
+
+
+@pytest.mark.needs_extra("ai_edge_litert")
+@pytest.mark.parametrize("lost", [0.4, 0.6])
+def test_an_export_that_loses_too_much_is_refused(lost, tmp_path, monkeypatch):
+    """Labels that float32 gets right, of which as many answers are turned round as `lost` says."""
+    exported.make_checkpoint(tmp_path, "mrpc")
+    serving_model.export(exported.export_options(tmp_path, "mrpc"))
+    pairs = [(f"the cat {'sat ' * (k % 7)}", f"on {'the mat ' * (k % 5)}") for k in range(20)]
+    labels = [answer["label"] for answer in Predictor(tmp_path / "exports")(pairs)]
+    rows = "".join(f"{label}\t1\t2\t{a}\t{b}\n" for (a, b), label in zip(pairs, labels, strict=True))
+    (tmp_path / "dev.tsv").write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + rows)
+    num_wrong, runtime = round(20 * lost), RUNTIMES["litert"]
+    answer = runtime.__call__
+
+    def turned(self, signature, inputs):
+        found = answer(self, signature, inputs)
+        is_wrong = np.arange(20)[:, None] < num_wrong
+        return found | {"logits": np.where(is_wrong, -found["logits"], found["logits"])}
+
+    monkeypatch.setattr(runtime, "__call__", turned)
+    options = exported.export_options(tmp_path, "mrpc", data_dir=str(tmp_path), **FLAGS_OF_LOSS)
+    if lost > FLAGS_OF_LOSS["max_loss"]:
+        with pytest.raises(InputError, match=r"accuracy is 1 in float32 and 0.4 in int8, a loss of 60.00%; nothing"):
+            serving_model.export(options)
+        assert [path.name for path in (tmp_path / "exports").iterdir()] == ["1"]
+        return
+    serving_model.export(options)
+    record = json.loads((tmp_path / "exports" / "2" / RECORD_FILE).read_text())["converted"]
+    assert record["metrics"] == {"metric": "eval_accuracy", "float32": 1.0, "int8": pytest.approx(0.6)}
+
+
+@pytest.mark.needs_extra("ai_edge_litert")
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [("sts-b", "eval_spearman"), ("squad", "f1"), ("ner", "eval_f1"), ("embedding", "eval_spearman")],
+)
+def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path):
+    """Weights of a toy are too small to be quantized: 8 bits lose nothing, if the outputs become those of the task."""
+    context = "the cat sat on the mat . a train left the station ."
+    tags = ["O", "B-X", "O", "I-X"] * 3 + ["O"]
+    answers = [{"text": "cat", "answer_start": 4}]
+    questions = [{"id": str(k), "question": f"{'who ' * k}sat", "answers": answers} for k in range(4)]
+    data = [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]
+    scores = (("the cat", "a cat", 0.1), ("rain", "the rain", 0.9), ("a day", "the train left", 0.4))
+    (tmp_path / "squad").write_text(json.dumps({"version": "1.1", "data": data}))
+    (tmp_path / "ner").write_text("".join(f"{pair[0]} {pair[1]}\n" for pair in zip(context.split(), tags, strict=True)))
+    (tmp_path / "embedding.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in scores))
+    names = ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2", "score"]
+    rows = [names, *([*"0123456", a, b, str(score)] for a, b, score in scores)]
+    (tmp_path / "dev.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    exported.make_checkpoint(tmp_path, kind)
+    given = {"sts-b": {"data_dir": str(tmp_path)}, "embedding": {"dev_file": str(tmp_path / "embedding.tsv")}}
+    more = given.get(kind, {"dev_file": str(tmp_path / kind)}) | FLAGS_OF_LOSS | {"max_loss": 0.0}
+    more |= {"max_query_length": 6} if kind == "squad" else {}
+    serving_model.export(exported.export_options(tmp_path, kind, **more))
+    found = json.loads((tmp_path / "exports" / "1" / RECORD_FILE).read_text())["converted"]["metrics"]
+    assert found["metric"] == metric
+    assert found["int8"] == found["float32"]
+    assert found["float32"] or kind == "ner"
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "message"),
+    [
+        ("mrpc", {"dtype": "float32"}, "--max_loss: measures what 8 bits cost; give --dtype=int8, too"),
+        ("mrpc", {"max_loss": None, "dev_file": "x"}, "--dev_file, --data_dir: .* give --max_loss, too"),
+        ("mrpc", {}, "--data_dir: must be given"),
+        ("squad", {"data_dir": "x", "max_query_length": 6}, "--dev_file: must be given"),
+        ("ner", {"dev_file": "absent"}, "absent: no such file"),
+        ("pretraining", {"dev_file": "x"}, "--max_loss: --task_name=pretraining has no metric of a dev set"),
+    ],
+)
+@pytest.mark.needs_extra("ai_edge_litert")
+def test_what_cannot_be_measured(kind, flags, message, tmp_path):
+    exported.make_checkpoint(tmp_path, kind)
+    with pytest.raises(InputError, match=message):
+        serving_model.export(exported.export_options(tmp_path, kind, **FLAGS_OF_LOSS | flags))
+    assert not (tmp_path / "exports").exists()
+
+
+@formats
+def test_a_sentence_encoder_opens_an_export(export_format, tmp_path_factory):
+    made = exported.shared_export(tmp_path_factory, "embedding", export_format=export_format)
+    encoder, wanted = SentenceEncoder(str(made.path), num_threads=1), Predictor(made.path)
+    texts = ["rain", "a train left the station at noon", "", "the cat " * 40]
+    np.testing.assert_allclose(encoder.encode(texts, batch_size=3), wanted.encode(texts), atol=TOLERANCE)
+    assert encoder.encode([]).shape == (0, 16)
+    assert encoder.search("rain", texts, k=1)[0]["row"] == 0
+    for name, value in (("pooling", "cls"), ("normalize", False), ("max_seq_length", 25)):
+        with pytest.raises(InputError, match=f"{name}={value!r}: .* is an export"):
+            SentenceEncoder(str(made.path), **{name: value})
+    other = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
+    with pytest.raises(InputError, match="is no export of ids that gives vectors; open it with Predictor"):
+        SentenceEncoder(str(other.path))
