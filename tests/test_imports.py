@@ -22,7 +22,7 @@ LINES = (
     {"serving"},
     {"training", "tasks"},
     {"optimization", "modeling"},
-    {"model_source"},
+    {"model_source", "exported_model"},
     {"checkpoints"},
     {"data"},
     {"graph_text", "model_dir"},

@@ -218,7 +218,7 @@ class LinearHead(keras.layers.Layer):
 
 def pooled(pooling: str, vectors, input_mask):
     """Returns one vector for each text, float32[B, hidden], of float[B, S, hidden], pooled by a key of POOLINGS."""
-    is_token = ops.cast(input_mask, "float32")[:, :, None]  # [B, S, 1]
+    is_token = ops.expand_dims(ops.cast(input_mask, "float32"), -1)  # [B, S, 1]; LiteRT lacks a slice with a new axis
     return POOLINGS[pooling](ops.cast(vectors, "float32"), is_token)
 
 

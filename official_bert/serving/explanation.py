@@ -26,7 +26,7 @@ from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.modeling.bert import in_place_of_look_ups
 from official_bert.options.fine_tuning import WINDOWS
-from official_bert.serving.model import InMemoryModel, SavedModel
+from official_bert.serving.model import Export, InMemoryModel
 from official_bert.tasks.clients import Texts
 from official_bert.tokenization import find_words
 from official_bert.tokenizer_config import joined
@@ -37,7 +37,7 @@ _NO_WORD = -1
 
 
 def explain(
-    model: InMemoryModel | SavedModel,
+    model: InMemoryModel | Export,
     columns: Sequence[str],
     batch_size: int,
     texts: Texts,

@@ -8,13 +8,12 @@ graph, too, has the labels, so that a file that was changed is noticed.
 import dataclasses
 import functools
 import hashlib
-import importlib
 import json
 import os
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -22,24 +21,30 @@ from absl import logging
 
 from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig
+from official_bert.exported_model import (
+    CONFIG_FILE,
+    RECORD_FILE,
+    RUNTIMES,
+    TENSOR_SIGNATURE,
+    VOCAB_FILE,
+    Record,
+    import_text_ops,
+    versions,
+)
 from official_bert.graph_text.text_reader import TextReader
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
-from official_bert.io.reading import field, is_of_kind
 from official_bert.model_dir import LABELS_NAME, lines_of, record_of_labels
-from official_bert.options.fine_tuning import AUTO, SquadServing
-from official_bert.options.serving import ExportOptions, ServedOptions
-from official_bert.serving import signatures
+from official_bert.options.serving import INT8, LITERT, ONNX, SAVED_MODEL, ExportOptions, ServedOptions
+from official_bert.options.shared import BFLOAT16
+from official_bert.serving import converters, quality, signatures
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
 from official_bert.training.run_log import package_versions
 
 _gfile = tf.io.gfile
-_LARGEST_VERSION = 2**63 - 1  # that TensorFlow Serving reads
 _TAKEN = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
-RECORD_FILE = "assets.extra/export.json"
-_SETTINGS = {"export_text": bool, "max_seq_length": int, "do_lower_case": bool, "strip_accents": bool}
 
 
 class TrainedModel(NamedTuple):
@@ -53,48 +58,6 @@ class TrainedModel(NamedTuple):
     facts: dict[str, Any]  # what tells the checkpoint from others: path, step, metrics of its evaluations
 
 
-class Record(NamedTuple):
-    """The content of an export's record file; exports of earlier versions lack the last two."""
-
-    task_name: str
-    family: str
-    settings: dict[str, Any]  # by flag name, what a client needs
-    flags: dict[str, Any]  # to repeat the export
-    versions: dict[str, str]  # of packages
-    labels: dict[str, Any] | None = None  # their number, and the SHA-256 digest of labels.txt; None without labels
-    checkpoint: dict[str, Any] | None = None  # the facts of a TrainedModel, and the digest of the weights
-
-    @classmethod
-    def read(cls, version: str) -> Self:
-        path = os.path.join(version, RECORD_FILE)
-        if not files.exists(path):
-            raise InputError(
-                f"{path}: is missing, and with it how text is read; export the model with export_saved_model.py"
-            )
-        content = reading.read_json(path)
-        kinds = {"task_name": str, "family": str, "settings": dict, "flags": dict, "versions": dict}
-        kinds |= {name: dict for name in ("labels", "checkpoint") if is_of_kind(content, dict) and content.get(name)}
-        record = cls(**{name: field(content, name, kind, path) for name, kind in kinds.items()})
-        _check_settings(record.settings, f"{path}: settings")
-        return record
-
-
-def _check_settings(settings: dict[str, Any], where: str):
-    """Checks the types of the settings that every client needs, and of those that the flags of predict.py replace."""
-    for name, kind in _SETTINGS.items():
-        if name != "strip_accents" or settings.get(name) is not None:
-            field(settings, name, kind, where)
-    settings.setdefault("strip_accents", None)
-    if settings["max_seq_length"] < 1:
-        raise InputError(f"{where}: max_seq_length must be positive; export the model anew")
-    for rule in dataclasses.fields(SquadServing):
-        value, kind = settings.get(rule.name), rule.type
-        if value is None or (kind is float and (value == AUTO or isinstance(value, float))):  # may be infinite
-            continue
-        if not is_of_kind(value, kind) or (kind is int and value < 0):
-            raise InputError(f"{where}: {rule.name} is {value!r}, which the flag does not accept; export it anew")
-
-
 def export_model(built: TrainedModel) -> str:
     """Exports a model with its weights and returns the folder of the version."""
     options: ExportOptions = built.options
@@ -103,27 +66,74 @@ def export_model(built: TrainedModel) -> str:
         raise InputError(
             "--estimator_signatures: is for tensor models with labels, as run_classifier.py trains them; leave it out"
         )
+    is_converted = options.export_format != SAVED_MODEL
     _warn_of_other_versions(options, options.task_name)
     with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
         content = _text_content(built, folder) if options.export_text else _tensor_content(built)
         weights = {name: variable.value for name, variable in named_variables(built.model).items()}
         facts = built.facts | {"weights_sha256": _digest_of_weights(weights)}
         record = record_of(built, options.export_text)._replace(checkpoint=facts)
-        extra_files = content.extra_files | {
-            "assets.extra/bert_config.json": built.config.to_json_string().encode(),
-            RECORD_FILE: json.dumps(record._asdict(), indent=2).encode(),
-            signatures.WARMUP_FILE: signatures.warmup_records(content.requests),
-        }
+        extra_files = content.extra_files | {CONFIG_FILE: built.config.to_json_string().encode()}
         labels = list(map(str, built.task.labels or ()))
         if labels:
             extra_files[f"assets.extra/{LABELS_NAME}"] = lines_of(labels)
         names = ", ".join(content.signatures)
         logging.info("Compiling the signatures %s ...", names)
         exported = ExportedModel(content.signatures, weights, content.resources, labels)
-        logging.info("Writing the SavedModel ...")
-        version = export_version(options.export_dir, exported, content.signatures, extra_files)
+        write = functools.partial(save, exported, content.signatures)
+        if is_converted:
+            write, converted = _convert(built, write, folder)
+            record = record._replace(converted=converted)
+        else:
+            extra_files[signatures.WARMUP_FILE] = signatures.warmup_records(content.requests)
+        extra_files[RECORD_FILE] = json.dumps(record._asdict(), indent=2).encode()
+        logging.info("Writing the export ...")
+        version = export_version(options.export_dir, write, extra_files)
     logging.info("Exported %s with the signatures %s", version, names)
     return version
+
+
+def check_format(options: ExportOptions):
+    """Refuses flags that do not go together with --export_format, and a format whose packages are not installed."""
+    is_converted, is_int8 = options.export_format != SAVED_MODEL, options.dtype == INT8
+    tensors = f"--export_format={options.export_format} has signatures of tensors alone; leave it out"
+    for is_wrong, what in (
+        (is_converted and options.export_text, f"--export_text: {tensors}"),
+        (is_converted and options.estimator_signatures, f"--estimator_signatures: {tensors}"),
+        (is_converted and options.dtype == BFLOAT16, "--dtype=bfloat16: is for SavedModels; give float32 or int8"),
+        (is_int8 and not is_converted, f"--dtype=int8: is no SavedModel's; give --export_format={LITERT} or {ONNX}"),
+        (options.max_loss is not None and not is_int8, "--max_loss: measures what 8 bits cost; give --dtype=int8, too"),
+        (
+            options.max_loss is None and (options.dev_file or options.data_dir),
+            "--dev_file, --data_dir: are read to measure what 8 bits cost; give --max_loss, too",
+        ),
+    ):
+        if is_wrong:
+            raise InputError(what)
+    if is_converted:
+        converters.check_packages(options.export_format)
+
+
+def _convert(built: TrainedModel, write: Callable[[str], None], folder: str) -> tuple[Callable, dict[str, Any]]:
+    """Converts what `write` writes, below `folder`; returns what writes the result, and its part of the record."""
+    options: ExportOptions = built.options
+    measures, metrics = options.max_loss is not None, None
+    encoded = quality.dev_set(options, built.task, built.tokenizer) if measures else None
+    saved_model, made = os.path.join(folder, "saved_model"), os.path.join(folder, "converted")
+    write(saved_model)
+    os.mkdir(made)
+    names = ["serving_default", *built.task.further_signatures(built.model)]
+    found = converters.convert(saved_model, made, options.export_format, options.dtype, names)
+    if measures:
+        run = functools.partial(RUNTIMES[options.export_format](made), "serving_default")
+        metrics = quality.check_loss(options, built.task, built.model, run, encoded)
+
+    def copy(to: str):
+        _gfile.makedirs(to)
+        for name in found["sha256"]:
+            _gfile.copy(os.path.join(made, name), os.path.join(to, name))
+
+    return copy, found | {"metrics": metrics}
 
 
 def _warn_of_other_versions(options: ExportOptions, task_name: str):
@@ -133,8 +143,12 @@ def _warn_of_other_versions(options: ExportOptions, task_name: str):
     if not path or not files.exists(path):
         return
     record = reading.read_json(path)
-    ours = registry.canonical_name(task_name), options.export_text
-    theirs = isinstance(record, dict) and (record.get("task_name"), record.get("settings", {}).get("export_text"))
+    ours = registry.canonical_name(task_name), options.export_text, options.export_format
+    theirs = isinstance(record, dict) and (
+        record.get("task_name"),
+        record.get("settings", {}).get("export_text"),
+        record.get("flags", {}).get("export_format", SAVED_MODEL),
+    )
     if ours != theirs:
         logging.warning(
             "--export_dir=%s: holds versions of another task or with other signatures; a server that watches it "
@@ -151,16 +165,6 @@ def check_text_export(task: ServedTask):
             "serving_text of tasks/base.py, or leave the flag off"
         )
     import_text_ops("--export_text:")
-
-
-def import_text_ops(what: str):
-    """Imports the ops of text, without which no graph of text can be made or loaded."""
-    try:
-        importlib.import_module("official_bert.graph_text.tokenizer")
-    except ImportError as error:
-        raise InputError(
-            f"{what} needs tensorflow-text, which cannot be imported ({error}); install requirements.txt"
-        ) from error
 
 
 def task_signatures(
@@ -208,8 +212,8 @@ def _tensor_content(built: TrainedModel) -> _Content:
     requests += [signatures.position_request(name, length) for name in task.further_signatures(model)]
     if default:
         found = signatures.estimator_signatures(found, default)
-        requests = [(name.replace("serving_default", signatures.TENSOR_SIGNATURE), inputs) for name, inputs in requests]
-    vocabulary = {"assets/vocab.txt": lines_of(vocabulary_lines(options.vocab_file))}
+        requests = [(name.replace("serving_default", TENSOR_SIGNATURE), inputs) for name, inputs in requests]
+    vocabulary = {VOCAB_FILE: lines_of(vocabulary_lines(options.vocab_file))}
     return _Content(found, [request for request in requests if request[0] in found], None, vocabulary)
 
 
@@ -277,20 +281,23 @@ class ExportedModel(tf.Module):
         self.model_weights = {name: variable for name, variable in weights.items() if id(variable) in read}
 
 
-def export_version(
-    export_dir: str, model: tf.Module, signatures: Mapping[str, Callable], extra_files: Mapping[str, bytes]
-) -> str:
+def save(model: tf.Module, signatures: Mapping[str, Callable], folder: str):
+    # These traces exist since ExportedModel was made; a tf.function would be traced again.
+    traced = {name: signature.get_concrete_function() for name, signature in signatures.items()}
+    tf.saved_model.save(model, folder, signatures=traced)
+
+
+def export_version(export_dir: str, write: Callable[[str], None], extra_files: Mapping[str, bytes]) -> str:
     """Adds a version, with the number after the highest one in the folder, and returns the folder of the version.
 
-    It is written under a temporary name that servers ignore. What a killed export left is deleted.
+    `write` makes the model's files in a folder, with a temporary name that servers ignore. What a killed export left
+    is deleted.
     """
     files.make_folder(export_dir)
     writing.remove_left(export_dir, "version-*")
     temporary = writing.temporary_name(export_dir, f"version-{uuid.uuid4().hex}")
     try:
-        # These traces exist since ExportedModel was made; a tf.function would be traced again.
-        traced = {name: signature.get_concrete_function() for name, signature in signatures.items()}
-        tf.saved_model.save(model, temporary, signatures=traced)
+        write(temporary)
         for name, content in extra_files.items():
             path = os.path.join(temporary, name)
             _gfile.makedirs(os.path.dirname(path))
@@ -306,12 +313,6 @@ def export_version(
                 f"--export_dir={export_dir}: cannot be written ({reason}); make room or name another folder"
             ) from error
         raise
-
-
-def versions(export_dir: str) -> list[int]:
-    names = (name.rstrip("/") for name in _gfile.listdir(export_dir))
-    numbers = (int(name) for name in names if name.isascii() and name.isdigit())
-    return sorted(number for number in numbers if number < _LARGEST_VERSION)
 
 
 def _published(temporary: str, export_dir: str) -> str:

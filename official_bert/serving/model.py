@@ -1,40 +1,30 @@
-"""Models that answer requests: `SavedModel` of an export, `InMemoryModel` of a checkpoint, with the same signatures.
+"""Models that answer requests: `Export` of an export, `InMemoryModel` of a checkpoint, with the same signatures.
 
 `export` is the runner of export_saved_model.py.
 """
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from official_bert import model_hub
 from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.names import GLOBAL_STEP, families_of
 from official_bert.checkpoints.sentence_folder import MODULES_NAME, Dense, SentenceModules
-from official_bert.data.model_inputs import check_unknown_in, check_vocabulary
+from official_bert.data.model_inputs import check_unknown_in
+from official_bert.exported_model import OpenedExport, Record, answers_of, is_export, set_threads
 from official_bert.features import EncodedSet
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
-from official_bert.model_dir import LABELS_NAME, ModelFolder, read_labels, record_of_labels
+from official_bert.model_dir import ModelFolder
 from official_bert.model_source import ModelSource, check_config_beside
-from official_bert.options.serving import EMBEDDING, ExportOptions, ServedOptions
+from official_bert.options.serving import EMBEDDING, INT8, ExportOptions, ServedOptions
 from official_bert.options.shared import FLOAT32
-from official_bert.serving.export import (
-    RECORD_FILE,
-    Record,
-    TrainedModel,
-    export_model,
-    import_text_ops,
-    record_of,
-    task_signatures,
-    versions,
-)
-from official_bert.serving.signatures import TENSOR_SIGNATURE
+from official_bert.serving.export import TrainedModel, check_format, export_model, record_of, task_signatures
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tasks.clients import Row
@@ -43,13 +33,11 @@ from official_bert.training import precision
 from official_bert.training.distribution import log_devices
 from official_bert.training.loop import predict
 
-_OF_LABELS = {"label", "labels", "tags"}  # outputs whose strings are labels
-_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
-
 
 def export(options: ExportOptions):
+    check_format(options)
     log_devices()
-    export_model(build(options, options.dtype))
+    export_model(build(options, FLOAT32 if options.dtype == INT8 else options.dtype))
 
 
 def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
@@ -151,7 +139,6 @@ class _Model:
     labels: list[str] | None  # in the order of the outputs; None if the task has none
     inputs: Mapping[str, Sequence[str]]
     outputs: Collection[str]
-    _signatures: Mapping[str, Callable]
 
     def __init__(self, batch_size: int):
         self._batch_size, self._is_used = batch_size, False
@@ -163,14 +150,6 @@ class _Model:
     @property
     def max_seq_length(self) -> int:
         return self.record.settings["max_seq_length"]
-
-    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs a signature; of the inputs, arrays by name, those that it does not have are ignored."""
-        try:
-            tensors = {name: tf.constant(inputs[name]) for name in self.inputs[signature]}
-            return {name: value.numpy() for name, value in self._signatures[signature](**tensors).items()}
-        except tf.errors.OpError as error:
-            raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
 
     def run(
         self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True
@@ -230,105 +209,27 @@ class InMemoryModel(_Model):
         }
         self.outputs = set(self._signatures["serving_default"].structured_outputs)
 
-
-class SavedModel(_Model):
-    """A loaded SavedModel of export_saved_model.py, with the files that it contains."""
-
-    def __init__(self, model_dir: str, batch_size: int = 32):
-        """Loads a version of an export, or of a folder of versions the newest."""
-        super().__init__(batch_size)
-        self.path = _version_folder(model_dir)
-        self.record = Record.read(self.path)
-        settings = self.record.settings
-        labels_file = os.path.join(self.path, "assets.extra", LABELS_NAME)
-        self.labels = read_labels(labels_file) if files.exists(labels_file) else None
-        vocab_file = os.path.join(self.path, "assets", "vocab.txt")
-        self.tokenizer = FullTokenizer(vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"])
-        if self.reads_text:
-            import_text_ops(f"{self.path}: reads raw text, and")
-            _check_pieces(vocab_file)
+    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs a signature; of the inputs, arrays by name, those that it does not have are ignored."""
         try:
-            with _quiet():
-                model = tf.saved_model.load(self.path)
-            self._signatures = dict(model.signatures)
-            if TENSOR_SIGNATURE in self._signatures:  # serving_default is that of an Estimator
-                self._signatures["serving_default"] = self._signatures.pop(TENSOR_SIGNATURE)
-            self.inputs = {
-                name: tuple(function.structured_input_signature[1]) for name, function in self._signatures.items()
-            }
-            outputs = self._signatures["serving_default"].structured_outputs
-        except Exception as error:  # a corrupt file can end in any error of the loader
-            raise InputError(f"{self.path}: is no complete SavedModel ({brief(error)}); export it anew") from error
-        self.outputs = set(outputs)
-        embeddings = getattr(model, "model_weights", {}).get(_WORD_EMBEDDINGS)
-        if embeddings is not None:
-            check_vocabulary(self.tokenizer, embeddings.shape[0], vocab_file)
-        self._check_graph(labels_file, outputs, model)
-
-    def _check_graph(self, path: str, outputs: Mapping[str, tf.TensorSpec], model):
-        """Checks the record and the labels, of a path, against the graph."""
-        if self.reads_text != ("serving_text" in self.inputs):
-            raise InputError(
-                f"{os.path.join(self.path, RECORD_FILE)}: export_text is {self.reads_text}, but the model's signatures "
-                f"are {', '.join(self.inputs)}; put the export's own file back"
-            )
-        if self.labels is None:
-            if _OF_LABELS & self.outputs:
-                raise InputError(f"{path}: no such file, but the model answers labels; put it back")
-            return
-        if hasattr(model, "labels"):  # not in exports of earlier versions
-            own = [label.decode() for label in model.labels().numpy()]
-            if self.labels != own:
-                raise InputError(f"{path}: the model's labels are {', '.join(own)}; put the export's own file back")
-        if self.record.labels not in (None, record_of_labels(self.labels)):
-            raise InputError(f"{path}: {RECORD_FILE} was written with other labels; put the export's own files back")
-        shape = outputs["probabilities"].shape if "probabilities" in outputs else None
-        if shape is not None and shape.rank and shape[-1] not in (None, len(self.labels)):
-            raise InputError(
-                f"{path}: has {len(self.labels)} labels, but the model has {shape[-1]} outputs; put the export's own "
-                "file back"
-            )
+            return answers_of(self._signatures[signature], {name: inputs[name] for name in self.inputs[signature]})
+        except tf.errors.OpError as error:
+            raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
 
 
-def _check_pieces(vocab_file: str):
-    """Refuses a vocabulary that the graph's table cannot hold."""
-    seen = set()
-    for number, piece in enumerate(reading.read_lines(vocab_file), 1):
-        if piece in seen:
-            raise InputError(f"{vocab_file}: line {number}: repeats {piece!r}; put the export's own file back")
-        seen.add(piece)
+class Export(OpenedExport, _Model):
+    """A loaded version of an export, of any format."""
+
+    def __init__(self, model_dir: str, batch_size: int = 32, num_threads: int | None = None):
+        """Loads a version of an export, or of a folder of versions the newest."""
+        _Model.__init__(self, batch_size)
+        OpenedExport.__init__(self, model_dir, num_threads)
 
 
-def open_model(model_dir: str, batch_size: int) -> SavedModel | InMemoryModel:
+def open_model(model_dir: str, batch_size: int, num_threads: int | None = None) -> Export | InMemoryModel:
     """Loads an export, or builds the model of a folder with a checkpoint, or of a name."""
     model_dir = model_hub.local_path(model_dir)
-    if not _is_export(model_dir) and ModelFolder(model_dir).config_file:
+    if not is_export(model_dir) and ModelFolder(model_dir).config_file:
+        set_threads(num_threads)
         return InMemoryModel(model_dir, batch_size)
-    return SavedModel(model_dir, batch_size)
-
-
-def _is_export(model_dir: str) -> bool:
-    return _is_version(model_dir) or (files.is_folder(model_dir) and bool(versions(model_dir)))
-
-
-def _is_version(folder: str) -> bool:
-    return files.exists(os.path.join(folder, "saved_model.pb"))
-
-
-def _version_folder(model_dir: str) -> str:
-    if not _is_export(model_dir):
-        raise InputError(
-            f"{model_dir}: holds no model; name an --export_dir, a version in it, or the --output_dir of a training"
-        )
-    return model_dir if _is_version(model_dir) else os.path.join(model_dir, str(versions(model_dir)[-1]))
-
-
-@contextlib.contextmanager
-def _quiet():
-    """Suppresses TensorFlow's warnings that an export has no gradients, which no export needs."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
+    return Export(model_dir, batch_size, num_threads)

@@ -17,7 +17,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.fields import fault_of, kind_of
 from official_bert.options.serving import POOLER, PredictorOptions
 from official_bert.serving import explanation
-from official_bert.serving.model import InMemoryModel, SavedModel, open_model
+from official_bert.serving.model import Export, InMemoryModel, open_model
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
 from official_bert.tasks.embedding.vector_search import TextComparisons, hits
@@ -68,7 +68,8 @@ class Predictor(TextComparisons):
             check_value(known[name], value)
         if not isinstance(model_dir, (str, os.PathLike)):
             raise InputError(f"model_dir={model_dir!r}: must be the path of a folder")
-        model = open_model(os.fspath(model_dir), batch_size)
+        num_threads = given.pop("num_threads", None)
+        model = open_model(os.fspath(model_dir), batch_size, num_threads)
         record = model.record
         _check_settings(given, model)
         self._model = model
@@ -239,7 +240,7 @@ def check_value(field: dataclasses.Field, value: Any):
         raise InputError(f"{field.name}={value!r}: {fault}")
 
 
-def _check_settings(given: Mapping[str, Any], model: SavedModel | InMemoryModel):
+def _check_settings(given: Mapping[str, Any], model: Export | InMemoryModel):
     """Refuses settings that the task of a model does not have, and changes of what the graph of an export fixes."""
     record = model.record
     for name, value in given.items():

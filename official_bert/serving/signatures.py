@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from official_bert.config import BertConfig
 from official_bert.data.records.framing import encode_examples, frame, varint
+from official_bert.exported_model import TENSOR_SIGNATURE
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.options.serving import TENSORS
 
 PADDING_ID = 0
-TENSOR_SIGNATURE = "serving_tensors"  # the name of our serving_default where that is an Estimator's
 
 # Names of the strings of a request, and their shapes: ("question", [None]), ("endings", [None, 4]).
 TextInputs = Mapping[str, Sequence[int | None]]

@@ -50,8 +50,8 @@ class DataFiles(NamedTuple):
         """Returns the path of a set's file: the given one, or the first existing one of `names` in the folder."""
         if given := self.named.get(set_name):
             return given
-        if not self.data_dir:
-            raise InputError(f"--{set_name}_file: must be given, or --data_dir")
+        if not self.data_dir or not names:
+            raise InputError(f"--{set_name}_file: must be given{', or --data_dir' if names else ''}")
         paths = [os.path.join(self.data_dir, name) for name in names]
         existing = [path for path in paths if files.exists(path)]
         if not existing and len(names) > 1:

@@ -133,7 +133,7 @@ def test_a_client_of_an_estimators_export_is_answered(tmp_path_factory, c_progra
     found = call(signatures_of(made.path)["serving_default"], inputs)
     assert_same(found, {"probabilities": wanted["probabilities"]})
     assert_same(c_runner.run(c_program, made.path, [("serving_default", inputs)])[0], found)
-    assert_same(serving_model.SavedModel(str(made.path))("serving_default", features), wanted)
+    assert_same(serving_model.Export(str(made.path))("serving_default", features), wanted)
 
 
 def test_masked_words_are_those_of_the_pretraining_model(tmp_path_factory, c_program):

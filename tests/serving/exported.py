@@ -23,6 +23,7 @@ from official_bert.tasks.choice.task import ChoiceTask
 from official_bert.tasks.classification.glue import MrpcProcessor, StsbProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.classification.text import TextProcessor
+from official_bert.tasks.embedding.task import EmbeddingTask
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.tagging.task import TaggingTask
@@ -71,6 +72,7 @@ def make_task(kind: str):
         "squad": SquadTask,
         "ner": lambda: TaggingTask(TAGS),
         "pretraining": lambda: PretrainingTask(toy.VOCABULARY),
+        "embedding": lambda: EmbeddingTask("mean"),
     }[kind]()
 
 

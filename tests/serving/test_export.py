@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import errno
+import functools
 import pathlib
 import signal
 import threading
@@ -32,7 +33,7 @@ def tiny(weight: float = 2.0) -> tuple[dict, export.ExportedModel]:
 
 def export_tiny(folder: pathlib.Path, weight: float = 2.0, extra_files=FILES) -> str:
     signatures, model = tiny(weight)
-    return export.export_version(str(folder), model, signatures, extra_files)
+    return export.export_version(str(folder), functools.partial(export.save, model, signatures), extra_files)
 
 
 def complete(version: pathlib.Path) -> bool:
@@ -102,7 +103,8 @@ def test_exports_at_the_same_time_get_different_numbers(tmp_path, monkeypatch):
 
     monkeypatch.setattr(export, "versions", versions)
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
-        made = list(pool.map(lambda pair: export.export_version(str(tmp_path), pair[1], pair[0], FILES), models))
+        writers = [functools.partial(export.save, model, signatures) for signatures, model in models]
+        made = list(pool.map(lambda write: export.export_version(str(tmp_path), write, FILES), writers))
     assert sorted(made) == [str(tmp_path / name) for name in "1234"]
     assert sorted(answer(version) for version in made) == [2.0, 3.0, 4.0, 5.0]
     assert all(complete(pathlib.Path(version)) for version in made)

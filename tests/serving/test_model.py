@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from official_bert import BertClassifier, BertConfig, Predictor, model_dir
-from official_bert.serving.model import InMemoryModel, SavedModel
+from official_bert.serving.model import Export, InMemoryModel
 from official_bert.tasks import registry
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
@@ -21,7 +21,7 @@ from tests.shared import in_test_long
 @pytest.mark.parametrize("kind", ["mrpc", "squad", "pretraining", *in_test_long("sts-b", "tsv", "swag", "ner")])
 def test_the_signatures_are_those_of_the_export(tmp_path, tmp_path_factory, kind):
     made = exported.shared_export(tmp_path_factory, kind)
-    loaded = SavedModel(str(made.path))
+    loaded = Export(str(made.path))
     path = str(tmp_path / "model")  # as the training of the exported model would have left it
     shutil.copytree(os.path.dirname(made.options.init_checkpoint), path, ignore=lambda *_: ["exports"])
     model_dir.write_record(path, model_dir.TaskRecord(kind, registry.family_of(kind), loaded.record.settings))

@@ -16,7 +16,7 @@ from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions, TaggingOptions
 from official_bert.serving import model
-from official_bert.serving.model import SavedModel
+from official_bert.serving.model import Export
 from official_bert.serving.predictor import Predictor
 from tests import toy
 from tests.serving import exported
@@ -34,10 +34,10 @@ def texts(count: int, longest: int, seed: int = 1) -> list[str]:
     return [*found, ""]
 
 
-loaded_once = functools.cache(SavedModel)
+loaded_once = functools.cache(Export)
 
 
-def of_batch_size(model_dir: str, batch_size: int) -> SavedModel:
+def of_batch_size(model_dir: str, batch_size: int, num_threads: int | None = None) -> Export:
     loaded = copy.copy(loaded_once(model_dir))
     loaded._batch_size = batch_size
     return loaded
@@ -46,7 +46,7 @@ def of_batch_size(model_dir: str, batch_size: int) -> SavedModel:
 @pytest.fixture(autouse=True)
 def models_are_loaded_once(monkeypatch):
     """The first call of a signature of a loaded model takes seconds."""
-    monkeypatch.setattr(model, "SavedModel", of_batch_size)
+    monkeypatch.setattr(model, "Export", of_batch_size)
 
 
 @pytest.fixture(scope="module", autouse=True)

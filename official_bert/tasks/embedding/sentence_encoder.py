@@ -5,7 +5,7 @@ In: the folder of a model, plain or of sentence-transformers, whose modules are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import keras
@@ -16,11 +16,13 @@ from absl import logging
 from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
 from official_bert.checkpoints.sentence_folder import NORMALIZE, PROJECTION, Dense, SentenceModules
+from official_bert.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, normalized, pooled
+from official_bert.options.serving import EMBEDDING
 from official_bert.tasks.embedding.vector_search import TextComparisons
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import listed_texts
@@ -62,21 +64,27 @@ class SentenceEncoder(TextComparisons):
         pooling: Literal["mean", "cls", "max", "mean_sqrt_len"] | None = None,
         normalize: bool | None = None,
         max_seq_length: int | None = None,
+        num_threads: int | None = None,
     ):
         """Loads the model and its vocabulary; what an argument leaves open, the folder says.
 
         Args:
-            folder: the folder of a model, or its name, as for `BertModel.from_pretrained`, with vocab.txt and, for a
-                cased model, tokenizer_config.json; or one of sentence-transformers, with modules.json; or the
-                --output_dir of a training of such vectors.
+            folder: an export of --task_name=embedding, of any format; or the folder of a model, or its name, as for
+                `BertModel.from_pretrained`, with vocab.txt and, for a cased model, tokenizer_config.json; or one of
+                sentence-transformers, with modules.json; or the --output_dir of a training of such vectors.
             pooling: "mean" of the tokens' vectors, special ones included; "mean_sqrt_len", their sum divided by the
                 square root of their number; the vector of [CLS] ("cls"); or the "max" of each coordinate. It should be
                 that with which the model was trained; "mean" if nothing says it.
             normalize: whether the vectors are divided by their norms; True if nothing says it.
             max_seq_length: the tokens to which texts are truncated; the longest sequence of the model if nothing says
                 it.
+            num_threads: the threads that an export computes with; by default those of all processors.
         """
         folder = model_hub.local_path(folder)
+        if is_export(folder):
+            self._open_export(folder, {"pooling": pooling, "normalize": normalize}, max_seq_length, num_threads)
+            return
+        set_threads(num_threads)
         found = SentenceModules.of(folder)
         self._pooling, self._lowers = pooling or found.pooling, found.lowers
         if self._pooling not in POOLINGS:
@@ -97,6 +105,20 @@ class SentenceEncoder(TextComparisons):
         # One trace for all shapes.
         signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ENCODER_INPUTS}
         self._encode = tf.function(self._vectors, input_signature=[signature])
+        self._width = self._encode.get_concrete_function().structured_outputs.shape[-1]
+
+    def _open_export(self, folder: str, fixed: Mapping, max_seq_length: int | None, num_threads: int | None):
+        self.model = opened = OpenedExport(folder, num_threads)
+        self.tokenizer, longest, self._lowers = opened.tokenizer, opened.record.settings["max_seq_length"], False
+        self.max_seq_length = longest if max_seq_length is None else max_seq_length
+        if opened.outputs != {EMBEDDING} or opened.record.settings["export_text"]:
+            raise InputError(f"{folder}: is no export of ids that gives vectors; open it with Predictor")
+        given = [f"{name}={value!r}" for name, value in fixed.items() if value is not None]
+        if given or not 1 <= self.max_seq_length <= longest:
+            what = given[0] if given else f"max_seq_length={max_seq_length}"
+            raise InputError(f"{what}: {folder} is an export, whose pooling, norms and length are fixed; leave it out")
+        self._encode = lambda batch: opened(DEFAULT, batch)[EMBEDDING]
+        self._width = self._encode(self.tokenizer([""], max_seq_length=longest)).shape[1]
 
     def encode(self, texts: str | Iterable[str], batch_size: int = 32) -> np.ndarray:
         """Returns the vectors of texts in their order, float32[n, width]; a single text is a list of one.
@@ -109,8 +131,7 @@ class SentenceEncoder(TextComparisons):
         if self._lowers:
             texts = [text.lower() for text in texts]
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # characters tell enough about tokens
-        width = self._encode.get_concrete_function().structured_outputs.shape[-1]
-        vectors = np.empty((len(texts), width), np.float32)
+        vectors = np.empty((len(texts), self._width), np.float32)
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             batch = [texts[row] for row in rows]

@@ -1,0 +1,63 @@
+"""Measures what 8 bits cost: the metric of a task on its dev set, by the model in float32 and by the converted one."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.features import ENCODER_INPUTS, EncodedSet
+from official_bert.io.errors import InputError
+from official_bert.options.serving import ExportOptions
+from official_bert.tasks.base import DataFiles, Task
+from official_bert.training.loop import compiled_outputs, predict
+
+_BATCH_SIZE = 32
+Features = Mapping[str, Any]
+
+
+def dev_set(options: ExportOptions, task: Task, tokenizer) -> EncodedSet:
+    """Reads and encodes the first development set of a task; raises InputError if it has none, or no metric."""
+    if not isinstance(task, Task):
+        raise InputError(f"--max_loss: --task_name={options.task_name} has no metric of a dev set; leave it out")
+    sets = task.read(DataFiles(options.data_dir, {"dev": options.dev_file}), "dev")
+    if not sets:
+        raise InputError(f"--max_loss: --task_name={options.task_name} has no dev set with labels; leave it out")
+    return task.encode(next(iter(sets.values())), tokenizer, options.max_seq_length, "dev")
+
+
+def check_loss(
+    options: ExportOptions, task: Task, model, run: Callable[[dict], dict[str, np.ndarray]], encoded: EncodedSet
+) -> dict[str, float]:
+    """Returns the metric of `model` and of `run`, its export; raises InputError if the export lost too much of it.
+
+    `run` maps the encoder's features to the outputs of `serving_default`.
+    """
+    strategy = tf.distribute.get_strategy()
+    temperature = getattr(task, "temperature", None) or 1.0  # by which an export divides its logits
+
+    def answered(features: Features):
+        """Gives what the model gives, by the outputs of the export."""
+        found = run({name: np.asarray(features[name]) for name in ENCODER_INPUTS})
+        if "start_logits" in found:
+            return found["start_logits"], found["end_logits"]
+        if "score" in found:
+            return found["score"][:, None]
+        return found["logits"] * np.float32(temperature) if "logits" in found else found["embedding"]
+
+    def metric_of(outputs_of: Callable[[dict], dict]) -> float:
+        outputs = predict(outputs_of, strategy, encoded, _BATCH_SIZE, options.max_seq_length, True)
+        return float(task.metrics(encoded, task.outputs_of_set(encoded, outputs))[task.main_metric])
+
+    whole = metric_of(compiled_outputs(strategy, lambda features: task.outputs(model, features)))
+    small = metric_of(lambda features: task.outputs(answered, features))
+    lost = (whole - small) / abs(whole) if whole else float(small < 0)
+    figures = f"{task.main_metric} is {whole:.6g} in float32 and {small:.6g} in {options.dtype}, a loss of {lost:.2%}"
+    logging.info("On the dev set %s", figures)
+    if not lost <= options.max_loss:
+        raise InputError(
+            f"--max_loss={options.max_loss:g}: {figures}; nothing is exported. Give the other --export_format, "
+            "--dtype=float32, or a larger --max_loss"
+        )
+    return {"metric": task.main_metric, "float32": whole, options.dtype: small}
