@@ -6,7 +6,7 @@ rate, norm of the gradient, speed, memory.
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from absl import logging
 
@@ -21,19 +21,21 @@ Curves = dict[str, dict[int, float]]
 
 
 def training_figures(output_dir: str) -> Curves:
-    curves = _curves(run_log.read(output_dir, run_log.TRAIN)) or _of_event_files(output_dir)
+    curves = _curves(run_log.read(output_dir, run_log.TRAIN))
     if not curves:
         raise InputError(
-            f"{output_dir}: has neither {run_log.FILE} nor TensorBoard's event files of a training; give the "
-            "--output_dir of a run with --do_train"
+            f"{output_dir}: has no {run_log.FILE} of a training; give the --output_dir of a run with --do_train"
         )
     return curves
 
 
 def evaluation_figures(output_dir: str) -> Curves:
-    """Returns the figures of the evaluations during training or, without any, of those after it."""
-    curves = _curves(run_log.read(output_dir, run_log.EVALUATION))
-    return curves or _of_event_files(os.path.join(output_dir, "eval"))
+    """Returns the figures of the evaluations during training or, without any, of the last one after it."""
+    curves, path = _curves(run_log.read(output_dir, run_log.EVALUATION)), os.path.join(output_dir, "eval_results.txt")
+    if curves or not files.exists(path):
+        return curves
+    results = {name: float(value) for name, value in (line.split(" = ") for line in reading.read_lines(path))}
+    return _curves([results | {"step": int(results["global_step"])}])
 
 
 def _curves(rows: Iterable[Mapping]) -> Curves:
@@ -43,22 +45,6 @@ def _curves(rows: Iterable[Mapping]) -> Curves:
             if name != "step" and isinstance(value, int | float) and math.isfinite(value):
                 curves.setdefault(name, {})[row["step"]] = value
     return curves
-
-
-def _of_event_files(folder: str) -> Curves:
-    """Returns the scalars of all event files; of a step that two of them have, those of the later file."""
-    return _curves(row for path in files.matching("events.out.tfevents.*", folder) for row in _events(path))
-
-
-def _events(path: str) -> Iterator[dict]:
-    import tensorflow as tf
-
-    try:
-        for event in tf.compat.v1.train.summary_iterator(path):
-            for value in event.summary.value:
-                yield {"step": event.step, value.tag: tf.make_ndarray(value.tensor).item()}
-    except (tf.errors.DataLossError, ValueError) as error:
-        raise InputError(f"{path}: is no event file of TensorBoard ({error}); remove it") from None
 
 
 _SCORES = "accuracy and other scores"

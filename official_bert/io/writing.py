@@ -163,8 +163,6 @@ def append_line(path: str, line: str):
     if files.exists(path):
         with files.open_file(path, "rb") as file:
             before = file.read()
-    if before and not before.endswith(b"\n"):  # an older version may have been killed here
-        before += b"\n"
     with replacing(path, "wb") as file:
         file.write(before + line.encode() + b"\n")
 

@@ -24,8 +24,7 @@ class VocabularyOptions(CorpusOptions):
     vocab_size: int = option(
         30522,
         check=SIZE,
-        help="The number of lines of the vocabulary. If the text gives fewer pieces, [unusedN] fill the lines that "
-        "are left.",
+        help="The number of lines of the vocabulary. If the text gives fewer pieces, [unusedN] fill the others.",
     )
     do_lower_case: bool = option(
         True, help="Lower-case the text before learning. Every script that uses the vocabulary needs the same value."
@@ -57,8 +56,7 @@ class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     vocab_file: str | None = option(
         None,
         basic=True,
-        help="The WordPiece vocabulary of the model, a text file with one piece a line. It must be given unless "
-        "--model is.",
+        help="The WordPiece vocabulary of the model, a file with one piece a line; needed unless --model is given.",
     )
     split_sentences: bool = option(
         False, basic=True, help="Split each line, which may then be a paragraph, into sentences, by simple rules."
@@ -98,8 +96,7 @@ class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     )
     dynamic_masking: bool = option(
         False,
-        help="With --generator=sharded, make records of whole texts, whose masks run_pretraining.py --dynamic_masking "
-        "draws anew in each pass.",
+        help="With --generator=sharded, leave the masks to run_pretraining.py --dynamic_masking, for each pass anew.",
     )
     num_shards: int | None = option(
         None,

@@ -54,8 +54,7 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
     data_dir: str | None = option(
         None,
         basic=True,
-        help="The folder with the files train, dev and test, each with the suffix .tsv, .csv, .jsonl, .parquet or "
-        ".txt.",
+        help="The folder with the files train, dev and test, each a .tsv, .csv, .jsonl, .parquet or .txt.",
     )
     loss: str = option(
         LOSSES[0],
@@ -122,8 +121,7 @@ class MiningOptions(TextTables):
     after_a_stop: ClassVar[str] = "the same command goes on behind the lines that are finished"
 
     input_file: str = option(
-        help="The pairs: a TSV, CSV, JSON lines or Parquet file whose columns have names, or several, separated by "
-        "commas, or a glob."
+        help="The pairs: TSV, CSV, JSON lines or Parquet files with names of columns, with commas between, or a glob."
     )
     model: str = option(
         help="The model of vectors that finds the negatives: an export of --task_name=embedding, or a folder of "
@@ -136,8 +134,7 @@ class MiningOptions(TextTables):
     corpus_file: str | None = option(
         None,
         basic=True,
-        help="The texts to choose from, one a line, or an .npz file of predict.py --index. Without this flag these are "
-        "all positives.",
+        help="The texts to choose from, one a line, or an .npz file of predict.py --index; by default all positives.",
     )
     num_negatives: int = option(
         5, basic=True, check=SIZE, help="The most negatives of a pair; one without so many gets fewer, or none."

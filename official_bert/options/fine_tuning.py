@@ -80,8 +80,7 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         None,
         check=NOT_NEGATIVE,
         help="The number of examples in the buffer from which the training draws; 0 shuffles the whole training set "
-        "anew for each pass. Without this flag it is 100 for SQuAD and the original's tasks, as in the original, and "
-        "0 for other tasks.",
+        "anew for each pass. Without this flag it is the original's 100 for SQuAD and its tasks, and 0 for others.",
     )
     freeze_layers: int | None = option(
         None,
@@ -214,15 +213,12 @@ class TextOptions:
         "flag their names say it: .tsv, .csv, .jsonl or .json (JSON lines), .parquet.",
     )
     labels: list[str] | None = option(
-        None,
-        help="With text, all labels, separated by commas. Without this flag the script takes them from the training "
-        "file.",
+        None, help="With text, all labels, separated by commas. Without this flag they are those of the training file."
     )
     label_type: str | None = option(
         fallback=SINGLE,
         choices=LABEL_TYPES,
-        help="With text, what an example has: single is one label, multi any number of labels, score a number to "
-        "predict.",
+        help="With text, what an example has: single is one label, multi any number of labels, score a number.",
     )
 
 
@@ -248,8 +244,7 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions, D
     max_seq_length: int | None = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
-        help="The number of tokens, special ones included, that an example may have. --long_texts says what becomes of "
-        "longer ones.",
+        help="The most tokens of an example, special ones included. --long_texts says what becomes of longer ones.",
     )
     long_texts: str | None = option(
         fallback=TRUNCATE,
@@ -305,8 +300,7 @@ class TaggingOptions(DataFilesOptions, CalibrationOptions, DistillationOptions):
     )
     do_lower_case: bool | None = option(
         fallback=True,
-        help="Lower-case the text. Uncased models need this; cased models, which the paper uses for names, need "
-        "--nodo_lower_case.",
+        help="Lower-case the text, as uncased models need; cased ones, the paper's for names, need --nodo_lower_case.",
     )
     document_context: bool = option(
         False,

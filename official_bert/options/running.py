@@ -29,8 +29,7 @@ class ExperimentOptions:
     name: str = option(
         "",
         is_first_word=True,
-        help="The experiment, before all flags: a table or a figure of the paper, such as table5, or a .toml file of "
-        "your own.",
+        help="The experiment, before all flags: a table or figure of the paper, such as table5, or your .toml file.",
     )
     scale: str = option(
         "tiny", help="The sizes of models and data, a name in scales.toml: smoke, tiny, small or paper."
@@ -53,8 +52,7 @@ class ExperimentOptions:
     only: str | None = option(
         None,
         choices=(COMMANDS, TABLE),
-        help="Run nothing: commands only prints the commands that are still to run, table only makes the table of the "
-        "finished runs.",
+        help="Run nothing: commands prints the commands that are still to run, table makes that of the finished runs.",
     )
     training_flags: tuple[str, ...] = option(
         (),

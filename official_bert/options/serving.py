@@ -35,8 +35,7 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
     layers: str = option(
         "-1,-2,-3,-4",
         basic=True,
-        help="The encoder layers whose output is written, in this order, separated by commas: 0 is the first layer, "
-        "-1 the last.",
+        help="The encoder layers whose output is written, in this order, with commas: 0 is the first, -1 the last.",
     )
     pooling: str | None = option(
         None,
@@ -124,15 +123,13 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportOptions(ServedOptions):
     export_dir: str = option(
-        help="The folder that the model server watches. The export becomes a folder in it, named with the next "
-        "version number."
+        help="The folder that the model server watches; the export is a folder in it, named as the next version."
     )
     export_text: bool = option(
         False,
         basic=True,
         help="Export a model that reads raw text (signature serving_text) instead of token ids and tf.Examples. A "
-        "server that loads it needs the ops of tensorflow_text, which TensorFlow Serving has. Such models need an "
-        "--export_dir of their own.",
+        "server needs the ops of tensorflow_text for it, which TensorFlow Serving has, and an own --export_dir.",
     )
     dtype: str = option(
         FLOAT32,
@@ -140,23 +137,20 @@ class ExportOptions(ServedOptions):
         choices=(FLOAT32, BFLOAT16, INT8),
         help="The type of the export's kernels and tables of embeddings, and of its matrix products. bfloat16 halves "
         "the size of a SavedModel, and is faster on devices that multiply it: newer GPUs and CPUs with AMX or "
-        "AVX512_BF16. int8, of the other formats, is a quarter of the size and faster on CPUs. Inputs and outputs stay "
-        "the same.",
+        "AVX512_BF16. int8, of the other formats, is a quarter of the size and faster on CPUs.",
     )
     export_format: str = option(
         SAVED_MODEL,
         basic=True,
         choices=(SAVED_MODEL, ONNX, LITERT),
         help="What runs the export: TensorFlow and its server (saved_model), onnxruntime (onnx, a file model.onnx), or "
-        "LiteRT on CPUs and phones (litert, model.tflite). The other formats than saved_model need "
-        "requirements-runtimes.txt.",
+        "LiteRT on CPUs and phones (litert, model.tflite). These two need requirements-runtimes.txt.",
     )
     max_loss: float | None = option(
         None,
         check=PROBABILITY,
         help="With --dtype=int8, the share of the task's metric on the development set that 8 bits may cost, such as "
-        "0.005 for half a percent. The script measures the metric in float32 and in int8, and exports nothing if more "
-        "is lost.",
+        "0.005 for half a percent. The script measures both, and exports nothing if more is lost.",
     )
     dev_file: str | None = option(None, help="With --max_loss, the development set, in the form of the training.")
     data_dir: str | None = option(
@@ -272,20 +266,16 @@ class ConversionOptions:
         choices=FORMATS,
         help="The format to convert to: tf1 writes bert_model.ckpt, bert_config.json and vocab.txt; tf1_weights "
         "leaves out the Adam slots and global_step, which are two thirds of a training checkpoint; huggingface writes "
-        "model.safetensors, config.json, vocab.txt and tokenizer.json, and of an embedding what sentence-transformers "
-        "reads.",
+        "model.safetensors, config.json, vocab.txt, tokenizer.json, and what sentence-transformers reads of vectors.",
     )
     task_name: str | None = option(
         None,
         choices=tuple(FAMILIES),
         help="With huggingface, a task like that of a model whose head is one linear layer, since its weights do not "
-        "show whether it reads texts, tokens or choices. Without this flag the record that training wrote beside the "
-        "checkpoint says it.",
+        "show whether it reads texts, tokens or choices. Without this flag the record beside the checkpoint says it.",
     )
     bert_config_file: str | None = option(
-        None,
-        help="The model's configuration. Without this flag the script reads bert_config.json or config.json beside "
-        "the checkpoint.",
+        None, help="The model's configuration; by default bert_config.json or config.json beside the checkpoint."
     )
     do_lower_case: bool | None = option(
         None,
@@ -293,9 +283,7 @@ class ConversionOptions:
         "flag the tokenizer_config.json beside the checkpoint tells, or else whether the vocabulary has capitals.",
     )
     vocab_file: str | None = option(
-        None,
-        help="The model's vocabulary. Without this flag the script reads vocab.txt, or else tokenizer.json, beside the "
-        "checkpoint.",
+        None, help="The model's vocabulary; by default vocab.txt, or else tokenizer.json, beside the checkpoint."
     )
 
 
@@ -330,8 +318,7 @@ class StudentOptions(ConfigOptions, TokenizerOptions):
         None,
         basic=True,
         check=(_are_numbers, "must be whole numbers from 0, separated by commas"),
-        help="The layers of the model that the student keeps, counted from 0, such as 0,2,5, with the embeddings, the "
-        "pooler and the head.",
+        help="The layers that the student keeps, counted from 0, such as 0,2,5, with embeddings, pooler and head.",
     )
     num_layers: int | None = option(
         None,
@@ -344,7 +331,6 @@ class StudentOptions(ConfigOptions, TokenizerOptions):
         None,
         basic=True,
         help="Make, instead, a new model with random weights, by the name of its size: L4_H256 has 4 layers of width "
-        "256. There are 2, 4, 6, 8, 10 or 12 layers of 128, 256, 512 or 768 (Turc et al., 2019); base and the like "
-        "are names, too.",
+        "256. There are 2, 4 to 12 layers of 128, 256, 512 or 768 (Turc et al., 2019), base and the like.",
     )
     random_seed: int = option(12345, check=SEED, help="The seed of the random weights of --size.")

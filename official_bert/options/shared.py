@@ -27,8 +27,7 @@ class ModelOptions:
         basic=True,
         help="The folder of a model: the --output_dir of a training script, the folder of a released model, or a "
         "Hugging Face folder. A name, such as google-bert/bert-base-uncased or uncased_L-12_H-768_A-12, is downloaded. "
-        "It stands for --vocab_file, --bert_config_file and --init_checkpoint, as far as the script has them, and for "
-        "how the model reads text.",
+        "It stands for --vocab_file, --bert_config_file, --init_checkpoint, and for how the model reads text.",
     )
 
 
@@ -77,8 +76,7 @@ class PrecisionOptions:
         choices=(FLOAT32, BFLOAT16, FLOAT16, AUTO),
         help="The type of the matrix products in training, evaluation and prediction, and of the activations between "
         "them; the rest is float32, the weights and the checkpoints included. bfloat16 is for TPUs, newer GPUs and "
-        "CPUs with AMX or AVX512_BF16, float16, which scales the loss, for GPUs. auto takes bfloat16 on such devices "
-        "and float32 on others.",
+        "CPUs with AMX or AVX512_BF16, float16, which scales the loss, for GPUs. auto takes bfloat16 or float32.",
     )
 
 
@@ -97,17 +95,14 @@ class DistributionOptions:
     tpu_name: str | None = option(
         None,
         alias="tpu",
-        help="The TPU that --use_tpu runs on: its name in Google Cloud, its address such as grpc://10.0.0.2:8470, or "
-        "local on a TPU VM.",
+        help="The TPU of --use_tpu: its name in Google Cloud, an address such as grpc://10.0.0.2:8470, or local.",
     )
     tpu_zone: str | None = option(
         None,
         help="The Google Cloud zone of the TPU. Without this flag TensorFlow asks the metadata server of the machine.",
     )
     gcp_project: str | None = option(
-        None,
-        help="The Google Cloud project of the TPU. Without this flag TensorFlow asks the metadata server of the "
-        "machine.",
+        None, help="The Google Cloud project of the TPU; by default TensorFlow asks the metadata server of the machine."
     )
     master: str | None = option(None, help="The address of the TPU. The script uses it when --tpu_name is not given.")
     num_tpu_cores: int = option(
@@ -140,14 +135,12 @@ class DistributionOptions:
         AUTO,
         choices=(AUTO, NCCL, RING),
         help="How the processes of --distribution_strategy=multi_worker_mirrored sum their gradients: nccl is NVIDIA's "
-        "library for GPUs; ring is TensorFlow's own, over gRPC; auto takes nccl where the processes have GPUs, else "
-        "ring.",
+        "library for GPUs; ring is TensorFlow's own, over gRPC; auto takes nccl where there are GPUs, else ring.",
     )
     all_reduce_dtype: str = option(
         FLOAT32,
         choices=(FLOAT32, BFLOAT16),
-        help="The type in which several devices sum their gradients. bfloat16 halves what they send, and rounds each "
-        "gradient to 8 bits.",
+        help="The type in which several devices sum gradients. bfloat16 halves what they send, and rounds to 8 bits.",
     )
     jit_compile: bool = option(
         False,

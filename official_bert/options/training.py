@@ -37,8 +37,7 @@ class OptimizationOptions:
         choices=tuple(OPTIMIZERS),
         help="The optimizer: adamw is the original's; adamw_bias_correction corrects the bias of Adam's moments, as "
         "Adam's authors do and the original does not, which makes fine-tuning on few examples fail less often; lamb "
-        "(You et al., 2020) corrects it, too, and scales the update of each weight matrix to its norm, which large "
-        "batches need.",
+        "(You et al., 2020) corrects it, too, and scales each matrix's update to its norm, as large batches need.",
     )
     adam_beta1: float = option(0.9, check=_DECAY_RATE, help="The decay rate of the mean of the gradients.")
     adam_beta2: float = option(0.999, check=_DECAY_RATE, help="The decay rate of the mean of their squares.")
@@ -46,8 +45,7 @@ class OptimizationOptions:
     weight_decay_rate: float = option(
         0.01,
         check=NOT_NEGATIVE,
-        help="The weight decay: an update takes this share of the learning rate from each weight, biases and layer "
-        "norms aside.",
+        help="The weight decay: an update takes this share of the rate from each weight but biases and layer norms.",
     )
     ema_decay: float | None = option(
         None,
@@ -222,10 +220,9 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
     distillation: list[str] | None = option(
         None,
         check=(lambda names: {*names} <= {*TAUGHT_OF_TEXT}, f"must be of {', '.join(TAUGHT_OF_TEXT)}"),
-        help="With --teacher, what the model learns of it, separated by commas, as a sum: logits, its probabilities of "
-        "the masked words; hidden, the outputs of its layers, through a linear map (Jiao et al., 2020); "
-        "attention_relations, how its queries, its keys and its values are related (Wang et al., 2021). Without this "
-        "flag it is logits.",
+        help="With --teacher, what the model learns of it, separated by commas, as a sum: logits (the default), those "
+        "of masked words; hidden, the outputs of its layers, through a linear map (Jiao et al., 2020); "
+        "attention_relations, how its queries, its keys and its values are related (Wang et al., 2021).",
     )
     teacher_layer: int | None = option(
         None,
@@ -263,6 +260,5 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
     max_eval_steps: int = option(
         100,
         check=NOT_NEGATIVE,
-        help="The number of batches of an evaluation, which starts the files anew at their end. 0 evaluates every "
-        "record once.",
+        help="The batches of an evaluation, which starts the files anew at their end; 0 evaluates each record once.",
     )
