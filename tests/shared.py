@@ -38,6 +38,7 @@ INSTALLED_BY = {
     "kubernetes_validate": _CLUSTERS,
     "matplotlib": "-r requirements-plots.txt",
     "nbclient": _NOTEBOOK,
+    "onnx": _RUNTIMES,
     "onnxruntime": _RUNTIMES,
     "pandas": _DATA,
     "pyarrow": _DATA,
