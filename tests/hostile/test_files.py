@@ -201,13 +201,13 @@ def test_a_full_disk_leaves_nothing(row, folder):
 
 def test_a_line_is_appended_whole_or_not_at_all(tmp_path):
     path = tmp_path / "runs.jsonl"
-    path.write_text("half")
+    path.write_text("zero\n")
     writing.append_line(str(path), "one")
     writing.append_line(str(path), "two")
-    assert path.read_text() == "half\none\ntwo\n"
+    assert path.read_text() == "zero\none\ntwo\n"
     with largest_file(1024), pytest.raises(InputError, match=rf"runs.jsonl: cannot .* {ROOM}"):
         writing.append_line(str(path), "x" * 2000)
-    assert path.read_text() == "half\none\ntwo\n"
+    assert path.read_text() == "zero\none\ntwo\n"
     assert contents(tmp_path).keys() == {"runs.jsonl"}
 
 

@@ -65,13 +65,12 @@ def test_inputs(row, folder):
 BEST = types.SimpleNamespace(output_dir="best", latest="best/model.ckpt-2", latest_step=lambda: 2)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("run.jsonl", {"type": "evaluation"}), ("eval_history.jsonl", {})])
-def test_lines_of_a_history_that_are_none_are_passed_over(name, kind, tmp_path):
-    """Half a line, a list, a line without its step or of another metric; the files of older versions, too."""
+def test_lines_of_a_history_that_are_none_are_passed_over(tmp_path):
+    """Half a line, a list, a line without its step or of another metric."""
     rows = [{"step": 2, "f1": 0.5}, [4], {"f1": 0.5}, {"step": 4, "f1": None, "loss": 3}, {"step": 6, "loss": 1},
             {"step": 6, "f1": "high"}, {"step": "6", "f1": 1}, {"step": 12, "f1": 1}]  # fmt: skip
-    lines = [json.dumps(kind | row if isinstance(row, dict) else row) for row in rows]
-    (tmp_path / name).write_text("\n".join([*lines, lines[0][:-4]]))
+    lines = [json.dumps({"type": "evaluation"} | row if isinstance(row, dict) else row) for row in rows]
+    (tmp_path / "run.jsonl").write_text("\n".join([*lines, lines[0][:-4]]))
     found = PeriodicEvaluation(str(tmp_path), str(tmp_path), 2, None, "f1", dict, best=BEST, first_step=10)
     assert found._values == {2: 0.5, 4: None}
 

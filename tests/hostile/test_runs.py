@@ -58,7 +58,7 @@ def _moved_elsewhere(folder: pathlib.Path):
 def _without_best(folder: pathlib.Path) -> list[str]:
     write_output_dir(folder, with_head(tensors_of(folder), 3), STEPS)
     (folder / "out" / "labels.txt").write_text("a\nb\nc\n")
-    (folder / "out" / "eval_history.jsonl").write_text('{"step": 2, "eval_accuracy": 0.5}\n')
+    (folder / "out" / "run.jsonl").write_text('{"type": "evaluation", "step": 2, "eval_accuracy": 0.5}\n')
     tf1.write(str(folder / "out" / "best" / "model.ckpt-2"), {"global_step": np.int64(2)})
     return classifier(folder, "--do_predict")
 
