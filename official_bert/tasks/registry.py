@@ -56,7 +56,7 @@ class Entry(NamedTuple):
         family_class = task_class(self.family)
         if is_outside(self.family) and family_class.from_settings.__func__ is ServedTask.from_settings.__func__:
             refuse_text_flags(settings)  # the class reads no flag
-            if "data_dir" in settings and not any(settings.get(name) for name in ("data_dir", *FILE_FLAGS)):
+            if "do_train" in settings and not any(settings.get(name) for name in ("data_dir", *FILE_FLAGS)):
                 raise InputError("--data_dir: must be given")
             for flag, absent in _OF_CLASSIFIERS.items():
                 if settings.get(flag) not in (None, absent):
