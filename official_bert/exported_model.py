@@ -34,7 +34,7 @@ _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
 class Record(NamedTuple):
-    """The content of an export's record file; exports of earlier versions lack the last three."""
+    """The content of an export's record file; the last three may be None."""
 
     task_name: str
     family: str
@@ -149,7 +149,6 @@ class _SavedModel:
         self.num_outputs = shape[-1] if shape is not None and shape.rank else None
         embeddings = getattr(model, "model_weights", {}).get(_WORD_EMBEDDINGS)
         self.vocab_size = None if embeddings is None else embeddings.shape[0]
-        # Not in exports of earlier versions.
         self.labels = [one.decode() for one in model.labels().numpy()] if hasattr(model, "labels") else None
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

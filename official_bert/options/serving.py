@@ -331,6 +331,6 @@ class StudentOptions(ConfigOptions, TokenizerOptions):
         None,
         basic=True,
         help="Make, instead, a new model with random weights, by the name of its size: L4_H256 has 4 layers of width "
-        "256. There are 2, 4 to 12 layers of 128, 256, 512 or 768 (Turc et al., 2019), base and the like.",
+        "256. There are 2, 4, 6, 8, 10, 12 layers of 128, 256, 512, 768 (Turc et al., 2019), base and the like.",
     )
     random_seed: int = option(12345, check=SEED, help="The seed of the random weights of --size.")

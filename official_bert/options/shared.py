@@ -76,7 +76,7 @@ class PrecisionOptions:
         choices=(FLOAT32, BFLOAT16, FLOAT16, AUTO),
         help="The type of the matrix products in training, evaluation and prediction, and of the activations between "
         "them; the rest is float32, the weights and the checkpoints included. bfloat16 is for TPUs, newer GPUs and "
-        "CPUs with AMX or AVX512_BF16, float16, which scales the loss, for GPUs. auto takes bfloat16 or float32.",
+        "CPUs with AMX or AVX512_BF16; float16, with a scaled loss, for GPUs. auto: bfloat16 on those, else float32.",
     )
 
 
@@ -95,7 +95,7 @@ class DistributionOptions:
     tpu_name: str | None = option(
         None,
         alias="tpu",
-        help="The TPU of --use_tpu: its name in Google Cloud, an address such as grpc://10.0.0.2:8470, or local.",
+        help="The TPU of --use_tpu: its name in Google Cloud, grpc://10.0.0.2:8470 or the like, or local on a TPU VM.",
     )
     tpu_zone: str | None = option(
         None,
