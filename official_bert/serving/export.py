@@ -83,7 +83,7 @@ def export_model(built: TrainedModel) -> str:
         write = functools.partial(save, exported, content.signatures)
         if is_converted:
             write, converted = _convert(built, write, folder)
-            record = record._replace(converted=converted)
+            record, names = record._replace(converted=converted), ", ".join(converted["signatures"])
         else:
             extra_files[signatures.WARMUP_FILE] = signatures.warmup_records(content.requests)
         extra_files[RECORD_FILE] = json.dumps(record._asdict(), indent=2).encode()
