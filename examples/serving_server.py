@@ -15,7 +15,6 @@ import base64
 import concurrent.futures
 import contextlib
 import http.server
-import importlib
 import json
 import os
 import pathlib
@@ -46,8 +45,6 @@ class Model:
         versions = {int(path.parent.name): path.parent for path in found if path.parent.name.isdecimal()}
         if not versions:
             raise SystemExit(f"--model_base_path={base_path}: holds no version; export a model there")
-        with contextlib.suppress(ImportError):
-            importlib.import_module("tensorflow_text")  # the ops of models that read text
         self.name, self.version = name, max(versions)
         self._signatures = tf.saved_model.load(str(versions[self.version])).signatures
 

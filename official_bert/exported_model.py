@@ -77,16 +77,6 @@ def _check_settings(settings: dict[str, Any], where: str):
             raise InputError(f"{where}: {rule.name} is {value!r}, which the flag does not accept; export it anew")
 
 
-def import_text_ops(what: str):
-    """Imports the ops of text, without which no graph of text can be made or loaded."""
-    try:
-        importlib.import_module("official_bert.graph_text.tokenizer")
-    except ImportError as error:
-        raise InputError(
-            f"{what} needs tensorflow-text, which cannot be imported ({error}); install requirements.txt"
-        ) from error
-
-
 def import_runtime(module: str):
     """Imports a package of requirements-runtimes.txt; raises InputError that names the file if it is not there."""
     try:
@@ -232,7 +222,6 @@ class OpenedExport:
         vocab_file = os.path.join(self.path, VOCAB_FILE)
         self.tokenizer = FullTokenizer(vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"])
         if settings["export_text"]:
-            import_text_ops(f"{self.path}: reads raw text, and")
             _check_pieces(vocab_file)
         runtime = next((runtime for runtime in RUNTIMES.values() if _has(self.path, runtime)), _SavedModel)
         vocab_size = None if runtime is _SavedModel else self._check_converted(runtime)

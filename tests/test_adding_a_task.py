@@ -177,7 +177,6 @@ def test_a_task_of_a_new_kind_is_searched(folder):
 def test_a_task_of_a_new_kind_is_served_and_answers(folder):
     predicted = read_scores(folder / "highlights_output" / "highlights.txt")
     texts = [text.encode() for text in drawn_texts("test")[0]]
-    importlib.import_module("tensorflow_text")  # without its ops the model cannot be loaded
     found = answers(folder / "highlights_text" / "1", "serving_text", {"text": np.array(texts, object)})
     for scores, of_text, count in zip(predicted, found["scores"], found["num_sentences"], strict=True):
         np.testing.assert_allclose(of_text[:count], scores, atol=1e-5)

@@ -34,10 +34,9 @@ LINES = (
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
 SINGLE_IMPORTER = {
-    "matplotlib": "io.pictures",
     "pyarrow": "data.table_formats",
     "sklearn": "metrics.probing",
-    "tensorflow_text": "graph_text.tokenizer",
+    "tensorflow_text": "data.pretraining.vocabulary",
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.signatures",
     "huggingface_hub": "model_hub",
@@ -55,7 +54,7 @@ LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 500
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES, MAX_LINES_OF_ALL = 182, 30_000
+MAX_FILES, MAX_LINES_OF_ALL = 180, 30_000
 
 WITH_IMPORTER, LATE, NEVER = "with its importer", "late in a function", "never, but by type checkers"
 

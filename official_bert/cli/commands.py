@@ -123,11 +123,6 @@ COMMANDS = {
         "commands.create_student.run",
         "Makes a smaller model for distillation: some layers of a model, or a new one of a published size.",
     ),
-    "plot_run": Command(
-        "running.PlotOptions",
-        "commands.plot_run.run",
-        "Draws the figures of a training, such as its loss and learning rate, into a PNG file.",
-    ),
     "run_experiment": Command(
         "running.ExperimentOptions",
         "commands.run_experiment.run",

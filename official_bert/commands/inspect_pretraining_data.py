@@ -1,21 +1,15 @@
 """Shows pre-training records: the runner of inspect_pretraining_data.py.
 
-In: TFRecords and the vocabulary that they were made with. Out: the first records and statistics on standard output, and
-optionally a picture.
+In: TFRecords and the vocabulary that they were made with. Out: the first records and statistics on standard output.
 """
 
 import itertools
-import os
 from collections.abc import Iterator, Sequence
-
-from absl import logging
 
 from official_bert.data.records.framing import read_examples
 from official_bert.data.records.record_files import expand_records
 from official_bert.data.records.statistics import Example, Statistics, block_of, lines_of, with_masks
-from official_bert.io import writing
 from official_bert.io.errors import InputError
-from official_bert.io.pictures import panels
 from official_bert.io.progress import Progress
 from official_bert.model_source import resolve
 from official_bert.options.data_tools import InspectionOptions
@@ -29,9 +23,6 @@ def run(options: InspectionOptions):
     options = resolve(options).options
     tokenizer = FullTokenizer(options.vocab_file)
     input_files = expand_records(options.input_file, "input_file")
-    if options.plot_file:
-        inputs = {"input_file": options.input_file, "vocab_file": [options.vocab_file]}
-        writing.keep_apart([options.plot_file], inputs)
     statistics, progress = Statistics(tokenizer), Progress("records read")
     records = _examples(input_files)
     num_read = 0
@@ -45,21 +36,9 @@ def run(options: InspectionOptions):
     if not num_read:
         raise InputError(f"{', '.join(input_files)}: no record in any file; make them with create_pretraining_data.py")
     print(*statistics.lines(), sep="\n")
-    if options.plot_file:
-        _draw(options.plot_file, os.path.basename(input_files[0]), statistics)
-        logging.info("Wrote %s", options.plot_file)
 
 
 def _examples(input_files: Sequence[str]) -> Iterator[tuple[str, Example]]:
     for path in input_files:
         for number, example in read_examples(path):
             yield f"{path}: record {number} (from 0)", with_masks(example)
-
-
-def _draw(path: str, title: str, statistics: Statistics):
-    drawn = (("tokens of a record", statistics.lengths), ("predictions of a record", statistics.predictions))
-    with panels(path, title, len(drawn), share_x=False) as axes:
-        for axis, (name, counts) in zip(axes, drawn, strict=True):
-            axis.bar(counts.keys(), counts.values(), width=1.0)
-            axis.set_xlabel(name)
-            axis.set_ylabel("records")

@@ -3,16 +3,13 @@
 The encoder features are padded to the longest row. The functions use only core ops of TensorFlow.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
-if TYPE_CHECKING:
-    from official_bert.graph_text.tokenizer import TextTokenizer
+from official_bert.graph_text.tokenizer import TextTokenizer
 
 _WINDOWS_AT_ONCE = 32
 

@@ -1,120 +1,138 @@
-"""The in-graph tokenizer, and the learner of WordPiece vocabularies.
+"""The in-graph tokenizer, of core TensorFlow operations: models that contain it read raw text wherever TensorFlow runs.
 
-Both use tensorflow_text. No other module imports it, because it cannot be installed beside the TPU wheel of
-TensorFlow. Models with the in-graph tokenizer read raw text wherever TensorFlow runs.
+In: strings. Out: the ids of FullTokenizer and the offsets of its WordPieces. What BasicTokenizer makes of a character
+is taken from tables, which are made with BasicTokenizer itself; words are looked up whole, and what no WordPiece covers
+whole is cut greedily, the longest WordPiece first, one step for each WordPiece of all words of a batch.
 """
 
 import functools
 import os
+import sys
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
-import tensorflow_text
-from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 
 from official_bert.io.errors import InputError
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, write_vocabulary
 
-# All code points except surrogates and the planes that are unassigned or private, which need no special treatment.
+_SIGMA, _SMALL_SIGMA, _FINAL_SIGMA = map(ord, "Σσς")
+_WHITE_SPACE = " \t\r\n\u202f"  # separates the words of a document, as in tasks/squad/examples.py
+_PAGE_SIZE = 256
+_NUM_CODES = sys.maxunicode + 1
+# All code points except surrogates and the planes that are unassigned or private, which BasicTokenizer keeps.
 _CODES = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 
+# The bits of a character's class; the lowest ones count the characters that it becomes.
+_COUNT = 7
+_BLANK = 8  # separates words
+_ALONE = 16  # a word of its own: an ideograph or punctuation, also if it is punctuation only without its accent
+# A capital sigma after a cased letter is a final sigma if no such letter follows; case-ignorable characters next to the
+# sigma do not count.
+_CASED = 32
+_CASE_IGNORABLE = 64
+_STRIPPED_STARTER = 128  # a stripped character of combining class 0, beyond which NFD does not sort accents
+_COMBINING_CLASS = 1 << 8  # the unit of the canonical combining class, by which NFD sorts accents
 
-class CharacterClasses(NamedTuple):
-    """Classes of characters that the tokenizer does not simply keep as letters of words.
 
-    The last two serve to lower-case a capital sigma: after a cased letter it is a final sigma if no such letter
-    follows, not counting case-ignorable characters next to the sigma.
+class CharacterTables(NamedTuple):
+    """What BasicTokenizer makes of each code point, in pages of 256 code points, of which equal ones are kept once.
+
+    Attributes:
+        pages: int32[pages of Unicode], the page that holds the code points from 256 * index.
+        classes: int32[256 * pages], the bits of `_COUNT` to `_COMBINING_CLASS`.
+        outputs: int32[256 * pages]: what to add to the code point for the character that it becomes; if it becomes
+            several ones, the index of the first in `expansions`.
+        expansions: int32[all of them].
     """
 
-    blank: str  # separate words
-    punctuation: str  # words of their own, also if they are punctuation only without their accent
-    ideographs: str  # words of their own, too
-    dropped: str
-    cased: str
-    case_ignorable: str
+    pages: np.ndarray
+    classes: np.ndarray
+    outputs: np.ndarray
+    expansions: np.ndarray
 
 
 @functools.cache
-def character_classes(do_lower_case: bool, strip_accents: bool | None = None) -> CharacterClasses:
-    """Returns the character classes of BasicTokenizer(do_lower_case, strip_accents): a second for each pair, once."""
+def character_tables(do_lower_case: bool, strip_accents: bool | None = None) -> CharacterTables:
+    """Returns the tables of BasicTokenizer(do_lower_case, strip_accents): a second for each pair, once."""
     basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents)
-    members = {name: [] for name in CharacterClasses._fields}
+    classes, outputs = np.ones(_NUM_CODES, np.int32), np.zeros(_NUM_CODES, np.int32)
+    expansions = []
     for code in _CODES:
         char = chr(code)
         words = basic_tokenizer.tokenize(f"a{char}a")
-        if len(words) == 3:
-            is_punctuation = unicodedata.category(char)[0] in "PS"
-            members["punctuation" if is_punctuation else "ideographs"].append(code)
-        elif words == ["a", "a"]:
-            members["blank"].append(code)
-        elif words == ["aa"]:
-            members["dropped"].append(code)
+        made = "" if words == ["a", "a"] else words[1] if len(words) == 3 else words[0][1:-1]
+        if len(made) == 1:
+            outputs[code] = ord(made) - code
+        elif made:
+            outputs[code] = len(expansions)
+            expansions.extend(map(ord, made))
+        kind = len(made) | unicodedata.combining(char) * _COMBINING_CLASS
+        if len(words) > 1:
+            kind |= _ALONE if made else _BLANK
         if words == ["aa"] or _ends_in_final_sigma(f"a{char}Σ") != _ends_in_final_sigma(f"1{char}Σ"):
-            members["case_ignorable"].append(code)
+            kind |= _CASE_IGNORABLE
         elif _ends_in_final_sigma(f"1{char}Σ"):
-            members["cased"].append(code)
-    return CharacterClasses(**{name: _class_of(codes) for name, codes in members.items()})
+            kind |= _CASED
+        is_starter = not all(map(unicodedata.combining, unicodedata.normalize("NFD", char)))
+        if not made and is_starter and unicodedata.category(char) == "Mn":
+            kind |= _STRIPPED_STARTER
+        classes[code] = kind
+    both, pages = np.unique(
+        np.concatenate([table.reshape(-1, _PAGE_SIZE) for table in (classes, outputs)], axis=1),
+        axis=0, return_inverse=True,
+    )  # fmt: skip
+    classes, outputs = both[:, :_PAGE_SIZE].ravel(), both[:, _PAGE_SIZE:].ravel()
+    return CharacterTables(pages.ravel().astype(np.int32), classes, outputs, np.array([*expansions, 0], np.int32))
 
 
 def _ends_in_final_sigma(text: str) -> bool:
     return text.lower().endswith("ς")
 
 
-def _class_of(codes: Iterable[int]) -> str:
-    return "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in _runs(codes)) + "]"
+class _Characters(NamedTuple):
+    """The characters of all texts, one after the other, each int32[characters] unless it says otherwise.
 
-
-def _runs(codes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yields the first and last number of each run of consecutive numbers in an increasing sequence."""
-    first = last = None
-    for code in codes:
-        if first is None:
-            first = code
-        elif code != last + 1:
-            yield first, last
-            first = code
-        last = code
-    if first is not None:
-        yield first, last
-
-
-_WHITE_SPACE = r"[ \t\r\n\x{202f}]+"  # separates the words of a document, as in tasks/squad/examples.py
-
-
-def learn_pieces(
-    word_counts: list[tuple[str, int]],
-    vocab_size: int,
-    reserved_tokens: tuple[str, ...],
-    lowest_threshold: int,
-    highest_threshold: int,
-) -> list[str]:
-    """Learns WordPieces top-down: substrings that occur often enough, longer ones before their parts.
-
-    The learner searches between bounds for the threshold of occurrences that gives `vocab_size` WordPieces; there may
-    be up to 5 % fewer, or fewer or more than that if the bounds end the search. It returns the reserved tokens, the
-    characters in order with and without "##", then WordPieces by decreasing counts.
+    Attributes:
+        codes: the code points as int32[texts, (characters)].
+        offsets: their indices in their texts.
+        parts: the indices of the parts that they belong to: what lies between two blanks or lone characters, and these.
+        part_starts: bool[characters], whether a part begins here.
+        classes: the bits of their classes.
     """
-    return wordpiece_tokenizer_learner_lib.learn(
-        word_counts,
-        vocab_size,
-        list(reserved_tokens),
-        upper_thresh=highest_threshold,
-        lower_thresh=lowest_threshold,
-        max_input_tokens=-1,
-        max_token_length=max(len(word) for word, _ in word_counts),
-        max_unique_chars=len({char for word, _ in word_counts for char in word}),
-    )
+
+    codes: tf.RaggedTensor
+    offsets: tf.Tensor
+    parts: tf.Tensor
+    part_starts: tf.Tensor
+    classes: tf.Tensor
 
 
-class Spans(NamedTuple):
-    """Parts of texts, string[texts, (parts)], with their int32 offsets in characters (code points) of the text."""
+class _Tokens(NamedTuple):
+    """The basic tokens of all texts, each [tokens].
 
-    strings: tf.RaggedTensor
-    starts: tf.RaggedTensor
-    ends: tf.RaggedTensor
+    Attributes:
+        strings: string.
+        lengths: int32, in characters.
+        firsts: int32, the index of the first character that belongs to the token among those of all texts.
+        spans: int32, the number of characters of the text that belong to it.
+    """
+
+    strings: tf.Tensor
+    lengths: tf.Tensor
+    firsts: tf.Tensor
+    spans: tf.Tensor
+
+
+class _WordPieces(NamedTuple):
+    """WordPieces with the indices of their tokens, and where they lie in these, in characters; each int32[pieces]."""
+
+    ids: tf.Tensor
+    tokens: tf.Tensor
+    starts: tf.Tensor
+    lengths: tf.Tensor
 
 
 class Pieces(NamedTuple):
@@ -138,155 +156,221 @@ class Pieces(NamedTuple):
 class TextTokenizer(tf.Module):
     """An in-graph tokenizer that gives the same ids as FullTokenizer.
 
-    It needs three ops of tensorflow_text, which old versions of the package have, too: NormalizeUTF8,
-    RegexSplitWithOffsets and WordpieceTokenizeWithOffsets. The vocabulary, which must have [UNK], is written below
-    `folder`, where it must stay until the model is saved: it becomes an asset of the SavedModel.
+    The vocabulary, which must have [UNK], is written below `folder`, where it must stay until the model is saved: it
+    becomes an asset of the SavedModel.
     """
 
     def __init__(self, tokenizer: FullTokenizer, folder: str):
         super().__init__(name="text_tokenizer")
         basic = tokenizer.basic_tokenizer
         self._do_lower_case, self._strip_accents = basic.do_lower_case, basic.strip_accents
+        tables = character_tables(basic.do_lower_case, basic.strip_accents)
+        # Variables, because each signature would hold a constant of its own.
+        self._tables = CharacterTables(*(tf.Variable(table, trainable=False) for table in tables))
         self._max_word_chars = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
-        self._unknown = tokenizer.wordpiece_tokenizer.unk_token
-        self._unknown_id = tokenizer.vocab[self._unknown]
+        self._unknown_id = tokenizer.vocab[tokenizer.wordpiece_tokenizer.unk_token]
         self._mask_id = tokenizer.vocab.get("[MASK]")
-        self._classes = character_classes(basic.do_lower_case, basic.strip_accents)
+        self._longest_piece = max(len(piece.removeprefix("##")) for piece in tokenizer.vocab)
         # TensorFlow shares a process's tables by the path of their file, so every table gets a path of its own.
         path = os.path.join(tempfile.mkdtemp(dir=folder), "vocab.txt")
         write_vocabulary(tokenizer.vocab, path)
         whole_line, line_number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
-        self._table = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(path, tf.string, whole_line, tf.int64, line_number),
-            default_value=self._unknown_id,
-        )
-        self._wordpiece = tensorflow_text.WordpieceTokenizer(
-            self._table,
-            max_bytes_per_word=4 * self._max_word_chars,
-            max_chars_per_token=max(len(piece.removeprefix("##")) for piece in tokenizer.vocab),
-            token_out_type=tf.int32,
-            unknown_token=self._unknown,
+        self._vocabulary = tf.lookup.StaticHashTable(
+            tf.lookup.TextFileInitializer(path, tf.string, whole_line, tf.int64, line_number), default_value=-1
         )
 
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Encodes string[texts] as int32[texts, (pieces)]: the ids that FullTokenizer.encode gives for each text."""
-        tokens = self._basic_tokens(self._prepared(texts))
-        return self._wordpiece.tokenize(self._without_long_words(tokens.strings)).merge_dims(1, 2)
+        characters = self._characters(texts)
+        tokens = self._basic_tokens(characters)
+        pieces = self._wordpieces(tokens)
+        return _by_text(characters, pieces.ids, tf.gather(tokens.firsts, pieces.tokens))
 
     def encode_with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token."""
         if self._mask_id is None:
             raise InputError("the vocabulary lacks [MASK], so no text can contain it; use the model's own vocabulary")
-        parts = _split(self._prepared(texts), r"\[MASK\]").strings  # string[texts, (parts)]
-        is_mask = parts.values == "[MASK]"
-        masks = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.math.count_nonzero(is_mask)], self._mask_id), tf.cast(is_mask, tf.int64)
-        )
-        others = self.encode(tf.where(is_mask, "", parts.values))
-        return parts.with_values(tf.concat([masks, others], axis=1)).merge_dims(1, 2)
+        parts = tf.strings.split(texts, "[MASK]")  # string[texts, (parts)]
+        is_after_mask = tf.cast(tf.ragged.range(parts.row_lengths()).values > 0, tf.int64)
+        masks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(is_after_mask)], self._mask_id), is_after_mask)
+        return parts.with_values(tf.concat([masks, self.encode(parts.values)], axis=1)).merge_dims(1, 2)
 
     def pieces(self, texts: tf.Tensor, unknown_words: bool = False) -> Pieces:
         """Splits string[texts] into WordPieces with their offsets.
 
         With `unknown_words` a word without WordPieces, such as a lone accent, becomes [UNK].
         """
-        words = _split(self._prepared(texts), _WHITE_SPACE)
-        words = _select(words, ~tf.strings.regex_full_match(words.strings.values, _WHITE_SPACE))
-        flat_words = words.strings.values
-        tokens = self._basic_tokens(flat_words)  # [words, (tokens)]
-        ids, starts, ends = self._wordpieces(tokens)  # [words, (pieces)]
-        if unknown_words:
-            is_empty = tf.cast(ids.row_lengths() == 0, tf.int64)
-            first = tf.zeros(tf.reduce_sum(is_empty), tf.int32)
-            lengths = tf.strings.length(tf.boolean_mask(flat_words, is_empty == 1), unit="UTF8_CHAR")
-            ids, starts, ends = (
-                tf.concat([values, tf.RaggedTensor.from_row_lengths(filling, is_empty)], axis=1)
-                for values, filling in ((ids, first + self._unknown_id), (starts, first), (ends, lengths))
-            )
-        word_of_piece = ids.value_rowids()
-        before = tf.gather(words.starts.values, word_of_piece)
-        numbers = tf.gather(_numbers(words.strings), word_of_piece)
-        return Pieces(
-            *(
-                words.strings.with_values(ids.with_values(values)).merge_dims(1, 2)
-                for values in (ids.values, starts.values + before, ends.values + before, numbers)
-            ),
-            word_starts=words.starts,
-            word_ends=words.ends,
-        )
-
-    def _prepared(self, texts: tf.Tensor) -> tf.Tensor:
-        """Prepares texts for splitting without a change of their numbers of characters.
-
-        Lower-casing of the capital sigma happens here: which of the two small sigmas it becomes may depend on letters
-        beyond the end of the word.
-        """
-        texts = tf.strings.regex_replace(readable(texts), r"\x00", "\x01")  # some ops treat NUL as the end of a text
-        if not self._do_lower_case:
-            return texts
-        cased, case_ignorable = self._classes.cased, self._classes.case_ignorable
-        for _ in range(2):  # of adjacent sigmas, the first pass changes only every second one
-            texts = tf.strings.regex_replace(texts, f"Σ({case_ignorable}*{cased})", r"σ\1")
-        return tf.strings.regex_replace(texts, f"({cased}{case_ignorable}*)Σ", r"\1ς")
-
-    def _basic_tokens(self, texts: tf.Tensor) -> Spans:
-        """Splits texts into the tokens of BasicTokenizer, with the offsets of the characters that they come from."""
-        blank, punctuation, ideographs, dropped, *_ = self._classes
-        parts = _split(texts, f"{blank}+|{punctuation}|{ideographs}")
-        strings = tf.strings.regex_replace(parts.strings.values, f"{blank}+|{dropped}+", "")
-        if self._do_lower_case:
-            # ASCII and the dotted I come first: in a Turkish locale, the lower-casing of UTF-8 treats them differently.
-            strings = tf.strings.regex_replace(tf.strings.lower(strings), "İ", "i\u0307")
-            strings = tf.strings.lower(strings, encoding="utf-8")
-        if self._strip_accents:
-            strings = tensorflow_text.normalize_utf8(strings, "NFD")
-            strings = tf.strings.regex_replace(strings, f"{dropped}+", "")
-        parts = parts._replace(strings=parts.strings.with_values(strings))
-        return _select(parts, strings != "")
-
-    def _without_long_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        is_long = tf.strings.length(words.values, unit="UTF8_CHAR") > self._max_word_chars
-        return words.with_values(tf.where(is_long, self._unknown, words.values))
-
-    def _wordpieces(self, tokens: Spans) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the ids, starts and ends of the WordPieces of [texts, (tokens)], each int32[texts, (pieces)]."""
-        words = self._without_long_words(tokens.strings)
-        # [texts, (tokens), (pieces)]; the offsets count bytes of the token
-        ids, starts, ends = self._wordpiece.tokenize_with_offsets(words)
-        token_of_piece = ids.values.value_rowids()
-        word, first, last = (
-            tf.gather(values, token_of_piece) for values in (words.values, tokens.starts.values, tokens.ends.values)
-        )
+        characters = self._characters(texts)
+        tokens = self._basic_tokens(characters)
+        ids, token, starts, lengths = self._wordpieces(tokens)
+        firsts, spans = tf.gather(tokens.firsts, token), tf.gather(tokens.spans, token)
         # If a token has as many characters as its part of the text, the characters correspond one to one.
-        is_same_length = tf.strings.length(word, unit="UTF8_CHAR") == last - first
-        starts, ends = (first + _num_chars(word, num_bytes.flat_values) for num_bytes in (starts, ends))
-        starts, ends = tf.where(is_same_length, starts, first), tf.where(is_same_length, ends, last)
-        return tuple(ids.with_flat_values(values).merge_dims(1, 2) for values in (ids.flat_values, starts, ends))
+        is_exact = spans == tf.gather(tokens.lengths, token)
+        starts, lengths = tf.where(is_exact, starts, 0), tf.where(is_exact, lengths, spans)
+
+        is_white = tf.reduce_any(characters.codes.values[:, None] == list(map(ord, _WHITE_SPACE)), axis=1)
+        is_text_start = characters.offsets == 0
+        is_text_end = tf.concat([is_text_start, [True]], 0)[1:]
+        is_word_start = ~is_white & (is_text_start | tf.concat([[True], is_white], 0)[:-1])
+        is_word_end = ~is_white & (is_text_end | tf.concat([is_white, [True]], 0)[1:])
+        word_firsts = _indices_of(is_word_start)
+        word_lengths = 1 + _indices_of(is_word_end) - word_firsts
+        words = tf.gather(tf.cumsum(tf.cast(is_word_start, tf.int32)) - 1, firsts)  # among those of all texts
+        if unknown_words:
+            is_empty = tf.math.unsorted_segment_sum(tf.ones_like(words), words, tf.size(word_firsts)) == 0
+            empty = _indices_of(is_empty)
+            ids = tf.concat([ids, tf.fill(tf.shape(empty), self._unknown_id)], 0)
+            firsts = tf.concat([firsts, tf.gather(word_firsts, empty)], 0)
+            starts = tf.concat([starts, tf.zeros_like(empty)], 0)
+            lengths = tf.concat([lengths, tf.gather(word_lengths, empty)], 0)
+            words = tf.concat([words, empty], 0)
+            order = tf.argsort(words, stable=True)
+            ids, firsts, starts, lengths, words = (
+                tf.gather(values, order) for values in (ids, firsts, starts, lengths, words)
+            )
+        starts += tf.gather(characters.offsets, firsts)
+        word_starts = _by_text(characters, tf.gather(characters.offsets, word_firsts), word_firsts)
+        by_text = _by_text(characters, words, firsts)
+        words_before = tf.gather(tf.cast(word_starts.row_starts(), tf.int32), by_text.value_rowids())
+        return Pieces(
+            *(by_text.with_values(values) for values in (ids, starts, starts + lengths, words - words_before)),
+            word_starts=word_starts,
+            word_ends=word_starts.with_values(word_starts.values + word_lengths),
+        )
+
+    def _look_up(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the classes and the outputs of code points, each int32[codes]."""
+        index = tf.gather(self._tables.pages, codes // _PAGE_SIZE) * _PAGE_SIZE + codes % _PAGE_SIZE
+        return tf.gather(self._tables.classes, index), tf.gather(self._tables.outputs, index)
+
+    def _characters(self, texts: tf.Tensor) -> _Characters:
+        codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
+        classes, _ = self._look_up(codes.values)
+        offsets = tf.cast(tf.ragged.range(codes.row_lengths()).values, tf.int32)
+        is_alone, is_blank = _has(classes, _ALONE), _has(classes, _BLANK)
+        # A part begins at a lone character and after it, and where blanks begin or end.
+        is_after_lone = tf.concat([[True], is_alone], 0)[:-1]
+        is_after_blank = tf.concat([[False], is_blank], 0)[:-1]
+        part_starts = (offsets == 0) | is_alone | is_after_lone | (is_blank != is_after_blank)
+        return _Characters(codes, offsets, tf.cumsum(tf.cast(part_starts, tf.int32)) - 1, part_starts, classes)
+
+    def _basic_tokens(self, characters: _Characters) -> _Tokens:
+        """Splits texts into the tokens of BasicTokenizer."""
+        codes, counts = characters.codes.values, characters.classes & _COUNT
+        if self._do_lower_case:
+            codes = self._with_final_sigmas(characters)
+        _, outputs = self._look_up(codes)
+        # What each character becomes: nothing, a character, or several ones.
+        source = tf.repeat(tf.range(tf.size(codes)), counts)  # [outputs]
+        number = tf.range(tf.size(source)) - tf.gather(tf.cumsum(counts, exclusive=True), source)
+        output = tf.gather(outputs, source)
+        is_single = tf.gather(counts, source) == 1
+        several = tf.gather(self._tables.expansions, tf.where(is_single, 0, output + number))
+        made = tf.where(is_single, tf.gather(codes, source) + output, several)
+        parts = tf.gather(characters.parts, source)
+        if self._strip_accents:
+            made = self._in_canonical_order(made, source, characters)
+        num_parts = tf.reduce_sum(tf.cast(characters.part_starts, tf.int32))
+        strings = tf.RaggedTensor.from_value_rowids(made, tf.cast(parts, tf.int64), tf.cast(num_parts, tf.int64))
+        lengths = tf.cast(strings.row_lengths(), tf.int32)
+        firsts = _indices_of(characters.part_starts)
+        spans = tf.concat([firsts, [tf.size(codes)]], 0)[1:] - firsts
+        chosen = lengths > 0
+        strings = tf.strings.unicode_encode(strings, "UTF-8")
+        return _Tokens(*(tf.boolean_mask(values, chosen) for values in (strings, lengths, firsts, spans)))
+
+    def _with_final_sigmas(self, characters: _Characters) -> tf.Tensor:
+        """Returns the code points with final sigmas in place of capital sigmas that become one."""
+        codes, classes = characters.codes.values, characters.classes
+        counts = ~_has(classes, _CASE_IGNORABLE)
+        # Around each counting character: whether a cased letter of the same text comes before it, and behind it.
+        is_cased = _has(tf.boolean_mask(classes, counts), _CASED)
+        texts = tf.boolean_mask(characters.codes.value_rowids(), counts)
+        is_cased = tf.concat([[False], is_cased, [False]], 0)
+        texts = tf.concat([[-1], texts, [-1]], 0)
+        sigmas = _indices_of(codes == _SIGMA)
+        index = tf.gather(tf.cumsum(tf.cast(counts, tf.int32)), sigmas)  # among the counting ones
+        text = tf.gather(texts, index)
+        is_after, is_before = (
+            tf.gather(is_cased, index + step) & (tf.gather(texts, index + step) == text) for step in (-1, 1)
+        )
+        final = tf.boolean_mask(sigmas, is_after & ~is_before)[:, None]
+        return tf.tensor_scatter_nd_update(codes, final, tf.fill(tf.shape(final)[:1], _FINAL_SIGMA))
+
+    def _in_canonical_order(self, made: tf.Tensor, source: tf.Tensor, characters: _Characters) -> tf.Tensor:
+        """Sorts adjacent combining characters by their classes, as NFD does; nearly all of them have been stripped."""
+        classes = self._look_up(made)[0] // _COMBINING_CLASS
+        stripped = tf.cumsum(tf.cast(_has(characters.classes, _STRIPPED_STARTER), tf.int32))
+        groups = tf.cumsum(tf.cast(classes == 0, tf.int32)) + tf.gather(characters.parts + stripped, source)
+        marks = _indices_of(classes > 0)
+        keys = tf.gather(groups, marks) * _COMBINING_CLASS + tf.gather(classes, marks)
+        order = tf.argsort(keys, stable=True)
+        return tf.tensor_scatter_nd_update(made, marks[:, None], tf.gather(tf.gather(made, marks), order))
+
+    def _wordpieces(self, tokens: _Tokens) -> _WordPieces:
+        """Splits tokens into WordPieces; a token that they do not cover, or a very long one, is [UNK]."""
+        ids = tf.cast(self._vocabulary.lookup(tokens.strings), tf.int32)
+        ids = tf.where(tokens.lengths > self._max_word_chars, self._unknown_id, ids)
+        words = _indices_of(ids < 0)  # those that are to be cut
+        found = tuple(tf.boolean_mask(values, ids >= 0) for values in (ids, tf.range(tf.size(ids))))
+        found = _WordPieces(*found, tf.zeros_like(found[0]), tf.gather(tokens.lengths, found[1]))
+
+        def cut(words, starts, found):
+            """Finds the longest WordPieces of the tokens `words` at `starts`, int32[words]."""
+            rest = tf.gather(tokens.lengths, words) - starts
+            lengths = tf.range(1, 1 + tf.minimum(self._longest_piece, tf.reduce_max(rest)))
+
+            def for_each_length(values):
+                return tf.broadcast_to(values[:, None], [tf.size(words), tf.size(lengths)])
+
+            strings, prefixes = tf.gather(tokens.strings, words), tf.where(starts == 0, "", "##")
+            parts = tf.strings.substr(
+                for_each_length(strings),
+                for_each_length(starts),
+                tf.zeros_like(starts)[:, None] + lengths,
+                unit="UTF8_CHAR",
+            )
+            ids = self._vocabulary.lookup(for_each_length(prefixes) + parts)
+            longest = tf.reduce_max(tf.where((ids >= 0) & (lengths <= rest[:, None]), lengths, 0), axis=1)
+            ids = tf.cast(tf.gather(ids, tf.maximum(longest - 1, 0), batch_dims=1), tf.int32)
+            made = _WordPieces(tf.where(longest > 0, ids, -1), words, starts, longest)
+            found = _WordPieces(*(tf.concat(both, 0) for both in zip(found, made, strict=True)))
+            goes_on = (longest > 0) & (longest < rest)
+            return tf.boolean_mask(words, goes_on), tf.boolean_mask(starts + longest, goes_on), found
+
+        vector = tf.TensorShape([None])
+        _, _, found = tf.while_loop(
+            lambda words, *_: tf.size(words) > 0,
+            cut,
+            (words, tf.zeros_like(words), found),
+            shape_invariants=(vector, vector, _WordPieces(vector, vector, vector, vector)),
+        )
+        is_unknown = tf.math.unsorted_segment_min(found.ids, found.tokens, tf.size(tokens.lengths)) < 0
+        is_unknown = tf.gather(is_unknown, found.tokens)
+        found = found._replace(
+            ids=tf.where(is_unknown, self._unknown_id, found.ids),
+            lengths=tf.where(is_unknown, tf.gather(tokens.lengths, found.tokens), found.lengths),
+        )
+        kept = _indices_of(~is_unknown | (found.starts == 0))
+        # By tokens, and by starts within a token, in which order its pieces were found.
+        order = tf.gather(kept, tf.argsort(tf.gather(found.tokens, kept), stable=True))
+        return _WordPieces(*(tf.gather(values, order) for values in found))
 
 
 def readable(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore", replace_control_characters=False)
 
 
-def _split(texts: tf.Tensor, delimiter: str) -> Spans:
-    """Splits texts before and after each match; the parts, matches included, make up the whole text."""
-    parts = tensorflow_text.regex_split(texts, delimiter, delimiter)
-    bounds = tf.concat([[0], tf.cumsum(tf.strings.length(parts.values, unit="UTF8_CHAR"))], axis=0)
-    before = tf.gather(tf.gather(bounds, parts.row_starts()), parts.value_rowids())
-    return Spans(parts, parts.with_values(bounds[:-1] - before), parts.with_values(bounds[1:] - before))
+def _has(classes: tf.Tensor, bit: int) -> tf.Tensor:
+    return classes & bit > 0
 
 
-def _num_chars(texts: tf.Tensor, num_bytes: tf.Tensor) -> tf.Tensor:
-    """Returns the number of characters in the first `num_bytes` bytes of each text: int32[texts]."""
-    return tf.strings.length(tf.strings.substr(texts, tf.zeros_like(num_bytes), num_bytes), unit="UTF8_CHAR")
+def _indices_of(is_chosen: tf.Tensor) -> tf.Tensor:
+    """Returns the indices of the true values of a vector: int32[true values]."""
+    return tf.cast(tf.where(is_chosen)[:, 0], tf.int32)
 
 
-def _select(parts: Spans, is_chosen: tf.Tensor) -> Spans:
-    """Keeps the parts for which `is_chosen`, bool[all parts], is true."""
-    mask = parts.strings.with_values(is_chosen)
-    return Spans(*(tf.ragged.boolean_mask(values, mask) for values in parts))
-
-
-def _numbers(rows: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the index of each value in its row: int32[all values]."""
-    return tf.cast(tf.ragged.range(rows.row_lengths()).values, tf.int32)
+def _by_text(characters: _Characters, values: tf.Tensor, firsts: tf.Tensor) -> tf.RaggedTensor:
+    """Puts values into the rows of their texts, in whose order they are; `firsts` are indices of their characters."""
+    texts = tf.gather(characters.codes.value_rowids(), firsts)
+    return tf.RaggedTensor.from_value_rowids(values, texts, characters.codes.nrows())

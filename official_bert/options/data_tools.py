@@ -136,6 +136,3 @@ class InspectionOptions(ModelOptions):
         None, help="The vocabulary that the records were made with. It must be given unless --model is."
     )
     num_records: int = option(5, check=NOT_NEGATIVE, help="The number of records that the script prints as text.")
-    plot_file: str | None = option(
-        None, help="The PNG file to write, with the histograms of the lengths. Without this flag none is written."
-    )

@@ -65,13 +65,3 @@ class ExperimentOptions:
     def after_a_stop(self) -> str:
         """What a user is told whose run was interrupted."""
         return "the same command goes on where it was"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlotOptions:
-    output_dir: str = option(
-        help="The --output_dir of a training script, with the figures of its run. A search has a folder for each run."
-    )
-    plot_file: str | None = option(
-        None, help="The PNG file to write. Without this flag it is plot.png in --output_dir."
-    )

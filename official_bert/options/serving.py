@@ -128,8 +128,8 @@ class ExportOptions(ServedOptions):
     export_text: bool = option(
         False,
         basic=True,
-        help="Export a model that reads raw text (signature serving_text) instead of token ids and tf.Examples. A "
-        "server needs the ops of tensorflow_text for it, which TensorFlow Serving has, and an own --export_dir.",
+        help="Export a model that reads raw text (signature serving_text) instead of token ids and tf.Examples, of "
+        "TensorFlow's own operations. Give it an own --export_dir.",
     )
     dtype: str = option(
         FLOAT32,

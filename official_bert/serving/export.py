@@ -28,10 +28,10 @@ from official_bert.exported_model import (
     TENSOR_SIGNATURE,
     VOCAB_FILE,
     Record,
-    import_text_ops,
     versions,
 )
 from official_bert.graph_text.text_reader import TextReader
+from official_bert.graph_text.tokenizer import TextTokenizer
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import LABELS_NAME, lines_of, record_of_labels
@@ -164,7 +164,6 @@ def check_text_export(task: ServedTask):
             "--export_text: the task does not say what it answers to text; give it text_inputs and the method "
             "serving_text of tasks/base.py, or leave the flag off"
         )
-    import_text_ops("--export_text:")
 
 
 def task_signatures(
@@ -221,9 +220,6 @@ def _text_content(built: TrainedModel, folder: str) -> _Content:
     """Makes the signatures of strings; their vocabulary is an asset, which is written into `folder`."""
     options, task, model, _, full, _ = built
     check_text_export(task)
-    # Imported here because exports of tensors do not need tensorflow_text.
-    from official_bert.graph_text.tokenizer import TextTokenizer
-
     tokenizer = TextTokenizer(full, folder)
     reader = TextReader(tokenizer, full.vocab, options.max_seq_length)
     answer = functools.partial(task.serving_text, model, reader=reader)

@@ -47,7 +47,7 @@ def scores(logits: np.ndarray, targets: np.ndarray, temperature: float) -> dict[
 
 
 def write_reliability(folder: str, suffix: str, logits: np.ndarray, targets: np.ndarray, temperature: float):
-    """Writes what plot_run.py draws: a line for each bin of probabilities, before and after the calibration."""
+    """Writes a reliability diagram as a table: a line for each bin, before and after the calibration."""
     path = os.path.join(folder, calibration.RELIABILITY_FILE.format(suffix))
     found = [calibration.reliability(logits / divisor, targets) for divisor in (1.0, temperature)]
     names = [f"{name}{end}" for end in ("", "_calibrated") for name in calibration.Bins._fields]

@@ -1,7 +1,5 @@
 """inspect_pretraining_data.py: what it prints and draws, and what is refused."""
 
-import struct
-
 import pytest
 
 from tests import toy
@@ -33,14 +31,6 @@ def test_the_script_prints_records_and_statistics_without_tensorflow(flags, tmp_
     assert records > 3
 
 
-@pytest.mark.needs_extra("matplotlib")
-def test_the_picture_has_two_panels(flags, tmp_path):
-    assert end_of(SCRIPT, *flags, f"--plot_file={tmp_path}/h.png").status == 0
-    data = (tmp_path / "h.png").read_bytes()
-    assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    assert struct.unpack(">II", data[16:24]) == (990, 660)
-
-
 def test_bad_input_ends_in_one_sentence(flags, tmp_path):
     (tmp_path / "empty").touch()
     (tmp_path / "few.txt").write_text("[PAD]\n[UNK]\n[MASK]\n")
@@ -49,7 +39,6 @@ def test_bad_input_ends_in_one_sentence(flags, tmp_path):
         ([f"--input_file={tmp_path}/empty", flags[1]], "empty: no record in any file"),
         ([flags[0], f"--vocab_file={tmp_path}/few.txt"], "toy-00000-of-00002.gz: record 0 (from 0): input_ids has a"),
         ([flags[0], f"--vocab_file={tmp_path}/bare.txt"], "--vocab_file: the vocabulary lacks [MASK]"),
-        ([*flags, f"--plot_file={tmp_path}/toy-00000-of-00002.gz"], "is an input of this run, too"),
     ):
         ended = end_of(SCRIPT, *given)
         assert ended.status == 1

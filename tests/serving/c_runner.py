@@ -44,10 +44,7 @@ def build(tmp_path_factory) -> pathlib.Path:
 
 
 def run(
-    program: pathlib.Path,
-    saved_model: pathlib.Path,
-    requests: Sequence[Request],
-    libraries: Sequence[pathlib.Path] = (),
+    program: pathlib.Path, saved_model: pathlib.Path, requests: Sequence[Request]
 ) -> list[dict[str, np.ndarray] | RunError]:
     """Loads the SavedModel of a version's folder and answers requests one after the other.
 
@@ -55,7 +52,6 @@ def run(
         program: of `build`.
         saved_model: the folder.
         requests: name of a signature and its inputs; strings are object arrays of bytes.
-        libraries: with the ops that the model needs beside TensorFlow's own.
     """
     signatures = _signatures(saved_model)
     content = b""
@@ -70,7 +66,7 @@ def run(
         asked, answered = pathlib.Path(folder, "requests"), pathlib.Path(folder, "responses")
         asked.write_bytes(content)
         finished = subprocess.run(
-            [str(program), str(saved_model), str(asked), str(answered), *map(str, libraries)],
+            [str(program), str(saved_model), str(asked), str(answered)],
             env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
             capture_output=True,
             text=True,

@@ -129,12 +129,8 @@ static void answer(FILE *requests, FILE *responses, TF_Graph *graph, TF_Session 
 }
 
 int main(int argc, char **argv) {
-  if (argc < 4) stop(argv[0], "MODEL_DIR REQUESTS RESPONSES [OP_LIBRARY...]");
+  if (argc != 4) stop(argv[0], "MODEL_DIR REQUESTS RESPONSES");
   TF_Status *status = TF_NewStatus();
-  for (int k = 4; k < argc; k++) {
-    TF_LoadLibrary(argv[k], status);
-    if (TF_GetCode(status) != TF_OK) stop(argv[k], TF_Message(status));
-  }
   TF_Graph *graph = TF_NewGraph();
   TF_SessionOptions *options = TF_NewSessionOptions();
   const char *tags[] = {"serve"};

@@ -3,13 +3,11 @@
 import dataclasses
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
 import types
 from collections.abc import Callable
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -31,10 +29,6 @@ from tests.shared import in_test_long
 LONG = " ".join(toy.TEXT.split())
 FIRST = ["the cat sat.", "", LONG * 20, "Zebra caf\u00e9 \u5317\u4eac!", "  "]
 SECOND = ["", "", "rain", LONG, "\u200d"]
-LIBRARIES = [
-    pathlib.Path(find_spec("tensorflow_text").origin).parent / "python" / "ops" / f"{name}.so"
-    for name in ("_normalize_ops", "_regex_split_ops", "_wordpiece_tokenizer")
-]
 INPUTS = {
     "ner": {"text": FIRST},
     "swag": {"context": FIRST, "endings": [[second, "park", "", LONG] for second in SECOND]},
@@ -66,7 +60,7 @@ def test_a_c_program_gets_the_same_answers(made_of, kind, tmp_path_factory):
     one = {name: texts[3:4] for name, texts in inputs.items()}
     requests = [("serving_text", inputs), ("serving_text", one)]
     assert "serving_default" in signatures_of(made.path)
-    found = c_runner.run(c_runner.build(tmp_path_factory), made.path, requests, LIBRARIES)
+    found = c_runner.run(c_runner.build(tmp_path_factory), made.path, requests)
     for answer, (name, request) in zip(found, requests, strict=True):
         assert_same(answer, call(signatures_of(made.path)[name], request))
 
@@ -74,7 +68,6 @@ def test_a_c_program_gets_the_same_answers(made_of, kind, tmp_path_factory):
 IN_A_CLEAN_PROCESS = """
 import json, sys
 import tensorflow as tf
-import tensorflow_text
 
 version, question, context = sys.argv[1:]
 serve = tf.saved_model.load(version).signatures["serving_text"]

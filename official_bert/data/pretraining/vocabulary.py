@@ -8,7 +8,7 @@ from official_bert.io.errors import InputError
 from official_bert.tokenization import BasicTokenizer
 
 try:
-    from official_bert.graph_text.tokenizer import learn_pieces
+    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 except ImportError as error:
     raise InputError(
         f"a vocabulary is learnt by tensorflow-text, which cannot be imported ({error}); install requirements.txt"
@@ -70,8 +70,20 @@ def learn_vocabulary(words: Words, vocab_size: int, min_frequency: int, tokenize
             f"--vocab_size={vocab_size} does not hold {len(SPECIAL_TOKENS)} special tokens and {len(single)} pieces of "
             f"single characters; give at least {vocab_size - num_free}, or lower --character_coverage"
         )
-    thresholds = _thresholds(words, num_free, min_frequency)
-    learnt = learn_pieces(words.counts, vocab_size + len(alone), SPECIAL_TOKENS, *thresholds)
+    lowest, highest = _thresholds(words, num_free, min_frequency)
+    # Top-down: substrings that occur often enough, longer ones before their parts. The learner searches for the
+    # threshold that gives this size; there may be up to 5 % fewer, or fewer or more if the bounds end the search. It
+    # returns the reserved tokens, the characters with and without "##", then WordPieces by decreasing counts.
+    learnt = wordpiece_tokenizer_learner_lib.learn(
+        words.counts,
+        vocab_size + len(alone),
+        list(SPECIAL_TOKENS),
+        upper_thresh=highest,
+        lower_thresh=lowest,
+        max_input_tokens=-1,
+        max_token_length=max(len(word) for word, _ in words.counts),
+        max_unique_chars=len(words.characters),
+    )
     longer = [piece for piece in learnt if len(piece.removeprefix("##")) > 1 and piece not in SPECIAL_TOKENS]
     kept = single.union(longer[:num_free])
     pieces = [piece for piece in learnt if piece in kept]

@@ -32,6 +32,7 @@ from official_bert.tasks.squad.answers import (
 )
 from official_bert.tasks.squad.client import SquadClient
 from official_bert.tasks.squad.examples import SquadExample, read_gold_answers, read_squad_examples
+from official_bert.tasks.squad.in_graph import answer_questions
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
 from official_bert.tasks.squad.windows import EncodedQuestions, EncodedWindows, encode_questions, encode_training
 
@@ -237,8 +238,6 @@ class SquadTask(Task):
     def serving_text(self, model, texts: dict, reader) -> dict:
         """Returns `answer`, string[B], with its offsets and its score; see tasks/squad/in_graph.py."""
         self.rules.check_room()
-        # Imported here because it needs tensorflow_text, which only exports of text need.
-        from official_bert.tasks.squad.in_graph import answer_questions
 
         def logits(features):
             return tf.stack(list(self.serving_outputs(model, features).values()), axis=-1)
