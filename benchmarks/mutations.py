@@ -295,8 +295,11 @@ training/reporting.py: training/test_reporting.py
 training/run_log.py: training/test_run_log.py
     b"\n" * is_half + line -> line
 graph_text/tokenizer.py: graph_text/test_tokenizer.py
-    normalize_utf8(strings, "NFD") -> normalize_utf8(strings, "NFKD")
-    unit="UTF8_CHAR") > self._max_word_chars -> unit="UTF8_CHAR") >= self._max_word_chars
+    is_after & ~is_before -> is_after
+    tf.gather(characters.parts + stripped, source) -> tf.gather(characters.parts, source)
+    tokens.lengths > self._max_word_chars -> tokens.lengths >= self._max_word_chars
+    lengths <= rest[:, None] -> lengths <= rest[:, None] + 1
+    is_exact = spans == -> is_exact = spans >=
 graph_text/text_reader.py: graph_text/test_text_reader.py
     segments[0].row_lengths() + 2 -> segments[0].row_lengths() + 1
     0.01 * tf.cast( -> -0.01 * tf.cast(
