@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import importlib
 import os
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -16,12 +17,13 @@ from absl import logging
 
 from official_bert.config import BertConfig
 from official_bert.data.model_inputs import check_vocabulary
+from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
 from official_bert.io.reading import field, is_of_kind
 from official_bert.model_dir import LABELS_NAME, read_labels, record_of_labels
 from official_bert.options.fine_tuning import AUTO, SquadServing
-from official_bert.options.serving import LITERT, ONNX, SAVED_MODEL
+from official_bert.options.serving import EXPORT_FORMATS, LITERT, ONNX, SAVED_MODEL
 from official_bert.tokenization import FullTokenizer
 
 DEFAULT = "serving_default"
@@ -30,6 +32,8 @@ RECORD_FILE, CONFIG_FILE, VOCAB_FILE = "assets.extra/export.json", "assets.extra
 _LARGEST_VERSION = 2**63 - 1  # that TensorFlow Serving reads
 _SETTINGS = {"export_text": bool, "max_seq_length": int, "do_lower_case": bool, "strip_accents": bool}
 _OF_LABELS = {"label", "labels", "tags"}  # outputs whose strings are labels
+# Of the batch by which runtimes are compared: large enough to show what they do, small enough not to be waited for.
+_MOST_ROWS, _TIMED_LENGTH, _NUM_TIMED = 4, 128, 3
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
@@ -43,7 +47,7 @@ class Record(NamedTuple):
     versions: dict[str, str]  # of packages
     labels: dict[str, Any] | None = None  # their number, and the SHA-256 digest of labels.txt; None without labels
     checkpoint: dict[str, Any] | None = None  # the facts of a TrainedModel, and the digest of the weights
-    converted: dict[str, Any] | None = None  # of what is no SavedModel: converter, dtype, signatures, digests, metrics
+    converted: dict[str, Any] | None = None  # of what is no SavedModel: converters, dtype, signatures, digests, metrics
 
     @classmethod
     def read(cls, version: str) -> Self:
@@ -77,12 +81,16 @@ def _check_settings(settings: dict[str, Any], where: str):
             raise InputError(f"{where}: {rule.name} is {value!r}, which the flag does not accept; export it anew")
 
 
+class RuntimeMissingError(InputError):
+    """A package of requirements-runtimes.txt that cannot be imported."""
+
+
 def import_runtime(module: str):
-    """Imports a package of requirements-runtimes.txt; raises InputError that names the file if it is not there."""
+    """Imports a package of requirements-runtimes.txt; raises RuntimeMissingError, which names the file."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise InputError(
+        raise RuntimeMissingError(
             f"{module.split('.')[0]}: cannot be imported ({brief(error)}); pip install -r requirements-runtimes.txt"
         ) from error
 
@@ -116,8 +124,9 @@ def answers_of(function: Callable, inputs: Mapping[str, np.ndarray]) -> dict[str
 class _SavedModel:
     """The signatures of a SavedModel, by TensorFlow.
 
-    As of each runtime, `inputs` are the names of the inputs by signature, `outputs` those of `serving_default`, and
-    `errors` what a call may raise. `labels`, `num_outputs` and `vocab_size` are what the graph knows, or None.
+    As of each runtime, `inputs` are the names of the inputs by signature, `outputs` those of `serving_default`, `rank`
+    that of its inputs, and `errors` what a call may raise. `labels`, `num_outputs` and `vocab_size` are what the graph
+    knows, or None.
     """
 
     FILE = "saved_model.pb"
@@ -134,6 +143,7 @@ class _SavedModel:
             name: tuple(function.structured_input_signature[1]) for name, function in self._signatures.items()
         }
         outputs = self._signatures[DEFAULT].structured_outputs
+        self.rank = next(iter(self._signatures[DEFAULT].structured_input_signature[1].values())).shape.rank
         self.outputs = set(outputs)
         shape = outputs["probabilities"].shape if "probabilities" in outputs else None
         self.num_outputs = shape[-1] if shape is not None and shape.rank else None
@@ -166,6 +176,7 @@ class _LiteRt(_Converted):
         self._runners = {name: self._interpreter.get_signature_runner(name) for name in found}
         self.inputs = {name: tuple(signature["inputs"]) for name, signature in found.items()}
         self.outputs = set(found[DEFAULT]["outputs"])
+        self.rank = len(next(iter(self._runners[DEFAULT].get_input_details().values()))["shape"])
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return self._runners[signature](**inputs)
@@ -186,6 +197,7 @@ class _Onnx(_Converted):
             self._sessions[signature] = onnxruntime.InferenceSession(name, options, ["CPUExecutionProvider"])
         self.inputs = {name: tuple(each.name for each in one.get_inputs()) for name, one in self._sessions.items()}
         self.outputs = {each.name for each in self._sessions[DEFAULT].get_outputs()}
+        self.rank = len(self._sessions[DEFAULT].get_inputs()[0].shape)
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         session = self._sessions[signature]
@@ -212,8 +224,14 @@ class OpenedExport:
     inputs: Mapping[str, Sequence[str]]
     outputs: Collection[str]
 
-    def __init__(self, model_dir: str, num_threads: int | None = None):
-        """Loads a version of an export, or of a folder of versions the newest."""
+    def __init__(
+        self, model_dir: str, num_threads: int | None = None, runtime: str = AUTO, batch_size: int = _MOST_ROWS
+    ):
+        """Loads a version of an export, or of a folder of versions the newest.
+
+        `runtime` says what computes a version of several formats; with "auto" it is what answers a batch of
+        `batch_size`, but of few rows, soonest.
+        """
         self.path = _version_folder(model_dir)
         self.record = Record.read(self.path)
         settings = self.record.settings
@@ -223,19 +241,19 @@ class OpenedExport:
         self.tokenizer = FullTokenizer(vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"])
         if settings["export_text"]:
             _check_pieces(vocab_file)
-        runtime = next((runtime for runtime in RUNTIMES.values() if _has(self.path, runtime)), _SavedModel)
-        vocab_size = None if runtime is _SavedModel else self._check_converted(runtime)
-        try:
-            self._runtime = runtime(self.path, num_threads)
-        except InputError:
-            raise
-        except Exception as error:  # a corrupt file can end in any error of the loader
-            what = "SavedModel" if runtime is _SavedModel else runtime.FILE
-            raise InputError(f"{self.path}: is no complete {what} ({brief(error)}); export it anew") from error
+        formats = [name for name in EXPORT_FORMATS if _has(self.path, RUNTIMES[name])] or [SAVED_MODEL]
+        if runtime != AUTO and runtime not in map(EXPORT_FORMATS.get, formats):
+            there = ", ".join(map(EXPORT_FORMATS.get, formats))
+            raise InputError(f"runtime={runtime}: {self.path} has no model for it; it has those of {there}")
+        if runtime != AUTO:
+            formats = [name for name in formats if EXPORT_FORMATS[name] == runtime]
+        if len(formats) == 1:
+            self._runtime = self._opened(formats[0], num_threads)
+        else:
+            self._runtime = self._fastest(formats, num_threads, min(batch_size, _MOST_ROWS))
         self.inputs, self.outputs = self._runtime.inputs, self._runtime.outputs
-        vocab_size = vocab_size or self._runtime.vocab_size
-        if vocab_size is not None:
-            check_vocabulary(self.tokenizer, vocab_size, vocab_file)
+        if self._runtime.vocab_size is not None:
+            check_vocabulary(self.tokenizer, self._runtime.vocab_size, vocab_file)
         self._check_graph(labels_file)
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -244,6 +262,45 @@ class OpenedExport:
             return self._runtime(signature, {name: np.asarray(inputs[name]) for name in self.inputs[signature]})
         except self._runtime.errors as error:
             raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
+
+    def _opened(self, export_format: str, num_threads: int | None):
+        runtime = RUNTIMES[export_format]
+        vocab_size = None if runtime is _SavedModel else self._check_converted(runtime)
+        try:
+            opened = runtime(self.path, num_threads)
+        except InputError:
+            raise
+        except Exception as error:  # a corrupt file can end in any error of the loader
+            what = "SavedModel" if runtime is _SavedModel else runtime.FILE
+            raise InputError(f"{self.path}: is no complete {what} ({brief(error)}); export it anew") from error
+        opened.vocab_size = vocab_size or opened.vocab_size
+        return opened
+
+    def _fastest(self, formats: Sequence[str], num_threads: int | None, num_rows: int):
+        """Opens the model of each format whose runtime is installed, and returns the one that answers soonest."""
+        length = min(self.record.settings["max_seq_length"], _TIMED_LENGTH)
+        secs, opened = {}, {}
+        for name in formats:
+            try:
+                opened[name] = model = self._opened(name, num_threads)
+            except RuntimeMissingError as error:
+                logging.info("%s: is not tried (%s)", self.path, error)
+                continue
+            ids = np.ones((num_rows, *[2] * (model.rank - 2), length), np.int32)  # of two choices, if there are any
+            features = dict(zip(ENCODER_INPUTS, (ids, ids, np.zeros_like(ids)), strict=True))
+            inputs = {given: features[given] for given in model.inputs[DEFAULT]}
+            model(DEFAULT, inputs)
+            starts = [time.perf_counter()]
+            for _ in range(_NUM_TIMED):
+                model(DEFAULT, inputs)
+                starts.append(time.perf_counter())
+            secs[name] = np.diff(starts).min()
+        best = min(secs, key=secs.get)
+        took = ", ".join(f"{EXPORT_FORMATS[name]} {1e3 * secs[name]:.1f}" for name in secs)
+        logging.info(
+            "%s answers: milliseconds for %d rows of %d tokens: %s", EXPORT_FORMATS[best], num_rows, length, took
+        )
+        return opened[best]
 
     def _check_converted(self, runtime: type) -> int:
         """Checks the files of a model that is no SavedModel against the record, and returns its vocab_size.
@@ -256,7 +313,7 @@ class OpenedExport:
             raise InputError(f"{where}: does not name {runtime.FILE}; put the export's own file back")
         for name, digest in digests.items():
             path = os.path.join(self.path, os.path.basename(name))
-            if files.sha256(path) != digest:
+            if os.path.splitext(name)[1] == os.path.splitext(runtime.FILE)[1] and files.sha256(path) != digest:
                 raise InputError(f"{path}: is not the file that was exported; copy the version again")
         config = BertConfig.from_json_file(os.path.join(self.path, CONFIG_FILE))
         if self.record.settings["max_seq_length"] > config.max_position_embeddings:

@@ -70,11 +70,11 @@ def check_packages(export_format: str):
             raise InputError(f"{package}: is not installed; pip install -r requirements-runtimes.txt")
 
 
-def convert(saved_model: str, folder: str, export_format: str, dtype: str, signatures: Sequence[str]) -> dict:
-    """Writes the files of a format into `folder`; returns what the record of an export says of it."""
-    logging.info("Converting to %s in %s ...", export_format, dtype)
-    converter = CONVERTERS[export_format][0](saved_model, folder, signatures, dtype)
-    names = sorted(os.listdir(folder))
-    digests = {name: files.sha256(os.path.join(folder, name)) for name in names}
-    how = {"format": export_format, "dtype": dtype, "signatures": list(signatures)}
-    return how | {"converter": converter, "sha256": digests}
+def convert(saved_model: str, folder: str, formats: Sequence[str], dtype: str, signatures: Sequence[str]) -> dict:
+    """Writes the files of formats into `folder`; returns what the record of an export says of them."""
+    made_by = {}
+    for name in formats:
+        logging.info("Converting to %s in %s ...", name, dtype)
+        made_by[name] = CONVERTERS[name][0](saved_model, folder, signatures, dtype)
+    digests = {name: files.sha256(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}
+    return {"converters": made_by, "dtype": dtype, "signatures": list(signatures), "sha256": digests}

@@ -66,7 +66,8 @@ def export_model(built: TrainedModel) -> str:
         raise InputError(
             "--estimator_signatures: is for tensor models with labels, as run_classifier.py trains them; leave it out"
         )
-    is_converted = options.export_format != SAVED_MODEL
+    formats = options.export_format or [SAVED_MODEL]
+    to_convert = [name for name in formats if name != SAVED_MODEL]
     _warn_of_other_versions(options, options.task_name)
     with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
         content = _text_content(built, folder) if options.export_text else _tensor_content(built)
@@ -81,27 +82,32 @@ def export_model(built: TrainedModel) -> str:
         logging.info("Compiling the signatures %s ...", names)
         exported = ExportedModel(content.signatures, weights, content.resources, labels)
         write = functools.partial(save, exported, content.signatures)
-        if is_converted:
-            write, converted = _convert(built, write, folder)
+        writers = []
+        if to_convert:
+            copy, converted = _convert(built, to_convert, write, folder)
             record, names = record._replace(converted=converted), ", ".join(converted["signatures"])
-        else:
+            writers.append(copy)
+        if SAVED_MODEL in formats:
             extra_files[signatures.WARMUP_FILE] = signatures.warmup_records(content.requests)
+            names = ", ".join(content.signatures)
+            writers.append(write)
         extra_files[RECORD_FILE] = json.dumps(record._asdict(), indent=2).encode()
         logging.info("Writing the export ...")
-        version = export_version(options.export_dir, write, extra_files)
+        version = export_version(options.export_dir, lambda to: [write(to) for write in writers], extra_files)
     logging.info("Exported %s with the signatures %s", version, names)
     return version
 
 
 def check_format(options: ExportOptions):
     """Refuses flags that do not go together with --export_format, and a format whose packages are not installed."""
-    is_converted, is_int8 = options.export_format != SAVED_MODEL, options.dtype == INT8
-    tensors = f"--export_format={options.export_format} has signatures of tensors alone; leave it out"
+    formats, is_int8 = options.export_format or [SAVED_MODEL], options.dtype == INT8
+    is_converted = formats != [SAVED_MODEL]
+    tensors = f"--export_format={','.join(formats)} has signatures of tensors alone; leave it out"
     for is_wrong, what in (
         (is_converted and options.export_text, f"--export_text: {tensors}"),
         (is_converted and options.estimator_signatures, f"--estimator_signatures: {tensors}"),
         (is_converted and options.dtype == BFLOAT16, "--dtype=bfloat16: is for SavedModels; give float32 or int8"),
-        (is_int8 and not is_converted, f"--dtype=int8: is no SavedModel's; give --export_format={LITERT} or {ONNX}"),
+        (is_int8 and SAVED_MODEL in formats, f"--dtype=int8: is no SavedModel's; --export_format={LITERT} or {ONNX}"),
         (options.max_loss is not None and not is_int8, "--max_loss: measures what 8 bits cost; give --dtype=int8, too"),
         (
             options.max_loss is None and (options.dev_file or options.data_dir),
@@ -110,11 +116,14 @@ def check_format(options: ExportOptions):
     ):
         if is_wrong:
             raise InputError(what)
-    if is_converted:
-        converters.check_packages(options.export_format)
+    for name in formats:
+        if name != SAVED_MODEL:
+            converters.check_packages(name)
 
 
-def _convert(built: TrainedModel, write: Callable[[str], None], folder: str) -> tuple[Callable, dict[str, Any]]:
+def _convert(
+    built: TrainedModel, formats: Sequence[str], write: Callable[[str], None], folder: str
+) -> tuple[Callable, dict[str, Any]]:
     """Converts what `write` writes, below `folder`; returns what writes the result, and its part of the record."""
     options: ExportOptions = built.options
     measures, metrics = options.max_loss is not None, None
@@ -123,10 +132,10 @@ def _convert(built: TrainedModel, write: Callable[[str], None], folder: str) -> 
     write(saved_model)
     os.mkdir(made)
     names = ["serving_default", *built.task.further_signatures(built.model)]
-    found = converters.convert(saved_model, made, options.export_format, options.dtype, names)
+    found = converters.convert(saved_model, made, formats, options.dtype, names)
     if measures:
-        run = functools.partial(RUNTIMES[options.export_format](made), "serving_default")
-        metrics = quality.check_loss(options, built.task, built.model, run, encoded)
+        runs = {name: functools.partial(RUNTIMES[name](made), "serving_default") for name in formats}
+        metrics = quality.check_loss(options, built.task, built.model, runs, encoded)
 
     def copy(to: str):
         _gfile.makedirs(to)
@@ -143,11 +152,11 @@ def _warn_of_other_versions(options: ExportOptions, task_name: str):
     if not path or not files.exists(path):
         return
     record = reading.read_json(path)
-    ours = registry.canonical_name(task_name), options.export_text, options.export_format
+    ours = registry.canonical_name(task_name), options.export_text, options.export_format or [SAVED_MODEL]
     theirs = isinstance(record, dict) and (
         record.get("task_name"),
         record.get("settings", {}).get("export_text"),
-        record.get("flags", {}).get("export_format", SAVED_MODEL),
+        record.get("flags", {}).get("export_format") or [SAVED_MODEL],
     )
     if ours != theirs:
         logging.warning(

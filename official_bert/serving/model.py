@@ -22,7 +22,8 @@ from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
 from official_bert.model_dir import ModelFolder
 from official_bert.model_source import ModelSource, check_config_beside
-from official_bert.options.serving import EMBEDDING, INT8, ExportOptions, ServedOptions
+from official_bert.options.fine_tuning import AUTO
+from official_bert.options.serving import EMBEDDING, EXPORT_FORMATS, INT8, SAVED_MODEL, ExportOptions, ServedOptions
 from official_bert.options.shared import FLOAT32
 from official_bert.serving.export import TrainedModel, check_format, export_model, record_of, task_signatures
 from official_bert.tasks import registry
@@ -220,16 +221,20 @@ class InMemoryModel(_Model):
 class Export(OpenedExport, _Model):
     """A loaded version of an export, of any format."""
 
-    def __init__(self, model_dir: str, batch_size: int = 32, num_threads: int | None = None):
+    def __init__(self, model_dir: str, batch_size: int = 32, num_threads: int | None = None, runtime: str = AUTO):
         """Loads a version of an export, or of a folder of versions the newest."""
         _Model.__init__(self, batch_size)
-        OpenedExport.__init__(self, model_dir, num_threads)
+        OpenedExport.__init__(self, model_dir, num_threads, runtime, batch_size)
 
 
-def open_model(model_dir: str, batch_size: int, num_threads: int | None = None) -> Export | InMemoryModel:
+def open_model(
+    model_dir: str, batch_size: int, num_threads: int | None = None, runtime: str = AUTO
+) -> Export | InMemoryModel:
     """Loads an export, or builds the model of a folder with a checkpoint, or of a name."""
     model_dir = model_hub.local_path(model_dir)
     if not is_export(model_dir) and ModelFolder(model_dir).config_file:
+        if runtime not in (AUTO, EXPORT_FORMATS[SAVED_MODEL]):
+            raise InputError(f"runtime={runtime}: {model_dir} is no export, which TensorFlow computes; export it")
         set_threads(num_threads)
         return InMemoryModel(model_dir, batch_size)
-    return Export(model_dir, batch_size, num_threads)
+    return Export(model_dir, batch_size, num_threads, runtime)

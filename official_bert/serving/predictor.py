@@ -68,8 +68,8 @@ class Predictor(TextComparisons):
             check_value(known[name], value)
         if not isinstance(model_dir, (str, os.PathLike)):
             raise InputError(f"model_dir={model_dir!r}: must be the path of a folder")
-        num_threads = given.pop("num_threads", None)
-        model = open_model(os.fspath(model_dir), batch_size, num_threads)
+        how = {name: given.pop(name) for name in ("num_threads", "runtime") if name in given}
+        model = open_model(os.fspath(model_dir), batch_size, **how)
         record = model.record
         _check_settings(given, model)
         self._model = model

@@ -1,5 +1,6 @@
 """Measures what 8 bits cost: the metric of a task on its dev set, by the model in float32 and by the converted one."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,16 +29,20 @@ def dev_set(options: ExportOptions, task: Task, tokenizer) -> EncodedSet:
 
 
 def check_loss(
-    options: ExportOptions, task: Task, model, run: Callable[[dict], dict[str, np.ndarray]], encoded: EncodedSet
+    options: ExportOptions,
+    task: Task,
+    model,
+    runs: Mapping[str, Callable[[dict], dict[str, np.ndarray]]],
+    encoded: EncodedSet,
 ) -> dict[str, float]:
-    """Returns the metric of `model` and of `run`, its export; raises InputError if the export lost too much of it.
+    """Returns the metric of `model` and of its exports, by format; raises InputError if one lost too much of it.
 
-    `run` maps the encoder's features to the outputs of `serving_default`.
+    Each of `runs` maps the encoder's features to the outputs of `serving_default`.
     """
     strategy = tf.distribute.get_strategy()
     temperature = getattr(task, "temperature", None) or 1.0  # by which an export divides its logits
 
-    def answered(features: Features):
+    def answered(run, features: Features):
         """Gives what the model gives, by the outputs of the export."""
         found = run({name: np.asarray(features[name]) for name in ENCODER_INPUTS})
         if "start_logits" in found:
@@ -51,13 +56,16 @@ def check_loss(
         return float(task.metrics(encoded, task.outputs_of_set(encoded, outputs))[task.main_metric])
 
     whole = metric_of(compiled_outputs(strategy, lambda features: task.outputs(model, features)))
-    small = metric_of(lambda features: task.outputs(answered, features))
-    lost = (whole - small) / abs(whole) if whole else float(small < 0)
-    figures = f"{task.main_metric} is {whole:.6g} in float32 and {small:.6g} in {options.dtype}, a loss of {lost:.2%}"
-    logging.info("On the dev set %s", figures)
-    if not lost <= options.max_loss:
-        raise InputError(
-            f"--max_loss={options.max_loss:g}: {figures}; nothing is exported. Give the other --export_format, "
-            "--dtype=float32, or a larger --max_loss"
-        )
-    return {"metric": task.main_metric, "float32": whole, options.dtype: small}
+    found = {"metric": task.main_metric, "float32": whole}
+    for name, run in runs.items():
+        small = metric_of(functools.partial(task.outputs, functools.partial(answered, run)))
+        lost = (whole - small) / abs(whole) if whole else float(small < 0)
+        figures = f"{task.main_metric} is {whole:.6g} in float32 and {small:.6g} in {options.dtype} as {name}"
+        logging.info("On the dev set %s, a loss of %.2f%%", figures, 100 * lost)
+        if not lost <= options.max_loss:
+            raise InputError(
+                f"--max_loss={options.max_loss:g}: {figures}, a loss of {lost:.2%}; nothing is exported. Give another "
+                "--export_format, --dtype=float32, or a larger --max_loss"
+            )
+        found[name] = small
+    return found

@@ -109,7 +109,9 @@ def read_checkpoint(folder: pathlib.Path, kind: str) -> tuple[Any, Any]:
 
 
 def export_options(folder: pathlib.Path, kind: str, **others) -> ExportOptions:
-    """Options for the export of what `make_checkpoint` made."""
+    """Options for the export of what `make_checkpoint` made; formats are a text, as on the command line."""
+    if "export_format" in others:
+        others["export_format"] = others["export_format"].split(",")
     return ExportOptions(
         task_name=kind,
         export_dir=str(folder / "exports"),

@@ -2,19 +2,24 @@
 
 import importlib.util
 import json
+import re
 import shutil
 import sys
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import logging
 
 from official_bert import Predictor, SentenceEncoder
 from official_bert.exported_model import RECORD_FILE, RUNTIMES, OpenedExport, set_threads
+from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files
 from official_bert.io.errors import InputError
-from official_bert.options.serving import ExportOptions
+from official_bert.options.serving import EXPORT_FORMATS, ExportOptions
 from official_bert.serving import model as serving_model
+from official_bert.serving.model import open_model
 from official_bert.tasks.classification.glue import MrpcProcessor
 from tests import toy
 from tests.serving import exported
@@ -102,9 +107,10 @@ def test_the_record_says_what_was_converted(export_format, tmp_path_factory):
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
     record = json.loads((made.path / RECORD_FILE).read_text())["converted"]
     file = RUNTIMES[export_format].FILE
-    assert (record["format"], record["dtype"], record["signatures"]) == (export_format, "float32", ["serving_default"])
+    assert (record["dtype"], record["signatures"]) == ("float32", ["serving_default"])
     assert list(record["sha256"]) == [file]
-    assert record["converter"].split()[1]
+    assert list(record["converters"]) == [export_format]
+    assert record["converters"][export_format].split()[1]
     names = {str(path.relative_to(made.path)) for path in made.path.rglob("*") if path.is_file()}
     beside = "bert_config.json", "export.json", "labels.txt"
     assert names == {file, "assets/vocab.txt", *(f"assets.extra/{name}" for name in beside)}
@@ -220,10 +226,11 @@ def test_a_corrupt_model_with_its_digest_is_refused(export_format, tmp_path, tmp
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"export_format": "litert", "export_text": True}, "--export_text: --export_format=litert has signatures of"),
-        ({"export_format": "litert", "estimator_signatures": "tensors"}, "--estimator_signatures: --export_format="),
-        ({"export_format": "litert", "dtype": "bfloat16"}, "--dtype=bfloat16: is for SavedModels; give float32"),
-        ({"dtype": "int8"}, "--dtype=int8: is no SavedModel's; give --export_format=litert or onnx"),
+        ({"export_format": ["litert"], "export_text": True}, "--export_text: --export_format=litert has signatures of"),
+        ({"export_format": ["litert"], "estimator_signatures": "tensors"}, "--estimator_signatures: --export_format="),
+        ({"export_format": ["litert"], "dtype": "bfloat16"}, "--dtype=bfloat16: is for SavedModels; give float32"),
+        ({"export_format": ["litert", "saved_model"], "dtype": "int8"}, "--dtype=int8: is no SavedModel's"),
+        ({"dtype": "int8"}, "--dtype=int8: is no SavedModel's; --export_format=litert or onnx"),
     ],
 )
 def test_flags_that_do_not_go_together(flags, message, tmp_path):
@@ -236,7 +243,7 @@ def test_flags_that_do_not_go_together(flags, message, tmp_path):
 def test_a_missing_package_is_named_with_its_list(package, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else "there")
     export_format = next(name for name, packages in PACKAGES.items() if package in packages)
-    options = ExportOptions(export_dir=str(tmp_path / "exports"), export_format=export_format)
+    options = ExportOptions(export_dir=str(tmp_path / "exports"), export_format=[export_format])
     with pytest.raises(InputError, match=f"{package}: is not installed; pip install -r requirements-runtimes.txt"):
         serving_model.export(options)
     assert not (tmp_path / "exports").exists()
@@ -249,6 +256,53 @@ def test_a_runtime_that_is_not_installed(export_format, tmp_path_factory, monkey
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(InputError, match=r"cannot be imported .*; pip install -r requirements-runtimes"):
         Predictor(made.path)
+
+
+ALL = "saved_model,onnx,litert"
+all_installed = pytest.mark.needs_extra(*PACKAGES["litert"], *PACKAGES["onnx"])
+
+
+@all_installed
+@pytest.mark.parametrize("kind", ["mrpc", "swag"])
+def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeypatch):
+    made = exported.shared_export(tmp_path_factory, kind, export_format=ALL)
+    assert {runtime.FILE for runtime in RUNTIMES.values()} <= {path.name for path in made.path.iterdir()}
+    requests = REQUESTS.get(kind, PAIRS)
+    wanted = Predictor(exported.shared_export(tmp_path_factory, kind).path)(requests)
+    for slow, runtime in RUNTIMES.items():
+        opened = OpenedExport(str(made.path), runtime=EXPORT_FORMATS[slow])
+        assert_alike(Predictor(made.path, runtime=EXPORT_FORMATS[slow])(requests), wanted)
+        assert isinstance(opened._runtime, runtime)
+    given = []
+    for name, secs in (("saved_model", 0.2), ("onnx", 0.0), ("litert", 0.4)):
+
+        def slower(self, signature, inputs, secs=secs, answer=RUNTIMES[name].__call__):
+            given.append({name: values.shape for name, values in inputs.items()})
+            time.sleep(secs)
+            return answer(self, signature, inputs)
+
+        monkeypatch.setattr(RUNTIMES[name], "__call__", slower)
+    logged = []
+    monkeypatch.setattr(logging, "info", lambda text, *values: logged.append(text % values))
+    predictor = Predictor(made.path, batch_size=2)
+    shape = (2, 2, 24) if kind == "swag" else (2, 24)
+    assert given == [dict.fromkeys(ENCODER_INPUTS, shape)] * 4 * 3
+    assert re.match(r"onnxruntime answers: .* 2 rows of 24 tokens: tensorflow 2\d\d\.\d, onnxruntime ", logged[-1])
+    assert isinstance(predictor._model._runtime, RUNTIMES["onnx"])
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert isinstance(OpenedExport(str(made.path))._runtime, RUNTIMES["saved_model"])
+    assert "is not tried (onnxruntime: cannot be imported" in logged[-2]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "message"), [("litert", "no model for it; it has those of tensorflow"), ("x", "must be one of auto")]
+)
+def test_a_runtime_that_an_export_does_not_have(runtime, message, tmp_path_factory):
+    made = exported.shared_export(tmp_path_factory, "mrpc")
+    with pytest.raises(InputError, match=f"runtime='?{runtime}'?: .*{message}"):
+        Predictor(made.path, runtime=runtime)
+    with pytest.raises(InputError, match=r"runtime=onnxruntime: .* is no export, which"):
+        open_model(str(made.path.parent.parent), 1, runtime="onnxruntime")
 
 
 @pytest.mark.needs_extra("ai_edge_litert")
@@ -273,13 +327,15 @@ def test_an_export_that_loses_too_much_is_refused(lost, tmp_path, monkeypatch):
     monkeypatch.setattr(runtime, "__call__", turned)
     options = exported.export_options(tmp_path, "mrpc", data_dir=str(tmp_path), **FLAGS_OF_LOSS)
     if lost > FLAGS_OF_LOSS["max_loss"]:
-        with pytest.raises(InputError, match=r"accuracy is 1 in float32 and 0.4 in int8, a loss of 60.00%; nothing"):
+        with pytest.raises(
+            InputError, match=r"accuracy is 1 in float32 and 0.4 in int8 as litert, a loss of 60.00%; nothing"
+        ):
             serving_model.export(options)
         assert [path.name for path in (tmp_path / "exports").iterdir()] == ["1"]
         return
     serving_model.export(options)
     record = json.loads((tmp_path / "exports" / "2" / RECORD_FILE).read_text())["converted"]
-    assert record["metrics"] == {"metric": "eval_accuracy", "float32": 1.0, "int8": pytest.approx(0.6)}
+    assert record["metrics"] == {"metric": "eval_accuracy", "float32": 1.0, "litert": pytest.approx(0.6)}
 
 
 @pytest.mark.needs_extra("ai_edge_litert")
@@ -309,7 +365,7 @@ def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path):
     serving_model.export(exported.export_options(tmp_path, kind, **more))
     found = json.loads((tmp_path / "exports" / "1" / RECORD_FILE).read_text())["converted"]["metrics"]
     assert found["metric"] == metric
-    assert found["int8"] == found["float32"]
+    assert found["litert"] == found["float32"]
     assert found["float32"] or kind in ("ner", "squad")  # a toy finds no entity, and no answer
 
 
