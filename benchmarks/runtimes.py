@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Compares the formats of an export, in float32 and in 8 bits, with PyTorch eager and onnxruntime, with equal weights.
+
+In: random ids without padding; the benchmark needs requirements-bench.txt and requirements-runtimes.txt. Out: a table
+of milliseconds per batch, and a line of JSON in --output for each finished row. Rows that this file already contains
+are not measured again.
+
+Ours are exports of `export_saved_model.py --export_format=saved_model,onnx,litert` and of `onnx,litert` with
+`--dtype=int8`, opened as predict.py opens them. The peers run Hugging Face's class: PyTorch in `inference_mode`, and
+onnxruntime with the graph of `torch.onnx`, in float32 and after its own `quantize_dynamic` with a scale for each
+channel. Each has one thread per core; they take turns in one process, and the median of all calls counts.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import serving
+from finetuning import device_name
+
+FLOAT32 = ("saved_model", "onnx", "litert")
+INT8 = ("onnx, int8", "litert, int8")
+PEERS = ("PyTorch", "onnxruntime", "onnxruntime, int8")
+COLUMNS = (*FLOAT32, *INT8, *PEERS)
+
+
+def our_runtimes(folder: pathlib.Path, threads: int) -> dict[str, serving.Runtime]:
+    """Exports a model of pairs in each format, and returns what answers."""
+    from official_bert.exported_model import OpenedExport
+    from official_bert.options.serving import EXPORT_FORMATS, ExportOptions
+    from official_bert.serving import model as serving_model
+
+    found = {}
+    for dtype, formats in (("float32", FLOAT32), ("int8", [name.split(",")[0] for name in INT8])):
+        export_dir = str(folder / dtype)
+        options = ExportOptions(
+            task_name="MRPC",
+            export_dir=export_dir,
+            export_format=list(formats),
+            dtype=dtype,
+            init_checkpoint=str(folder),
+            bert_config_file=str(folder / "config.json"),
+            vocab_file=str(folder / "vocab.txt"),
+        )
+        serving_model.export(options)
+        for name in formats:
+            opened = OpenedExport(export_dir, threads, EXPORT_FORMATS[name])
+            column = name if dtype == "float32" else f"{name}, int8"
+            found[column] = lambda features, opened=opened: [opened("serving_default", features)["logits"]]
+    return found
+
+
+def peers(hugging_face, folder: pathlib.Path, threads: int) -> dict[str, serving.Runtime]:
+    from onnxruntime import quantization
+
+    whole = serving.onnx_runtime("classifier", hugging_face, folder, threads)
+    quantization.quantize_dynamic(
+        folder / "model.onnx",
+        folder / "int8.onnx",
+        per_channel=True,
+        reduce_range=True,
+        weight_type=quantization.QuantType.QInt8,
+        extra_options={"DefaultTensorType": 1},  # of values whose type the graph does not say: float32
+    )
+    return {
+        "PyTorch": serving.pytorch_runtime("classifier", hugging_face),
+        "onnxruntime": whole,
+        "onnxruntime, int8": serving.session_runtime("classifier", folder / "int8.onnx", threads),
+    }
+
+
+def print_table(rows):
+    titles = [f"{name}, ms" for name in COLUMNS]
+    titles += ["fastest to onnxruntime", "8 bits to onnxruntime", "8 bits to its 8 bits"]
+    print("\n| model | batch | length | " + " | ".join(titles) + " |")
+    print("|---|--:|--:|" + "--:|" * len(titles))
+    for row in rows:
+        whole, small = (min(row[name] for name in names) for names in (FLOAT32, INT8))
+        cells = [f"{row[name]:.1f}" for name in COLUMNS]
+        ratios = row["onnxruntime"] / whole, row["onnxruntime"] / small, row["onnxruntime, int8"] / small
+        cells += [f"{ratio:.2f}x" for ratio in ratios]
+        print("| " + " | ".join([row["model"], str(row["batch_size"]), str(row["length"]), *cells]) + " |", flush=True)
+
+
+def key_of(row: dict) -> tuple:
+    return row["model"], row["batch_size"], row["length"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each runtime")
+    parser.add_argument("--secs", type=float, default=1.0, help="minimum seconds of one turn")
+    parser.add_argument("--models", nargs="+", choices=serving.MODELS, default=serving.MODELS)
+    parser.add_argument("--output", required=True, help="JSON lines file")
+    flags = parser.parse_args()
+    flags.processor_time = False
+    output = pathlib.Path(flags.output)
+    rows = map(json.loads, output.read_text(encoding="utf-8").splitlines()) if output.exists() else ()
+    finished = {key_of(row): row for row in rows}
+    threads = serving.prepare_threads([int(cpu) for cpu in flags.cpus.split(",")], keeps_freed_memory=True)
+    shapes = [(batch_size, length) for batch_size in serving.BATCH_SIZES for length in serving.LENGTHS]
+    for model in flags.models:
+        missing = [shape for shape in shapes if (model, *shape) not in finished]
+        if not missing:
+            continue
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = pathlib.Path(temporary)
+            hugging_face = serving.make_hugging_face(model, "classifier", folder)
+            runtimes = our_runtimes(folder, threads) | peers(hugging_face, folder, threads)
+            for batch_size, length in missing:
+                features = serving.random_features(batch_size, length, hugging_face.config.vocab_size)
+                row = {"model": model, "batch_size": batch_size, "length": length, "device": device_name()}
+                row |= serving.measure(runtimes, features, flags, ours="saved_model")
+                finished[key_of(row)] = row
+                print_table([row])
+                with output.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+    print_table(finished.values())
+
+
+if __name__ == "__main__":
+    main()
