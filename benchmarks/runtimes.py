@@ -95,7 +95,9 @@ def main():
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each runtime")
     parser.add_argument("--secs", type=float, default=1.0, help="minimum seconds of one turn")
-    parser.add_argument("--models", nargs="+", choices=serving.MODELS, default=serving.MODELS)
+    parser.add_argument("--models", nargs="+", default=serving.MODELS, help="layers/width, such as 4/256")
+    parser.add_argument("--batch_sizes", nargs="+", type=int, default=serving.BATCH_SIZES)
+    parser.add_argument("--lengths", nargs="+", type=int, default=serving.LENGTHS)
     parser.add_argument("--output", required=True, help="JSON lines file")
     flags = parser.parse_args()
     flags.processor_time = False
@@ -103,7 +105,7 @@ def main():
     rows = map(json.loads, output.read_text(encoding="utf-8").splitlines()) if output.exists() else ()
     finished = {key_of(row): row for row in rows}
     threads = serving.prepare_threads([int(cpu) for cpu in flags.cpus.split(",")], keeps_freed_memory=True)
-    shapes = [(batch_size, length) for batch_size in serving.BATCH_SIZES for length in serving.LENGTHS]
+    shapes = [(batch_size, length) for batch_size in flags.batch_sizes for length in flags.lengths]
     for model in flags.models:
         missing = [shape for shape in shapes if (model, *shape) not in finished]
         if not missing:
@@ -112,9 +114,12 @@ def main():
             folder = pathlib.Path(temporary)
             hugging_face = serving.make_hugging_face(model, "classifier", folder)
             runtimes = our_runtimes(folder, threads) | peers(hugging_face, folder, threads)
+            files = {"float32": folder / "float32/1/model.onnx", "int8": folder / "int8/1/model.tflite"}
+            megabytes = {dtype: round(path.stat().st_size / 1e6) for dtype, path in files.items()}
             for batch_size, length in missing:
                 features = serving.random_features(batch_size, length, hugging_face.config.vocab_size)
                 row = {"model": model, "batch_size": batch_size, "length": length, "device": device_name()}
+                row["megabytes"] = megabytes
                 row |= serving.measure(runtimes, features, flags, ours="saved_model")
                 finished[key_of(row)] = row
                 print_table([row])

