@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Measures what a teacher gives a student of half its layers: fine-tuned alone, and with general and task distillation.
+
+In: a folder of real data and a Hugging Face encoder of at least three layers. Out: tables, and a line of JSON in
+--output for each finished run. Runs that this file already contains are not repeated; each is a process of its own.
+
+    python benchmarks/distillation.py --data=data --model=minilm --work_dir=work --output=distillation.jsonl
+
+First `create_student.py` keeps three layers, which then learn the hidden states and attention relations of the encoder
+on Wikipedia, for --general_updates of 32 x 128 tokens; a run that was stopped goes on. `teacher` is the encoder
+fine-tuned on a task, `plain` the three layers without any teacher, `distilled` those that learned on Wikipedia, with
+the teacher of the same seed. All sides of a task have the same flags. `--sides general` is a fourth one: the layers
+that learned on Wikipedia, without a teacher of the task.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import finetuning_tasks as tasks
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SIDES = ("teacher", "plain", "distilled")
+TASKS = ("SST-2", "STS-B", "CoLA", "SQuAD 1.1")
+KEPT_LAYERS, LENGTH, BATCH_SIZE, GENERAL_RATE = 3, 128, 32, 4e-4
+
+
+def script(name: str, **flags):
+    given = [f"--{flag}={value}" for flag, value in flags.items()]
+    subprocess.run([sys.executable, str(ROOT / f"{name}.py"), *given], check=True)
+
+
+def make_students(flags) -> None:
+    """Makes the folders `plain` and `general` of the working folder."""
+    plain, general = flags.work_dir / "plain", flags.work_dir / "general"
+    if not plain.exists():
+        script("create_student", model=flags.model, num_layers=KEPT_LAYERS, output_dir=plain)
+    records = flags.work_dir / "wiki.tfrecord"
+    if not records.exists():
+        script(
+            "create_pretraining_data",
+            model=flags.model,
+            input_file=flags.data / "corpus" / "wiki_0?.txt",
+            output_file=f"{records}.new",
+            max_seq_length=LENGTH,
+            dupe_factor=1,
+            random_seed=1,
+        )
+        pathlib.Path(f"{records}.new").rename(records)
+    script(
+        "run_pretraining",
+        model=plain,
+        teacher=flags.model,
+        distillation="hidden,attention_relations",
+        distillation_weight=1,
+        input_file=records,
+        do_train=True,
+        max_seq_length=LENGTH,
+        train_batch_size=BATCH_SIZE,
+        num_train_steps=flags.general_updates,
+        num_warmup_steps=flags.general_updates // 10,
+        learning_rate=GENERAL_RATE,
+        save_checkpoints_steps=200,
+        random_seed=1,
+        output_dir=general,
+    )
+
+
+def one_run(flags, name: str, side: str, seed: int) -> dict:
+    from finetuning import device_name, our_run
+
+    benchmark = tasks.BENCHMARKS[name]
+    folder = flags.work_dir / "models" / f"{name.replace(' ', '-')}-{side}-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    start = {"teacher": flags.model, "plain": flags.work_dir / "plain"}.get(side, flags.work_dir / "general")
+    more = {"random_seed": seed}
+    if side == "distilled":
+        more["teacher"] = str(flags.work_dir / "models" / f"{name.replace(' ', '-')}-teacher-{seed}")
+    options = tasks.options_of(benchmark, flags.work_dir / "data", flags.model, folder, **more)
+    if side != "teacher":
+        given = {"vocab_file": None, "bert_config_file": None, "init_checkpoint": None, "model": str(start)}
+        options = type(options)(**vars(options) | given)
+    row = our_run(benchmark, options)
+    if side != "teacher":
+        shutil.rmtree(folder)
+    where = {"num_threads": len(os.sched_getaffinity(0)), "device": device_name()}
+    return {"task": name, "side": side, "seed": seed, "general_updates": flags.general_updates} | row | where
+
+
+def print_table(rows: list[dict]):
+    print("\n| task | metric | seeds | teacher, 6 layers | plain, 3 layers | distilled, 3 layers ", end="")
+    print("| share of the teacher | above plain, standard errors |\n|---|---|--:|--:|--:|--:|--:|--:|")
+    for name in TASKS:
+        benchmark = tasks.BENCHMARKS[name]
+        scale = 1.0 if benchmark.in_percent else 100.0
+        values = {
+            side: [
+                scale * row["results"][benchmark.metric] for row in rows if (row["task"], row["side"]) == (name, side)
+            ]
+            for side in SIDES
+        }
+        if min(map(len, values.values())) < 2:
+            continue
+        means = {side: statistics.mean(found) for side, found in values.items()}
+        error = sum(statistics.variance(values[side]) / len(values[side]) for side in SIDES[1:]) ** 0.5
+        cells = [f"{means[side]:.1f} ± {statistics.stdev(values[side]):.1f}" for side in SIDES]
+        cells += [
+            f"{means['distilled'] / means['teacher']:.1%}",
+            f"{(means['distilled'] - means['plain']) / error:+.1f}",
+        ]
+        print(f"| {name} | {benchmark.metric.removeprefix('eval_')} | {len(values['teacher'])} | {' | '.join(cells)} |")
+    print(flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with corpus, glue and squad")
+    parser.add_argument("--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder")
+    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for models and prepared data")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
+    parser.add_argument("--general_updates", type=int, default=2000, help="of the distillation on Wikipedia")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
+    parser.add_argument("--sides", nargs="+", choices=(*SIDES, "general"), default=SIDES)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if flags.one:
+        print(json.dumps(one_run(flags, flags.tasks[0], flags.sides[0], flags.seeds[0])), flush=True)
+        return
+    flags.work_dir.mkdir(parents=True, exist_ok=True)
+    tasks.prepare_data(flags.data, flags.work_dir / "data")
+    make_students(flags)
+    lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
+    rows = [json.loads(line) for line in lines]
+    done = {(row["task"], row["side"], row["seed"]) for row in rows}
+    for name in flags.tasks:
+        for seed in flags.seeds:
+            for side in flags.sides:
+                if (name, side, seed) in done:
+                    continue
+                command = [sys.executable, __file__, *sys.argv[1:], "--one", "--tasks", name]
+                command += ["--sides", side, "--seeds", str(seed)]
+                ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                rows.append(json.loads(ran.stdout.splitlines()[-1]))
+                with flags.output.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(rows[-1]) + "\n")
+                print(ran.stdout.splitlines()[-1], flush=True)
+    print_table(rows)
+
+
+if __name__ == "__main__":
+    main()
