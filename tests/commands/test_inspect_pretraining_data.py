@@ -3,7 +3,7 @@
 import pytest
 
 from tests import toy
-from tests.scripts import end_of, flag_list, run_here, run_script
+from tests.scripts import end_of, flag_list, run_here
 
 SCRIPT = "inspect_pretraining_data.py"
 
@@ -18,11 +18,9 @@ def flags(tmp_path):
     return [f"--input_file={tmp_path}/toy*", f"--vocab_file={vocab_file}"]
 
 
-def test_the_script_prints_records_and_statistics_without_tensorflow(flags, tmp_path):
-    poison = tmp_path / "poison" / "tensorflow"
-    poison.mkdir(parents=True)
-    (poison / "__init__.py").write_text("raise SystemExit('imported TensorFlow')")
-    shown = run_script(SCRIPT, *flags, "--num_records=2", PYTHONPATH=str(poison.parent)).stdout
+def test_the_script_prints_records_and_statistics(flags, tmp_path, capsys):
+    run_here(SCRIPT, *flags, "--num_records=2")
+    shown = capsys.readouterr().out
     assert shown.count("A: [CLS] ") == shown.count("\nB: ") == 2
     assert f"{tmp_path}/toy-00000-of-00002.gz: record 1 (from 0)\nA: [CLS] " in shown
     assert "{[MASK]|" in shown

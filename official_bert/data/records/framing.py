@@ -1,7 +1,7 @@
-"""Writes and reads TFRecord files of tf.Example messages without TensorFlow.
+"""Writes TFRecord files of tf.Example messages, and reads them record by record.
 
-With sorted keys and packed lists, the bytes of an Example, a protobuf map from feature name to a list, equal those of
-TensorFlow's `SerializeToString(deterministic=True)`.
+Nothing but `read_examples` loads TensorFlow. With sorted keys and packed lists, the bytes of an Example, a protobuf map
+from feature name to a list, equal those of TensorFlow's `SerializeToString(deterministic=True)`.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ COMPRESSED_SUFFIX = ".gz"
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 
 # Wire format: a field is a varint (number << 3 | type) and its content; for type 2, a length as a varint and the bytes.
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_BYTES = 2
 _FIRST = 1 << 3 | _BYTES  # field 1: Example.features, Features.feature, a map entry's key, a list's values
 _SECOND = 2 << 3 | _BYTES  # field 2: a map entry's value; Feature.float_list
 _THIRD = 3 << 3 | _BYTES  # field 3: Feature.int64_list
 _HEADS = 1 << 12  # kept of each kind; few lengths occur
-_KIND_OF_LIST = {1: "bytes", 2: "float", 3: "int64"}
+_DTYPES = {"bytes_list": object, "float_list": np.float32, "int64_list": np.int64}
 
 
 def frame(data: bytes) -> bytes:
@@ -124,11 +124,21 @@ def check_lengths(path: str):
 
 def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """Yields the number (from 0) and features of every example: name -> int64, float32 or object[length]."""
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
     for number, data in read_records(path):
         try:
-            yield number, decode_example(data)
-        except MalformedExample as error:
+            features = tf.train.Example.FromString(data).features.feature
+        except DecodeError as error:
             raise _corrupt(path, number, f"it is no tf.Example: {error}") from error
+        yield number, {name: _values_of(feature) for name, feature in features.items()}
+
+
+def _values_of(feature) -> np.ndarray:
+    """Returns the values of a tf.train.Feature; none of one that is not set."""
+    kind = feature.WhichOneof("kind") or "int64_list"
+    return np.array(getattr(feature, kind).value, _DTYPES[kind])
 
 
 def _checksum(data: bytes) -> bytes:
@@ -174,10 +184,6 @@ def _corrupt(path: str, number: int, reason: str) -> InputError:
     )
 
 
-class MalformedExample(ValueError):
-    """The bytes are not a tf.Example."""
-
-
 def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
     """Serialises one Example for each row of name -> integer or float[batch, length], as int64 and float32 lists."""
     columns: list[list[bytes]] = []
@@ -197,22 +203,6 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
             fixed = []
     columns += _rows_of(fixed)
     return [b"".join((_example_head(sum(map(len, entries))), *entries)) for entries in zip(*columns, strict=True)]
-
-
-def decode_example(data: bytes) -> dict[str, np.ndarray]:
-    """Parses an Example to name -> int64, float32 or object (bytes)[length]; raises MalformedExample."""
-    features = {}
-    for number, entries in _fields(data):
-        if number != 1:
-            continue
-        for _, entry in _fields(_message(entries)):
-            parts = dict(_fields(_message(entry)))
-            try:
-                name = str(_message(parts[1]), "utf-8")
-            except (KeyError, UnicodeDecodeError):
-                raise MalformedExample("a feature without a name") from None
-            features[name] = _decode_feature(_message(parts.get(2, b"")))
-    return features
 
 
 def _rows_of(parts: list[np.ndarray]) -> list[list[bytes]]:
@@ -269,86 +259,3 @@ def _varint_rows(values: np.ndarray) -> list[bytes]:
     data = data.tobytes()
     row_ends = ends[values.shape[1] - 1 :: values.shape[1]].tolist()
     return [data[start:end] for start, end in zip([0, *row_ends], row_ends, strict=False)]
-
-
-def _decode_feature(data: bytes) -> np.ndarray:
-    values = np.zeros(0, np.int64)
-    for number, content in _fields(data):
-        kind = _KIND_OF_LIST.get(number)
-        if kind is None:
-            raise MalformedExample(f"a list of unknown kind {number}")
-        items = [value for field, value in _fields(_message(content)) if field == 1]
-        if kind == "bytes":
-            values = np.array([_message(item) for item in items], object)
-        else:
-            unpack = _unpack_floats if kind == "float" else _unpack_varints
-            parts = [unpack(item) for item in items]
-            values = np.concatenate([np.zeros(0, np.float32 if kind == "float" else np.int64), *parts])
-    return values
-
-
-def _unpack_floats(packed) -> np.ndarray:
-    if len(_message(packed)) % 4:
-        raise MalformedExample("a float list that ends within a number")
-    return np.frombuffer(packed, "<f4")
-
-
-def _unpack_varints(packed) -> np.ndarray:
-    """Returns the int64 values of packed varints, or of the single varint of an unpacked list."""
-    if isinstance(packed, int):
-        return np.array([packed], np.uint64).view(np.int64)
-    data = np.frombuffer(packed, np.uint8)
-    if not len(data):
-        return np.zeros(0, np.int64)
-    if data.max() < 0x80:  # a byte each
-        return data.astype(np.int64)
-    ends = np.flatnonzero(data < 0x80)
-    if not len(ends) or ends[-1] != len(data) - 1:
-        raise MalformedExample("an integer list that ends within a number")
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    byte_index = np.arange(len(data)) - np.repeat(starts, ends - starts + 1)
-    if byte_index.max() > 9:
-        raise MalformedExample("an integer of more than 64 bits")
-    groups = (data & 0x7F).astype(np.uint64) << (7 * byte_index).astype(np.uint64)
-    return np.bitwise_or.reduceat(groups, starts).view(np.int64)
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yields (field number, content) of a message; the content is an integer for a varint, else bytes."""
-    position = 0
-    while position < len(data):
-        tag, position = _read_varint(data, position)
-        number, wire_type = tag >> 3, tag & 7
-        if wire_type == _VARINT:
-            content, position = _read_varint(data, position)
-        else:
-            if wire_type == _BYTES:
-                length, position = _read_varint(data, position)
-            elif wire_type in (_FIXED32, _FIXED64):
-                length = 4 if wire_type == _FIXED32 else 8
-            else:
-                raise MalformedExample(f"an unknown wire type {wire_type}")
-            content = data[position : position + length]
-            position += length
-            if position > len(data):
-                raise MalformedExample("it ends within a field")
-        yield number, content
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= len(data):
-            raise MalformedExample("it ends within a number")
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, position
-    raise MalformedExample("a number of more than 64 bits")
-
-
-def _message(content: bytes | int) -> bytes:
-    if isinstance(content, int):
-        raise MalformedExample("a number where a message belongs")
-    return content

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_bert.data.records.framing import decode_example, encode_examples
+from official_bert.data.records.framing import encode_examples, frame, read_examples
 
 ROWS = {
     "small": np.array([[0, 1, 127], [5, 0, 3]]),
@@ -39,11 +39,13 @@ def test_encodes_as_tensorflow_with_sorted_keys(train):
     assert encode_examples(ROWS) == expected
 
 
-def test_decodes_what_tensorflow_wrote(train):
+def test_decodes_what_tensorflow_wrote(train, tmp_path):
     example = tf_example(train, 1)
     example.features.feature["text"].bytes_list.value.extend([b"a", b"", b"long" * 60])
     example.features.feature["unset"].SetInParent()
-    decoded = decode_example(example.SerializeToString())
+    (tmp_path / "one").write_bytes(frame(example.SerializeToString()))
+    ((number, decoded),) = read_examples(str(tmp_path / "one"))
+    assert number == 0
     assert decoded.keys() == {*ROWS, "text", "unset"}
     assert decoded.pop("text").tolist() == [b"a", b"", b"long" * 60]
     assert decoded.pop("unset").tolist() == []
@@ -51,12 +53,3 @@ def test_decodes_what_tensorflow_wrote(train):
         is_float = ROWS[name].dtype.kind == "f"
         assert values.dtype == (np.float32 if is_float else np.int64), name
         np.testing.assert_array_equal(values, ROWS[name][1].astype(values.dtype), err_msg=name)
-
-
-def test_decodes_lists_that_are_not_packed():
-    # Feature map {"a": [5, 300]}: each value a field of its own, as old writers did.
-    int64_list = b"\x08\x05\x08\xac\x02"
-    feature = b"\x1a" + bytes([len(int64_list)]) + int64_list
-    entry = b"\x0a\x01a\x12" + bytes([len(feature)]) + feature
-    features = b"\x0a" + bytes([len(entry)]) + entry
-    assert decode_example(b"\x0a" + bytes([len(features)]) + features)["a"].tolist() == [5, 300]
