@@ -1,6 +1,5 @@
 """Defines absl flags from options classes; only scripts import this module."""
 
-import collections
 import contextlib
 import dataclasses
 import itertools
@@ -14,7 +13,7 @@ import tempfile
 
 from absl import app, flags, logging
 
-from official_bert.io import files, processes, reading, writing
+from official_bert.io import files, processes, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
 from official_bert.options.fields import command_field, first_word_field, flag_fields, kind_of, without_flag
@@ -66,7 +65,6 @@ flags.disclaim_key_flags()  # the flags belong to the running script, whose --he
 _HELP_FLAGS = {"--help", "-help", "-?", "--helpshort", "-helpshort"}
 _HELPFULL_FLAGS = {"--helpfull", "-helpfull"}
 _MISSING = "must be given"
-_MOST_FLAGFILES = 1000
 _STRICT = "strict_flags"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -162,7 +160,7 @@ def parse(argv):
     which needs `=`, or of a list that the shell took apart.
     """
     try:
-        words = _with_flagfiles(argv[1:])
+        words = flags.FLAGS.read_flags_from_files(argv[1:])
         for word in words:
             files.check_name(word)
             _refuse_hub(word)
@@ -175,6 +173,8 @@ def parse(argv):
         unknown = [f"{word}{_suggestion(word)}" for word in rest[1:] if word.startswith("-")]
         if unknown and flags.FLAGS[_STRICT].value:
             raise InputError(f"unknown flag, which --{_STRICT} refuses: {', '.join(unknown)}")
+    except UnicodeDecodeError as error:
+        sys.exit(f"{argv[0]}: --flagfile: holds bytes that are no text ({error}); save it as UTF-8")
     except (flags.Error, InputError) as error:
         sys.exit(f"{argv[0]}: {_in_our_words(str(error))}")
     for word in unknown:
@@ -277,31 +277,6 @@ def _help_of(name: str, mark: str = "") -> str:
     default = f"(default: {flag.default_as_str})" if flag.default_as_str else ""
     choices = f"({flag.parser.syntactic_help})" if flag.parser.syntactic_help else ""
     return "\n".join((wrapped, *(f"    {more}" for more in (mark, default, choices) if more)))
-
-
-def _with_flagfiles(words: list[str]) -> list[str]:
-    """Puts the lines of each --flagfile in its place, as absl does, which would follow nested ones without a bound."""
-    found, left, num_read = [], collections.deque(words), 0
-    while left:
-        word = left.popleft()
-        if not (directive := re.fullmatch("--?flagfile(=.*)?", word)):
-            found.append(word)
-            continue
-        path = os.path.expanduser((directive[1] or f"={left.popleft() if left else ''}")[1:].strip())
-        num_read += 1
-        if num_read > _MOST_FLAGFILES:
-            raise InputError(
-                f"--flagfile={path}: is one of more than {_MOST_FLAGFILES}, or includes itself; take it out"
-            )
-        left.extendleft(reversed(_lines_of(path)))
-    return found
-
-
-def _lines_of(path: str) -> list[str]:
-    """Returns the lines of a file of flags, without comments; of no file if the name is empty, as absl does."""
-    lines = reading.read_lines(path) if path else ()
-    texts = (line.removeprefix("\ufeff").strip() for line in lines)
-    return [text for text in texts if text and not text.startswith(("#", "//"))]
 
 
 def _refuse_strays(argv, rest):
