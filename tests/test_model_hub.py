@@ -33,7 +33,7 @@ CONTENT["vocab.txt"] = b"[UNK]\nThe\nthe\n"
 class Handler(http.server.BaseHTTPRequestHandler):
     """Answers with the files of `server.folder`, and notes in `server.asked` at which byte the requests begin.
 
-    `server.cuts` are the bytes after which the next answers break off. Without `server.knows_versions` it has no ETags.
+    `server.cuts` are the bytes after which the next answers break off.
     """
 
     timeout = LIMIT_SECS
@@ -42,10 +42,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         start = int(re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "bytes=0-"))[1])
         self.server.asked.append(start)
         content = self._listing() or self._file()
-        etag = f'"{zlib.crc32(content or b"")}"'
-        headers = {"X-Repo-Commit": COMMIT} | ({"ETag": etag} if self.server.knows_versions else {})
-        if self.server.knows_versions and self.headers.get("If-Range", etag) != etag:
-            start = 0
+        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{zlib.crc32(content or b"")}"'}
         if content is None:
             status, headers, content = 404, {"X-Error-Code": "RepoNotFound"}, b""
         elif start >= len(content) > 0:
@@ -90,7 +87,7 @@ def server(tmp_path, monkeypatch):
     monkeypatch.setenv(model_hub.CACHE, str(tmp_path / "cache"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.folder, server.asked, server.cuts = tmp_path / "served", [], []
-        server.knows_ranges = server.knows_versions = True
+        server.knows_ranges = True
         monkeypatch.setenv(model_hub.ARCHIVES, f"http://127.0.0.1:{server.server_port}")
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
@@ -151,25 +148,23 @@ def test_an_interrupted_download_goes_on(server, tmp_path, knows_ranges, cuts, l
     server.cuts, server.knows_ranges = cuts, knows_ranges
     with pytest.raises(InputError, match=rf"\(1,000 of {size:,} bytes arrived\); .*it goes on behind 1,000 bytes"):
         model_hub.local_path(NAME)
-    assert cached(tmp_path) == {f"{NAME}.zip", f"{NAME}.zip.version"}
+    assert cached(tmp_path) == {f"{NAME}.zip"}
     server.cuts = later
     assert (pathlib.Path(model_hub.local_path(NAME)) / "vocab.txt").read_bytes() == CONTENT["vocab.txt"]
     assert server.asked == starts
     assert cached(tmp_path) == {NAME, f"{NAME}.zip.sha256"}
 
 
-@pytest.mark.parametrize(("knows_versions", "starts"), [(True, [0, 1000, 1000]), (False, [0, 1000, 1000, 0])])
-def test_a_file_that_changes_meanwhile_begins_anew(server, tmp_path, knows_versions, starts):
-    """By its ETag; without one by its length."""
+def test_two_parts_of_different_files_are_refused(server, tmp_path):
     serve(server)
-    server.cuts, server.knows_versions = [1000, 0], knows_versions
+    server.cuts = [1000, 0]
     with pytest.raises(InputError, match="it goes on behind 1,000 bytes"):
         model_hub.local_path(NAME)
-    content = CONTENT | {"vocab.txt": CONTENT["vocab.txt"][:-4] + (b"him\n" if knows_versions else b"others\n")}
-    serve(server, content)
-    assert (pathlib.Path(model_hub.local_path(NAME)) / "vocab.txt").read_bytes() == content["vocab.txt"]
-    assert server.asked == starts
-    assert cached(tmp_path) == {NAME, f"{NAME}.zip.sha256"}
+    serve(server, {name: content.swapcase() for name, content in CONTENT.items()})
+    with pytest.raises(InputError, match=r"is no archive of a model .*start again to download it anew"):
+        model_hub.local_path(NAME)
+    assert cached(tmp_path) == set()
+    assert (pathlib.Path(model_hub.local_path(NAME)) / "vocab.txt").read_bytes() == CONTENT["vocab.txt"].swapcase()
 
 
 def test_an_archive_that_has_changed_is_refused(server, tmp_path):
