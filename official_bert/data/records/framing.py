@@ -8,7 +8,6 @@ import contextlib
 import functools
 import gzip
 import io
-import mmap
 import os
 import struct
 import zlib
@@ -107,19 +106,6 @@ def read_records(path: str) -> Iterator[tuple[int, bytes]]:
         except _CorruptError as error:
             of_what = " of the decompressed file" if is_compressed(path) else ""
             raise _corrupt(path, number, f"{error} (it begins at byte {offset}{of_what})") from error
-
-
-def check_lengths(path: str):
-    """Validates that the records of an uncompressed local file end where the file does, by their lengths alone."""
-    size = os.path.getsize(path)
-    if not size:
-        return
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        offset = 0
-        while offset <= size - _HEADER.size:
-            offset += _HEADER.size + _LENGTH.unpack_from(content, offset)[0] + _CHECKSUM.size
-    if offset != size:
-        raise InputError(f"{path}: is corrupt: its records do not end at its end; make the file anew")
 
 
 def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:

@@ -15,13 +15,7 @@ from absl import logging
 
 from official_bert.data.pretraining.masks import DTYPES, NAMES, DynamicMasks
 from official_bert.data.records.framing import read_examples
-from official_bert.data.records.record_files import (
-    for_each,
-    names_and_compressions,
-    opened,
-    records_of,
-    with_checked_lengths,
-)
+from official_bert.data.records.record_files import for_each, names_and_compressions, records_of
 from official_bert.features import MASKED_LM_POSITIONS, Feature
 from official_bert.io.errors import InputError
 from official_bert.io.files import is_remote
@@ -32,7 +26,7 @@ RECORDS_SHUFFLED = 100
 BATCHES_AHEAD = 2  # parsed while the devices compute; few, because every saved iterator contains them
 _RECORDS_PARSED = 256  # in one call at least, in whole batches: a call takes as long as parsing a hundred records
 WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
-_PIPELINE = 5  # number of this structure of datasets; the iterators of another cannot be restored
+_PIPELINE = 6  # number of this structure of datasets; the iterators of another cannot be restored
 
 
 class Limit(NamedTuple):
@@ -77,7 +71,7 @@ def training_dataset(
     together = min(FILES_READ_TOGETHER, len(files))
     # Parallel reads hide the latency of remote files; for local files their threads cost a quarter of the speed.
     parallel_calls = together if any(map(is_remote, files)) else None
-    dataset, records = names_and_compressions(files), opened
+    dataset, records = names_and_compressions(files), records_of
     if shuffles_each_pass:
         dataset = dataset.shuffle(len(files), seed=seed)
     if masks:
@@ -86,8 +80,6 @@ def training_dataset(
         dataset = dataset.repeat()
     if not shuffles_each_pass:  # the original's order: the end of one pass mixes with the start of the next
         dataset = dataset.shuffle(len(files), seed=seed)
-    # The next files are looked through, and so in memory, before they are due.
-    dataset = dataset.map(lambda *file: (*file[:-2], *with_checked_lengths(*file[-2:])), num_parallel_calls=together)
     dataset = dataset.interleave(records, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls)
     dataset = dataset.shuffle(RECORDS_SHUFFLED, seed=seed)
     return _batches(dataset, features, batch_size, limits, masks=masks)
@@ -168,8 +160,6 @@ def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) 
 
     options = untuned()
     options.deterministic = True
-    # TensorFlow takes the check of lengths in `records_of` for state that a saved iterator would lose.
-    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     dataset = dataset.batch(num_together * batch_size, drop_remainder=drop_rest).map(parse, BATCHES_AHEAD)
     dataset = dataset.unbatch().prefetch(BATCHES_AHEAD) if num_together > 1 else dataset
     return dataset.with_options(options)

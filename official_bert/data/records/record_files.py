@@ -12,7 +12,7 @@ import numpy as np
 from absl import logging
 
 from official_bert.data.model_inputs import log_example
-from official_bert.data.records.framing import ExampleFiles, check_lengths, is_compressed, open_example_files
+from official_bert.data.records.framing import ExampleFiles, is_compressed, open_example_files
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
@@ -128,35 +128,7 @@ def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
 
 
 def records_of(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.data.Dataset:
-    """Returns a dataset of the serialized records, string[], of one file, after a check of their lengths."""
-    return opened(*with_checked_lengths(file, is_compressed))
-
-
-def opened(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.data.Dataset:
-    """Returns a dataset of the serialized records of a file that `with_checked_lengths` has returned."""
+    """Returns a dataset of the serialized records, string[], of one file."""
     import tensorflow as tf
 
     return tf.data.TFRecordDataset(file, tf.where(is_compressed, "GZIP", ""))
-
-
-def with_checked_lengths(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tuple:
-    """Returns its arguments after a check of the lengths of all records of the file.
-
-    TensorFlow reserves the memory for a record before it reads it, so a length of 2^40 ends the process, also with a
-    valid checksum. All lengths of a file are therefore looked at before it is opened. Compressed files are read in
-    pieces, and need no such check; remote ones get none, because it would read them twice.
-    """
-    import tensorflow as tf
-
-    # Not as a dataset before that of the records: after an error a pipeline goes on with its next part. Not by a
-    # dataset of its own either, which takes ten times as long to make as to read a small file.
-    file = tf.numpy_function(_with_checked_lengths, [file, is_compressed], tf.string, stateful=False)
-    file.set_shape([])
-    return file, is_compressed
-
-
-def _with_checked_lengths(file: bytes | np.ndarray, is_compressed: bool) -> bytes:
-    path = os.fsdecode(np.asarray(file).item())  # a text where the call is eager
-    if not (is_compressed or files.is_remote(path)):
-        check_lengths(path)
-    return os.fsencode(path)
