@@ -67,7 +67,6 @@ modeling/layers.py: training/test_step.py
     (6.0 * 0.044715 -> (3.0 * 0.044715
 modeling/regions.py: modeling/test_regions.py
     (_float32(product) + bias) * (1.0 / (1.0 - rate)) -> (_float32(product) + bias)
-    at_label >= highest -> at_label > highest
     (upstream - tf.reduce_sum -> (upstream + tf.reduce_sum
 modeling/attention.py: modeling/test_bert.py modeling/test_attention.py
     MASKED = -10000.0 -> MASKED = -10.0

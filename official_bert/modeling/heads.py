@@ -189,16 +189,11 @@ class MaskedLmHead(keras.layers.Layer):
 
         Without positions, None, they are float32[B, S, V].
         """
-        logits = self.product(sequence_output, positions, embedding_table)
-        return ops.cast(logits, "float32") + self.output_bias
-
-    def product(self, sequence_output, positions, embedding_table):
-        """Returns the logits without the bias, float[B*P, V], in the compute type."""
         # Only the masked positions are multiplied: the product with the vocabulary is the model's most expensive one.
         x = sequence_output if positions is None else gather_indexes(sequence_output, positions)
         x = ops.cast(self.transform(x), self.compute_dtype)
         table = ops.cast(embedding_table, self.compute_dtype)
-        return ops.matmul(x, ops.transpose(table))
+        return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + self.output_bias
 
 
 class LinearHead(keras.layers.Layer):

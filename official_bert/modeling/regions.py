@@ -1,7 +1,7 @@
 """What lies between the products of a bfloat16 training on CPUs: functions that XLA compiles into few passes each.
 
 TensorFlow passes over memory for each operation and each cast, a dozen times for gelu. It keeps the products, for which
-XLA would take twice as long. All functions compute in float32, and layers.py chooses them. N rows   V vocabulary
+XLA would take twice as long. All functions compute in float32, and layers.py chooses them. N rows
 """
 
 import functools
@@ -82,33 +82,3 @@ def _softmax_gradient(probabilities, weights, upstream, rate):
         tf.where(weights != 0.0, _float32(upstream) * (1.0 / (1.0 - rate)), 0.0),
     )
     return _bfloat16(probabilities * (upstream - tf.reduce_sum(upstream * probabilities, axis=-1, keepdims=True)))
-
-
-@tf.custom_gradient
-def cross_entropy(product, bias, labels):
-    """Returns the loss, and 1.0 for a label with the highest logit, float32[N]; only the loss has a gradient.
-
-    Logits are `product`, bfloat16[N, V], plus `bias`, float32[V]; `labels` are int32[N].
-    """
-    losses, is_correct, log_total = _cross_entropy(product, bias, labels)
-
-    def gradient(upstream, _):
-        of_logits = _cross_entropy_gradient(product, bias, labels, log_total, upstream)
-        # A product adds up so many rows in half of the time of XLA's sum, in float32, and rounds the result.
-        return of_logits, _float32(tf.matmul(tf.ones([1, labels.shape[0]], tf.bfloat16), of_logits)[0]), None
-
-    return (losses, is_correct), gradient
-
-
-@_compiled
-def _cross_entropy(product, bias, labels):
-    logits = _float32(product) + bias
-    highest, at_label = tf.reduce_max(logits, axis=-1), tf.gather(logits, labels, batch_dims=1)
-    log_total = highest + tf.math.log(tf.reduce_sum(tf.exp(logits - highest[:, None]), axis=-1))
-    return log_total - at_label, _float32(at_label >= highest), log_total
-
-
-@_compiled
-def _cross_entropy_gradient(product, bias, labels, log_total, upstream):
-    probabilities = tf.exp(_float32(product) + bias - log_total[:, None])
-    return _bfloat16((probabilities - tf.one_hot(labels, product.shape[-1])) * upstream[:, None])

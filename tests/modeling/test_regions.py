@@ -20,7 +20,7 @@ from tests.golden_model import load_batch
 from tests.shared import GOLDEN
 
 RANDOM = np.random.default_rng(5)
-ROWS, WIDTH, CLASSES = 24, 40, 50
+ROWS, WIDTH = 24, 40
 
 
 def drawn(*shape: int, dtype="bfloat16") -> tf.Tensor:
@@ -49,7 +49,6 @@ VECTORS = VECTOR, drawn(WIDTH, dtype="float32"), drawn(WIDTH, dtype="float32")
 SUB_LAYER = MATRIX, drawn(ROWS, WIDTH), *VECTORS, tf.constant(1e-12)
 SCORES = drawn(2, 3, 4, WIDTH), tf.constant(RANDOM.choice([0.0, -10000.0], (2, 1, 1, WIDTH)), tf.float32)
 KEPT_SCORES = tf.constant(RANDOM.random((2, 3, 4, WIDTH)) > 0.3), KEPT[1]
-LABELS = tf.constant(RANDOM.integers(0, CLASSES, ROWS), tf.int32)
 # The function, its arguments, of which the first ones have a gradient, and the function in numpy.
 CASES = {
     "bias": (regions.activated(None), (MATRIX, VECTOR), 2, lambda product, bias: product + bias),
@@ -62,12 +61,6 @@ CASES = {
         (*SCORES, *KEPT_SCORES),
         1,
         lambda x, bias, keep, rate: np.where(keep, softmax(x + bias) / (1 - rate), 0),
-    ),
-    "loss": (
-        lambda *arguments: regions.cross_entropy(*arguments)[0],
-        (drawn(ROWS, CLASSES), drawn(CLASSES, dtype="float32"), LABELS),
-        2,
-        lambda product, bias, labels: -np.log(softmax(product + bias))[np.arange(ROWS), labels],
     ),
 }
 
@@ -102,12 +95,6 @@ def test_outputs_and_gradients_are_those_of_numpy(case):
             ends.append(np.sum(upstream * reference(*moved)))
         sizes = np.sqrt(np.sum(np.square(gradient)) * np.mean(np.square(direction)))
         assert np.sum(gradient * direction) == pytest.approx((ends[0] - ends[1]) / 2e-4, abs=2e-2 * sizes)
-
-
-def test_a_label_that_has_the_highest_logit_is_correct():
-    product = tf.cast([[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [3.0, 2.0, 1.0]], tf.bfloat16)
-    _, correct = regions.cross_entropy(product, tf.constant([0.0, 0.0, 1.5]), tf.constant([1, 2, 0]))
-    np.testing.assert_array_equal(correct, [0.0, 1.0, 1.0])
 
 
 @pytest.mark.parametrize(("hidden_rate", "attention_rate"), [(0.1, 0.1), (0.3, 0.0), (0.0, 0.3)])

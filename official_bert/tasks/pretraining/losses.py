@@ -83,7 +83,7 @@ class DistillationObjective(PretrainingObjective):
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
         out = self.pretrainer(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
-        own, sums = self._loss_of(out, features, totals, dropout_seed)
+        own, sums = self._loss_of(out, features, totals)
         taught = self._teacher(features, training=False)
         shares = {name: of_teacher(out, taught, features, totals) for name, of_teacher in self._losses.items()}
         loss = self._weight * sum(shares.values())

@@ -12,7 +12,6 @@ from keras import ops
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.modeling import BertPretrainer
 from official_bert.modeling.inputs import checked_ids
-from official_bert.modeling.layers import fused
 from official_bert.modeling.losses import cross_entropy, masked_lm_loss, next_sentence_loss
 from official_bert.modeling.task_models import PretrainingOutput
 
@@ -21,7 +20,6 @@ class _Metrics(abc.ABC):
     """The metrics of an objective, from the sums that `loss` returns, over several batches and all replicas."""
 
     batch_size: int  # examples of one update, over all replicas
-    pretrainer: BertPretrainer
 
     def metrics(self, sums: dict[str, float], num_batches: int) -> dict[str, float]:
         """Returns the original's metrics.
@@ -39,15 +37,6 @@ class _Metrics(abc.ABC):
         """Returns the metrics of a whole set, whose last batch may be smaller, as if it were one batch."""
         means = self._means(sums, num_examples)
         return {"loss": self._loss(means), **means}
-
-    def _of_words(self, out, positions, words, dropout_seed) -> tuple:
-        """Returns the losses of the words, float32[B*P], and a function for 1.0 where a word has the highest logit."""
-        head, logits = self.pretrainer.cls.predictions, out.masked_lm_logits
-        if regions := fused(head, logits, dropout_seed):
-            product = head.product(out.encoded.sequence_output, positions, self.pretrainer.bert.embedding_table)
-            losses, correct = regions.cross_entropy(product, head.output_bias, words)
-            return losses, lambda: correct
-        return cross_entropy(logits, words), lambda: is_correct(logits, words)
 
     @abc.abstractmethod
     def _means(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
@@ -90,11 +79,11 @@ class PretrainingObjective(_Metrics):
         `dropout_seed` is int32[2], or None for no dropout.
         """
         out = self.pretrainer(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
-        return self._loss_of(out, features, totals, dropout_seed)
+        return self._loss_of(out, features, totals)
 
-    def _loss_of(self, out: PretrainingOutput, features: dict, totals: dict, dropout_seed) -> tuple:
+    def _loss_of(self, out: PretrainingOutput, features: dict, totals: dict) -> tuple:
         words, next_sentences = self._labels(features)
-        word_losses, is_word = self._of_words(out, features[MASKED_LM_POSITIONS], words, dropout_seed)
+        word_losses = cross_entropy(out.masked_lm_logits, words)
         next_losses = cross_entropy(out.next_sentence_logits, next_sentences)
         weights = ops.reshape(masked_lm_weights(features), (-1,))
         loss = masked_lm_loss(word_losses, weights, totals["masked_lm_weight"])
@@ -103,7 +92,7 @@ class PretrainingObjective(_Metrics):
         return loss, {
             "loss": loss,
             "masked_lm_loss": ops.sum(word_losses * weights),
-            "masked_lm_correct": ops.sum(is_word() * weights),
+            "masked_lm_correct": ops.sum(is_correct(out.masked_lm_logits, words) * weights),
             "masked_lm_weight": ops.sum(weights),
             "next_sentence_loss": ops.sum(next_losses),
             "next_sentence_correct": ops.sum(is_correct(out.next_sentence_logits, next_sentences)),
@@ -164,12 +153,12 @@ class LeftToRightObjective(_Metrics):
         inputs[MASKED_LM_POSITIONS] = ops.broadcast_to(ops.arange(length - 1, dtype="int32"), (batch, length - 1))
         out = self.pretrainer(inputs, training=dropout_seed is not None, dropout_seed=dropout_seed)
         words, weights = ops.reshape(ids[:, 1:], (-1,)), ops.reshape(_token_weights(features), (-1,))  # [B*(S-1)]
-        losses, is_next = self._of_words(out, inputs[MASKED_LM_POSITIONS], words, dropout_seed)
+        losses = cross_entropy(out.masked_lm_logits, words)
         loss = masked_lm_loss(losses, weights, totals["next_token_weight"])
         return loss, {
             "loss": loss,
             "next_token_loss": ops.sum(losses * weights),
-            "next_token_correct": ops.sum(is_next() * weights),
+            "next_token_correct": ops.sum(is_correct(out.masked_lm_logits, words) * weights),
             "next_token_weight": ops.sum(weights),
         }
 
