@@ -25,7 +25,7 @@ from official_bert.options.shared import (
     PrecisionOptions,
     TokenizerOptions,
 )
-from official_bert.options.training import OptimizationOptions, ReportingOptions, TrainingOptions
+from official_bert.options.training import OptimizationOptions, TrainingOptions
 
 NEEDED, MODEL, THIS_SCRIPT, COMMON = "Needed", "The model", "This script", "Common to the training scripts"
 TEXT, DEVICES, EVERY_SCRIPT = "With --task_name=text", "Devices", "Every script"
@@ -42,7 +42,6 @@ _OF_CLASSES = {
     DistributionOptions: DEVICES,
     OptimizationOptions: COMMON,
     PrecisionOptions: COMMON,
-    ReportingOptions: COMMON,
     TextOptions: TEXT,
 }
 

@@ -1,7 +1,6 @@
 """An option: a dataclass field with its help text and its check."""
 
 import dataclasses
-import re
 import types
 from collections.abc import Callable, Collection
 
@@ -27,17 +26,7 @@ LENGTH_OR_NONE = between(0, MAX_LENGTH)
 MIN_SEQ_LENGTH = between(3, MAX_LENGTH, ", the special tokens of a pair")
 PROCESSES = between(1, MAX_PROCESSES)
 PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
-STEPS: Check = (
-    lambda text: not text or ends_of(text)[0] < ends_of(text)[1],
-    "must be two steps, the first one below the second, as in 10:15",
-)
 SEED: Check = (lambda n: abs(n) < 2**63, "must fit 64 bits")
-
-
-def ends_of(steps: str) -> tuple[int, int]:
-    """Returns the ends of a range of steps such as 10:15; (0, 0) if it is none."""
-    match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", steps, re.ASCII)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def kind_of(field: dataclasses.Field) -> type:

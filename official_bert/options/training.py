@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, STEPS, Check, between, option
+from official_bert.options.fields import LENGTH, NOT_NEGATIVE, POSITIVE, SEED, SIZE, Check, between, option
 from official_bert.options.shared import (
     ALLOW_MISSING_WEIGHTS,
     ConfigOptions,
@@ -87,19 +87,7 @@ class OptimizationOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReportingOptions:
-    """Flags that the trainers share."""
-
-    profile_steps: str = option(
-        "",
-        check=STEPS,
-        help="The steps of which a TensorBoard profile is written to --output_dir: with 10:15 the updates from step "
-        "10 to step 15. The first update of a run also compiles.",
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions, ReportingOptions, ConfigOptions):
+class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions, ConfigOptions):
     """Flags that the trainers share; their scripts add the others."""
 
     output_dir: str = option(

@@ -42,8 +42,7 @@ class Batches(Protocol):
 class Stops(NamedTuple):
     """The steps at which a training leaves TensorFlow: no call crosses a progress line, a checkpoint or a hook.
 
-    A checkpoint is saved at the multiples of each number in `save_every_steps`, and at the end. At `further_steps`
-    nothing is due.
+    A checkpoint is saved at the multiples of each number in `save_every_steps`, and at the end.
     """
 
     first_step: int
@@ -51,11 +50,10 @@ class Stops(NamedTuple):
     steps_per_loop: int
     log_every_steps: int
     save_every_steps: tuple[int, ...]
-    further_steps: tuple[int, ...] = ()
 
     def next_count(self, step: int) -> int:
         """Returns the number of updates in the next call; the first call, which compiles, makes a single one."""
-        single_stops = self.first_step + 1, self.first_step + FIRST_LOG_STEPS, *self.further_steps
+        single_stops = self.first_step + 1, self.first_step + FIRST_LOG_STEPS
         multiples = ((step // every + 1) * every for every in (self.log_every_steps, *self.save_every_steps))
         stops = self.num_train_steps, *multiples, *(stop for stop in single_stops if stop > step)
         return min(self.steps_per_loop, min(stops) - step)

@@ -1,10 +1,9 @@
 """Reports a training and its evaluations: in the log, TensorBoard's event files, run.jsonl and eval_results.txt."""
 
-import contextlib
 import numbers
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,10 +12,9 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.io import files, writing
-from official_bert.io.errors import Diverged, InputError, brief
+from official_bert.io.errors import Diverged, brief
 from official_bert.io.progress import clock_time, updated_line
 from official_bert.optimization import AdamWeightDecayOptimizer
-from official_bert.options.fields import ends_of
 from official_bert.options.training import TrainingOptions
 from official_bert.training import precision, run_log
 from official_bert.training.loop import Sums
@@ -185,51 +183,6 @@ def _summary_text(name: str, value: float | str) -> str:
     if name.endswith("_secs"):
         return clock_time(value)
     return str(value) if isinstance(value, int) else f"{value:.5g}"
-
-
-def check_profiled_steps(options: TrainingOptions, num_train_steps: int):
-    """Raises InputError if --profile_steps reaches beyond the end of a training."""
-    if options.do_train and ends_of(options.profile_steps)[1] > num_train_steps:
-        says = f"the training ends at step {num_train_steps}; give a range within its steps"
-        raise InputError(f"--profile_steps={options.profile_steps}: {says}")
-
-
-@contextlib.contextmanager
-def profiling(options: TrainingOptions, run_steps: Callable, step: tf.Variable, is_chief: bool) -> Iterator[Callable]:
-    """Gives a function like `run_steps`, whose calls are profiled if they make steps of --profile_steps.
-
-    No call crosses the ends of the range. Of a run that goes on from a step within it the rest is profiled.
-    """
-    (first, last), begins = ends_of(options.profile_steps), int(step.numpy())
-    if not (last and is_chief):
-        yield run_steps
-        return
-    if first < begins:
-        which = f"the steps from {begins} on are profiled" if begins < last else "nothing is profiled"
-        logging.warning("--profile_steps=%s: the run goes on from step %d; %s", options.profile_steps, begins, which)
-    upcoming, running = [max(first, begins)] * (begins < last), contextlib.ExitStack()
-
-    def run(*arguments):
-        if upcoming and upcoming[0] == step.numpy():
-            upcoming.clear()  # float16 may skip an update, and comes to its step again
-            logging.info("Profiling to step %d, for %s/plugins/profile", last, options.output_dir)
-            _costing_the_profile(tf.profiler.experimental.start, options.output_dir)
-            running.callback(_costing_the_profile, tf.profiler.experimental.stop)
-        sums = run_steps(*arguments)
-        if step.numpy() >= last:
-            running.close()
-        return sums
-
-    with running:
-        yield run
-
-
-def _costing_the_profile(call: Callable, *arguments):
-    """Calls the profiler, a failure of which costs the profile and not the run."""
-    try:
-        call(*arguments)
-    except (tf.errors.OpError, OSError) as error:
-        logging.warning("The profile of --profile_steps is lost: %s", brief(error))
 
 
 def write_eval_results(

@@ -21,12 +21,11 @@ from official_bert.io import processes
 from official_bert.io.errors import Diverged, Terminated
 from official_bert.optimization import make_optimizer
 from official_bert.optimization.adam import has_xla
-from official_bert.options.fields import ends_of
 from official_bert.options.shared import FLOAT16
 from official_bert.options.training import PER_REPLICA, TrainingOptions
 from official_bert.training import distribution, loop, precision, run_log, starting_point, workers
 from official_bert.training.loop import Batches, Stops, Sums, compiled_steps
-from official_bert.training.reporting import TrainingReport, check_profiled_steps, profiling
+from official_bert.training.reporting import TrainingReport
 from official_bert.training.step import Objective, TrainingStep
 
 
@@ -74,7 +73,6 @@ class Trainer:
         gradient, no slots and no decay; those with a prefix in `redrawn` start with random values. `rate_factor` is the
         optimizer's. With `has_own_input` each worker reads records of its own, and saves its own position in them.
         """
-        check_profiled_steps(options, num_train_steps)
         self.options, self.strategy, self.config = options, strategy, config
         self.num_train_steps, self._report = num_train_steps, None
 
@@ -207,9 +205,7 @@ class Trainer:
 
         if self.checkpoints.latest is None:
             self._save(step, batches)
-        is_chief = not workers.worker_index(self.strategy)
-        profiled = profiling(self.options, run_steps, self.optimizer.global_step, is_chief)
-        with self._summarised(report), profiled as run_steps:
+        with self._summarised(report):
             is_over, most_steps = step > 0 and is_stopped_by_hooks(step), 1
             while step < self.num_train_steps and not is_over:
                 num_steps = min(stops.next_count(step), most_steps)
@@ -293,7 +289,7 @@ class Trainer:
     def _stops(self, hooks: Sequence[Hook]) -> Stops:
         save_every_steps = self.options.save_checkpoints_steps, *(hook.every_steps for hook in hooks)
         steps = self.global_step, self.num_train_steps, self.steps_per_loop, self.log_every_steps
-        return Stops(*steps, save_every_steps, ends_of(self.options.profile_steps))
+        return Stops(*steps, save_every_steps)
 
     def _save(self, step: int, batches: Batches):
         self.finish_saving()

@@ -400,7 +400,6 @@ def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(made, config,
         ({"max_seq_length": 513}, "--max_seq_length=513.*max_position_embeddings=512"),
         ({"max_seq_length": 23}, r"records.tfrecord: record 0 \(from 0\).*24 values where 23"),
         ({"random_seed": 2**63}, "--random_seed=9223372036854775808: must fit 64 bits"),
-        ({"profile_steps": "5:11"}, "--profile_steps=5:11: the training ends at step 10; give a range within its"),
         ({"packed_sequences": True, "jit_compile": True}, "--packed_sequences: does not go with --jit_compile"),
         (
             DIVERGING | {"dtype": "float16"},
@@ -419,21 +418,6 @@ def test_what_cannot_be_used_is_named(base, tmp_path, changes, message):
     ended = end_of(SCRIPT, *flag_list(**flags_of(base, tmp_path / "out", **flags)))
     assert re.search(message, ended.sentence)
     assert "\n" not in ended.sentence
-
-
-def test_a_profile_of_some_steps_changes_no_number(base, made, tmp_path):
-    profiles = tmp_path / "plugins" / "profile"
-    flags = {"profile_steps": "2:4", "log_every_steps": 10}
-    assert f"Profiling to step 4, for {profiles}\n" in run(base, tmp_path, **flags)
-    (profile,) = profiles.glob("*/*.xplane.pb")
-    found = {name: profile.read_bytes().count(name) for name in (b"loop", b"MatMul")}
-    assert min(found.values()) > 0, found
-    training_state.assert_equal(
-        checkpoint_values(tmp_path / "model.ckpt-10"), checkpoint_values(made() / "model.ckpt-10")
-    )
-    log = run(base, tmp_path, **flags | {"profile_steps": "8:12", "num_train_steps": 12})
-    assert "--profile_steps=8:12: the run goes on from step 10; the steps from 10 on are profiled" in log
-    assert len(list(profiles.glob("*/*.xplane.pb"))) == 2
 
 
 def test_without_next_sentence_loss_pooler_and_head_stay(base, tmp_path):

@@ -78,7 +78,6 @@ REFUSED = [
     *(
         (flag, flag)
         for flag in (
-            "--profile_steps=15:10", "--profile_steps=10", "--profile_steps=1:1_0", "--profile_steps=-1:2",
             "--lora_rank=0", "--layer_wise_lr_decay=1.1", "--reinit_layers=-1", "--ema_decay=1",
             "--all_reduce_dtype=float16", "--long_texts=all", "--labels=yes",
         )

@@ -104,7 +104,6 @@ def test_no_call_crosses_a_checkpoint_or_an_evaluation():
     logs, saves, calls = stops_of(0, 50, steps_per_loop=50, save_every_steps=(20, 15))
     assert (logs, saves) == ([10, 50], [15, 20, 30, 40, 45, 50])
     assert calls == [1, 9, 5, 5, 10, 10, 5, 5]
-    assert stops_of(0, 50, steps_per_loop=50, further_steps=(0, 12, 15)) == ([10, 50], [50], [1, 9, 2, 3, 35])
 
 
 SET_LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
