@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import itertools
 import logging as std_logging
 import math
 import os
@@ -163,7 +162,6 @@ def parse(argv):
         for word in words:
             files.check_name(word)
             _refuse_hub(word)
-        _refuse_bare_search(words)
         # Said before the flags that are missing, for it may be the value of one of them.
         if words and not words[0].startswith("-"):
             raise _stray(words[0])
@@ -297,13 +295,6 @@ def _refuse_hub(word: str):
             "--bert_hub_module_handle: Hub modules are not supported; leave this flag out and give the model's files "
             "with --vocab_file, --bert_config_file and --init_checkpoint"
         )
-
-
-def _refuse_bare_search(words: list[str]):
-    """Refuses --search without a value; absl would take the next flag for it."""
-    for word, following in itertools.pairwise([*words, "-"]):
-        if word in ("--search", "-search") and following.startswith("-") and "search" in flags.FLAGS:
-            raise InputError("--search: has no value; write --search=paper for the paper's values")
 
 
 def _stray(word: str, before: str = "") -> InputError:

@@ -19,7 +19,7 @@ from official_bert.io import files, reading, writing
 from official_bert.io.errors import Diverged, InputError
 from official_bert.io.folder_lock import locked
 from official_bert.io.reading import as_object
-from official_bert.options.fields import MAX_SIZE, POSITIVE, PROCESSES, SIZE, Check, parse_settings, without_flag
+from official_bert.options.fields import MAX_SIZE, POSITIVE, PROCESSES, SIZE, Check, parse_settings
 from official_bert.options.fine_tuning import PAPER, SEARCHED, FineTuningOptions
 from official_bert.tasks import registry
 from official_bert.training.distribution import check_divides
@@ -152,20 +152,14 @@ def _check_same_flags(options: FineTuningOptions):
     shared = {name: value for name, value in dataclasses.asdict(options).items() if name not in own}
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
-        earlier = _without_flags(options) | as_object(reading.read_json(path), path)
-        if "task_name" in shared and registry.is_same(shared["task_name"], str(earlier["task_name"])):
+        earlier = as_object(reading.read_json(path), path)
+        if "task_name" in shared and registry.is_same(shared["task_name"], str(earlier.get("task_name"))):
             earlier["task_name"] = shared["task_name"]
-        other = [f"--{name} was {earlier[name]}" for name in shared if shared[name] != earlier[name]]
+        other = [f"--{name} was {earlier.get(name)}" for name in shared if shared[name] != earlier.get(name)]
         if other:
             raise InputError(f"{path}: is of a search with other flags ({', '.join(other)}); give another --output_dir")
     with writing.replacing(path) as file:
         file.write(json.dumps(shared, indent=2) + "\n")
-
-
-def _without_flags(options: FineTuningOptions) -> dict[str, object]:
-    """Returns what the flags are if they are not given, which a search had that did not know the flag."""
-    values = {field.name: without_flag(field) for field in dataclasses.fields(options)}
-    return {name: None if value is dataclasses.MISSING else value for name, value in values.items()}
 
 
 def _read_results(output_dir: str) -> dict[Trial, Score]:

@@ -282,14 +282,7 @@ def test_a_reader_of_the_help_may_close_the_pipe(command):
     assert ended.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--do_eval=yess"], "--do_eval=yess: must be true or false"),
-        (["--search", "--do_train"], "--search: has no value; write --search=paper for the paper's values"),
-        (["--do_train", "-search"], "--search: has no value; write --search=paper for the paper's values"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "sentence"), [(["--do_eval=yess"], "--do_eval=yess: must be true or false")])
 def test_a_flag_without_a_value_it_can_have_is_said_plainly(arguments, sentence):
     ended = end_of("run_ner.py", "--output_dir=o", *arguments)
     assert ended.sentence == f"run_ner.py: {sentence}"

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import json
 import math
 import pathlib
 import weakref
@@ -15,7 +14,7 @@ from official_bert.fine_tuning.finetuner import Score
 from official_bert.fine_tuning.search import Trial, search, trials_of
 from official_bert.io.errors import Diverged, InputError
 from official_bert.modeling.layers import gelu
-from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions
+from official_bert.options.fine_tuning import ChoiceOptions
 from official_bert.training.memory import forget_models
 
 
@@ -183,21 +182,3 @@ def test_what_cannot_be_searched_is_named(tmp_path):
     search(options_in(tmp_path), Runs([1, 2, 3, 4]))
     with pytest.raises(InputError, match="--max_seq_length was 128"):
         search(options_in(tmp_path, max_seq_length=32), Runs([]))
-
-
-def test_a_search_that_knew_fewer_flags_goes_on(tmp_path):
-    """It knew none of Adam's constants, say, and its table had no mark of what learnt nothing."""
-    given = {"vocab_file": "v", "bert_config_file": "c", "output_dir": str(tmp_path), "do_train": True}
-    given |= {"task_name": "tsv", "data_dir": "d", "label_type": "single"}
-    grid = "train_batch_size=8,num_train_epochs=1,learning_rate=1e-4"
-    search(ClassificationOptions(**given, search=grid), Runs([0.5]))
-    table, path = tmp_path / "search_results.tsv", tmp_path / "search.json"
-    table.write_text("".join(f"{line.rpartition(chr(9))[0]}\n" for line in table.read_text().splitlines()))
-    unknown = ("adam_beta1", "weight_decay_rate", "lr_schedule", "eval_every", "label_type", "columns")
-    flags = {name: value for name, value in json.loads(path.read_text()).items() if name not in unknown}
-    path.write_text(json.dumps(flags))
-    options = ClassificationOptions(**given | {"task_name": "text"}, search=f"{grid},2e-4")
-    search(options, Runs([0.25]))
-    assert [row["eval_accuracy"] for row in table_of(tmp_path)] == ["0.5", "0.25"]
-    with pytest.raises(InputError, match=r"--weight_decay_rate was 0\.01"):
-        search(dataclasses.replace(options, weight_decay_rate=0.5), Runs([]))
