@@ -39,12 +39,12 @@ class Pair(NamedTuple):
 def run(options: MinimalPairsOptions):
     """Scores all sentences and writes the accuracies."""
     if options.output_file:
-        writing.keep_apart([options.output_file], {"data": [options.data]})
-    pairs = read_pairs(options.data, options.num_pairs)
+        writing.keep_apart([options.output_file], {"input_file": [options.input_file]})
+    pairs = read_pairs(options.input_file, options.num_records)
     predictor = Predictor(options.model, batch_size=options.batch_size)
     logging.info("Scoring %d pairs ...", len(pairs))
     texts, progress = [text for pair in pairs for text in pair[:2]], Progress("sentences", 2 * len(pairs))
-    scores = [one["score"] for one in predictor.scorer.score(texts, options.method, progress)]
+    scores = [one["score"] for one in predictor.scorer.score(texts, options.score, progress)]
     found = accuracies(pairs, list(zip(scores[::2], scores[1::2], strict=True)))
     lines = ["phenomenon\tparadigm\tpairs\taccuracy"]
     lines += [f"{phenomenon}\t{paradigm}\t{count}\t{value:.4f}" for phenomenon, paradigm, count, value in found]

@@ -259,14 +259,14 @@ class PredictOptions(PredictorOptions):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MinimalPairsOptions:
     model: str = option(help="The folder, or the name, of a pre-trained model.")
-    data: str = option(help="BLiMP.zip, or a folder of .jsonl files of its form.")
-    method: str = option(
+    input_file: str = option(help="BLiMP.zip, or a folder of .jsonl files of its form.")
+    score: str = option(
         WITHIN_WORD,
         choices=SCORE_METHODS,
         help="How a sentence is scored: within_word hides the later pieces of a word from its first ones, pll the "
         "predicted piece alone. A left-to-right model has one score.",
     )
-    num_pairs: int | None = option(None, check=SIZE, help="Only the first pairs of each file, as many as this.")
+    num_records: int | None = option(None, check=SIZE, help="Only the first pairs of each file, as many as this.")
     batch_size: int = option(32, check=SIZE, help="The number of masked copies of 128 tokens in a batch.")
     output_file: str | None = option(None, help="The table as a file, too, with a tab between its columns.")
 

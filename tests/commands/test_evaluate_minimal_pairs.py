@@ -48,7 +48,7 @@ def test_the_script_says_what_the_scores_say(tmp_path):
     scores = [[one["score"] for one in predictor.score(list(pair), method="pll")] for pair in sentences]
     hits = [0.5 if good == bad else float(good > bad) for good, bad in scores]
     for name in ("data", "pairs.zip"):
-        flags = [f"--model={tmp_path}/model", f"--data={tmp_path}/{name}", "--method=pll"]
+        flags = [f"--model={tmp_path}/model", f"--input_file={tmp_path}/{name}", "--score=pll"]
         run_here(SCRIPT, *flags, f"--output_file={tmp_path}/table.tsv")
         rows = dict(row.split("\t", 2)[1:] for row in (tmp_path / "table.tsv").read_text().splitlines())
         assert rows["order"] == f"3\t{sum(hits) / 3:.4f}"
@@ -74,7 +74,7 @@ def test_bad_pairs_are_named(tmp_path, content, sentence):
 def test_bad_files_are_named(tmp_path):
     (tmp_path / "no.zip").write_bytes(b"PK no")
     for name, sentence in (("no.zip", "is no .zip file of .jsonl files"), ("absent", "absent: no such file")):
-        ended = end_of(SCRIPT, f"--model={tmp_path}", f"--data={tmp_path}/{name}")
+        ended = end_of(SCRIPT, f"--model={tmp_path}", f"--input_file={tmp_path}/{name}")
         assert (ended.status, sentence in ended.sentence) == (1, True), ended.sentence
 
 
