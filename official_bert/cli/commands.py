@@ -103,6 +103,11 @@ COMMANDS = {
         "commands.predict.run",
         "Runs an exported model on lines of text and writes its predictions as JSON lines.",
     ),
+    "evaluate_minimal_pairs": Command(
+        "serving.MinimalPairsOptions",
+        "commands.evaluate_minimal_pairs.run",
+        "Tells how often a pre-trained model gives the right sentence of a pair the better score, as BLiMP asks.",
+    ),
     "mine_hard_negatives": Command(
         "embedding.MiningOptions",
         "commands.mine_hard_negatives.run",

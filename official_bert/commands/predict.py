@@ -24,6 +24,7 @@ from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.serving import JSON, STOP, TOP_K, PredictOptions, PredictorOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
+from official_bert.serving.scores import single_texts
 from official_bert.tasks.embedding import vector_search
 from official_bert.training import memory
 from official_bert.training.distribution import log_devices
@@ -48,12 +49,15 @@ def run(options: PredictOptions):
         if options.index:
             _write_index(lines_in, predictor, options)
             return
-        answers_to = _search(predictor, options) if options.search else predictor.answers_to_checked
+        answers_to = _answers_of(predictor, options)
         if options.output_file == STANDARD:
             lines_out = stack.enter_context(_standard_output())
         else:
             lines_out = stack.enter_context(writing.replacing(options.output_file, "wb"))
         _answer_lines(lines_in, lines_out, predictor, answers_to, options)
+        if options.score:
+            scorer = predictor.scorer
+            logging.info("The perplexity of all %d tokens is %.4f", scorer.num_tokens, scorer.perplexity)
     if options.output_file != STANDARD:
         logging.info("Wrote %s", options.output_file)
 
@@ -101,6 +105,13 @@ def _write_index(lines_in: BinaryIO, predictor: Predictor, options: PredictOptio
         raise InputError(f"{_name(options.input_file)}: has no line to embed; give one text a line")
     vector_search.write_index(options.index, texts, blocks)
     logging.info("Wrote %s, with the vectors of %d texts", options.index, len(texts))
+
+
+def _answers_of(predictor: Predictor, options: PredictOptions) -> Callable[[Requests], Iterator[dict]]:
+    """Returns a function from requests to what the flags ask for: scores, hits of a search, or the model's answers."""
+    if options.score:
+        return lambda requests: iter(predictor.scorer.score(single_texts(requests), options.score))
+    return _search(predictor, options) if options.search else predictor.answers_to_checked
 
 
 def _search(predictor: Predictor, options: PredictOptions) -> Callable[[Requests], Iterator[dict]]:
@@ -260,6 +271,10 @@ def _check_vectors(options: PredictOptions):
     """Refuses flags that do not go together with --index or --search, or need it."""
     for is_wrong, what in (
         (options.index and options.search, "--search: does not go with --index; make the index first, then search it"),
+        (
+            options.score and (options.index or options.search),
+            "--score: does not go with --index or --search, which are for models of vectors; leave it out",
+        ),
         (options.top_k and not options.search, "--top_k: only goes with --search; leave it out"),
         (
             options.index and options.output_file != STANDARD,

@@ -15,9 +15,10 @@ import numpy as np
 from official_bert.io import reading
 from official_bert.io.errors import InputError
 from official_bert.options.fields import fault_of, kind_of
-from official_bert.options.serving import POOLER, PredictorOptions
+from official_bert.options.serving import POOLER, WITHIN_WORD, PredictorOptions
 from official_bert.serving import explanation
 from official_bert.serving.model import Export, InMemoryModel, open_model
+from official_bert.serving.scores import Scorer, single_texts
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
 from official_bert.tasks.embedding.vector_search import TextComparisons, hits
@@ -151,6 +152,24 @@ class Predictor(TextComparisons):
         scores = [one["score"] if labels is None else one["probabilities"][labels[1]] for one in answers]
         order = sorted(range(len(texts)), key=lambda row: -scores[row])
         return hits(texts, order, [scores[row] for row in order])
+
+    def score(self, *texts: str | list[str], method: str = WITHIN_WORD) -> Any:
+        """Returns how probable a pre-trained model thinks a text; for a list of texts a list.
+
+            predictor.score("The cats sleep.")  # {"score": -14.6, "num_tokens": 4}
+
+        `score` is the natural logarithm of the probability of its `num_tokens` WordPieces, a pseudo-log-likelihood;
+        `method` is "within_word" or "pll" (serving/scores.py has the formulas). The pseudo-perplexity of texts is
+        exp(-sum(scores) / sum(num_tokens)). It needs the folder of a model, no export.
+        """
+        requests, is_one = _as_requests(texts)
+        found = self.scorer.score(single_texts(requests), method)
+        return found[0] if is_one else found
+
+    @functools.cached_property
+    def scorer(self) -> Scorer:
+        """What scores texts; raises InputError for a model that does not predict words."""
+        return Scorer(self._model, self._batch_size)
 
     def explain(
         self,

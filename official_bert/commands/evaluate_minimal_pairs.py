@@ -1,0 +1,112 @@
+"""Evaluates a model on minimal pairs, such as BLiMP's: the runner of evaluate_minimal_pairs.py.
+
+In: a pre-trained model, and pairs of a right and a wrong sentence in the form of BLiMP (Warstadt et al., 2020,
+arXiv:1912.00582), a .zip file or a folder of .jsonl files. Out: how often the right one has the better score, for each
+paradigm and phenomenon, and the mean of the paradigms.
+"""
+
+import collections
+import math
+import os
+import statistics
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from absl import logging
+
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
+from official_bert.io.progress import Progress
+from official_bert.options.serving import MinimalPairsOptions
+from official_bert.serving.predictor import Predictor
+
+_GOOD, _BAD, _PARADIGM, _PHENOMENON = "sentence_good", "sentence_bad", "UID", "linguistics_term"
+_SUFFIX = ".jsonl"
+_SAME_AS = {"s-selection": "argument_structure"}  # as the paper counts; the files name 13 phenomena, it has 12
+_ROUNDING = 1e-6  # of a score: equal sentences may differ by what a batch rounds
+
+
+class Pair(NamedTuple):
+    """A right and a wrong sentence, and what they are about."""
+
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str
+
+
+def run(options: MinimalPairsOptions):
+    """Scores all sentences and writes the accuracies."""
+    if options.output_file:
+        writing.keep_apart([options.output_file], {"input_file": [options.input_file]})
+    pairs = read_pairs(options.input_file, options.num_records)
+    predictor = Predictor(options.model, batch_size=options.batch_size)
+    logging.info("Scoring %d pairs ...", len(pairs))
+    texts, progress = [text for pair in pairs for text in pair[:2]], Progress("sentences", 2 * len(pairs))
+    scores = [one["score"] for one in predictor.scorer.score(texts, options.score, progress)]
+    found = accuracies(pairs, list(zip(scores[::2], scores[1::2], strict=True)))
+    lines = ["phenomenon\tparadigm\tpairs\taccuracy"]
+    lines += [f"{phenomenon}\t{paradigm}\t{count}\t{value:.4f}" for phenomenon, paradigm, count, value in found]
+    print(*lines, sep="\n")
+    if options.output_file:
+        with writing.replacing(options.output_file) as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+
+def accuracies(pairs: Sequence[Pair], scores: Sequence[tuple[float, float]]) -> list[tuple[str, str, int, float]]:
+    """Returns the rows of the table: those of the paradigms, of the phenomena, whose paradigm is "all", and of all.
+
+    An equal score counts as half, as a guess would. A phenomenon has the mean of its paradigms, and so has the whole.
+    """
+    of_paradigms: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
+    for pair, (good, bad) in zip(pairs, scores, strict=True):
+        is_tie = math.isclose(good, bad, rel_tol=_ROUNDING)
+        of_paradigms[pair.phenomenon, pair.paradigm].append(0.5 if is_tie else float(good > bad))
+    rows = [(*key, len(hits), statistics.mean(hits)) for key, hits in sorted(of_paradigms.items())]
+
+    def mean_of(name: str, some: Sequence[tuple]) -> tuple[str, str, int, float]:
+        return name, "all", sum(row[2] for row in some), statistics.mean(row[3] for row in some)
+
+    names = sorted({row[0] for row in rows})
+    return [*rows, *(mean_of(name, [row for row in rows if row[0] == name]) for name in names), mean_of("all", rows)]
+
+
+def read_pairs(path: str, most: int | None = None) -> list[Pair]:
+    """Reads all pairs, or the first `most` of each file; raises InputError for a line that is none."""
+    pairs = []
+    for name, text in _texts(path):
+        for number, line in enumerate(text.splitlines()[:most], 1):
+            pairs.append(_pair(f"{name}: line {number}", line))
+    if not pairs:
+        raise InputError(f"{path}: holds no pair; name BLiMP.zip, or a folder of such {_SUFFIX} files")
+    return pairs
+
+
+def _texts(path: str) -> Iterator[tuple[str, str]]:
+    """Yields the name and the content of each file, by their names."""
+    if files.is_folder(path):
+        for name in sorted(files.matching(f"*{_SUFFIX}", path)):
+            yield name, "\n".join(reading.read_lines(name))
+        return
+    if not files.exists(path):
+        raise InputError(f"{path}: no such file")
+    try:
+        with files.open_file(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            for name in sorted(archive.namelist()):
+                if name.endswith(_SUFFIX) and not os.path.basename(name).startswith("."):
+                    yield f"{path}: {name}", archive.read(name).decode("utf-8")
+    except (zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is no .zip file of {_SUFFIX} files ({error}); download it again") from error
+
+
+def _pair(where: str, line: str) -> Pair:
+    try:
+        found = reading.parse_json(line, has_lines=False)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    names = (_GOOD, _BAD, _PARADIGM, _PHENOMENON)
+    if not isinstance(found, Mapping) or any(not isinstance(found.get(name), str) for name in names):
+        raise InputError(f"{where}: is no object with the texts {', '.join(names)}; give pairs in the form of BLiMP")
+    good, bad, paradigm, phenomenon = (found[name] for name in names)
+    return Pair(good, bad, paradigm, _SAME_AS.get(phenomenon, phenomenon))

@@ -1,0 +1,86 @@
+"""evaluate_minimal_pairs.py: which sentence of a pair has the better score, and what counts as a pair."""
+
+import json
+import zipfile
+
+import pytest
+
+from official_bert import Predictor
+from official_bert.commands.evaluate_minimal_pairs import Pair, accuracies, read_pairs
+from official_bert.io.errors import InputError
+from tests.scripts import end_of, run_here
+from tests.serving import exported
+from tests.shared import shared
+
+SCRIPT = "evaluate_minimal_pairs.py"
+
+
+def line(good, bad, paradigm, phenomenon="agreement"):
+    return json.dumps({"sentence_good": good, "sentence_bad": bad, "UID": paradigm, "linguistics_term": phenomenon})
+
+
+def test_accuracies_by_hand():
+    """A tie is half a hit; a phenomenon and the whole are means of paradigms, not of pairs."""
+    pairs = [Pair("a", "b", paradigm, term) for paradigm, term in (*[("x", "s")] * 4, ("y", "s"), ("z", "t"))]
+    scores = [(-1.0, -2.0), (-2.0, -1.0), (-30.0, -30.00001), (-3.0, -4.0), (-1.0, -9.0), (-9.0, -1.0)]
+    assert accuracies(pairs, scores) == [
+        ("s", "x", 4, 0.625),
+        ("s", "y", 1, 1.0),
+        ("t", "z", 1, 0.0),
+        ("s", "all", 5, 0.8125),
+        ("t", "all", 1, 0.0),
+        ("all", "all", 6, pytest.approx(1.625 / 3)),
+    ]
+
+
+def test_the_script_says_what_the_scores_say(tmp_path):
+    exported.make_checkpoint(tmp_path / "model", "pretraining")
+    data = tmp_path / "data"
+    data.mkdir()
+    sentences = [("the cat sat", "the sat cat"), ("a day in the park", "a day the park in"), ("rain", "rain")]
+    (data / "order.jsonl").write_text("".join(line(*pair, "order") + "\n" for pair in sentences))
+    (data / "more.jsonl").write_text(line("the mat", "mat the", "more", "x") + "\n")
+    with zipfile.ZipFile(tmp_path / "pairs.zip", "w") as archive:
+        for path in data.iterdir():
+            archive.write(path, f"data/{path.name}")
+        archive.writestr("__MACOSX/._more.jsonl", b"\xff\x00")
+    predictor = Predictor(tmp_path / "model")
+    scores = [[one["score"] for one in predictor.score(list(pair), method="pll")] for pair in sentences]
+    hits = [0.5 if good == bad else float(good > bad) for good, bad in scores]
+    for name in ("data", "pairs.zip"):
+        flags = [f"--model={tmp_path}/model", f"--input_file={tmp_path}/{name}", "--score=pll"]
+        run_here(SCRIPT, *flags, f"--output_file={tmp_path}/table.tsv")
+        rows = dict(row.split("\t", 2)[1:] for row in (tmp_path / "table.tsv").read_text().splitlines())
+        assert rows["order"] == f"3\t{sum(hits) / 3:.4f}"
+        assert rows["more"].startswith("1\t")
+    assert len(read_pairs(str(data), most=1)) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("{", "order.jsonl: line 1: "),
+        ("[]", "order.jsonl: line 1: is no object with the texts sentence_good, sentence_bad, UID, linguistics_term"),
+        ('{"sentence_good": 1}', "is no object with the texts"),
+        ("", "holds no pair; name BLiMP.zip, or a folder of such .jsonl files"),
+    ],
+)
+def test_bad_pairs_are_named(tmp_path, content, sentence):
+    (tmp_path / "order.jsonl").write_text(content)
+    with pytest.raises(InputError, match=sentence):
+        read_pairs(str(tmp_path))
+
+
+def test_bad_files_are_named(tmp_path):
+    (tmp_path / "no.zip").write_bytes(b"PK no")
+    for name, sentence in (("no.zip", "is no .zip file of .jsonl files"), ("absent", "absent: no such file")):
+        ended = end_of(SCRIPT, f"--model={tmp_path}", f"--input_file={tmp_path}/{name}")
+        assert (ended.status, sentence in ended.sentence) == (1, True), ended.sentence
+
+
+@pytest.mark.needs_shared("data/blimp")
+def test_blimp_has_its_paradigms():
+    pairs = read_pairs(str(shared("data", "blimp", "BLiMP.zip")))
+    assert len(pairs) == 67_000
+    assert len({pair.paradigm for pair in pairs}) == 67
+    assert len({pair.phenomenon for pair in pairs}) == 12
