@@ -162,8 +162,9 @@ class TextComparisons:
     def search(self, queries: str | list[str], corpus: Iterable[str] | str | Index, k: int = 10) -> list:
         """Returns the `k` texts of a corpus that are nearest to a text, best first; for a list a list of these.
 
-        The corpus is a list of texts, or the path of an index that predict.py --index wrote. Each hit is a dict with
-        `text`, `row`, its place in the corpus from 0, and `score`, the cosine.
+        The corpus is a list of texts, which each call encodes anew; what `index_of` returned for one; or the path of an
+        index that predict.py --index wrote. Each hit is a dict with `text`, `row`, its place in the corpus from 0, and
+        `score`, the cosine.
         """
         _check("k", k, int, 1)
         index = self.index_of(corpus)

@@ -122,6 +122,15 @@ def test_an_index_has_what_was_written(tmp_path):
         assert found[0][0]["score"] == 1.0
 
 
+def test_a_list_is_encoded_once_for_any_number_of_searches():
+    table, encoded = Table(), []
+    table.encode = lambda texts: encoded.append(texts) or Table().encode(texts)
+    corpus = table.index_of(TEXTS)
+    found = [table.search(query, corpus, k=2) for query in ("the cat", "two lines")]
+    assert encoded == [TEXTS, "the cat", "two lines"]
+    assert found == Table().search(["the cat", "two lines"], TEXTS, k=2)
+
+
 def damaged(change):
     """A function that writes an index of which some arrays are others."""
 
