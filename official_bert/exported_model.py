@@ -279,12 +279,13 @@ class OpenedExport:
     def _fastest(self, formats: Sequence[str], num_threads: int | None, num_rows: int):
         """Opens the model of each format whose runtime is installed, and returns the one that answers soonest."""
         length = min(self.record.settings["max_seq_length"], _TIMED_LENGTH)
-        secs, opened = {}, {}
+        secs, opened, missing = {}, {}, None
         for name in formats:
             try:
                 opened[name] = model = self._opened(name, num_threads)
             except RuntimeMissingError as error:
                 logging.info("%s: is not tried (%s)", self.path, error)
+                missing = error
                 continue
             ids = np.ones((num_rows, *[2] * (model.rank - 2), length), np.int32)  # of two choices, if there are any
             features = dict(zip(ENCODER_INPUTS, (ids, ids, np.zeros_like(ids)), strict=True))
@@ -295,6 +296,8 @@ class OpenedExport:
                 model(DEFAULT, inputs)
                 starts.append(time.perf_counter())
             secs[name] = np.diff(starts).min()
+        if not secs:
+            raise missing
         best = min(secs, key=secs.get)
         took = ", ".join(f"{EXPORT_FORMATS[name]} {1e3 * secs[name]:.1f}" for name in secs)
         logging.info(

@@ -292,6 +292,12 @@ def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeyp
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert isinstance(OpenedExport(str(made.path))._runtime, RUNTIMES["saved_model"])
     assert "is not tried (onnxruntime: cannot be imported" in logged[-2]
+    monkeypatch.setattr(RUNTIMES["saved_model"], "FILE", "absent")
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
+    with pytest.raises(
+        InputError, match=r"ai_edge_litert: cannot be imported .*; pip install -r requirements-runtimes"
+    ):
+        OpenedExport(str(made.path))
 
 
 @pytest.mark.parametrize(
