@@ -347,7 +347,13 @@ def test_an_export_that_loses_too_much_is_refused(lost, tmp_path, monkeypatch):
 @pytest.mark.needs_extra("ai_edge_litert")
 @pytest.mark.parametrize(
     ("kind", "metric"),
-    [("sts-b", "eval_spearman"), ("squad", "f1"), ("ner", "eval_f1"), ("embedding", "eval_spearman")],
+    [
+        ("sts-b", "eval_spearman"),
+        ("squad", "f1"),
+        ("ner", "eval_f1"),
+        ("swag", "eval_accuracy"),
+        ("embedding", "eval_spearman"),
+    ],
 )
 def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path):
     """Weights of a toy are too small to be quantized: 8 bits lose nothing, if the outputs become those of the task."""
@@ -359,6 +365,10 @@ def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path):
     scores = (("the cat", "a cat", 0.1), ("rain", "the rain", 0.9), ("a day", "the train left", 0.4))
     (tmp_path / "squad").write_text(json.dumps({"version": "1.1", "data": data}))
     (tmp_path / "ner").write_text("".join(f"{pair[0]} {pair[1]}\n" for pair in zip(context.split(), tags, strict=True)))
+    choices = "the cat,sat,on the mat,rain,a day,the train"
+    (tmp_path / "swag").write_text(
+        "sent1,sent2,ending0,ending1,ending2,ending3,label\n" + "".join(f"{choices},{k}\n" for k in range(4))
+    )
     table = "".join(f"{a}\t{b}\t{score}\n" for a, b, score in scores)
     (tmp_path / "embedding.tsv").write_text(f"sentence1\tsentence2\tscore\n{table}")
     names = ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2", "score"]
