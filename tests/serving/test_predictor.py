@@ -37,7 +37,7 @@ def texts(count: int, longest: int, seed: int = 1) -> list[str]:
 loaded_once = functools.cache(Export)
 
 
-def of_batch_size(model_dir: str, batch_size: int, num_threads: int | None = None) -> Export:
+def of_batch_size(model_dir: str, batch_size: int, num_threads: int | None = None, runtime: str = "auto") -> Export:
     loaded = copy.copy(loaded_once(model_dir))
     loaded._batch_size = batch_size
     return loaded
