@@ -76,8 +76,9 @@ def read_pairs(path: str, most: int | None = None) -> list[Pair]:
     """Reads all pairs, or the first `most` of each file; raises InputError for a line that is none."""
     pairs = []
     for name, text in _texts(path):
-        for number, line in enumerate(text.splitlines()[:most], 1):
-            pairs.append(_pair(f"{name}: line {number}", line))
+        # Not by str.splitlines, which also splits within a text, at U+2028 for instance.
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        pairs += [_pair(f"{name}: line {number}", line) for number, line in lines[:most]]
     if not pairs:
         raise InputError(f"{path}: holds no pair; name BLiMP.zip, or a folder of such {_SUFFIX} files")
     return pairs

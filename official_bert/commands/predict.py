@@ -24,7 +24,6 @@ from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.serving import JSON, STOP, TOP_K, PredictOptions, PredictorOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
-from official_bert.serving.scores import single_texts
 from official_bert.tasks.embedding import vector_search
 from official_bert.training import memory
 from official_bert.training.distribution import log_devices
@@ -110,7 +109,7 @@ def _write_index(lines_in: BinaryIO, predictor: Predictor, options: PredictOptio
 def _answers_of(predictor: Predictor, options: PredictOptions) -> Callable[[Requests], Iterator[dict]]:
     """Returns a function from requests to what the flags ask for: scores, hits of a search, or the model's answers."""
     if options.score:
-        return lambda requests: iter(predictor.scorer.score(single_texts(requests), options.score))
+        return lambda requests: iter(predictor.scorer.score([text for (text,) in requests], options.score))
     return _search(predictor, options) if options.search else predictor.answers_to_checked
 
 
@@ -140,7 +139,7 @@ def _parsed(
                 found = _json_object(line, predictor.columns)
                 further[row] |= {"id": found["id"]} if "id" in found else {}
             texts = _texts_of(found, predictor) if is_json else line.split("\t")
-            predictor.check(texts)
+            (predictor.check_scored if options.score else predictor.check)(texts)
             further[row] |= {"truncated": True} if predictor.is_cut(texts) else {}
             requests.append(texts)
         except InputError as error:

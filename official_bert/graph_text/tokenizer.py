@@ -18,7 +18,7 @@ import tensorflow as tf
 from official_bert.io.errors import InputError
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, write_vocabulary
 
-_SIGMA, _SMALL_SIGMA, _FINAL_SIGMA = map(ord, "Σσς")
+_SIGMA, _FINAL_SIGMA = map(ord, "Σς")
 _WHITE_SPACE = " \t\r\n\u202f"  # separates the words of a document, as in tasks/squad/examples.py
 _PAGE_SIZE = 256
 _NUM_CODES = sys.maxunicode + 1

@@ -18,7 +18,7 @@ from official_bert.options.fields import fault_of, kind_of
 from official_bert.options.serving import POOLER, WITHIN_WORD, PredictorOptions
 from official_bert.serving import explanation
 from official_bert.serving.model import Export, InMemoryModel, open_model
-from official_bert.serving.scores import Scorer, single_texts
+from official_bert.serving.scores import Scorer
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
 from official_bert.tasks.embedding.vector_search import TextComparisons, hits
@@ -163,7 +163,9 @@ class Predictor(TextComparisons):
         exp(-sum(scores) / sum(num_tokens)). It needs the folder of a model, no export.
         """
         requests, is_one = _as_requests(texts)
-        found = self.scorer.score(single_texts(requests), method)
+        for request in requests:
+            self.check_scored(request)
+        found = self.scorer.score([text for (text,) in requests], method)
         return found[0] if is_one else found
 
     @functools.cached_property
@@ -220,10 +222,19 @@ class Predictor(TextComparisons):
 
     def check(self, texts: Texts):
         """Validates a request; raises InputError if the model cannot answer it."""
+        self._check_characters(texts)
+        self._client.check(texts)
+
+    def check_scored(self, texts: Texts):
+        """Validates a request for a score, which needs no pooler; raises InputError for a pair, which has none."""
+        if len(texts) != 1:
+            raise InputError(f"a score is of a single text, and not of {len(texts)} texts")
+        self._check_characters(texts)
+
+    def _check_characters(self, texts: Texts):
         for name, text in zip(self.columns, texts, strict=False):
             if half := reading.half_pair_in(text):
                 raise InputError(f"the field {name} has {half}")
-        self._client.check(texts)
 
     def is_cut(self, texts: Texts) -> bool:
         """Tells whether the model reads only a part of a request, whose other tokens have no effect."""

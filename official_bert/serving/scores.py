@@ -24,7 +24,6 @@ from official_bert.io.errors import InputError
 from official_bert.modeling.losses import cross_entropy
 from official_bert.options.serving import SCORE_METHODS, WITHIN_WORD
 from official_bert.serving.model import Export, InMemoryModel
-from official_bert.tasks.clients import Texts
 from official_bert.tasks.pretraining.client import MASK
 from official_bert.tasks.pretraining.task import PretrainingTask
 
@@ -118,10 +117,3 @@ def _batches(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
     size = max(1, size)
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
-
-
-def single_texts(requests: Sequence[Texts]) -> list[str]:
-    """Returns the text of each request; raises InputError for a pair, which has no score."""
-    if wrong := [request for request in requests if len(request) != 1]:
-        raise InputError(f"a score is of a single text, and not of {len(wrong[0])} texts")
-    return [text for (text,) in requests]

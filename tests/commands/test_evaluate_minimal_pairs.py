@@ -16,7 +16,8 @@ SCRIPT = "evaluate_minimal_pairs.py"
 
 
 def line(good, bad, paradigm, phenomenon="agreement"):
-    return json.dumps({"sentence_good": good, "sentence_bad": bad, "UID": paradigm, "linguistics_term": phenomenon})
+    found = {"sentence_good": good, "sentence_bad": bad, "UID": paradigm, "linguistics_term": phenomenon}
+    return json.dumps(found, ensure_ascii=False)
 
 
 def test_accuracies_by_hand():
@@ -39,7 +40,7 @@ def test_the_script_says_what_the_scores_say(tmp_path):
     data.mkdir()
     sentences = [("the cat sat", "the sat cat"), ("a day in the park", "a day the park in"), ("rain", "rain")]
     (data / "order.jsonl").write_text("".join(line(*pair, "order") + "\n" for pair in sentences))
-    (data / "more.jsonl").write_text(line("the mat", "mat the", "more", "x") + "\n")
+    (data / "more.jsonl").write_text(line("the\u2028mat", "mat the", "more", "x") + "\n\n", encoding="utf-8")
     with zipfile.ZipFile(tmp_path / "pairs.zip", "w") as archive:
         for path in data.iterdir():
             archive.write(path, f"data/{path.name}")

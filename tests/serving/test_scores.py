@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from official_bert import Predictor
-from official_bert.checkpoints import load_checkpoint
+from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
@@ -36,6 +36,14 @@ def causal(tmp_path_factory):
     model = BertPretrainer(config)
     load_checkpoint(model, str(folder / "model.ckpt"))
     return folder, model
+
+
+def folder_without(made, part, folder):
+    """Writes a folder like that of a model, without the weights of a part."""
+    for name in ("bert_config.json", "vocab.txt"):
+        (folder / name).write_text((made[0] / name).read_text())
+    values = {name: variable.numpy() for name, variable in named_variables(made[1]).items() if part not in name}
+    tf1.write(str(folder / "model.ckpt"), values)
 
 
 def log_softmax(logits):
@@ -106,6 +114,16 @@ def test_a_left_to_right_model_follows_the_chain_rule(causal):
         assert found["num_tokens"] == len(ids) - 1
 
 
+def test_a_model_without_a_pooler_scores(masked, tmp_path):
+    """As the masked language models of transformers are."""
+    folder_without(masked, "pooler", tmp_path)
+    (tmp_path / "lines").write_text("the cat\n")
+    flags = [f"--model={tmp_path}", f"--input_file={tmp_path}/lines", f"--output_file={tmp_path}/out"]
+    run_here("predict.py", *flags, "--score=within_word")
+    found = json.loads((tmp_path / "out").read_text())
+    assert found["score"] == pytest.approx(Predictor(masked[0]).score("the cat")["score"], abs=1e-5)
+
+
 def test_predict_scores_lines_and_tells_the_perplexity(masked, tmp_path):
     (tmp_path / "lines").write_text("\n".join(TEXTS[:3]) + "\n")
     flags = [f"--model={masked[0]}", f"--input_file={tmp_path}/lines", f"--output_file={tmp_path}/out"]
@@ -129,13 +147,15 @@ def test_a_long_text_is_cut(masked):
 
 def test_what_cannot_be_scored_is_said(masked, tmp_path, tmp_path_factory):
     made = exported.shared_export(tmp_path_factory, "pretraining")
-    exported.make_checkpoint(tmp_path / "mrpc", "mrpc")
-    (tmp_path / "mrpc" / "task.json").unlink(missing_ok=True)
+    folder_without(masked, "cls/predictions", tmp_path)
     for predictor, sentence in (
         (Predictor(made.path), "is an export, which cannot score; give the folder of the trained model"),
+        (Predictor(tmp_path), "has no head that predicts words; give a pre-trained model"),
         (Predictor(masked[0]), r"method='x': must be one of pll, within_word"),
     ):
         with pytest.raises(InputError, match=sentence):
             predictor.score("the cat", method="x")
+    with pytest.raises(InputError, match=r"the field text_a has .* half of a surrogate pair"):
+        Predictor(masked[0]).score("\ud800")
     with pytest.raises(InputError, match="a score is of a single text, and not of 2 texts"):
         Predictor(masked[0]).score([("the cat", "a cat")])
