@@ -95,13 +95,6 @@ def test_a_single_piece_has_the_probability_that_fill_mask_tells(masked):
     np.testing.assert_allclose(np.exp(scores), [word["score"] for word in words], rtol=1e-5)
 
 
-def test_methods_differ_where_a_word_has_several_pieces(masked):
-    predictor = Predictor(masked[0])
-    pll, within = (predictor.score(TEXTS[:2], method=method) for method in ("pll", "within_word"))
-    assert pll[0] == within[0]
-    assert abs(pll[1]["score"] - within[1]["score"]) > 1e-3
-
-
 def test_a_left_to_right_model_follows_the_chain_rule(causal):
     """Each piece is predicted from a sequence that ends before it."""
     folder, model = causal
