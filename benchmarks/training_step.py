@@ -125,7 +125,7 @@ def product_timer(product: Product, dtype: str):
     return secs
 
 
-def our_step(config, batch_size: int, variant: Variant = VARIANTS["plain"], packs: bool = False):
+def our_step(config, batch_size: int, variant: Variant = VARIANTS["plain"]):
     """Returns a function that makes one of our steps on a batch of arrays, whose first dimension is 1 step."""
     import tensorflow as tf
 
@@ -138,7 +138,7 @@ def our_step(config, batch_size: int, variant: Variant = VARIANTS["plain"], pack
     from official_bert.training.step import TrainingStep
 
     with computing_in(variant.dtype):
-        pretrainer = BertPretrainer(config, packed_sequences=packs)
+        pretrainer = BertPretrainer(config)
     weights = {name: variable.value for name, variable in named_variables(pretrainer).items()}
     optimizer = AdamWeightDecayOptimizer(
         WarmupLinearDecay(1e-4, 10000, 100), 0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY

@@ -160,7 +160,6 @@ FIGURES = [
     ("docs/performance.md", "became {:.1f} to {:.1f} times as fast", ends(
         row["usual_secs"] / row["kept_secs"] for row in rows("freed_memory") if row["what"] == "step"
     )),
-    ("docs/performance.md", "became {:.1f} times as fast", [row["gain"] for row in rows("packed_sequences")]),
     ("docs/scaling_out.md", "about {:,} records a second", [
         round(min(row["records_per_sec"]), -3) for row in rows("input_pipeline") if row["length"] == 128
     ]),

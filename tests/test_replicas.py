@@ -151,11 +151,7 @@ def assert_same_results(family: str, one: pathlib.Path, several: pathlib.Path, n
 
 @pytest.mark.parametrize(
     ("count", "flags"),
-    [
-        (2, {"packed_sequences": True}),
-        *in_test_long((2, {}), (2, {"jit_compile": True}), (1, {}), (4, {})),
-        *in_test_long((4, {"jit_compile": True}), (4, {"packed_sequences": True})),
-    ],
+    [(2, {}), *in_test_long((2, {"jit_compile": True}), (1, {}), (4, {}), (4, {"jit_compile": True}))],
 )
 def test_replicas_pretrain_as_one_device(tmp_path, count, flags):
     """The device has no flags, so that with them the replicas are compared with another computation, too."""

@@ -9,10 +9,8 @@ from keras import ops
 from official_bert.config import BIDIRECTIONAL, LEFT_TO_RIGHT
 from official_bert.modeling import layers
 from official_bert.modeling.layers import Dense, ResidualOutput, Scope, dense, gather_indexes, get_shape_list
-from official_bert.modeling.packing import Packing
 
 MASKED = -10000.0
-_GROUP_SHIFT = 24  # the bits of a dropout index that no layer uses
 
 
 def attention_bias(input_mask, dtype="float32", direction: str = BIDIRECTIONAL):
@@ -72,38 +70,23 @@ class Attention(keras.layers.Layer):
         self.merge = ResidualOutput(self.config, self.dropout_index + 1)
         self.merge.build(input_shape)
 
-    def call(self, from_x, x, bias_or_packing, dropout_seed=None, from_length=None):
+    def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
         """Computes attention from the vectors `from_x`, float[B*F, N*H], to the vectors `x`, float[B*T, N*H].
 
-        `bias_or_packing` is float[B, 1, 1 or F, T], added to the scores; or a Packing, with which both are the same
-        packed vectors, float[T, N*H]. `dropout_seed` is int32[2]; without `from_length`, F is T.
+        `bias` is float[B, 1, 1 or F, T], added to the scores. `dropout_seed` is int32[2]; without `from_length`, F is
+        T.
 
         Returns float[B*F, hidden], the output of the sub-layer, and the attention probabilities before dropout,
-        float[B, N, F, T]; of packed vectors None.
+        float[B, N, F, T].
         """
         with keras.name_scope("self_1"):  # see EncoderLayer.call
             query = dense(self.heads.query, from_x, dropout_seed)
             key, value = dense(self.heads.key, x, dropout_seed), dense(self.heads.value, x, dropout_seed)
-            if isinstance(bias_or_packing, Packing):
-                context, probabilities = self._in_groups(query, key, value, bias_or_packing, dropout_seed), None
-            else:
-                context, probabilities = self._attend(
-                    query, key, value, bias_or_packing, dropout_seed, self.dropout_index, from_length
-                )
+            context, probabilities = self._attend(query, key, value, bias, dropout_seed, from_length)
         return self.merge(context, from_x, dropout_seed), probabilities
 
-    def _in_groups(self, query, key, value, packing: Packing, dropout_seed):
-        """Returns the concatenated outputs of the heads, float[T, N*H], for packed vectors."""
-        projections = zip(*map(packing.in_groups, (query, key, value)), strict=True)
-        attended = []
-        for number, (group, of_group) in enumerate(zip(packing.groups, projections, strict=True)):
-            index = self.dropout_index + (number << _GROUP_SHIFT)  # no other dropout has this one
-            bias = attention_bias(group.mask, direction=self.config.direction)
-            attended.append(self._attend(*of_group, bias, dropout_seed, index)[0])
-        return packing.from_groups(attended)
-
-    def _attend(self, query, key, value, bias, dropout_seed, dropout_index, from_length=None):
-        """Returns what `call` returns for the projected vectors of padded sequences."""
+    def _attend(self, query, key, value, bias, dropout_seed, from_length):
+        """Returns the heads' outputs, concatenated, and the probabilities, for the projected vectors."""
         to_length = ops.shape(bias)[-1]
         query = self._split_heads(query, from_length or to_length)  # [B, N, F, H]
         key = self._split_heads(key, to_length)  # [B, N, T, H]
@@ -115,11 +98,11 @@ class Attention(keras.layers.Layer):
         # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the Transformer paper does it.
         rate = self.config.attention_probs_dropout_prob
         if regions := layers.fused(self, scores, dropout_seed):
-            mask = layers.dropout_mask(scores, rate, dropout_seed, dropout_index)
+            mask = layers.dropout_mask(scores, rate, dropout_seed, self.dropout_index)
             weights = regions.attention_weights(scores, ops.cast(bias, "float32"), mask, rate)
         else:
             weights = ops.cast(probabilities, self.compute_dtype)
-            weights = layers.dropout(weights, rate, dropout_seed, dropout_index)
+            weights = layers.dropout(weights, rate, dropout_seed, self.dropout_index)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, F, N, H]
         return ops.reshape(context, (-1, self.config.hidden_size)), probabilities
 

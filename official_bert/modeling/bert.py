@@ -140,7 +140,6 @@ class BertModel(ConfiguredModel):
         use_one_hot_embeddings: bool = False,
         name: str = "bert",
         recompute_layers: bool = False,
-        packed_sequences: bool = False,
         **others,
     ):
         """Builds the model and draws its weights.
@@ -150,7 +149,6 @@ class BertModel(ConfiguredModel):
             use_one_hot_embeddings: whether word embeddings are looked up by a matrix product, which is faster on TPU.
             recompute_layers: whether the backward pass computes each layer again instead of keeping its inner values,
                 which takes more time and less memory.
-            packed_sequences: whether padding is left out of the encoder's computation; its outputs are 0 there.
             **others: none; a TypeError names those of the original's graph, such as `is_training`.
         """
         if others:
@@ -163,13 +161,13 @@ class BertModel(ConfiguredModel):
         super().__init__(name=name)
         self.config = copy.deepcopy(config)
         self.use_one_hot_embeddings = use_one_hot_embeddings
-        self.recompute_layers, self.packed_sequences = recompute_layers, packed_sequences
+        self.recompute_layers = recompute_layers
         self.build()
 
     def build(self, input_shape=None):
         self.embeddings = Embeddings(self.config, self.use_one_hot_embeddings)
         self.embeddings.build()
-        self.encoder = Encoder(self.config, self.recompute_layers, self.packed_sequences)
+        self.encoder = Encoder(self.config, self.recompute_layers)
         self.encoder.build()
         self.pooler = DenseLayer("pooler", dense=Dense(self.config.hidden_size, self.config, "tanh"))
         self.pooler.build((None, self.config.hidden_size))

@@ -8,7 +8,6 @@ from keras import ops
 
 from official_bert.modeling.attention import Attention, attention_bias, pooled_vectors
 from official_bert.modeling.layers import Dense, ResidualOutput, Scope, dense
-from official_bert.modeling.packing import pack
 
 _DROPOUTS_PER_LAYER = 3
 
@@ -30,9 +29,9 @@ class EncoderLayer(keras.layers.Layer):
         self.merge = ResidualOutput(config, self.dropout_index + 2)
         self.merge.build((*input_shape[:-1], config.intermediate_size))
 
-    def call(self, from_x, x, bias_or_packing, dropout_seed=None, from_length=None):
+    def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
         """Returns float[B*F, hidden] and float[B, N, F, T], as Attention, whose arguments these are."""
-        attended, probabilities = self.attention(from_x, x, bias_or_packing, dropout_seed, from_length=from_length)
+        attended, probabilities = self.attention(from_x, x, bias, dropout_seed, from_length=from_length)
         # TensorFlow sums the gradients of a dynamic shape in an order that the names of the operations determine: with
         # these scopes, which a called layer would have, the sums keep the bits of earlier versions.
         with keras.name_scope("intermediate_1"):
@@ -41,9 +40,9 @@ class EncoderLayer(keras.layers.Layer):
 
 
 class Encoder(keras.layers.Layer):
-    def __init__(self, config, recompute_layers: bool, packed_sequences: bool, name: str = "encoder"):
+    def __init__(self, config, recompute_layers: bool, name: str = "encoder"):
         super().__init__(name=name)
-        self.config, self.recompute_layers, self.packed_sequences = config, recompute_layers, packed_sequences
+        self.config, self.recompute_layers = config, recompute_layers
 
     def build(self, input_shape=None):
         self.stack = [EncoderLayer(self.config, index) for index in range(self.config.num_hidden_layers)]
@@ -58,17 +57,14 @@ class Encoder(keras.layers.Layer):
         """
         padded_shape = (-1, ops.shape(x)[1], self.config.hidden_size)
         x = ops.reshape(x, (-1, self.config.hidden_size))
-        bias_or_packing, packing = attention_bias(input_mask, x.dtype, self.config.direction), None
-        if self.packed_sequences and not (first_token_only or output_attentions):
-            bias_or_packing = packing = pack(input_mask)
-            x = packing.packed(x)
+        bias = attention_bias(input_mask, x.dtype, self.config.direction)
         outputs, attentions = [], []
         for layer in self.stack[: -1 if first_token_only else None]:
             if self.recompute_layers and not output_attentions:
                 layer = _recomputed(layer)
-            x, probabilities = layer(x, x, bias_or_packing, dropout_seed)
+            x, probabilities = layer(x, x, bias, dropout_seed)
             # The functions of regions.py return bfloat16.
-            outputs.append(ops.cast(ops.reshape(packing.padded(x) if packing else x, padded_shape), "float32"))
+            outputs.append(ops.cast(ops.reshape(x, padded_shape), "float32"))
             if output_attentions:
                 attentions.append(probabilities)
         if first_token_only:
@@ -85,8 +81,8 @@ class Encoder(keras.layers.Layer):
 def _recomputed(layer: EncoderLayer):
     """Returns a layer whose inner values the backward pass computes again; it gives no probabilities, None."""
 
-    def apply(x, _, bias_or_packing, dropout_seed):
+    def apply(x, _, bias, dropout_seed):
         # Of `x` alone, the only argument that needs a gradient.
-        return keras.remat(lambda x: layer(x, x, bias_or_packing, dropout_seed)[0])(x), None
+        return keras.remat(lambda x: layer(x, x, bias, dropout_seed)[0])(x), None
 
     return apply

@@ -99,15 +99,12 @@ class HeadedModel(ConfiguredModel):
         use_one_hot_embeddings: bool = False,
         name: str | None = None,
         recompute_layers: bool = False,
-        packed_sequences: bool = False,
     ):
         """Builds the model and draws its weights; arguments and errors are those of BertModel."""
         check_config(config)
         super().__init__(name=name or self.default_name)
         encoder_class = self.bilstm_class if config.num_layers_on_top else BertModel
-        self.bert = encoder_class(
-            config, use_one_hot_embeddings, recompute_layers=recompute_layers, packed_sequences=packed_sequences
-        )
+        self.bert = encoder_class(config, use_one_hot_embeddings, recompute_layers=recompute_layers)
         self.bert.feature_names = self.feature_names  # a head may give it all that it has
         self.config, self.use_one_hot_embeddings = self.bert.config, use_one_hot_embeddings
         self.build()

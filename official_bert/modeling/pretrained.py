@@ -144,8 +144,8 @@ class ConfiguredModel(keras.Model):
         return {
             "config": self.config.to_dict(),
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
-            # The settings of the encoder that are on; a user's subclass may have no argument for them.
-            **{name: True for name in ("recompute_layers", "packed_sequences") if getattr(encoder, name)},
+            # If it is on; a user's subclass may have no argument for it.
+            **({"recompute_layers": True} if encoder.recompute_layers else {}),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "frozen_layers": [number for number, layer in enumerate(self._all_layers()) if not layer.trainable],

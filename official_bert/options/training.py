@@ -199,12 +199,6 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
         help="Learn next sentences, too. --nouse_next_sentence learns masked words alone, for records of "
         "create_pretraining_data.py --nouse_next_sentence for instance.",
     )
-    packed_sequences: bool = option(
-        False,
-        help="Compute nothing for padding: the tokens of a batch stand in one matrix, and attention works on groups of "
-        "sequences of similar length. The numbers are the same without dropout, whose masks differ. It saves about as "
-        "much time as the records have padding. Neither a TPU nor --jit_compile can do it.",
-    )
     distillation: list[str] | None = option(
         None,
         check=(lambda names: {*names} <= {*TAUGHT_OF_TEXT}, f"must be of {', '.join(TAUGHT_OF_TEXT)}"),

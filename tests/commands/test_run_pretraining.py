@@ -228,13 +228,6 @@ def test_every_record_is_evaluated_once(base, tmp_path):
     np.testing.assert_allclose(found["next_sentence_accuracy"], is_right.mean(), rtol=1e-6)
 
 
-def test_an_evaluation_of_packed_sequences_has_the_numbers_of_padded_ones(base, tmp_path):
-    for name, packed in (("padded", False), ("packed", True)):
-        flags = {"do_train": False, "do_eval": True, "packed_sequences": packed}
-        run(base, tmp_path / name, input_file=base / "padded.tfrecord", **flags)
-    assert figures(tmp_path / "packed") == pytest.approx(figures(tmp_path / "padded"), abs=1e-5)
-
-
 def test_random_weights_are_only_evaluated_on_purpose(base, tmp_path):
     flags = {"do_train": False, "do_eval": True, "max_eval_steps": 2, "init_checkpoint": None}
     with pytest.raises(InputError, match=r"--init_checkpoint: is not given, .* the weights would be random"):
@@ -372,11 +365,7 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, made):
             "records.tfrecord",
             {"recompute_layers": True, "jit_compile": True, "num_accumulation_steps": 2},
         ),
-        (
-            "no_dropout.json",
-            "padded.tfrecord",
-            {"packed_sequences": True, "recompute_layers": True, "num_accumulation_steps": 2},
-        ),
+        ("no_dropout.json", "padded.tfrecord", {"recompute_layers": True, "num_accumulation_steps": 2}),
     ],
 )
 def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(made, config, records, flags):
@@ -400,7 +389,6 @@ def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(made, config,
         ({"max_seq_length": 513}, "--max_seq_length=513.*max_position_embeddings=512"),
         ({"max_seq_length": 23}, r"records.tfrecord: record 0 \(from 0\).*24 values where 23"),
         ({"random_seed": 2**63}, "--random_seed=9223372036854775808: must fit 64 bits"),
-        ({"packed_sequences": True, "jit_compile": True}, "--packed_sequences: does not go with --jit_compile"),
         (
             DIVERGING | {"dtype": "float16"},
             "float16 overflows whatever the loss scale is, which has sunk to 0.5; lower --learning_rate",

@@ -102,14 +102,6 @@ def test_a_classifier_reads_the_whole_text():
             assert np.abs(after[row] - before[row]).max() > 1e-4
 
 
-def test_packed_sequences_attend_to_the_left_only():
-    model = make(BertModel)
-    padded = model(ids(), INPUT_MASK).sequence_output.numpy()
-    packing = make(BertModel, packed_sequences=True)
-    packed = packing(ids(), INPUT_MASK).sequence_output.numpy()
-    np.testing.assert_allclose(packed, padded * INPUT_MASK[..., None], atol=1e-5)
-
-
 def test_other_directions_are_refused_and_hugging_face_knows_none(tmp_path):
     with pytest.raises(InputError, match="attention_direction must be bidirectional or left_to_right, got 'up'"):
         BertModel(BertConfig.from_dict(FIELDS | {"attention_direction": "up"}))

@@ -164,21 +164,19 @@ class PretrainingTask(TrainableTask):
 
     def _build_trained_model(self, config, use_one_hot_embeddings: bool) -> BertPretrainer:
         flags = self._flags
-        if flags["packed_sequences"] and (use_one_hot_embeddings or flags["jit_compile"]):
-            other = "a TPU" if use_one_hot_embeddings else "--jit_compile"
-            raise InputError(
-                f"--packed_sequences: does not go with {other}, which compiles a step for one number of tokens; leave "
-                "one of them out"
-            )
         if config.num_layers_on_top:
             raise InputError(
                 f"{flags['bert_config_file']}: has num_bilstm_layers={config.num_layers_on_top}, which is for "
                 "fine-tuning; remove the field"
             )
-        kind = {name: flags[name] for name in ("recompute_layers", "packed_sequences")}
         if self._teacher and HIDDEN in flags["distillation"]:
-            return MappedPretrainer(config, self._teacher.config.hidden_size, use_one_hot_embeddings, **kind)
-        return BertPretrainer(config, use_one_hot_embeddings, **kind)
+            return MappedPretrainer(
+                config,
+                self._teacher.config.hidden_size,
+                use_one_hot_embeddings,
+                recompute_layers=flags["recompute_layers"],
+            )
+        return BertPretrainer(config, use_one_hot_embeddings, recompute_layers=flags["recompute_layers"])
 
     def serving_outputs(self, model, features: dict) -> dict:
         """Returns `sequence_output`, float32[B, S, hidden], and `pooled_output`, float32[B, hidden]."""
