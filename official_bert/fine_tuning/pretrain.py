@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -26,6 +27,7 @@ from official_bert.training.workers import output_folder
 
 _EVALUATION_SEED = 12345  # of the masks, so that evaluations of different runs compare
 _MOST_EXCESS = 0.05  # of the records of one worker over those of another
+_ROUNDING = 1e-9  # of a share of updates
 _FEW_FILES = 16  # of more, the first four are different ones in 94 % of all runs
 
 
@@ -36,6 +38,7 @@ def pretrain(options: PretrainingOptions):
         raise InputError(f"--distillation={','.join(options.distillation)}: needs a --teacher")
     if not (options.do_train or options.do_eval):
         raise InputError("nothing to do: give --do_train or --do_eval")
+    ramp = _ramp(options)
     strategy = distribution.make_strategy(options)
     # Both are checked first, so that a wrong evaluation batch size does not waste a training run.
     for batch_size, flag, is_used, num_micro_batches in (
@@ -63,9 +66,8 @@ def pretrain(options: PretrainingOptions):
             task.learn_from(teacher.model, teacher.task.has_masked_lm, config)
         build = functools.partial(task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy))
         steps = options.num_train_steps, options.num_warmup_steps
-        trainer = Trainer(
-            own, options.output_dir, strategy, config, build, *steps, has_own_input=options.file_order in OF_OWN_FILES
-        )
+        kind = {"has_own_input": options.file_order in OF_OWN_FILES, "max_train_hours": options.max_train_hours}
+        trainer = Trainer(own, options.output_dir, strategy, config, build, *steps, **kind)
         if workers.is_chief(strategy) and options.do_train and trainer.global_step:
             starting_point.warn_of_other_records(options, trainer.global_step, written)
         if options.do_train:  # nothing is written before a record of each file has been looked at
@@ -78,9 +80,30 @@ def pretrain(options: PretrainingOptions):
             model_dir.write(folder, config, *vocabulary, record)
             objective = task.objective(trainer.model)
             with train.explaining_errors(config):
-                trainer.fit(objective, batches)
+                trainer.fit(objective, batches, ramp=ramp)
         if options.do_eval:
             _evaluate(own, trainer, task, dev)
+
+
+def _ramp(options: PretrainingOptions) -> loop.Ramp:
+    """Reads --train_batch_size_ramp."""
+    names, multiples, starts = options.train_batch_size_ramp or [], [1], [0]
+    for name in names:
+        size, _, share = name.partition(":")
+        try:
+            multiple, rest = divmod(int(size), options.train_batch_size)
+            start = math.ceil(float(share) * options.num_train_steps - _ROUNDING)
+        except (ValueError, OverflowError):
+            multiple, rest, start = 0, 0, 0
+        if rest or multiple <= multiples[-1] or not starts[-1] < start < options.num_train_steps:
+            raise InputError(
+                f"--train_batch_size_ramp={','.join(names)}: {name!r} must be a multiple of --train_batch_size, here "
+                f"{options.train_batch_size}, and behind a colon a share of the updates between 0 and 1; give both in "
+                "increasing order, as 256:0.1,1024:0.6"
+            )
+        multiples.append(multiple)
+        starts.append(start)
+    return loop.Ramp(tuple(starts), tuple(multiples))
 
 
 def _tokenizer(vocab_file: str | None, settings: TokenizerConfig | None) -> FullTokenizer:

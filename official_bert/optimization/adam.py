@@ -71,6 +71,7 @@ class AdamWeightDecayOptimizer(tf.Module):
 
     Attributes:
         global_step: int64[], the number of updates made. Its value before an update determines the update's rate.
+        position: float32[], a variable that the schedule receives, too, if it is not None.
         slots: the optimizer slots by name, such as `<name>/adam_m`, for each variable and each of `slot_names`.
     """
 
@@ -106,6 +107,7 @@ class AdamWeightDecayOptimizer(tf.Module):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.exclude_from_weight_decay = tuple(exclude_from_weight_decay or ())
         self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
+        self.position: tf.Variable | None = None
         self.slots: dict[str, tf.Variable] = {}
         self._names: list[str] = []
         self._weights: list[tf.Variable] = []
@@ -155,8 +157,8 @@ class AdamWeightDecayOptimizer(tf.Module):
 
     def current_rate(self) -> tf.Tensor:
         """Returns the learning rate of the next update, float32[]."""
-        rate = self.learning_rate
-        return tf.convert_to_tensor(rate(self.global_step) if callable(rate) else rate, tf.float32)
+        rate, position = self.learning_rate, () if self.position is None else (self.position,)
+        return tf.convert_to_tensor(rate(self.global_step, *position) if callable(rate) else rate, tf.float32)
 
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[tf.Tensor | None, tf.Variable]], is_made: tf.Tensor | None = None

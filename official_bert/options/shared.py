@@ -186,7 +186,7 @@ class MaskingOptions:
     )
 
 
-TEXT, WIKIEXTRACTOR, JSON_LINES = "text", "wikiextractor", "json_lines"
+TEXT, WIKIEXTRACTOR, JSON_LINES, PROSE = "text", "wikiextractor", "json_lines", "prose"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,8 +195,9 @@ class CorpusOptions:
 
     input_format: str = option(
         TEXT,
-        choices=(TEXT, WIKIEXTRACTOR, JSON_LINES),
+        choices=(TEXT, WIKIEXTRACTOR, JSON_LINES, PROSE),
         help="The form of --input_file, plain or compressed with gzip: text is lines of text with a blank line between "
         "documents; wikiextractor is what WikiExtractor writes, a page between <doc ...> and </doc>; json_lines has a "
-        'JSON object on each line, whose field "text" is a document.',
+        'JSON object on each line, whose field "text" is a document; prose is a book in a file, which is one document: '
+        "lines are joined into paragraphs, which a blank line may end, and split into sentences by simple rules.",
     )

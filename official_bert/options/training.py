@@ -239,6 +239,19 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
     num_warmup_steps: int = option(
         10000, basic=True, check=NOT_NEGATIVE, help="The number of updates during which the learning rate warms up."
     )
+    max_train_hours: float | None = option(
+        None,
+        check=POSITIVE,
+        help="The hours after which the training ends, those of earlier runs in --output_dir included. The learning "
+        "rate after the warm-up, and --train_batch_size_ramp, then follow the time: they are where they would be after "
+        "the same share of --num_train_steps, which still ends a training that reaches it first.",
+    )
+    train_batch_size_ramp: list[str] | None = option(
+        None,
+        help="Larger batches later in the training, each with the share of the updates after which it begins: "
+        "256:0.1,1024:0.6 is --train_batch_size at first, 256 from a tenth of the updates on and 1,024 from 0.6 on. "
+        "Each is a multiple of --train_batch_size, in parts of which it is computed.",
+    )
     max_eval_steps: int = option(
         100,
         check=NOT_NEGATIVE,

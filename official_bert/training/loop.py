@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
@@ -50,10 +51,11 @@ class Stops(NamedTuple):
     steps_per_loop: int
     log_every_steps: int
     save_every_steps: tuple[int, ...]
+    single_steps: tuple[int, ...] = ()
 
     def next_count(self, step: int) -> int:
         """Returns the number of updates in the next call; the first call, which compiles, makes a single one."""
-        single_stops = self.first_step + 1, self.first_step + FIRST_LOG_STEPS
+        single_stops = self.first_step + 1, self.first_step + FIRST_LOG_STEPS, *self.single_steps
         multiples = ((step // every + 1) * every for every in (self.log_every_steps, *self.save_every_steps))
         stops = self.num_train_steps, *multiples, *(stop for stop in single_stops if stop > step)
         return min(self.steps_per_loop, min(stops) - step)
@@ -71,15 +73,65 @@ class Stops(NamedTuple):
         return self.is_due(step, *self.save_every_steps)
 
 
+class TimeLimit:
+    """The hours of --max_train_hours, and how many of them a training has used, its earlier runs included.
+
+    `position`, float32[], is the share of the time that is used, in updates; `state` is saved beside a checkpoint.
+    """
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, hours: float, num_train_steps: int):
+        """Makes the variables, in the scope of the current strategy."""
+        self._secs, self._num_train_steps = 3600 * hours, num_train_steps
+        self._used = tf.Variable(0, trainable=False, dtype=tf.int64, name="train_millisecs")
+        self.position = tf.Variable(0.0, trainable=False, name="position")
+        self.state = {"train_millisecs": self._used}
+        self._start_secs = self.clock()
+
+    @property
+    def secs_left(self) -> float:
+        """The seconds that are left, at least 0."""
+        return max(0.0, self._secs - int(self._used.numpy()) / 1000)
+
+    def restore(self, used: int | None, from_chief: Callable[[int], int]):
+        """Goes on from the milliseconds that were saved, if there are any."""
+        self._use(from_chief(used or 0))
+        self._start_secs = self.clock() - int(self._used.numpy()) / 1000
+
+    def look(self, from_chief: Callable[[int], int]) -> bool:
+        """Looks at the clock, which for all workers is the chief's; returns whether the time is over."""
+        self._use(from_chief(round(1000 * (self.clock() - self._start_secs))))
+        return not self.secs_left
+
+    def _use(self, millisecs: int):
+        self._used.assign(millisecs)
+        self.position.assign(self._num_train_steps * (1 - self.secs_left / self._secs))
+
+
+class Ramp(NamedTuple):
+    """Larger batches from some updates on, as multiples of the first size, in increasing order."""
+
+    starts: tuple[int, ...] = ()
+    multiples: tuple[int, ...] = ()
+
+    def multiple_at(self, position: float) -> int:
+        """Returns the multiple of the update at a position, in updates."""
+        begun = [each for each, start in zip(self.multiples, self.starts, strict=True) if start <= position]
+        return max(begun, default=1)
+
+
 # A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of a trace.
 _as_it_is = tf.autograph.experimental.do_not_convert
 
 
-def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Callable[[Batches | dict, int], Sums]:
+def compiled_steps(
+    strategy: tf.distribute.Strategy, step: TrainingStep, num_batches: int = 1
+) -> Callable[[Batches | dict, int], Sums]:
     """Returns a function that makes several updates in one loop inside TensorFlow, and returns the sums of all.
 
-    It takes each batch when its update is due, from a source, or from the stacked per-replica values of a dict,
-    [steps, batch / replicas, ...].
+    It takes the batches of an update, `num_batches`, when they are due, from a source; or one from the stacked
+    per-replica values of a dict, [steps, batch / replicas, ...].
     """
 
     names, added_by_host = step.sum_names, is_tpu(strategy)
@@ -92,9 +144,19 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
     def zeros():
         return tf.zeros([len(names)], tf.float64)
 
+    def joined(batches):
+        if num_batches == 1:
+            return batches[0]
+        return {name: tf.concat([batch[name] for batch in batches], axis=0) for name in batches[0]}
+
     @_as_it_is
     def updated(batch, added):
         return added + packed(step.update(batch))
+
+    @_as_it_is
+    def updated_with(*batches_and_sums):
+        *batches, added = batches_and_sums
+        return updated(joined(batches), added)
 
     @_as_it_is
     def updated_from(stacked, index, added):
@@ -109,10 +171,11 @@ def compiled_steps(strategy: tf.distribute.Strategy, step: TrainingStep) -> Call
     def one_step(batches, index, added):
         if isinstance(batches, dict):
             return strategy.run(updated_from, args=(batches, index, added))
-        batch = batches.next_batch()
+        parts = [batches.next_batch() for _ in range(num_batches)]
         if added_by_host:
-            return added + packed(_summed(strategy, strategy.run(_as_it_is(step.update), args=(batch,))))
-        return strategy.run(updated, args=(batch, added))
+            sums = strategy.run(_as_it_is(lambda *parts: step.update(joined(parts))), args=parts)
+            return added + packed(_summed(strategy, sums))
+        return strategy.run(updated_with, args=(*parts, added))
 
     def end(added):
         return added if added_by_host else strategy.reduce(tf.distribute.ReduceOp.SUM, added, axis=None)

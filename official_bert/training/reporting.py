@@ -17,7 +17,7 @@ from official_bert.io.progress import clock_time, updated_line
 from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.training import TrainingOptions
 from official_bert.training import precision, run_log
-from official_bert.training.loop import Sums
+from official_bert.training.loop import Sums, TimeLimit
 from official_bert.training.memory import peak_memory
 from official_bert.training.precision import UPDATES, LossScale
 from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
@@ -42,7 +42,8 @@ class TrainingReport:
 
     The speed and the time left are computed from the interval since the last report, pauses for checkpoints included.
     The first call into TensorFlow, which compiles, does not count; a report after that call alone contains neither.
-    `metrics` are those of the last report.
+    `metrics` are those of the last report. Who changes `num_train_steps`, or the `objective` with the `num_batches` of
+    an update, writes a report before.
     """
 
     def __init__(
@@ -52,10 +53,11 @@ class TrainingReport:
         objective: Objective,
         optimizer: AdamWeightDecayOptimizer,
         loss_scale: LossScale | None = None,
+        limit: TimeLimit | None = None,
     ):
         self._output_dir, self._batch_size = options.output_dir, options.train_batch_size
-        self._num_train_steps, self._objective, self._optimizer = num_train_steps, objective, optimizer
-        self._loss_scale = loss_scale
+        self._optimizer, self._loss_scale, self._limit = optimizer, loss_scale, limit
+        self.num_train_steps, self.objective, self.num_batches = num_train_steps, objective, 1
         self._writer = _event_writer(options.output_dir)
         self.metrics: dict[str, float] = {}
         self._losses: list[tuple[int, float]] = []  # of each report: its updates and their mean loss
@@ -85,14 +87,14 @@ class TrainingReport:
             self._sums = {name: self._sums.get(name, 0.0) + value for name, value in sums.items()}
         if not self._is_compiled:
             self._is_compiled, self._since = True, self._now()
-        updated_line.show(f"step {self._step}/{self._num_train_steps}")
+        updated_line.show(f"step {self._step}/{self.num_train_steps}")
         return num_updates
 
     def write(self):
         """Reports the steps since the last report, if there are any."""
         if not self._num_steps:
             return
-        progress = self._objective.progress(self._sums, self._num_steps)
+        progress = self.objective.progress(self._sums, self._num_steps)
         metrics = {name: float(value) for name, value in progress.items()}
         self._losses.append((self._num_steps, metrics["loss"]))
         metrics |= {
@@ -120,13 +122,14 @@ class TrainingReport:
         self._sums, self._num_steps, self._since = {}, 0, self._now()
 
     def _fields(self, metrics: Sums, speeds: Sums, past: _Interval) -> Iterator[str]:
-        hidden = {*self._objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
-        yield f"step {self._step}/{self._num_train_steps}"
+        hidden = {*self.objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
+        yield f"step {self._step}/{self.num_train_steps}"
         yield from (f"{name} {value:.4g}" for name, value in metrics.items() if name not in hidden)
         if speeds:
             yield f"{speeds['examples_per_second']:.1f} examples/s"
             yield f"{speeds['tokens_per_second']:.0f} tokens/s"
-            left_secs = (self._num_train_steps - self._step) * past.secs / past.steps
+            left_secs = (self.num_train_steps - self._step) * past.secs / past.steps
+            left_secs = min(left_secs, self._limit.secs_left) if self._limit else left_secs
             yield f"{clock_time(left_secs)} left"
 
     def final_loss(self) -> tuple[float, int] | None:
@@ -136,7 +139,7 @@ class TrainingReport:
         """
         steps, total = 0, 0.0
         for num_steps, loss in reversed(self._losses):
-            if 10 * steps >= self._num_train_steps:
+            if 10 * steps >= self.num_train_steps:
                 break
             steps, total = steps + num_steps, total + num_steps * loss
         return (total / steps, steps) if steps else None
@@ -144,7 +147,7 @@ class TrainingReport:
     def write_summary(self, last_checkpoint: str | None, error: BaseException | None = None):
         """Logs the figures of the whole training and keeps them; an error ended it before its time."""
         step, final = int(self._optimizer.global_step.numpy()), self.final_loss()
-        ended = FINISHED if step >= self._num_train_steps else STOPPED_EARLY
+        ended = FINISHED if step >= self.num_train_steps else STOPPED_EARLY
         wall_secs = time.monotonic() - self._start_secs
         earlier_secs = sum(line.get("wall_secs", 0.0) for line in run_log.read(self._output_dir, run_log.END))
         figures = {
@@ -169,7 +172,7 @@ class TrainingReport:
         if not past.steps:
             return {}
         return {
-            "examples_per_second": past.steps * self._batch_size / past.secs,
+            "examples_per_second": past.steps * self.num_batches * self._batch_size / past.secs,
             "tokens_per_second": past.tokens / past.secs,
         }
 

@@ -65,6 +65,7 @@ class Trainer:
         has_own_input: bool = False,
         redrawn: Sequence[str] = (),
         rate_factor: Callable[[str], float] | None = None,
+        max_train_hours: float | None = None,
     ):
         """Builds everything in the strategy's scope and loads the weights.
 
@@ -72,6 +73,7 @@ class Trainer:
         this worker writes to. Weights with a prefix in `frozen`, beside those that the model does not use, have no
         gradient, no slots and no decay; those with a prefix in `redrawn` start with random values. `rate_factor` is the
         optimizer's. With `has_own_input` each worker reads records of its own, and saves its own position in them.
+        With `max_train_hours` the training ends after these hours, if it does not end before.
         """
         self.options, self.strategy, self.config = options, strategy, config
         self.num_train_steps, self._report = num_train_steps, None
@@ -107,6 +109,9 @@ class Trainer:
             self.optimizer = make_optimizer(options, num_train_steps, num_warmup_steps)
             self.optimizer.build(trained.items(), rate_factor)
             self._loss_scale = precision.LossScale() if dtype == FLOAT16 else None
+            self._limit = max_train_hours and loop.TimeLimit(max_train_hours, num_train_steps)
+            if self._limit:
+                self.optimizer.position = self._limit.position
         self.trained = trained
         self._weights_and_step = weights | {"global_step": self.optimizer.global_step}
         self.checkpoints.variables = self._weights_and_step | self.optimizer.slots
@@ -171,8 +176,10 @@ class Trainer:
         loop_steps = options.iterations_per_loop
         return -(-options.log_every_steps // loop_steps) * loop_steps
 
-    def fit(self, objective: Objective, batches: Batches, hooks: Sequence[Hook] = ()):
+    def fit(self, objective: Objective, batches: Batches, hooks: Sequence[Hook] = (), ramp: loop.Ramp | None = None):
         """Trains to `num_train_steps`, from the newest checkpoint of output_dir on.
+
+        An update has as many batches as the ramp says; the objective has a method `of_batches` then.
 
         Afterwards, as for the hooks, the model has the averages of its weights, if --ema_decay asks for them.
 
@@ -180,18 +187,21 @@ class Trainer:
         was reached is saved, if SIGTERM or SIGHUP arrived here or in another process.
         """
         step = self._restore(batches)
-        if step >= self.num_train_steps:
+        is_out_of_time = self._limit is not None and not self._limit.secs_left
+        if step >= self.num_train_steps or is_out_of_time:
+            total = "its hours are over" if is_out_of_time else f"{self.num_train_steps} is the total"
             logging.warning(
-                "Skipping training: %s already holds step %d, and %d is the total; other flags of the training, such "
-                "as --learning_rate, change nothing", self.checkpoints.output_dir, step, self.num_train_steps,
+                "Skipping training: %s already holds step %d, and %s; other flags of the training, such as "
+                "--learning_rate, change nothing", self.checkpoints.output_dir, step, total,
             )  # fmt: skip
             self.optimizer.use_averages()
             for hook in hooks:
                 hook(step, {})  # the earlier run may have been killed before this call
             return
-        run_steps, stops = self._step_function(objective), self._stops(hooks)
+        ramp, multiple = ramp or loop.Ramp(), 0
+        stops = self._stops(hooks)._replace(single_steps=ramp.starts)
         report = self._report = TrainingReport(
-            self.options, self.num_train_steps, objective, self.optimizer, self._loss_scale
+            self.options, self.num_train_steps, objective, self.optimizer, self._loss_scale, self._limit
         )
 
         def is_stopped_by_hooks(step: int) -> bool:
@@ -206,8 +216,14 @@ class Trainer:
         if self.checkpoints.latest is None:
             self._save(step, batches)
         with self._summarised(report):
-            is_over, most_steps = step > 0 and is_stopped_by_hooks(step), 1
-            while step < self.num_train_steps and not is_over:
+            is_over = step > 0 and is_stopped_by_hooks(step)
+            while step < stops.num_train_steps and not is_over:
+                if (wanted := ramp.multiple_at(self._position())) != multiple:
+                    report.write()
+                    multiple, most_steps = wanted, 1
+                    report.objective = objective if multiple == 1 else objective.of_batches(multiple)
+                    report.num_batches = multiple
+                    run_steps = self._step_function(report.objective, multiple)
                 num_steps = min(stops.next_count(step), most_steps)
                 with processes.deferred() as arrived:
                     start_secs = time.monotonic()
@@ -216,18 +232,21 @@ class Trainer:
                     batches.have_run(num_steps)
                     num_updates = report.add(num_steps, sums)
                     step += num_updates
+                    if self._limit and self._limit.look(functools.partial(workers.from_chief, self.strategy)):
+                        is_out_of_time, stops = True, stops._replace(num_train_steps=step)
+                        report.num_train_steps = step
                     secs_of_step = (time.monotonic() - start_secs) / num_steps
                     most_steps = self._most_steps_of_a_call(secs_of_step, is_ending=arrived() is not None)
                     is_ending = most_steps == 0
                     if is_ending or stops.logs_at(step):
                         report.write()
-                    if is_ending or (num_updates and stops.saves_at(step)):
+                    if is_ending or ((num_updates or is_out_of_time) and stops.saves_at(step)):
                         self._save(step, batches)
                     if is_ending:
                         self.finish_saving()
                         workers.wait_for_all(self.strategy)  # for the process that saves
                         raise Terminated(arrived() or signal.SIGTERM)
-                is_over = num_updates > 0 and is_stopped_by_hooks(step)
+                is_over = (num_updates > 0 or is_out_of_time) and is_stopped_by_hooks(step)
             report.write()
             self.optimizer.use_averages()
 
@@ -242,7 +261,8 @@ class Trainer:
     def _restore(self, batches: Batches) -> int:
         """Restores the position in the data, if these are the same as before, and returns the step.
 
-        The loss scale of float16 is restored with any data; after a run without one it is the first.
+        The loss scale of float16 is restored with any data, as is the time that was used; after a run without one it
+        is the first.
         """
         checkpoints = self.checkpoints
         if checkpoints.latest is not None:
@@ -252,14 +272,22 @@ class Trainer:
                 logging.warning("Other input files, lengths, batch size or version than before: the input starts anew")
         if self._loss_scale:
             self._loss_scale.restore(checkpoints.saved_input_value)
-            for name, variable in self._loss_scale.state.items():  # saved from now on, with what was restored
+        if self._limit:
+            used = checkpoints.saved_input_value("train_millisecs")
+            self._limit.restore(used, functools.partial(workers.from_chief, self.strategy))
+        for restored in filter(None, (self._loss_scale, self._limit)):
+            for name, variable in restored.state.items():  # saved from now on, with what was restored
                 setattr(batches.state, name, variable)
         workers.wait_for_all(self.strategy)  # before the chief changes the folder that the others still read
         checkpoints.remove_leftovers()
         return self.global_step
 
-    def _step_function(self, objective: Objective) -> Callable[[Batches, int], Sums]:
-        """Returns a function that makes several updates; its first call compiles."""
+    def _position(self) -> float:
+        """Returns where the training stands, in updates: their number, or the share of the time if that is more."""
+        return max(self.global_step, float(self._limit.position.numpy()) if self._limit else 0.0)
+
+    def _step_function(self, objective: Objective, num_batches: int) -> Callable[[Batches, int], Sums]:
+        """Returns a function that makes several updates, each with so many batches; its first call compiles."""
         options = self.options
         with self.strategy.scope():
             step = TrainingStep(
@@ -268,13 +296,13 @@ class Trainer:
                 self.optimizer,
                 self.seed,
                 self._jit_compile(),
-                options.num_accumulation_steps,
+                options.num_accumulation_steps * num_batches,
                 clips_per_replica=options.gradient_clipping == PER_REPLICA,
                 loss_scale=self._loss_scale,
                 all_reduce_dtype=options.all_reduce_dtype,
             )
         logging.info("Compiling the training step ...")
-        return compiled_steps(self.strategy, step)
+        return compiled_steps(self.strategy, step, num_batches)
 
     def _jit_compile(self) -> bool:
         """Returns --jit_compile, or False where TensorFlow cannot do it or, on a TPU, does it anyway."""

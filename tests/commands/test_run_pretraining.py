@@ -393,6 +393,15 @@ def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(made, config,
             DIVERGING | {"dtype": "float16"},
             "float16 overflows whatever the loss scale is, which has sunk to 0.5; lower --learning_rate",
         ),
+        (
+            {"train_batch_size_ramp": "12:0.5"},
+            "--train_batch_size_ramp=12:0.5: '12:0.5' must be a multiple of .* here 8,",
+        ),
+        ({"train_batch_size_ramp": "16:0.5,32:0.5"}, "ramp=16:0.5,32:0.5: '32:0.5' must be .* in increasing order"),
+        ({"train_batch_size_ramp": "16:0.5,8:0.7"}, "'8:0.7' must be"),
+        ({"train_batch_size_ramp": "16"}, "'16' must be .* behind a colon a share"),
+        ({"train_batch_size_ramp": "16:1"}, "'16:1' must be"),
+        ({"max_train_hours": 0}, "--max_train_hours=0"),
         # Of masks that cannot be drawn; no vocabulary lies beside the config.
         ({"dynamic_masking": True, "vocab_file": None}, "--dynamic_masking: needs the vocabulary"),
         ({"do_whole_word_mask": True}, "--do_whole_word_mask: the records have their masks; give --dynamic_masking"),
@@ -406,6 +415,17 @@ def test_what_cannot_be_used_is_named(base, tmp_path, changes, message):
     ended = end_of(SCRIPT, *flag_list(**flags_of(base, tmp_path / "out", **flags)))
     assert re.search(message, ended.sentence)
     assert "\n" not in ended.sentence
+
+
+def test_larger_batches_hold_the_records_that_come_next(base, tmp_path):
+    """With a rate of 0 the losses of an update are those of its parts, which a run without the ramp has one by one."""
+    flags = {"bert_config_file": base / "no_dropout.json", "learning_rate": 0.0, "train_batch_size": 4}
+    run(base, tmp_path / "plain", **flags, num_train_steps=16)
+    run(base, tmp_path / "ramp", **flags, num_train_steps=8, train_batch_size_ramp="8:0.25,12:0.75")
+    plain, ramp = (list(scalars(tmp_path / name, "next_sentence_loss").values()) for name in ("plain", "ramp"))
+    parts = [1, 1, 2, 2, 2, 2, 3, 3]
+    expected = [np.mean(plain[end - count : end]) for count, end in zip(parts, np.cumsum(parts), strict=True)]
+    np.testing.assert_allclose(ramp, expected, rtol=1e-5)
 
 
 def test_without_next_sentence_loss_pooler_and_head_stay(base, tmp_path):

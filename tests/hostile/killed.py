@@ -4,6 +4,7 @@ The children are forked from a server process that has imported TensorFlow, here
 """
 
 import collections
+import itertools
 import json
 import multiprocessing
 import os
@@ -22,6 +23,7 @@ import official_bert.commands.create_pretraining_data
 import official_bert.fine_tuning.finetuner
 import official_bert.fine_tuning.pretrain
 import official_bert.serving.model
+from official_bert.training.loop import TimeLimit
 from tests.scripts import end_of
 
 START, RUN, SAVE, RENAME = "start-up", "run", "save", "rename"
@@ -73,6 +75,7 @@ def _child(report: str, command: list[str], point: Point | None, most_bytes: int
     os.dup2(quiet, 2)
     if most_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
+    TimeLimit.clock = itertools.count().__next__
     counts, one_at_a_time = collections.Counter(), threading.Lock()
 
     def watch(frame, event, function):

@@ -35,6 +35,9 @@ class Job(NamedTuple):
 
 
 TRAINING = ("--do_train", "--do_eval", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2")
+# In the children the clock counts its readings, one for each update.
+BY_TIME = (*TRAINING, "--max_train_hours=0.002", "--train_batch_size_ramp=16:0.5,24:0.8", "--steps_per_loop=1")
+BY_TIME += ("--num_train_steps=100", "--lr_schedule=wsd")
 OF_CLASSIFIER = ("--do_predict", "--eval_every=4", "--labels=a,b,c", "--num_train_epochs=4", "--random_seed=7")
 OF_VECTORS = ("--train_batch_size=4", "--num_accumulation_steps=2", "--num_train_epochs=6", "--random_seed=7")
 PAIRS = "anchor\tpositive\n" + "".join(f"the cat {n}\tthe train {n} left\n" for n in range(50))
@@ -75,6 +78,7 @@ def _of_export(out: pathlib.Path) -> dict:
 
 JOBS = {
     "pre-training": Job(lambda folder: pretraining(folder, *TRAINING), _of_folder),
+    "pre-training by time": Job(lambda folder: pretraining(folder, *BY_TIME), _of_folder),
     "fine-tuning": Job(lambda folder: classifier(folder, *TRAINING, *OF_CLASSIFIER), _of_folder),
     "vectors": Job(lambda folder: embeddings(folder, *TRAINING, *OF_VECTORS, "--do_predict"), _of_folder),
     "data creation": Job(lambda folder: corpus(folder, "out/a.tfrecord,out/b.tfrecord.gz", *OF_CORPUS), _of_folder),

@@ -67,6 +67,16 @@ def test_batches_of_any_length_are_traced_once():
     assert shapes == [[4, None]]
 
 
+def test_an_update_may_have_several_batches():
+    step, strategy = SquaringStep(), tf.distribute.get_strategy()
+    given = Given(strategy)
+    given.next_batch = lambda next_batch=given.next_batch: {"x": next_batch()["x"][:, :8]}
+    found = [compiled_steps(strategy, step, num_batches)(given, 1)["loss"] for num_batches in (2, 3)]
+    expected = [np.sum(VALUES[rows, :, :8] ** 2) for rows in (slice(2), slice(2, 5))]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert step.seen_shapes == [[8, None], [12, None]], "one step with all of them"
+
+
 def test_so_they_are_on_several_replicas():
     ran = run_python("-c", "from tests.training.test_loop import print_on_two_replicas as run; run()")
     sums, padded, shapes = json.loads(ran.stdout.splitlines()[-1])

@@ -1,6 +1,7 @@
 """What every trainer does, by real runs: the numbers of its update, and where a run that was stopped goes on."""
 
 import concurrent.futures
+import itertools
 import json
 import shutil
 import threading
@@ -189,7 +190,7 @@ class MadeUp:
 
     key = 1
 
-    def __init__(self, folder, monkeypatch, num_train_steps, **flags):
+    def __init__(self, folder, monkeypatch, num_train_steps, max_train_hours=None, **flags):
         monkeypatch.setattr(loop, "SECS_OF_A_CALL", 1e9)
         self.state = tf.train.Checkpoint(key=tf.Variable(1), seed=tf.Variable(7))
         self.calls, self.saved, self.updates = [], [], iter(())
@@ -199,9 +200,10 @@ class MadeUp:
         config = BertConfig.from_dict(toy.BERT_CONFIG)
         one_device = tf.distribute.get_strategy()
         self.trainer = Trainer(
-            options, str(folder), one_device, config, lambda: BertPretrainer(config), num_train_steps, 0
-        )
-        monkeypatch.setattr(self.trainer, "_step_function", lambda objective: self.run_steps)
+            options, str(folder), one_device, config, lambda: BertPretrainer(config), num_train_steps, 0,
+            max_train_hours=max_train_hours,
+        )  # fmt: skip
+        monkeypatch.setattr(self.trainer, "_step_function", lambda *_: self.run_steps)
         monkeypatch.setattr(self.trainer.checkpoints, "save", lambda step, state: self.saved.append(step))
 
     def have_run(self, num_steps):
@@ -217,9 +219,11 @@ class MadeUp:
                 self.trainer._loss_scale.adjust(tf.constant(index < made))
         return {"loss": 2.0 * made, "gradient_norm": 1.0 * made, "tokens": 64.0, "updates": float(made)}
 
-    def fit(self, hooks=(), batches=None):
-        objective = types.SimpleNamespace(tensorboard_only=(), progress=lambda sums, n: {"loss": sums["loss"] / n})
-        self.trainer.fit(objective, batches or self, hooks)
+    def fit(self, hooks=(), batches=None, ramp=None):
+        kind = {"tensorboard_only": (), "progress": lambda sums, n: {"loss": sums["loss"] / n}}
+        objective = types.SimpleNamespace(number=1, **kind)
+        objective.of_batches = lambda number: types.SimpleNamespace(number=number, **kind)
+        self.trainer.fit(objective, batches or self, hooks, ramp)
 
     def logged(self) -> list[tuple[int, float]]:
         """Step and loss of each progress line."""
@@ -311,6 +315,50 @@ def test_hooks_are_called_after_a_checkpoint_and_may_stop_the_training(tmp_path,
     assert hooks[0].calls == [(5, 2.0), (10, 2.0)]
     assert hooks[1].calls == [(7, 2.0), (14, 2.0)]
     assert made_up.logged() == [(step, 2.0) for step in (4, 8, 10, 12, 14)], "the last line is of what was left"
+
+
+def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypatch, caplog):
+    """The clock goes on by a second with each reading: once at the start, and once a call."""
+    monkeypatch.setattr(loop.TimeLimit, "clock", itertools.count().__next__)
+    flags = {"log_every_steps": 4, "save_checkpoints_steps": 6, "steps_per_loop": 2, "learning_rate": 1e-3}
+    made_up = MadeUp(tmp_path, monkeypatch, 1000, max_train_hours=8 / 3600, **flags)
+    hook, rates = NotedHook(7), []
+    made_up.updates = iter([1, 2, 1, 2, 1, 1, 2, 0])  # the last ones overflow
+    run_steps = made_up.run_steps
+    made_up.run_steps = lambda *given: (
+        rates.append(float(made_up.trainer.optimizer.current_rate())) or run_steps(*given)
+    )
+    made_up.fit([hook])
+    assert made_up.calls == [1, 2, 1, 2, 1, 1, 2, 2]
+    np.testing.assert_allclose(rates, [1e-3 * (1 - used / 8) for used in range(8)], rtol=1e-4)
+    assert (made_up.saved, hook.calls) == ([0, 6, 7, 10], [(7, 2.0), (10, 2.0)]), "the end is saved and evaluated"
+    assert [step for step, _ in made_up.logged()] == [4, 8, 10]
+    (end,) = run_log.read(str(tmp_path), run_log.END)
+    assert (end["ended"], end["last_step"]) == ("finished", 10)
+    assert int(made_up.state.train_millisecs) == 8000
+    monkeypatch.setattr(made_up.trainer.checkpoints, "saved_input_value", {"train_millisecs": 8000}.get)
+    made_up.fit([hook])
+    assert len(made_up.calls) == 8
+    assert "already holds step 10, and its hours are over" in caplog.text
+
+
+@pytest.mark.parametrize(("hours", "num_train_steps"), [(None, 12), (12 / 3600, 24)])
+def test_larger_batches_begin_at_a_share_of_the_updates_or_of_the_time(tmp_path, monkeypatch, hours, num_train_steps):
+    monkeypatch.setattr(loop.TimeLimit, "clock", itertools.count().__next__)
+    made_up = MadeUp(
+        tmp_path, monkeypatch, num_train_steps, hours, log_every_steps=5, steps_per_loop=2 if hours is None else 1
+    )
+    sizes = []
+
+    def step_function(objective, num_batches):
+        assert objective.number == num_batches
+        return lambda *given: sizes.extend([num_batches] * given[1]) or made_up.run_steps(*given)
+
+    monkeypatch.setattr(made_up.trainer, "_step_function", step_function)
+    starts = (0, num_train_steps // 2, num_train_steps * 3 // 4)
+    made_up.fit(ramp=loop.Ramp(starts, (1, 2, 6)))
+    assert sizes == [1] * 6 + [2] * 3 + [6] * 3
+    assert [step for step, _ in made_up.logged()] == [5, 6, 9, 10, 12], "no line is of two sizes"
 
 
 class Saving(MadeUp):

@@ -1,7 +1,7 @@
 """Reads the text of a corpus in any of its forms.
 
-In: a file, plain or gzip: lines of text; pages of WikiExtractor, between <doc ...> and </doc>; or JSON lines with a
-field `text`. Out: lines with one sentence each, and a blank line between documents.
+In: a file, plain or gzip: lines of text; pages of WikiExtractor, between <doc ...> and </doc>; JSON lines with a
+field `text`; or the lines of a book. Out: lines with one sentence each, and a blank line between documents.
 """
 
 import functools
@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from official_bert.io import errors, reading
 from official_bert.io.errors import InputError
-from official_bert.options.shared import JSON_LINES, TEXT, WIKIEXTRACTOR
+from official_bert.options.shared import JSON_LINES, PROSE, TEXT, WIKIEXTRACTOR
 
 _BEGIN = re.compile(r'<doc\b(?P<attributes>(?:[^>"]|"[^"]*")*)>\s*')
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 _END = "</doc>"
 _LONG_CHARACTERS = 10_000
+_BLANKS = " \t\f\v\r\ufeff"  # the last one is the byte order mark
 
 LineReader = Callable[[str], Iterator[str]]  # a function of a file's name
 
@@ -124,8 +125,28 @@ def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
         yield ""
 
 
+def _of_prose(path: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yields the sentences of a book, which may go over several lines, but not over a blank one."""
+    unfinished = ""
+    for line in lines:
+        text = line.strip(_BLANKS)
+        *sentences, unfinished = split_sentences(f"{unfinished} {text}") or [""]
+        yield from sentences
+        # A page without an end of a sentence would be looked through again with every line.
+        if unfinished and (not text or len(unfinished) > _LONG_CHARACTERS):
+            yield unfinished
+            unfinished = ""
+    yield from filter(None, [unfinished])
+    yield ""
+
+
 # Name, which is a choice of --input_format, -> a function of a file's name and its lines to the lines of documents.
-TEXT_FORMATS = {TEXT: lambda path, lines: iter(lines), WIKIEXTRACTOR: _of_wikiextractor, JSON_LINES: _of_json_lines}
+TEXT_FORMATS = {
+    TEXT: lambda path, lines: iter(lines),
+    WIKIEXTRACTOR: _of_wikiextractor,
+    JSON_LINES: _of_json_lines,
+    PROSE: _of_prose,
+}
 
 
 def split_sentences(paragraph: str) -> list[str]:

@@ -4,7 +4,9 @@ Devlin et al. (2019), sections 3.1 and 5.1.
 """
 
 import abc
+import copy
 from collections.abc import Mapping
+from typing import Self
 
 import numpy as np
 from keras import ops
@@ -20,6 +22,12 @@ class _Metrics(abc.ABC):
     """The metrics of an objective, from the sums that `loss` returns, over several batches and all replicas."""
 
     batch_size: int  # examples of one update, over all replicas
+
+    def of_batches(self, number: int) -> Self:
+        """Returns the objective of an update with so many batches."""
+        another = copy.copy(self)
+        another.batch_size = number * self.batch_size
+        return another
 
     def metrics(self, sums: dict[str, float], num_batches: int) -> dict[str, float]:
         """Returns the original's metrics.

@@ -63,6 +63,22 @@ def test_paragraphs_are_split_and_blank_lines_stay(tmp_path, form):
     assert lines_of(tmp_path / "file", FORMS[form], form, splits_sentences=True) == split
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_book_is_one_document_of_sentences(tmp_path, end):
+    """Wrapped lines are joined, also after Mr.; a heading ends at a blank line; the byte order mark goes."""
+    book = ["\ufeffTHE BOOK", "", "CHAPTER I", " ", "He met Mr.", "Stubbs there. It was", "late. So he", "", "left."]
+    sentences = ["THE BOOK", "CHAPTER I", "He met Mr. Stubbs there.", "It was late.", "So he", "left.", ""]
+    assert lines_of(tmp_path / "file", end.join(book), "prose") == sentences
+    assert lines_of(tmp_path / "file", end.join(book), "prose", splits_sentences=True) == sentences
+    assert lines_of(tmp_path / "file", "", "prose") == [""]
+
+
+def test_a_book_without_ends_of_sentences_is_cut(tmp_path):
+    found = lines_of(tmp_path / "file", "some words\n" * 3000, "prose")
+    assert [len(line.split()) for line in found] == [1820, 1820, 1820, 540, 0]
+    assert all(line.startswith("some") for line in found[:-1])
+
+
 @pytest.mark.parametrize(
     ("form", "content", "sentence"),
     [
