@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Lays out real data for run_experiment.py at the scale tiny.
+"""Lays out real data for run_experiment.py at the scale desk.
 
-In: a folder with the subfolders corpus, glue, squad, wnut17 and codah. Out: a new folder in the layout that
-docs/experiments.md describes: the corpus, of whose documents the last ones are held out, and the data of the tasks.
+In: a folder with the subfolders corpus, novels, blimp, glue, squad, wnut17 and codah. Out: a new folder in the layout
+that docs/experiments.md describes: the corpus, of whose documents and novels the last ones are held out, BLiMP, and the
+data of the tasks.
 What has no development set of its own is split; the questions of SQuAD 1.1 that are evaluated are 2,000.
 
     python benchmarks/experiment_data.py --source=../shared/data --data_dir=data
@@ -18,8 +19,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import finetuning_tasks
 
+from official_bert.data.pretraining.text_formats import line_reader
+
 READ = (
     "corpus/*.txt",
+    "novels/*.txt",
+    "blimp/BLiMP.zip",
     "glue/CoLA",
     "glue/SST-2/train.tsv",
     "glue/STS-B",
@@ -47,20 +52,24 @@ def first_missing(source: pathlib.Path) -> pathlib.Path | None:
     return None
 
 
-def split_corpus(source: pathlib.Path, target: pathlib.Path):
-    """Writes train.txt and held_out.txt, with the documents of all files of a folder in the files' order."""
-    texts = [path.read_text(encoding="utf-8").strip("\n") for path in sorted(source.glob("*.txt"))]
-    documents = "\n\n".join(texts).split("\n\n")
-    first_held_out = round(len(documents) * (1 - HELD_OUT_SHARE))
-    target.mkdir()
-    for name, part in (("train", documents[:first_held_out]), ("held_out", documents[first_held_out:])):
-        (target / f"{name}.txt").write_text("\n\n".join(part) + "\n", encoding="utf-8")
-        print(f"corpus/{name}.txt: {len(part)} documents")
+def split_corpus(texts: list[str], name: str, target: pathlib.Path):
+    """Writes train_NAME.txt and held_out_NAME.txt, with the documents of some texts in their order."""
+    documents = "\n\n".join(text.strip("\n") for text in texts).split("\n\n")
+    first_held_out = min(round(len(documents) * (1 - HELD_OUT_SHARE)), len(documents) - 1)
+    for kind, part in (("train", documents[:first_held_out]), ("held_out", documents[first_held_out:])):
+        path = target / f"{kind}_{name}.txt"
+        path.write_text("\n\n".join(part) + "\n", encoding="utf-8")
+        print(f"corpus/{path.name}: {len(part)} documents, {sum(len(text.split()) for text in part):,} words")
 
 
 def lay_out(source: pathlib.Path, made: pathlib.Path):
     """Writes all data into an empty folder."""
-    split_corpus(source / "corpus", made / "corpus")
+    (made / "corpus").mkdir()
+    pages = [path.read_text(encoding="utf-8") for path in sorted(source.glob("corpus/*.txt"))]
+    split_corpus(pages, "wikipedia", made / "corpus")
+    novels = ["\n".join(line_reader("prose")(str(path))) for path in sorted(source.glob("novels/*.txt"))]
+    split_corpus(novels, "novels", made / "corpus")
+    shutil.copy(source / "blimp" / "BLiMP.zip", made)
     for name in ("CoLA", "SST-2", "STS-B"):
         shutil.copytree(source / "glue" / name, made / name)
     with tempfile.TemporaryDirectory(dir=made) as work:
@@ -83,7 +92,7 @@ def main():
     if missing := first_missing(flags.source):
         sys.exit(
             f"{missing}: no such file or folder; --source must name a folder "
-            "with corpus, glue, squad, wnut17 and codah in it"
+            "with corpus, novels, blimp, glue, squad, wnut17 and codah in it"
         )
     made = flags.data_dir.with_name(f".{flags.data_dir.name}.new")
     shutil.rmtree(made, ignore_errors=True)

@@ -4,7 +4,8 @@
 In: the English documentation that is on every machine with Python and this project's packages. Out, in
 ./quickstart_output/<setting>: a corpus, a vocabulary, records, the training run in `model`, and in `bert` a model in
 the form of a released one. The script prints every command before it runs it, then a table of the results, the model's
-predictions for three masked words, and commands to go on with.
+predictions for three masked words, its scores of a sentence with and without a mistake and, if BLiMP.zip lies in the
+checkout, its accuracy on minimal pairs, and commands to go on with.
 
     python examples/quickstart.py [--setting=full|short]
 
@@ -33,6 +34,9 @@ SENTENCES = (
     "The return value of this [MASK] is a new string.",
     "The expression [MASK] evaluated in the current scope.",
 )
+PAIR = ("The functions return a new list.", "The functions returns a new list.")
+MINIMAL_PAIRS = pathlib.Path("BLiMP.zip")
+PAIRS_OF_A_PARADIGM = 20
 REQUIRED_RATIO = 2.0  # of the masked LM's accuracy to that of always predicting the most frequent word
 
 
@@ -113,6 +117,7 @@ def main():
     baseline = baselines(output)
     print_table(results(output / "untrained"), results(output / "model"), baseline)
     predict_masked_words(output / "bert")
+    compare_sentences(output / "bert")
     check_learning(setting, results(output / "model"), baseline)
     print_next_steps(setting, output)
 
@@ -294,18 +299,41 @@ def check_learning(setting: Setting, end: dict[str, float], baseline: Baselines)
         )
 
 
-def predict_masked_words(model: pathlib.Path):
-    """Prints the model's five best WordPieces for the masked word of each sentence."""
+def predictor_of(model: pathlib.Path):
     from official_bert.cli import flags
 
     with flags.quiet_imports():
         from official_bert import Predictor
+    return Predictor(str(model))
 
-    predictor = Predictor(str(model))
+
+def predict_masked_words(model: pathlib.Path):
+    """Prints the model's five best WordPieces for the masked word of each sentence."""
+    predictor = predictor_of(model)
     print()
     for sentence in SENTENCES:
         (mask,) = predictor(sentence)["masks"]
         print(f"{sentence}\n    {', '.join(mask['tokens'][:5])}")
+
+
+def compare_sentences(model: pathlib.Path):
+    """Prints the logarithms of the probabilities of a right and a wrong sentence, and how often the right one wins."""
+    print("\nThe logarithm of the probability of a sentence, and of the same with a mistake:")
+    for sentence, found in zip(PAIR, predictor_of(model).score(list(PAIR)), strict=True):
+        print(f"    {found['score']:7.2f}  {sentence}")
+    if MINIMAL_PAIRS.exists():
+        table = model.parent / "minimal_pairs.tsv"
+        run(
+            "evaluate_minimal_pairs.py",
+            f"--model={model}",
+            f"--input_file={MINIMAL_PAIRS}",
+            f"--num_records={PAIRS_OF_A_PARADIGM}",
+            f"--output_file={table}",
+        )
+        *_, (_, _, count, accuracy) = (line.split("\t") for line in table.read_text(encoding="utf-8").splitlines())
+        print(
+            f"\nOf {count} pairs of BLiMP the model prefers the right one in {float(accuracy):.1%}; a guess has 50 %."
+        )
 
 
 def print_next_steps(setting: Setting, output: pathlib.Path):

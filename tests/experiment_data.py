@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import zipfile
 
 import numpy as np
 
@@ -64,6 +65,11 @@ def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD",
     for name, count in (("train", 30), ("held_out", 6)):
         documents = ["".join(f"{text()} .\n" for _ in range(8)) for _ in range(count)]
         put(f"corpus/{name}.txt", "\n".join(documents))
+    with zipfile.ZipFile(folder / "BLiMP.zip", "w") as archive:
+        for name in ("agreement", "island"):
+            pairs = [{"sentence_good": text(), "sentence_bad": text()} for _ in range(3)]
+            lines = [json.dumps(pair | {"UID": f"{name}_1", "linguistics_term": name}) + "\n" for pair in pairs]
+            archive.writestr(f"data/{name}.jsonl", "".join(lines))
     sizes = (("train", 16), ("dev", 8))
     if "STS-B" in tasks:
         for name, count in sizes:

@@ -19,9 +19,11 @@ from official_bert.io.errors import InputError, did_you_mean
 SCALES_FILE, TASKS_FILE, SUFFIX = "scales.toml", "tasks.toml", ".toml"
 FlagValue = str | int | float | bool | list[str | int | float | bool]
 Flags = dict[str, FlagValue]
-# What can be measured on held-out text: keys of run_pretraining.py's eval_results.txt, and what is made of a loss.
+# What can be measured of a pre-trained model: on held-out text the keys of run_pretraining.py's eval_results.txt, and
+# what is made of a loss; and the mean accuracy on minimal pairs.
 MEASURES = ["perplexity", "loss", "masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy"]
 MEASURES += ["next_sentence_loss", "next_token_accuracy", "next_token_loss"]
+MEASURES += [MINIMAL_PAIRS := "minimal_pairs"]
 _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 _NAMES |= {dict: "a table", list: "a list", FlagValue: "a text, a number, true, false, or a list of them"}
 
@@ -36,6 +38,8 @@ class Scale:
     vocabulary: Flags
     pretraining: list[dict[str, Any]]
     sizes: dict[str, str] = field(default_factory=dict)
+    leaves_out: list[str] = field(default_factory=list)
+    minimal_pairs: Flags = field(default_factory=dict)
     ensemble: int | None = None
     stand_ins: dict[str, str] = field(default_factory=dict)
     config: Flags = field(default_factory=dict)
@@ -69,7 +73,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:
-    """A task, or a measure of the pre-trained model on held-out text."""
+    """A task, or a measure of the pre-trained model."""
 
     label: str = ""
     task: str | None = None

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from absl import logging
 
+from official_bert.experiments.declarations import MINIMAL_PAIRS
 from official_bert.experiments.steps import CONFIG, DATA, Layout, Place, Step
 from official_bert.io import files, processes, reading, writing
 from official_bert.io.errors import InputError
@@ -136,13 +137,18 @@ def _write(layout: Layout, step: Step, result: dict):
 def read_metrics(output_dir: str) -> dict[str, float | None]:
     """Returns the metrics of all eval_results files of a folder, or of the best run of a search in it.
 
+    Those of minimal pairs are percentages, by the names of their phenomena, and that of all as `minimal_pairs`.
     The names of a second set get the suffix of its file, as `eval_accuracy_mm`. A metric that is no number is None.
     """
     folder, search = output_dir, os.path.join(output_dir, _SEARCH_RESULTS)
     if files.exists(search):
         rows = csv.DictReader(reading.read_lines(search), delimiter="\t")
         folder = next((os.path.join(folder, row["run"]) for row in rows if row["best"] == _BEST_MARK), folder)
-    metrics = {}
+    metrics, pairs = {}, os.path.join(folder, f"{MINIMAL_PAIRS}.tsv")
+    if files.exists(pairs):
+        rows = [row for row in csv.DictReader(reading.read_lines(pairs), delimiter="\t") if row["paradigm"] == "all"]
+        metrics = {row["phenomenon"]: 100 * float(row["accuracy"]) for row in rows}
+        metrics[MINIMAL_PAIRS] = metrics.pop("all")
     for path in files.matching(f"{_EVALUATION}*{_SUFFIX}", folder):
         suffix = os.path.basename(path).removeprefix(_EVALUATION).removesuffix(_SUFFIX)
         for line in reading.read_lines(path):

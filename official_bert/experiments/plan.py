@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from official_bert.config import BertConfig
-from official_bert.experiments.declarations import Catalogue, Column, Experiment, Flags, Row, Scale, Task
+from official_bert.experiments.declarations import MINIMAL_PAIRS, Catalogue, Column, Experiment, Flags, Row, Scale, Task
 from official_bert.experiments.steps import CONFIG, DATA, OWN, Place, Step, check_step, in_order
 from official_bert.io.errors import InputError
 
-CORPUS, HELD_OUT = "corpus/train*.txt", "corpus/held_out*.txt"
+CORPUS, HELD_OUT, PAIRS = "corpus/train*.txt", "corpus/held_out*.txt", "BLiMP.zip"
 _POSITIONS, _SEGMENTS = 512, 2
 # Flags by which an experiment connects its steps; no declaration sets them.
 OWN_FLAGS = {"bert_config_file", "do_eval", "do_predict", "do_train", "ensemble_dirs", "init_checkpoint"}
@@ -108,6 +108,8 @@ def make_plan(
     for row in experiment.rows:
         if row.encoder and row.encoder not in encoders:
             left_out.append(f"row {row.label!r}: its model is not given; add --model={row.encoder}=FOLDER")
+        elif row.label in scale.leaves_out:
+            left_out.append(f"row {row.label!r}: --scale={scale.name} does not run it")
         elif row.first_task and row.first_task not in scale.tasks:
             left_out.append(f"row {row.label!r}: --scale={scale.name} has no task {row.first_task!r}")
         else:
@@ -141,7 +143,9 @@ def shown_columns(
     for column in experiment.columns:
         task, stand_in = tasks.get(run.get(column.task)), scale.stand_ins.get(column.task)
         found = ShownColumn(column, task)
-        if column.task and not task and not stand_in:
+        if column.label in scale.leaves_out:
+            reason = f"--scale={scale.name} does not measure it"
+        elif column.task and not task and not stand_in:
             reason = f"--scale={scale.name} has neither its task nor one that stands in for it"
         elif column.task and not task:
             reason = f"what may stand in for its task ({stand_in}) is shown already"
@@ -261,13 +265,21 @@ class _Planner:
         return Place(phase, f"model.ckpt-{wanted}")
 
     def _evaluation(self, row: Row, column: ShownColumn, seed: int) -> Step:
-        """Returns the evaluation of a pre-trained model on held-out text, with the masks of the paper."""
+        """Returns the evaluation of a pre-trained model on minimal pairs, or on held-out text masked as the paper's."""
+        label, model = f"{self._model_label(row)} seed {seed}", self._model(row, column, seed)
+        if column.metric == MINIMAL_PAIRS:
+            places = {
+                "model": model,
+                "input_file": Place(DATA, PAIRS),
+                "output_file": Place(OWN, f"{MINIMAL_PAIRS}.tsv"),
+            }
+            flags = places | self._free(self._scale.minimal_pairs)
+            return self._made("minimal pairs", label, "evaluate_minimal_pairs", flags, seed)
         more = self._scale.phases[-1][1] | self._scale.held_out
         records, lengths = self._records(HELD_OUT, "held_out", "", more)
-        flags = {"do_eval": True, "input_file": records, "model": self._model(row, column, seed)}
+        flags = {"do_eval": True, "input_file": records, "model": model}
         flags |= {"output_dir": Place(OWN), "eval_batch_size": 32, "max_eval_steps": 0, **lengths}
         flags |= row.pretraining | self._training_flags
-        label = f"{self._model_label(row)} seed {seed}"
         return self._made("evaluation", label, "run_pretraining", flags, seed)
 
     def _recipe(self, task: Task, row: Row) -> Flags:

@@ -115,6 +115,11 @@ def test_metrics_of_all_sets_and_of_the_best_run_of_a_search(tmp_path):
     (tmp_path / "eval_results_mm.txt").write_text("eval_accuracy = 0.5\n")
     found = {"eval_accuracy": 0.25, "eval_matthews": None, "global_step": 7.0, "eval_accuracy_mm": 0.5}
     assert execution.read_metrics(str(tmp_path)) == found
+    rows = "island\tisland_1\t2\t0.5\nisland\tall\t2\t0.5\nquantifiers\tall\t2\t0.75\nall\tall\t4\t0.625\n"
+    (tmp_path / "minimal_pairs.tsv").write_text(f"phenomenon\tparadigm\tpairs\taccuracy\n{rows}")
+    found |= {"island": 50.0, "quantifiers": 75.0, "minimal_pairs": 62.5}
+    assert execution.read_metrics(str(tmp_path)) == found
+    (tmp_path / "minimal_pairs.tsv").unlink()
     (tmp_path / "search_results.tsv").write_text("run\teval_f1\tbest\none\t0.1\t\ntwo\t0.2\t*\n")
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "eval_results.txt").write_text("eval_f1 = 0.2\n")

@@ -67,6 +67,27 @@ def test_the_commands_of_a_pretraining_by_value(two_rows, monkeypatch):
     assert (config["hidden_size"], config["intermediate_size"], config["max_position_embeddings"]) == (16, 64, 128)
 
 
+def test_minimal_pairs_are_scored_by_the_pretrained_model(two_rows, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = two_rows('measure = "perplexity"', 'measure = "minimal_pairs"')
+    (*_, last) = (line for line in commands(plan) if "minimal_pairs" in line)
+    assert last == (
+        "python evaluate_minimal_pairs.py --model=out/pretraining-2-16-2-use-next-sentence-false-seed-1-K/output "
+        "--input_file=data/BLiMP.zip "
+        "--output_file=out/minimal-pairs-2-16-2-use-next-sentence-false-seed-1-K/output/minimal_pairs.tsv "
+        "--num_records=2"
+    )
+
+
+def test_a_scale_leaves_rows_and_columns_out(tmp_path):
+    (tmp_path / "two.toml").write_text(TWO_ROWS)
+    scale = dataclasses.replace(CATALOGUE.scales["smoke"], leaves_out=["No NSP", "STS-B"])
+    plan = plan_of(str(tmp_path / "two.toml"), scale)
+    assert ([row.label for row in plan.rows], [column.label for column in plan.columns]) == (["BERT"], ["Perplexity"])
+    sentences = "column 'STS-B': --scale=smoke does not measure it", "row 'No NSP': --scale=smoke does not run it"
+    assert plan.left_out == [*sentences]
+
+
 def test_an_ensemble_after_triviaqa(monkeypatch):
     monkeypatch.chdir(ROOT)
     experiment = read_experiment("table2", CATALOGUE)
@@ -197,7 +218,8 @@ def test_what_is_left_out_has_its_reason(two_rows):
 
 
 def test_a_stand_in_keeps_its_own_metric_and_only_fractions_become_percentages():
-    columns = plan_of("table5", "paper").columns
+    pairs, *columns = plan_of("table5", "paper").columns
+    assert (pairs.metric, pairs.factor) == ("minimal_pairs", 1.0)  # it is read as percentages
     assert [column.metric for column in columns] == ["eval_accuracy"] * 4 + ["f1"]  # MRPC's own metric is F1
     assert [column.factor for column in columns] == [100.0] * 4 + [1.0]  # SQuAD's is in percent
     columns = plan_of("table5").columns

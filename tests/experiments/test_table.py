@@ -1,5 +1,6 @@
 """The table: its arithmetic against values computed here, its pages, and those that are committed."""
 
+import dataclasses
 import json
 import math
 
@@ -92,6 +93,7 @@ def test_the_committed_pages_are_those_of_the_committed_results(name):
     lines = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
     found = {(line["arm"], line["column"], line["seed"]): line["value"] for line in lines}
     plan = plan_of(name, encoders=["base"], num_seeds=max(line["seed"] for line in lines))
+    plan = dataclasses.replace(plan, left_out=[each for each in plan.left_out if "BLiMP" not in each])  # since then
     values = {
         cell: found.pop(place) for cell in plan.cells if (place := (cell.row, cell.column.heading, cell.seed)) in found
     }
