@@ -34,7 +34,7 @@ SENTENCES = (
     "The return value of this [MASK] is a new string.",
     "The expression [MASK] evaluated in the current scope.",
 )
-PAIR = ("The functions return a new list.", "The functions returns a new list.")
+PAIR = ("This method is called once.", "These method is called once.")
 MINIMAL_PAIRS = pathlib.Path("BLiMP.zip")
 PAIRS_OF_A_PARADIGM = 20
 REQUIRED_RATIO = 2.0  # of the masked LM's accuracy to that of always predicting the most frequent word
