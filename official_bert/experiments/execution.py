@@ -8,6 +8,8 @@ import csv
 import json
 import math
 import os
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -21,6 +23,7 @@ from official_bert.io.errors import InputError
 
 RESULT_FILE, LOG_FILE = "result.json", "log.txt"
 _LOG_LINES, _LOG_BYTES = 15, 20_000  # of the end of a log, which a user is shown
+_COMMIT_LETTERS = 10
 _TRAINING = "fine-tuning"  # the kind of steps whose models only other steps of the plan need
 # What a fine-tuning leaves that its results do not need.
 _LARGE = ("model.ckpt-*", "input.ckpt-*", "checkpoint", "*.tf_record", "*logits.npz")
@@ -123,10 +126,22 @@ def read_result(layout: Layout, step: Step) -> dict | None:
 
 
 def write_result(layout: Layout, step: Step, secs: float, is_resumed: bool):
-    """Marks a step as finished, with the metrics that its script has written, and the seconds of its last process."""
+    """Marks a step as finished, with its metrics, the seconds of its last process, and the commit of the checkout."""
     result = {"kind": step.kind, "label": step.label, "command": layout.shell_line(step), "seed": step.seed}
-    result |= {"secs": round(secs, 1), "is_resumed": is_resumed, "is_stripped": False}
+    result |= {
+        "commit": _commit_of(layout.scripts_dir),
+        "secs": round(secs, 1),
+        "is_resumed": is_resumed,
+        "is_stripped": False,
+    }
     _write(layout, step, result | {"metrics": read_metrics(layout.output(step))})
+
+
+def _commit_of(folder: str) -> str | None:
+    if shutil.which("git") is None:
+        return None
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=False)
+    return asked.stdout.strip()[:_COMMIT_LETTERS] if asked.returncode == 0 else None
 
 
 def _write(layout: Layout, step: Step, result: dict):

@@ -119,7 +119,7 @@ class Layout:
     """Where everything lies: the folders of the steps, of the user's data, of given models by name, of the scripts."""
 
     def __init__(self, steps_dir: str, data_dir: str, encoders: Mapping[str, str], scripts_dir: str):
-        self.steps_dir, self._scripts_dir = steps_dir, scripts_dir
+        self.steps_dir, self.scripts_dir = steps_dir, scripts_dir
         self._given = {DATA: data_dir, **encoders}
         self._keys: dict[Step, str] = {}
         self._digests: dict[str, list] = {}
@@ -175,7 +175,7 @@ class Layout:
         return os.path.join(folder, place.path) if place.path else folder
 
     def command(self, step: Step) -> list[str]:
-        script = os.path.relpath(os.path.join(self._scripts_dir, f"{step.script}.py"))
+        script = os.path.relpath(os.path.join(self.scripts_dir, f"{step.script}.py"))
         return [script, *(f"--{name}={self._text(value, step)}" for name, value in step.flags)]
 
     def shell_line(self, step: Step) -> str:

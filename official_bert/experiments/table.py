@@ -62,15 +62,20 @@ def value_of(metrics: Mapping[str, float | None], name: str) -> float:
 
 
 def lines_of(plan: Plan, values: Values, results: Results, layout: Layout) -> list[str]:
-    """Returns a line of JSON for each value; one that is no finite number is null."""
-    lines = []
+    """Returns a line of JSON for each value, null for one that is no finite number, and one for each finished step."""
+    of_all, lines = {"experiment": plan.experiment.name, "scale": plan.scale.name}, []
     for cell, value in values.items():
         column, folder = (cell.column, os.path.relpath(layout.folder(cell.step), os.path.dirname(layout.steps_dir)))
-        line = {"experiment": plan.experiment.name, "scale": plan.scale.name, "arm": cell.row}
+        line = of_all | {"arm": cell.row}
         line |= {"column": column.heading, "task": column.task.name if column.task else None, "seed": cell.seed}
         line |= {"metric": column.metric, "value": round(value, 4) if math.isfinite(value) else None}
         lines.append(json.dumps(line | {"secs": results[cell.step]["secs"], "folder": folder}))
-    return lines
+    ran = {step: result for step, result in results.items() if result is not None}
+    return lines + [json.dumps(of_all | {"step": step.name} | _run_of(step, result)) for step, result in ran.items()]
+
+
+def _run_of(step: Step, result: Mapping) -> dict:
+    return {"seed": step.seed, **{name: result.get(name) for name in ("commit", "secs", "is_resumed", "command")}}
 
 
 def summary(values: Sequence[float]) -> Summary:
@@ -100,7 +105,7 @@ def markdown(plan: Plan, values: Values, results: Results) -> str:
     if plan.experiment.is_ablation:
         parts += [f"## Differences from {plan.rows[0].label}", _noise_sentence(plan)]
         parts.append(_differences(plan, found))
-    return "\n\n".join([*parts, "## Times", *_times(results)]) + "\n"
+    return "\n\n".join([*parts, "## Times", *_times(results), "## Runs", *_runs(results)]) + "\n"
 
 
 def _introduction(plan: Plan, num_values: int) -> Iterable[str]:
@@ -156,6 +161,16 @@ def _times(results: Results) -> list[str]:
         count = sum(step.kind == kind for step in results)
         body.append([kind, f"{len(secs)} of {count}", clock_time(sum(secs))])
     return [sentence, markdown_table(["steps", "finished", "wall time"], body, _NUMBERS)]
+
+
+def _runs(results: Results) -> list[str]:
+    body = []
+    for step, result in results.items():
+        if result is not None:
+            run = _run_of(step, result)
+            body.append([step.name, str(run["seed"] or _EMPTY), run["commit"] or _EMPTY, clock_time(run["secs"])])
+    sentence = "The command of each is in the lines of JSON beside this page."
+    return [sentence, markdown_table(["step", "seed", "commit", "wall time"], body, _NUMBERS)]
 
 
 def _main_table(plan: Plan, found: Mapping[tuple[str, str], Summary]) -> str:

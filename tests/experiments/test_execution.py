@@ -68,7 +68,19 @@ def test_each_step_runs_once_and_after_its_inputs(layout):
     assert order() == ["first", "second", "last", "more"]
     result = execution.read_result(layout, last)
     assert (result["metrics"], result["is_resumed"]) == ({"f1": 0.5}, False)
+    assert result["commit"] is None, "the scripts are in no checkout"
     assert result["command"].startswith("python toy.py --name=last ")
+
+
+@pytest.mark.needs_program("git")
+def test_a_result_has_the_commit(layout, tmp_path):
+    """Of a checkout that is made by hand."""
+    for folder in ("objects", "refs"):
+        (tmp_path / ".git" / folder).mkdir(parents=True)
+    (tmp_path / ".git" / "HEAD").write_text("0123456789abcdef0123456789abcdef01234567\n")
+    made = step("x")
+    assert execution.execute([made], layout) == []
+    assert execution.read_result(layout, made)["commit"] == "0123456789"
 
 
 def test_a_failure_stops_only_what_needs_it(layout, tmp_path):

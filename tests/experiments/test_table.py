@@ -24,7 +24,8 @@ def plan(tmp_path) -> Plan:
 
 
 def result(secs: float = 1.0, is_resumed: bool = False, **metrics) -> dict:
-    return {"secs": secs, "is_resumed": is_resumed, "metrics": metrics}
+    ran = {"commit": "abc123", "command": "python run_x.py"}
+    return {"secs": secs, "is_resumed": is_resumed, "metrics": metrics} | ran
 
 
 def page_of(plan: Plan, results: dict) -> str:
@@ -65,6 +66,7 @@ def test_the_page(plan):
         "\n| fine-tuning | 5 of 6 | 00:01:30 |\n",
         "Interrupted steps, of which there are 1, count",
         "5 of 8 runs are counted",
+        "\n| fine-tuning STS-B 4/128/2 seed 1 | 1 | abc123 | 00:00:18 |\n",
     ):
         assert text in page
 
@@ -79,6 +81,12 @@ def test_numbers_that_are_not_finite_are_shown_and_are_null_in_json(plan):
     assert "| No NSP | -inf (error unknown) | +nan (error unknown) |" in page
     values, _ = table.values_of(plan, results, LAYOUT)
     lines = [json.loads(line) for line in table.lines_of(plan, values, results, LAYOUT)]
+    of_steps = [line for line in lines if "step" in line]
+    assert [line["step"] for line in of_steps] == [cell.step.name for cell in plan.cells]
+    ran = {"experiment": "two", "scale": "tiny", "seed": 3, "commit": "abc123", "secs": 1.0}
+    ran |= {"is_resumed": False, "command": "python run_x.py"}
+    assert of_steps[-1] == ran | {"step": plan.cells[-1].step.name}
+    lines = lines[: -len(of_steps)]
     assert [line["value"] for line in lines if line["task"] is None] == [None, 20.0]
     place = {"arm": "No NSP", "column": "STS-B", "task": "STS-B", "seed": 3, "metric": "eval_spearman"}
     folder = LAYOUT.folder(plan.cells[-1].step).removeprefix("out/")
