@@ -31,7 +31,8 @@ FIRST = ["the cat sat.", "", LONG * 20, "Zebra caf\u00e9 \u5317\u4eac!", "  "]
 SECOND = ["", "", "rain", LONG, "\u200d"]
 INPUTS = {
     "ner": {"text": FIRST},
-    "swag": {"context": FIRST, "endings": [[second, "park", "", LONG] for second in SECOND]},
+    # Of equal endings rounding would choose one.
+    "swag": {"context": FIRST, "endings": [[second, "park", "a day", LONG[4:]] for second in SECOND]},
     "squad": {"question": SECOND, "context": FIRST},
 }
 PAIR = {"text_a": FIRST, "text_b": SECOND}
