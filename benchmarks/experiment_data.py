@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lays out real data for run_experiment.py at the scale desk.
+"""Lays out real data for run_experiment.py at the scale tiny.
 
 In: a folder with the subfolders corpus, novels, blimp, glue, squad, wnut17 and codah. Out: a new folder in the layout
-that docs/experiments.md describes: the corpus, of whose documents and novels the last ones are held out, BLiMP, and the
-data of the tasks.
+that docs/experiments.md describes: the corpus, of whose documents the last ones are held out, BLiMP, and the data of
+the tasks. With --novels the corpus is 11 million words, and the last novel is held out, too; a larger scale needs them.
 What has no development set of its own is split; the questions of SQuAD 1.1 that are evaluated are 2,000.
 
     python benchmarks/experiment_data.py --source=../shared/data --data_dir=data
@@ -62,13 +62,14 @@ def split_corpus(texts: list[str], name: str, target: pathlib.Path):
         print(f"corpus/{path.name}: {len(part)} documents, {sum(len(text.split()) for text in part):,} words")
 
 
-def lay_out(source: pathlib.Path, made: pathlib.Path):
+def lay_out(source: pathlib.Path, made: pathlib.Path, has_novels: bool):
     """Writes all data into an empty folder."""
     (made / "corpus").mkdir()
     pages = [path.read_text(encoding="utf-8") for path in sorted(source.glob("corpus/*.txt"))]
     split_corpus(pages, "wikipedia", made / "corpus")
-    novels = ["\n".join(line_reader("prose")(str(path))) for path in sorted(source.glob("novels/*.txt"))]
-    split_corpus(novels, "novels", made / "corpus")
+    if has_novels:
+        novels = ["\n".join(line_reader("prose")(str(path))) for path in sorted(source.glob("novels/*.txt"))]
+        split_corpus(novels, "novels", made / "corpus")
     shutil.copy(source / "blimp" / "BLiMP.zip", made)
     for name in ("CoLA", "SST-2", "STS-B"):
         shutil.copytree(source / "glue" / name, made / name)
@@ -86,6 +87,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=pathlib.Path, required=True, help="folder with the real data")
     parser.add_argument("--data_dir", type=pathlib.Path, required=True, help="the new folder")
+    parser.add_argument("--novels", action="store_true", help="add the novels to the corpus")
     flags = parser.parse_args()
     if flags.data_dir.exists():
         sys.exit(f"--data_dir={flags.data_dir}: exists already; name another folder, or delete it")
@@ -98,7 +100,7 @@ def main():
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir(parents=True)
     try:
-        lay_out(flags.source, made)
+        lay_out(flags.source, made, flags.novels)
         made.rename(flags.data_dir)
     finally:
         shutil.rmtree(made, ignore_errors=True)

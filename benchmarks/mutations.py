@@ -244,7 +244,7 @@ tasks/pretraining/losses.py: tasks/pretraining/test_losses.py -k formula
 training/batches.py: training/test_example_batches.py
     LENGTH_MULTIPLE = 8 -> LENGTH_MULTIPLE = 4
     default_rng([seed, epoch]) -> default_rng([seed])
-    assign_add(num_steps * self._batch_size) -> assign_add(num_steps)
+    assign_add(num_batches * self._batch_size) -> assign_add(num_batches)
 training/loop.py: training/test_loop.py
     FIRST_LOG_STEPS = 10 -> FIRST_LOG_STEPS = 5
     step == self.num_train_steps or any( -> any(

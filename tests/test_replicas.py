@@ -158,6 +158,7 @@ def test_replicas_pretrain_as_one_device(tmp_path, count, flags):
     base = make_base(tmp_path / "base")
     alone = {"bert_config_file": base / "no_dropout.json", "input_file": base / "padded.tfrecord"}
     alone |= {"do_eval": True, "max_eval_steps": 0, "eval_batch_size": 12}  # the last batch has 4 of 64
+    alone |= {"train_batch_size_ramp": "16:0.5"}
     mirrored = {"distribution_strategy": "mirrored", "num_devices": count, "steps_per_loop": 5, **flags}
     run_here("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "one", **alone)))
     # Two strategies in one process clash.

@@ -83,11 +83,11 @@ def _run(step: Step, layout: Layout) -> int:
         with writing.replacing(layout.path(Place(CONFIG), step)) as file:
             file.write(step.config_text)
     command = [sys.executable, *layout.command(step)]
-    begun = time.monotonic()
+    begun, commit = time.monotonic(), _commit_of(layout.scripts_dir)
     with open(os.path.join(folder, LOG_FILE), "ab") as log, processes.Processes() as started:
         status = started.start(command, stdout=log).wait()
     if status == 0:
-        write_result(layout, step, time.monotonic() - begun, is_resumed)
+        write_result(layout, step, time.monotonic() - begun, is_resumed, commit)
     return status
 
 
@@ -125,15 +125,10 @@ def read_result(layout: Layout, step: Step) -> dict | None:
         raise InputError(f"{path}: {error}; delete the folder {folder}, and the step runs again") from None
 
 
-def write_result(layout: Layout, step: Step, secs: float, is_resumed: bool):
-    """Marks a step as finished, with its metrics, the seconds of its last process, and the commit of the checkout."""
+def write_result(layout: Layout, step: Step, secs: float, is_resumed: bool, commit: str | None = None):
+    """Marks a step as finished, with its metrics, and the seconds of its last process and the commit that it ran."""
     result = {"kind": step.kind, "label": step.label, "command": layout.shell_line(step), "seed": step.seed}
-    result |= {
-        "commit": _commit_of(layout.scripts_dir),
-        "secs": round(secs, 1),
-        "is_resumed": is_resumed,
-        "is_stripped": False,
-    }
+    result |= {"commit": commit, "secs": round(secs, 1), "is_resumed": is_resumed, "is_stripped": False}
     _write(layout, step, result | {"metrics": read_metrics(layout.output(step))})
 
 

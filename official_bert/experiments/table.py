@@ -1,7 +1,7 @@
 """The table of an experiment as Markdown: means, deviations, the paper's numbers, and differences between the rows.
 
-In: a plan and the results of its steps. Out: text, and a line of JSON for each number. A difference is compared with
-its standard error, and one of less than two standard errors is called noise.
+In: a plan and the results of its steps. Out: text, and a line of JSON for each number and each step. A difference is
+compared with its standard error, and one of less than two standard errors is called noise.
 """
 
 import json

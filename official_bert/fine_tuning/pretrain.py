@@ -97,9 +97,9 @@ def _ramp(options: PretrainingOptions) -> loop.Ramp:
             multiple, rest, start = 0, 0, 0
         if rest or multiple <= multiples[-1] or not starts[-1] < start < options.num_train_steps:
             raise InputError(
-                f"--train_batch_size_ramp={','.join(names)}: {name!r} must be a multiple of --train_batch_size, here "
-                f"{options.train_batch_size}, and behind a colon a share of the updates between 0 and 1; give both in "
-                "increasing order, as 256:0.1,1024:0.6"
+                f"--train_batch_size_ramp={','.join(names)}: {name!r} must be a larger multiple of --train_batch_size, "
+                f"here {options.train_batch_size}, than the one before, and behind a colon the share of the updates "
+                "after which it begins, at least an update later and before the end, as 256:0.1,1024:0.6"
             )
         multiples.append(multiple)
         starts.append(start)

@@ -243,8 +243,8 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
         None,
         check=POSITIVE,
         help="The hours after which the training ends, those of earlier runs in --output_dir included. The learning "
-        "rate after the warm-up, and --train_batch_size_ramp, then follow the time: they are where they would be after "
-        "the same share of --num_train_steps, which still ends a training that reaches it first.",
+        "rate and --train_batch_size_ramp then follow the time: they are where they would be after the same share of "
+        "--num_train_steps, which still ends a training that reaches it first. The warm-up counts updates.",
     )
     train_batch_size_ramp: list[str] | None = option(
         None,

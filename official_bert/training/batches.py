@@ -35,7 +35,7 @@ class RecordBatches:
     def next_batch(self) -> dict:
         return split_over_replicas(self._strategy, next(self._iterator), axis=0, is_own=self._is_own)
 
-    def have_run(self, num_steps: int):
+    def have_run(self, num_batches: int):
         """Does nothing: the iterator knows its position."""
 
 
@@ -72,7 +72,7 @@ class HostBatches:
             lambda context: parts[context.replica_id_in_sync_group]
         )
 
-    def have_run(self, num_steps: int):
+    def have_run(self, num_batches: int):
         """Does nothing: the iterators know their positions."""
 
 
@@ -176,6 +176,6 @@ class ExampleBatches:
     def next_batch(self) -> dict:
         return split_over_replicas(self._strategy, next(self._iterator), axis=0)
 
-    def have_run(self, num_steps: int):
+    def have_run(self, num_batches: int):
         """Moves the position to the end of the batches that have run."""
-        self._position.assign_add(num_steps * self._batch_size)
+        self._position.assign_add(num_batches * self._batch_size)

@@ -36,8 +36,8 @@ class Batches(Protocol):
     def next_batch(self) -> dict:
         """Reads the next batch, as per-replica values; called inside a tf.function, which reads whenever it runs."""
 
-    def have_run(self, num_steps: int):
-        """Moves the position in `state` behind the batches of so many steps."""
+    def have_run(self, num_batches: int):
+        """Moves the position in `state` behind so many batches."""
 
 
 class Stops(NamedTuple):
@@ -87,7 +87,6 @@ class TimeLimit:
         self._used = tf.Variable(0, trainable=False, dtype=tf.int64, name="train_millisecs")
         self.position = tf.Variable(0.0, trainable=False, name="position")
         self.state = {"train_millisecs": self._used}
-        self._start_secs = self.clock()
 
     @property
     def secs_left(self) -> float:
@@ -95,7 +94,7 @@ class TimeLimit:
         return max(0.0, self._secs - int(self._used.numpy()) / 1000)
 
     def restore(self, used: int | None, from_chief: Callable[[int], int]):
-        """Goes on from the milliseconds that were saved, if there are any."""
+        """Starts the clock, at the milliseconds that were saved if there are any."""
         self._use(from_chief(used or 0))
         self._start_secs = self.clock() - int(self._used.numpy()) / 1000
 

@@ -32,6 +32,7 @@ class _Interval(NamedTuple):
 
     secs: float
     steps: int
+    examples: int
     tokens: int
 
 
@@ -42,8 +43,7 @@ class TrainingReport:
 
     The speed and the time left are computed from the interval since the last report, pauses for checkpoints included.
     The first call into TensorFlow, which compiles, does not count; a report after that call alone contains neither.
-    `metrics` are those of the last report. Who changes `num_train_steps`, or the `objective` with the `num_batches` of
-    an update, writes a report before.
+    `metrics` are those of the last report. `num_train_steps` may change while the training goes on.
     """
 
     def __init__(
@@ -57,16 +57,21 @@ class TrainingReport:
     ):
         self._output_dir, self._batch_size = options.output_dir, options.train_batch_size
         self._optimizer, self._loss_scale, self._limit = optimizer, loss_scale, limit
-        self.num_train_steps, self.objective, self.num_batches = num_train_steps, objective, 1
+        self.num_train_steps, self._objective, self._num_batches = num_train_steps, objective, 1
         self._writer = _event_writer(options.output_dir)
         self.metrics: dict[str, float] = {}
         self._losses: list[tuple[int, float]] = []  # of each report: its updates and their mean loss
         self._sums, self._num_steps = {}, 0  # since the last report
-        self._tokens = 0  # since the start
-        self._measured = _Interval(0.0, 0, 0)  # all intervals that were reported
+        self._examples = self._tokens = 0  # since the start
+        self._measured = _Interval(0.0, 0, 0, 0)  # all intervals that were reported
         self._first_step = self._step = int(optimizer.global_step.numpy())
         self._start_secs, self._is_compiled = time.monotonic(), False
         self._since = self._now()
+
+    def begin(self, objective: Objective, num_batches: int):
+        """Reports what has no line yet; from now on an update has this objective and so many batches."""
+        self.write()
+        self._objective, self._num_batches, self._is_compiled = objective, num_batches, False
 
     def add(self, num_steps: int, sums: Sums) -> int:
         """Counts a call into TensorFlow, and returns the number of its steps that were updates.
@@ -78,6 +83,7 @@ class TrainingReport:
         if self._loss_scale:
             self._loss_scale.count_skipped(num_steps - num_updates)
         self._tokens += round(sums[TOKENS])
+        self._examples += num_updates * self._num_batches * self._batch_size
         self._step += num_updates
         self._num_steps += num_updates
         if num_updates:
@@ -94,7 +100,7 @@ class TrainingReport:
         """Reports the steps since the last report, if there are any."""
         if not self._num_steps:
             return
-        progress = self.objective.progress(self._sums, self._num_steps)
+        progress = self._objective.progress(self._sums, self._num_steps)
         metrics = {name: float(value) for name, value in progress.items()}
         self._losses.append((self._num_steps, metrics["loss"]))
         metrics |= {
@@ -122,7 +128,7 @@ class TrainingReport:
         self._sums, self._num_steps, self._since = {}, 0, self._now()
 
     def _fields(self, metrics: Sums, speeds: Sums, past: _Interval) -> Iterator[str]:
-        hidden = {*self.objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
+        hidden = {*self._objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
         yield f"step {self._step}/{self.num_train_steps}"
         yield from (f"{name} {value:.4g}" for name, value in metrics.items() if name not in hidden)
         if speeds:
@@ -171,13 +177,10 @@ class TrainingReport:
         """Returns the speeds of an interval under the names of their scalars; none of one without an update."""
         if not past.steps:
             return {}
-        return {
-            "examples_per_second": past.steps * self.num_batches * self._batch_size / past.secs,
-            "tokens_per_second": past.tokens / past.secs,
-        }
+        return {"examples_per_second": past.examples / past.secs, "tokens_per_second": past.tokens / past.secs}
 
     def _now(self) -> _Interval:
-        return _Interval(time.monotonic(), self._step, self._tokens)
+        return _Interval(time.monotonic(), self._step, self._examples, self._tokens)
 
 
 def _summary_text(name: str, value: float | str) -> str:

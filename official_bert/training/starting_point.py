@@ -30,6 +30,8 @@ _OF_UPDATES = (
     "layer_wise_lr_decay",
     "lr_schedule",
     "num_train_steps",
+    "max_train_hours",
+    "train_batch_size_ramp",
     "num_train_epochs",
     "num_warmup_steps",
     "warmup_proportion",

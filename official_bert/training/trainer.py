@@ -128,6 +128,9 @@ class Trainer:
             self.optimizer.global_step.assign(self.checkpoints.latest_step())
         else:
             self.optimizer.start_averages()
+        if self._limit:
+            used = self.checkpoints.saved_input_value("train_millisecs")
+            self._limit.restore(used, functools.partial(workers.from_chief, strategy))
         log_trainable_variables(self.model, loaded)
         starting_point.check_same_folder(strategy, self.checkpoints)
         starting_point.check_same_weights(strategy, weights)
@@ -142,7 +145,12 @@ class Trainer:
     @property
     def num_updates(self) -> int | None:
         """The number of updates that the training still has to make; None without --do_train."""
-        return max(0, self.num_train_steps - self.global_step) if self.options.do_train else None
+        if not self.options.do_train:
+            return None
+        return 0 if self._is_out_of_time() else max(0, self.num_train_steps - self.global_step)
+
+    def _is_out_of_time(self) -> bool:
+        return self._limit is not None and not self._limit.secs_left
 
     @property
     def facts(self) -> dict[str, object]:
@@ -187,7 +195,7 @@ class Trainer:
         was reached is saved, if SIGTERM or SIGHUP arrived here or in another process.
         """
         step = self._restore(batches)
-        is_out_of_time = self._limit is not None and not self._limit.secs_left
+        is_out_of_time = self._is_out_of_time()
         if step >= self.num_train_steps or is_out_of_time:
             total = "its hours are over" if is_out_of_time else f"{self.num_train_steps} is the total"
             logging.warning(
@@ -219,17 +227,16 @@ class Trainer:
             is_over = step > 0 and is_stopped_by_hooks(step)
             while step < stops.num_train_steps and not is_over:
                 if (wanted := ramp.multiple_at(self._position())) != multiple:
-                    report.write()
                     multiple, most_steps = wanted, 1
-                    report.objective = objective if multiple == 1 else objective.of_batches(multiple)
-                    report.num_batches = multiple
-                    run_steps = self._step_function(report.objective, multiple)
+                    of_update = objective if multiple == 1 else objective.of_batches(multiple)
+                    report.begin(of_update, multiple)
+                    run_steps = self._step_function(of_update, multiple)
                 num_steps = min(stops.next_count(step), most_steps)
                 with processes.deferred() as arrived:
                     start_secs = time.monotonic()
                     sums = run_steps(batches, num_steps)
                     # Fewer updates than steps if float16 overflows.
-                    batches.have_run(num_steps)
+                    batches.have_run(num_steps * multiple)
                     num_updates = report.add(num_steps, sums)
                     step += num_updates
                     if self._limit and self._limit.look(functools.partial(workers.from_chief, self.strategy)):
@@ -261,8 +268,7 @@ class Trainer:
     def _restore(self, batches: Batches) -> int:
         """Restores the position in the data, if these are the same as before, and returns the step.
 
-        The loss scale of float16 is restored with any data, as is the time that was used; after a run without one it
-        is the first.
+        The loss scale of float16 is restored with any data; after a run without one it is the first.
         """
         checkpoints = self.checkpoints
         if checkpoints.latest is not None:
@@ -272,9 +278,6 @@ class Trainer:
                 logging.warning("Other input files, lengths, batch size or version than before: the input starts anew")
         if self._loss_scale:
             self._loss_scale.restore(checkpoints.saved_input_value)
-        if self._limit:
-            used = checkpoints.saved_input_value("train_millisecs")
-            self._limit.restore(used, functools.partial(workers.from_chief, self.strategy))
         for restored in filter(None, (self._loss_scale, self._limit)):
             for name, variable in restored.state.items():  # saved from now on, with what was restored
                 setattr(batches.state, name, variable)

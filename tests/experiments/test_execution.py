@@ -74,7 +74,7 @@ def test_each_step_runs_once_and_after_its_inputs(layout):
 
 @pytest.mark.needs_program("git")
 def test_a_result_has_the_commit(layout, tmp_path):
-    """Of a checkout that is made by hand."""
+    """Of a checkout that is made by hand, as it was when the step began."""
     for folder in ("objects", "refs"):
         (tmp_path / ".git" / folder).mkdir(parents=True)
     (tmp_path / ".git" / "HEAD").write_text("0123456789abcdef0123456789abcdef01234567\n")

@@ -193,7 +193,7 @@ class MadeUp:
     def __init__(self, folder, monkeypatch, num_train_steps, max_train_hours=None, **flags):
         monkeypatch.setattr(loop, "SECS_OF_A_CALL", 1e9)
         self.state = tf.train.Checkpoint(key=tf.Variable(1), seed=tf.Variable(7))
-        self.calls, self.saved, self.updates = [], [], iter(())
+        self.calls, self.saved, self.updates, self.batches_run = [], [], iter(()), 0
         options = ClassificationOptions(
             task_name="", data_dir="", output_dir=str(folder), do_train=True, train_batch_size=4, **flags
         )
@@ -206,8 +206,8 @@ class MadeUp:
         monkeypatch.setattr(self.trainer, "_step_function", lambda *_: self.run_steps)
         monkeypatch.setattr(self.trainer.checkpoints, "save", lambda step, state: self.saved.append(step))
 
-    def have_run(self, num_steps):
-        pass
+    def have_run(self, num_batches):
+        self.batches_run += num_batches
 
     def run_steps(self, batches, num_steps):
         """Makes the next number of `updates`, or all steps; the others overflow."""
@@ -336,7 +336,7 @@ def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypa
     (end,) = run_log.read(str(tmp_path), run_log.END)
     assert (end["ended"], end["last_step"]) == ("finished", 10)
     assert int(made_up.state.train_millisecs) == 8000
-    monkeypatch.setattr(made_up.trainer.checkpoints, "saved_input_value", {"train_millisecs": 8000}.get)
+    assert made_up.trainer.num_updates == 0
     made_up.fit([hook])
     assert len(made_up.calls) == 8
     assert "already holds step 10, and its hours are over" in caplog.text
@@ -359,6 +359,9 @@ def test_larger_batches_begin_at_a_share_of_the_updates_or_of_the_time(tmp_path,
     made_up.fit(ramp=loop.Ramp(starts, (1, 2, 6)))
     assert sizes == [1] * 6 + [2] * 3 + [6] * 3
     assert [step for step, _ in made_up.logged()] == [5, 6, 9, 10, 12], "no line is of two sizes"
+    measured = made_up.trainer._report._measured
+    assert measured.examples == 4 * (5 * 1 + 2 * 2 + 2 * 6), "the first update of each size, which compiles, is not in"
+    assert made_up.batches_run == 6 + 3 * 2 + 3 * 6
 
 
 class Saving(MadeUp):

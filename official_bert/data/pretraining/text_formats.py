@@ -67,7 +67,7 @@ def _lines(
             num_long,
             "sentences" if splits_sentences else "lines",
             _LONG_CHARACTERS,
-            "" if splits_sentences else ", or give --split_sentences",
+            "" if splits_sentences or documents_of is _of_prose else ", or give --split_sentences",
         )
 
 
