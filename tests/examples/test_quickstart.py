@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import types
 
 import numpy as np
 import pytest
@@ -62,6 +63,7 @@ def test_a_finished_model_is_neither_trained_again_nor_deleted(tmp_path, monkeyp
     monkeypatch.setattr(QUICKSTART.os, "chdir", lambda _: None)
     monkeypatch.setattr(QUICKSTART, "run", lambda *command: pytest.fail(f"ran {command}"))
     monkeypatch.setattr(QUICKSTART, "predict_masked_words", lambda model: print(f"predicts with {model}"))
+    monkeypatch.setattr(QUICKSTART, "compare_sentences", lambda model: print(f"compares with {model}"))
     monkeypatch.setattr(QUICKSTART, "baselines", lambda _: QUICKSTART.Baselines(9, "the", 0.05, 0.7))
     for name, accuracy in (("untrained", 0.001), ("model", 0.3)):
         (output / name).mkdir()
@@ -73,8 +75,31 @@ def test_a_finished_model_is_neither_trained_again_nor_deleted(tmp_path, monkeyp
     assert f"{output}/bert holds a trained model already" in said
     assert "masked LM accuracy           0.1%    30.0%       5.0%" in said
     assert "The model finds 6.0\ntimes as many masked words. So short a training" in said
-    assert f"predicts with {output}/bert" in said
+    assert f"predicts with {output}/bert\ncompares with {output}/bert" in said
     assert (output / "bert" / "bert_model.ckpt.index").exists()
+
+
+def test_minimal_pairs_are_asked_if_they_are_there(tmp_path, monkeypatch, capsys):
+    made_up = types.SimpleNamespace(score=lambda texts: [{"score": -float(len(text))} for text in texts])
+    monkeypatch.setattr(QUICKSTART, "predictor_of", lambda model: made_up)
+    monkeypatch.setattr(QUICKSTART, "MINIMAL_PAIRS", tmp_path / "BLiMP.zip")
+    ran = []
+
+    def run(*command):
+        ran.append(command)
+        (tmp_path / "minimal_pairs.tsv").write_text("phenomenon\tparadigm\tpairs\taccuracy\nall\tall\t40\t0.625\n")
+
+    monkeypatch.setattr(QUICKSTART, "run", run)
+    QUICKSTART.compare_sentences(tmp_path / "bert")
+    said = capsys.readouterr().out
+    assert not ran
+    for sentence in QUICKSTART.PAIR:
+        assert f"{-float(len(sentence)):.2f}  {sentence}\n" in said
+    (tmp_path / "BLiMP.zip").touch()
+    QUICKSTART.compare_sentences(tmp_path / "bert")
+    script, *flags = ran[0]
+    assert (script, flags[0], flags[2]) == ("evaluate_minimal_pairs.py", f"--model={tmp_path}/bert", "--num_records=20")
+    assert "Of 40 pairs of BLiMP the model prefers the right one in 62.5%" in capsys.readouterr().out
 
 
 PAGE = """
