@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Lays out real data for run_experiment.py at the scale tiny.
 
-In: a folder with the subfolders corpus, novels, blimp, glue, squad, wnut17 and codah. Out: a new folder in the layout
-that docs/experiments.md describes: the corpus, of whose documents the last ones are held out, BLiMP, and the data of
-the tasks. With --novels the corpus is 11 million words, and the last novel is held out, too; a larger scale needs them.
+In: a folder with the subfolders corpus, blimp, glue, squad, wnut17 and codah. Out: a new folder in the layout that
+docs/experiments.md describes: the corpus, of whose documents the last ones are held out, BLiMP, and the data of the
+tasks. With --novels, which the folder novels has, the corpus is 11 million words, and the last novel is held out, too.
 What has no development set of its own is split; the questions of SQuAD 1.1 that are evaluated are 2,000.
 
     python benchmarks/experiment_data.py --source=../shared/data --data_dir=data
@@ -23,7 +23,6 @@ from official_bert.data.pretraining.text_formats import line_reader
 
 READ = (
     "corpus/*.txt",
-    "novels/*.txt",
     "blimp/BLiMP.zip",
     "glue/CoLA",
     "glue/SST-2/train.tsv",
@@ -43,9 +42,9 @@ SQUAD = {
 }
 
 
-def first_missing(source: pathlib.Path) -> pathlib.Path | None:
+def first_missing(source: pathlib.Path, has_novels: bool) -> pathlib.Path | None:
     """Returns the first path that a source of data lacks: a file, or the outermost folder; None if all are there."""
-    for pattern in READ:
+    for pattern in (*READ, *(["novels/*.txt"] if has_novels else [])):
         if not any(source.glob(pattern)):
             paths = [source, *(source.joinpath(*pattern.split("/")[:depth]) for depth in (1, 2, 3))]
             return next(path for path in paths if not path.exists())
@@ -91,10 +90,10 @@ def main():
     flags = parser.parse_args()
     if flags.data_dir.exists():
         sys.exit(f"--data_dir={flags.data_dir}: exists already; name another folder, or delete it")
-    if missing := first_missing(flags.source):
+    if missing := first_missing(flags.source, flags.novels):
         sys.exit(
             f"{missing}: no such file or folder; --source must name a folder "
-            "with corpus, novels, blimp, glue, squad, wnut17 and codah in it"
+            "with corpus, blimp, glue, squad, wnut17 and codah in it, and with --novels novels, too"
         )
     made = flags.data_dir.with_name(f".{flags.data_dir.name}.new")
     shutil.rmtree(made, ignore_errors=True)

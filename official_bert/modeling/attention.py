@@ -73,8 +73,7 @@ class Attention(keras.layers.Layer):
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
         """Computes attention from the vectors `from_x`, float[B*F, N*H], to the vectors `x`, float[B*T, N*H].
 
-        `bias` is float[B, 1, 1 or F, T], added to the scores. `dropout_seed` is int32[2]; without `from_length`, F is
-        T.
+        `bias` is float[B, 1, 1 or F, T], added to the scores; `dropout_seed` is int32[2]. F is T without `from_length`.
 
         Returns float[B*F, hidden], the output of the sub-layer, and the attention probabilities before dropout,
         float[B, N, F, T].
