@@ -395,11 +395,14 @@ def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(made, config,
         ),
         (
             {"train_batch_size_ramp": "12:0.5"},
-            "--train_batch_size_ramp=12:0.5: '12:0.5' must be a multiple of .* here 8,",
+            "--train_batch_size_ramp=12:0.5: '12:0.5' must be a larger multiple of .* here 8, than",
         ),
-        ({"train_batch_size_ramp": "16:0.5,32:0.5"}, "ramp=16:0.5,32:0.5: '32:0.5' must be .* in increasing order"),
+        (
+            {"train_batch_size_ramp": "16:0.5,32:0.5"},
+            "ramp=16:0.5,32:0.5: '32:0.5' must be .* at least an update later",
+        ),
         ({"train_batch_size_ramp": "16:0.5,8:0.7"}, "'8:0.7' must be"),
-        ({"train_batch_size_ramp": "16"}, "'16' must be .* behind a colon a share"),
+        ({"train_batch_size_ramp": "16"}, "'16' must be .* behind a colon the share"),
         ({"train_batch_size_ramp": "16:1"}, "'16:1' must be"),
         ({"max_train_hours": 0}, "--max_train_hours=0"),
         # Of masks that cannot be drawn; no vocabulary lies beside the config.
