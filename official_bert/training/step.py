@@ -148,24 +148,23 @@ class TrainingStep:
     def _accumulated_gradients(self, features, totals, seed, scale):
         """Returns what `_whole_gradients` does, computed from one micro-batch after the other."""
         count, micro_batches = self._num_micro_batches, self._split(features)
-
-        def gradients_of(index):
-            micro_batch = {name: value[index] for name, value in micro_batches.items()}
-            return self._whole_gradients(micro_batch, totals, micro_batch_seed(seed, index), scale)
-
-        # The first one shows which variables have a gradient; the others run in a loop, which is traced once.
-        gradients, sums = gradients_of(tf.constant(0))
-        present = [gradient for gradient in gradients if gradient is not None]
+        has_gradient = []  # of each variable, known when the loop is traced
 
         def add(index, added, sums):
-            more, more_sums = gradients_of(index)
-            more = [gradient for gradient in more if gradient is not None]
-            added = [one + another for one, another in zip(added, more, strict=True)]
-            return index + 1, added, {name: value + more_sums[name] for name, value in sums.items()}
+            micro_batch = {name: value[index] for name, value in micro_batches.items()}
+            more, more_sums = self._whole_gradients(micro_batch, totals, micro_batch_seed(seed, index), scale)
+            has_gradient[:] = [gradient is not None for gradient in more]
+            # What these additions wait for is known by now. An addition that waits for nothing may be merged with those
+            # of the gradient, into a temporary variable that TensorFlow's loop makes once more than it deletes it.
+            with tf.control_dependencies(list(more_sums.values())):
+                added = [one if another is None else one + another for one, another in zip(added, more, strict=True)]
+                return index + 1, added, {name: value + more_sums[name] for name, value in sums.items()}
 
-        _, present, sums = tf.while_loop(lambda index, *_: index < count, add, (tf.constant(1), present, sums))
-        added = iter(present)
-        return [None if gradient is None else next(added) for gradient in gradients], sums
+        zeros = [tf.zeros(variable.shape) for variable in self.variables]
+        start = (tf.constant(0), zeros, {name: tf.constant(0.0) for name in self.objective.sum_names})
+        # By default TensorFlow computes up to ten at a time, and holds the memory of ten.
+        _, added, sums = tf.while_loop(lambda index, *_: index < count, add, start, parallel_iterations=1)
+        return [one if has else None for one, has in zip(added, has_gradient, strict=True)], sums
 
 
 def _num_tokens(features: dict):

@@ -420,6 +420,20 @@ def test_what_cannot_be_used_is_named(base, tmp_path, changes, message):
     assert "\n" not in ended.sentence
 
 
+@pytest.mark.long
+def test_the_memory_is_that_of_a_micro_batch(base, tmp_path):
+    """The second run has four times as many, of a model that is large enough for its activations to be seen."""
+    config = toy.BERT_CONFIG | {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4}
+    (tmp_path / "bert_config.json").write_text(json.dumps(config))
+    peaks = []
+    for count in (1, 4):
+        changes = {"train_batch_size": 256 * count, "num_accumulation_steps": count, "num_train_steps": 3}
+        files = {"bert_config_file": tmp_path / "bert_config.json", "init_checkpoint": None}
+        run_script(SCRIPT, *flag_list(**flags_of(base, tmp_path / str(count), **files, **changes)))
+        peaks.append(run_log.read(str(tmp_path / str(count)), "end")[0]["memory_mb"])
+    assert peaks[1] < 1.2 * peaks[0]
+
+
 def test_larger_batches_hold_the_records_that_come_next(base, tmp_path):
     """With a rate of 0 the losses of an update are those of its parts, which a run without the ramp has one by one."""
     flags = {"bert_config_file": base / "no_dropout.json", "learning_rate": 0.0, "train_batch_size": 4}
