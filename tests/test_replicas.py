@@ -48,10 +48,10 @@ def program_of(family: str, options, output_dir: pathlib.Path, **changes) -> str
 @pytest.mark.parametrize(
     ("family", "count", "flags"),
     [
-        ("classification", 2, {}),
         ("squad", 2, {"num_accumulation_steps": 2, "recompute_layers": True}),
-        ("embedding", 2, {}),
         *in_test_long(
+            ("classification", 2, {}),
+            ("embedding", 2, {}),
             ("embedding", 2, {"num_accumulation_steps": 2}),
             ("embedding", 2, {"jit_compile": True}),
             ("embedding", 4, {}),
@@ -105,7 +105,7 @@ def test_a_loss_of_the_whole_batch_is_that_of_one_device_within_16_bits(tmp_path
             assert np.linalg.norm(several[name] - one[name]) <= 0.15 * np.linalg.norm(one[name] - before), name
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", *in_test_long("bfloat16")])
 def test_parts_of_batches_of_any_length_train_as_whole_batches(tmp_path, dtype):
     """On one device, where a step is compiled for every length at once."""
     options = run_of_family(tmp_path, "classification", dtype=dtype)
@@ -166,7 +166,8 @@ def test_replicas_pretrain_as_one_device(tmp_path, count, flags):
     assert_same_pretraining(tmp_path / "one", tmp_path / "several", count)
 
 
-@pytest.mark.parametrize("flags", [{}, *in_test_long({"jit_compile": True, "num_accumulation_steps": 2})])
+@pytest.mark.long
+@pytest.mark.parametrize("flags", [{}, {"jit_compile": True, "num_accumulation_steps": 2}])
 def test_replicas_learn_from_a_teacher_as_one_device(tmp_path, flags):
     base, teacher = make_base(tmp_path / "base"), make_bert_base_dir(tmp_path / "teacher", num_hidden_layers=2)
     alone = {"bert_config_file": base / "no_dropout.json", "input_file": base / "padded.tfrecord", "do_eval": True}

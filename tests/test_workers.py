@@ -94,7 +94,8 @@ def fine_tune_on_workers(tmp_path: pathlib.Path, family: str, **changes):
     assert_same_results(family, tmp_path / "one", tmp_path / "several", num_replicas=2)
 
 
-@pytest.mark.parametrize("family", ["tagging", *in_test_long("classification", "choice", "squad", "regression")])
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["tagging", "classification", "choice", "squad", "regression"])
 def test_two_workers_fine_tune_and_predict_as_one_device(tmp_path, monkeypatch, family):
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     fine_tune_on_workers(tmp_path, family)
@@ -111,6 +112,7 @@ def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_we
     assert one[-1]["step"] < 100, "training stopped early"
 
 
+@pytest.mark.long
 def test_sigterm_of_one_worker_saves_and_the_launcher_brings_a_cluster_back_after_kill_9(base, whole, tmp_path):
     """The run that was stopped goes on at the step that it saved; the bits are those of a run that nothing stopped."""
     output, log = tmp_path / "out", tmp_path / "log"

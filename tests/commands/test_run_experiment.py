@@ -97,6 +97,7 @@ def test_the_name_comes_first():
     assert "belongs to no flag" in end_of("run_experiment.py", "--scale=smoke", "table5").sentence
 
 
+@pytest.mark.long
 def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
     """A second run beside it is refused."""
     data = write_data(tmp_path / "data", tasks=())

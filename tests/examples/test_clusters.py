@@ -66,6 +66,7 @@ def cluster_of(monkeypatch, **environment) -> workers.Cluster:
     return workers.cluster()
 
 
+@pytest.mark.long
 def test_two_workers_train_under_slurm_and_start_again(tmp_path):
     base = make_base(tmp_path / "base")
     flags = {"bert_config_file": base / "no_dropout.json", "do_eval": True}

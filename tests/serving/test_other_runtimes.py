@@ -24,7 +24,8 @@ from official_bert.tasks.classification.glue import MrpcProcessor
 from tests import toy
 from tests.serving import exported
 from tests.serving.answers import signatures_of
-from tests.serving.exported import KINDS, Exported, batch
+from tests.serving.exported import Exported, batch
+from tests.shared import in_test_long
 
 TOLERANCE = 1e-5
 EIGHT_BITS = 0.1  # the greatest difference of a probability
@@ -42,11 +43,6 @@ formats = pytest.mark.parametrize(
     [pytest.param(name, marks=pytest.mark.needs_extra(*packages)) for name, packages in PACKAGES.items()],
 )
 FLAGS_OF_LOSS = {"export_format": "litert", "dtype": "int8", "max_loss": 0.5}
-
-
-@pytest.fixture(scope="module", params=[*KINDS, "embedding"])
-def kind(request) -> str:
-    return request.param
 
 
 def texts(values: np.ndarray) -> np.ndarray:
@@ -89,6 +85,9 @@ def assert_alike(found, wanted):
 
 
 @formats
+@pytest.mark.parametrize(
+    "kind", ["squad", "pretraining", *in_test_long("mrpc", "sts-b", "tsv", "swag", "ner", "embedding")]
+)
 def test_every_kind_of_task_answers_as_its_saved_model(kind, export_format, tmp_path_factory):
     """Arrays of several shapes, and texts of different lengths by the client of the task."""
     flags = exported.SQUAD_2 if kind == "squad" else {}
@@ -263,7 +262,7 @@ all_installed = pytest.mark.needs_extra(*PACKAGES["litert"], *PACKAGES["onnx"])
 
 
 @all_installed
-@pytest.mark.parametrize("kind", ["mrpc", "swag"])
+@pytest.mark.parametrize("kind", ["mrpc", *in_test_long("swag")])
 def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeypatch):
     made = exported.shared_export(tmp_path_factory, kind, export_format=ALL)
     assert {runtime.FILE for runtime in RUNTIMES.values()} <= {path.name for path in made.path.iterdir()}

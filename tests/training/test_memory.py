@@ -113,6 +113,7 @@ def measured(what: str, **environment) -> dict:
 
 
 @ON_LINUX
+@pytest.mark.long
 def test_steps_touch_no_fresh_memory():
     on_eigen = {"CUDA_VISIBLE_DEVICES": "-1", "TF_ENABLE_ONEDNN_OPTS": "0"}  # oneDNN keeps large tensors itself
     found = measured("strategy", **on_eigen)

@@ -249,6 +249,7 @@ def overflows_on_the_second_replica():
     print(json.dumps([skips_an_overflow(strategy, 6, **options) for options in changes]))
 
 
+@pytest.mark.long
 def test_an_overflow_on_one_replica_skips_the_update_on_all():
     """With accumulation the overflow is in a later part; the sums are those of one device within float16."""
     ran = run_python("-c", "from tests.training.test_precision import overflows_on_the_second_replica as run; run()")

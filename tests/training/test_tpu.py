@@ -18,7 +18,7 @@ from official_bert.training.step import TrainingStep
 from tests import fine_tuning_runs, toy
 from tests.commands.pretraining_run import flags_of, write_records
 from tests.scripts import run_python
-from tests.shared import ROOT
+from tests.shared import ROOT, in_test_long
 
 ON_TPU = {"jit_compile": True, "iterations_per_loop": 3}  # device loops of one, three and one updates
 BOUNDED_DYNAMIC = "<="  # how HLO writes the size of a dimension that is known at run time only, as in f32[<=8]
@@ -45,7 +45,7 @@ def classification(folder):
     fine_tuning_runs.run("classification", options, folder / "out", do_train=True, **ON_TPU)
 
 
-@pytest.mark.parametrize(("train", "num_tokens"), [(pretraining, 8 * 24), (classification, 4 * 48)])
+@pytest.mark.parametrize(("train", "num_tokens"), [(pretraining, 8 * 24), *in_test_long((classification, 4 * 48))])
 def test_a_step_is_traced_once_and_has_fixed_shapes(tmp_path, monkeypatch, train, num_tokens):
     traced = []
 
@@ -177,6 +177,7 @@ os._exit(status)  # the usual end would wait for servers that are gone
 """
 
 
+@pytest.mark.long
 def test_each_host_of_a_slice_reads_its_own_files_and_a_run_goes_on_exactly(tmp_path):
     model = toy.make_bert_base_dir(tmp_path / "model")
     files = [write_records(tmp_path / f"{index}.tfrecord", 64, seed=index) for index in (1, 2)]

@@ -12,6 +12,7 @@ from official_bert.options.embedding import LOSSES as NAMES
 from official_bert.tasks.embedding.losses import LOSSES, Matryoshka
 from tests import fine_tuning_runs
 from tests.commands.pretraining_run import checkpoint_values, scalars
+from tests.shared import in_test_long
 from tests.training_state import assert_close
 
 DRAWS = np.random.default_rng(5)
@@ -103,8 +104,10 @@ def test_the_flag_names_every_loss():
     [
         ("multiple_negatives_ranking", {"symmetric": True, "matryoshka": ["16", "4"]}),
         ("cosent", {"projection": 8, "pooling": "cls"}),
-        ("simcse", {"jit_compile": True, "num_train_epochs": 0.5}),  # each text is an example
-        ("cosine_similarity", {}),
+        *in_test_long(
+            ("simcse", {"jit_compile": True, "num_train_epochs": 0.5}),  # each text is an example
+            ("cosine_similarity", {}),
+        ),
     ],
 )
 def test_micro_batches_train_as_whole_batches(tmp_path, loss, flags):

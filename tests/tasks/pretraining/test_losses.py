@@ -187,6 +187,7 @@ def test_a_run_has_the_numbers_of_its_parts_and_of_one_that_was_killed(base, tmp
     assert "does not use" not in again.stderr
 
 
+@pytest.mark.long
 def test_a_teacher_of_a_task_teaches_its_vectors_in_bfloat16(base, tmp_path):
     """Its checkpoint has a head of a task, and none for words."""
     teacher = shutil.copytree(base / "teacher", tmp_path / "teacher")
