@@ -104,7 +104,7 @@ def run_with_teacher(tmp_path: pathlib.Path, family: str, output: str, **changes
 
 
 @pytest.mark.parametrize(
-    "family", ["tagging", "squad", *in_test_long("classification", "regression", "multi-label", "choice", "original")]
+    "family", ["tagging", "squad", *in_test_long("classification", "regression", "multi-label", "choice")]
 )
 def test_a_student_that_is_its_teacher_has_nothing_to_learn(tmp_path, family):
     """With examples of very different lengths in another order, so that each has its own teacher's outputs."""
@@ -117,7 +117,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(tmp_path, family):
         assert scalars(folder, "loss")[step] == pytest.approx(0.5 * loss, rel=1e-4)
     folder, _ = run_with_teacher(tmp_path, family, "student", learning_rate=1e-3)
     losses = scalars(folder, "loss")
-    assert losses[1] > 5e-3
+    assert losses[1] > 2e-3
     assert losses[5] < 0.5 * losses[1]
     # The folder of a student is that of any training.
     found = [{path.name for path in one.iterdir() if "tfevents" not in path.name} for one in (folder, plain)]
