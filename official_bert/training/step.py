@@ -154,8 +154,8 @@ class TrainingStep:
             micro_batch = {name: value[index] for name, value in micro_batches.items()}
             more, more_sums = self._whole_gradients(micro_batch, totals, micro_batch_seed(seed, index), scale)
             has_gradient[:] = [gradient is not None for gradient in more]
-            # What these additions wait for is known by now. An addition that waits for nothing may be merged with those
-            # of the gradient, into a temporary variable that TensorFlow's loop makes once more than it deletes it.
+            # The additions wait for the sums, which are known by now. Else TensorFlow may merge them with additions of
+            # the gradient, into a temporary variable that its loop makes once more than it deletes it.
             with tf.control_dependencies(list(more_sums.values())):
                 added = [one if another is None else one + another for one, another in zip(added, more, strict=True)]
                 return index + 1, added, {name: value + more_sums[name] for name, value in sums.items()}
