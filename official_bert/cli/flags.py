@@ -395,6 +395,8 @@ def _sentence_of(error: Exception) -> str | None:
                 tensorflow.errors.ResourceExhaustedError: "make room on the disk, or give smaller batches",
                 tensorflow.errors.UnavailableError: "check the network and run it again",
             }
+            if type(error) not in remedies and error.message.startswith("Graph execution error"):
+                return None  # of a computation, which reads no file that was not checked
             remedy = remedies.get(type(error), "check the files that the flags name, and their permissions")
             return f"{type(error).__name__}: {brief(error)}; {remedy}"
     return None

@@ -278,9 +278,13 @@ def failing(monkeypatch, error: Exception) -> list[str]:
     return ["create_pretraining_data.py", "--input_file=a", "--output_file=b", "--vocab_file=c"]
 
 
-def test_a_defect_is_no_fault_of_the_user(monkeypatch):
-    with pytest.raises(ZeroDivisionError):
-        end_of(*failing(monkeypatch, ZeroDivisionError("ours")))
+@pytest.mark.parametrize(
+    "error",
+    [ZeroDivisionError("ours"), tf.errors.AlreadyExistsError(None, None, "Graph execution error:\n\na variable")],
+)
+def test_a_defect_is_no_fault_of_the_user(monkeypatch, error):
+    with pytest.raises(type(error)):
+        end_of(*failing(monkeypatch, error))
 
 
 @pytest.mark.parametrize(
