@@ -422,7 +422,7 @@ def test_what_cannot_be_used_is_named(base, tmp_path, changes, message):
 
 @pytest.mark.long
 def test_the_memory_is_that_of_a_micro_batch(base, tmp_path):
-    """The second run has four times as many, of a model that is large enough for its activations to be seen."""
+    """Four of them against one, of a model that is large enough for its activations to be seen."""
     config = toy.BERT_CONFIG | {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4}
     (tmp_path / "bert_config.json").write_text(json.dumps(config))
     peaks = []
