@@ -11,6 +11,9 @@ on Wikipedia, for --general_updates of 32 x 128 tokens; a run that was stopped g
 fine-tuned on a task, `plain` the three layers without any teacher, `distilled` those that learned on Wikipedia, with
 the teacher of the same seed. All sides of a task have the same flags. `--sides general` is a fourth one: the layers
 that learned on Wikipedia, without a teacher of the task.
+
+`--tasks vectors` is about sentence vectors, which the encoder must make: `plain` are the three layers as they are,
+`distilled` those that learned its vectors of all sentences of the corpus by --loss=mse.
 """
 
 import argparse
@@ -21,6 +24,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -29,7 +33,9 @@ import finetuning_tasks as tasks
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIDES = ("teacher", "plain", "distilled")
 TASKS = ("SST-2", "STS-B", "CoLA", "SQuAD 1.1")
+VECTORS, VECTOR_SETS = "vectors", ("STS12", "STS13", "STS15", "STS-B")
 KEPT_LAYERS, LENGTH, BATCH_SIZE, GENERAL_RATE = 3, 128, 32, 4e-4
+VECTOR_EPOCHS, VECTOR_BATCH_SIZE, VECTOR_RATE = 3, 64, 3e-4
 
 
 def script(name: str, **flags):
@@ -74,7 +80,52 @@ def make_students(flags) -> None:
 
 
 def one_run(flags, name: str, side: str, seed: int) -> dict:
-    from finetuning import device_name, our_run
+    from finetuning import device_name
+
+    row = (vectors_run if name == VECTORS else task_run)(flags, name, side, seed)
+    where = {"num_threads": len(os.sched_getaffinity(0)), "device": device_name()}
+    return {"task": name, "side": side, "seed": seed} | row | where
+
+
+def vectors_run(flags, name: str, side: str, seed: int) -> dict:
+    """Returns the Spearman correlations times 100 of the vectors of a side."""
+    import embeddings
+
+    from official_bert import SentenceEncoder
+
+    model, secs = {"teacher": flags.model}.get(side, flags.work_dir / "plain"), 0.0
+    if side == "distilled":
+        model = flags.work_dir / "models" / f"vectors-{seed}"
+        shutil.rmtree(model, ignore_errors=True)
+        model.parent.mkdir(exist_ok=True)
+        lines = (line for path in sorted(flags.data.glob("corpus/wiki_*.txt")) for line in path.open(encoding="utf-8"))
+        texts = sorted({line.strip() for line in lines if len(line.split()) >= embeddings.FEWEST_WORDS})
+        file = flags.work_dir / f"sentences-{seed}.jsonl"
+        embeddings.write_lines(file, [{"text": text} for text in texts])
+        begun = time.perf_counter()
+        script(
+            "run_embeddings",
+            model=flags.work_dir / "plain",
+            teacher=flags.model,
+            loss="mse",
+            train_file=file,
+            do_train=True,
+            max_seq_length=LENGTH,
+            num_train_epochs=VECTOR_EPOCHS,
+            train_batch_size=VECTOR_BATCH_SIZE,
+            learning_rate=VECTOR_RATE,
+            save_checkpoints_steps=1_000_000,
+            random_seed=seed,
+            output_dir=model,
+        )
+        secs = time.perf_counter() - begun
+    encode = SentenceEncoder(str(model)).encode
+    found = {one: 100 * embeddings._spearman(encode, embeddings.test_pairs(flags.data, one)) for one in VECTOR_SETS}
+    return {"train_secs": secs, "results": found}
+
+
+def task_run(flags, name: str, side: str, seed: int) -> dict:
+    from finetuning import our_run
 
     benchmark = tasks.BENCHMARKS[name]
     folder = flags.work_dir / "models" / f"{name.replace(' ', '-')}-{side}-{seed}"
@@ -90,8 +141,21 @@ def one_run(flags, name: str, side: str, seed: int) -> dict:
     row = our_run(benchmark, options)
     if side != "teacher":
         shutil.rmtree(folder)
-    where = {"num_threads": len(os.sched_getaffinity(0)), "device": device_name()}
-    return {"task": name, "side": side, "seed": seed, "general_updates": flags.general_updates} | row | where
+    return {"general_updates": flags.general_updates} | row
+
+
+def print_vectors(rows: list[dict]):
+    """Prints the means over the seeds, and of all sets the share of the encoder's mean."""
+    print(f"\n| vectors | {' | '.join(VECTOR_SETS)} | mean | share of the teacher |\n|---{'|--:' * 6}|")
+    means = {}
+    for side in SIDES:
+        found = [row["results"] for row in rows if (row["task"], row["side"]) == (VECTORS, side)]
+        if not found:
+            return
+        of_sets = [statistics.mean(each[one] for each in found) for one in VECTOR_SETS]
+        means[side] = statistics.mean(of_sets)
+        cells = [f"{value:.1f}" for value in (*of_sets, means[side])]
+        print(f"| {side}, {len(found)} | {' | '.join(cells)} | {means[side] / means['teacher']:.1%} |")
 
 
 def print_table(rows: list[dict]):
@@ -126,7 +190,7 @@ def main():
     parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for models and prepared data")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
     parser.add_argument("--general_updates", type=int, default=2000, help="of the distillation on Wikipedia")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
+    parser.add_argument("--tasks", nargs="+", choices=(*TASKS, VECTORS), default=TASKS)
     parser.add_argument("--sides", nargs="+", choices=(*SIDES, "general"), default=SIDES)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
@@ -154,6 +218,7 @@ def main():
                     file.write(json.dumps(rows[-1]) + "\n")
                 print(ran.stdout.splitlines()[-1], flush=True)
     print_table(rows)
+    print_vectors(rows)
 
 
 if __name__ == "__main__":

@@ -224,11 +224,12 @@ class _Planner:
         rates = " ".join(f"{name} {value}" for name, value in row.records.items())
         made: list[Step] = []
         for number, (of_phase, of_records) in enumerate(self._scale.phases, 1):
-            label = f"{of_records.get('max_seq_length', '')} {rates}"
-            records, lengths = self._records(CORPUS, "train", label, of_records | row.records)
+            masks = row.records if of_phase.get("dynamic_masking") else {}  # which that training draws
+            label = of_records.get("max_seq_length", "") if masks else f"{of_records.get('max_seq_length', '')} {rates}"
+            records, lengths = self._records(CORPUS, "train", label, of_records | ({} if masks else row.records))
             flags = {"do_train": True, "input_file": records, "bert_config_file": Place(CONFIG)}
             flags |= {"vocab_file": self._vocabulary(), "output_dir": Place(OWN), **lengths}
-            flags |= self._free(of_phase | row.pretraining) | {"random_seed": seed} | self._training_flags
+            flags |= self._free(of_phase | masks | row.pretraining) | {"random_seed": seed} | self._training_flags
             flags |= {"init_checkpoint": Place(made[-1])} if made else {}
             phase = f"phase {number}" if len(self._scale.pretraining) > 1 else ""
             label = _words(self._model_label(row), f"seed {seed}", phase)
