@@ -35,7 +35,7 @@ SIDES = ("teacher", "plain", "distilled")
 TASKS = ("SST-2", "STS-B", "CoLA", "SQuAD 1.1")
 VECTORS, VECTOR_SETS = "vectors", ("STS12", "STS13", "STS15", "STS-B")
 KEPT_LAYERS, LENGTH, BATCH_SIZE, GENERAL_RATE = 3, 128, 32, 4e-4
-VECTOR_EPOCHS, VECTOR_BATCH_SIZE, VECTOR_RATE = 3, 64, 3e-4
+VECTOR_EPOCHS, VECTOR_BATCH_SIZE, VECTOR_RATE = 2, 64, 3e-4
 
 
 def script(name: str, **flags):

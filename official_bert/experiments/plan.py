@@ -13,6 +13,7 @@ from official_bert.config import BertConfig
 from official_bert.experiments.declarations import MINIMAL_PAIRS, Catalogue, Column, Experiment, Flags, Row, Scale, Task
 from official_bert.experiments.steps import CONFIG, DATA, OWN, Place, Step, check_step, in_order
 from official_bert.io.errors import InputError
+from official_bert.options.fields import flag_fields
 
 CORPUS, HELD_OUT, PAIRS = "corpus/train*.txt", "corpus/held_out*.txt", "BLiMP.zip"
 _POSITIONS, _SEGMENTS = 512, 2
@@ -177,6 +178,8 @@ class _Planner:
     def __init__(self, path: str, scale: Scale, catalogue: Catalogue, commands, training_flags: Flags):
         self._path, self._scale, self._catalogue = path, scale, catalogue
         self._commands, self._training_flags = commands, training_flags
+        fields = flag_fields(commands["run_pretraining"].options_class())
+        self._defaults = {field.name: field.default for field in fields}
 
     def seeds(self, row: Row, column: ShownColumn, count: int) -> Sequence[int]:
         """Returns the seeds of a cell: an ensemble has one, and a measure one for each pre-training."""
@@ -229,7 +232,7 @@ class _Planner:
             records, lengths = self._records(CORPUS, "train", label, of_records | ({} if masks else row.records))
             flags = {"do_train": True, "input_file": records, "bert_config_file": Place(CONFIG)}
             flags |= {"vocab_file": self._vocabulary(), "output_dir": Place(OWN), **lengths}
-            flags |= self._free(of_phase | masks | row.pretraining) | {"random_seed": seed} | self._training_flags
+            flags |= self._free(of_phase | masks | self._changes(row)) | {"random_seed": seed} | self._training_flags
             flags |= {"init_checkpoint": Place(made[-1])} if made else {}
             phase = f"phase {number}" if len(self._scale.pretraining) > 1 else ""
             label = _words(self._model_label(row), f"seed {seed}", phase)
@@ -239,7 +242,12 @@ class _Planner:
     def _model_label(self, row: Row) -> str:
         """Returns what a row's model is, in words that equal models of other rows and experiments have, too."""
         size = self._scale.sizes.get(row.size, row.size)
-        return row.encoder or _words(size, _told(row.config), _told(row.records), _told(row.pretraining))
+        return row.encoder or _words(size, _told(row.config), _told(row.records), _told(self._changes(row)))
+
+    def _changes(self, row: Row) -> Flags:
+        """Returns the flags of a row's pre-training that have other values at the scale, or else by default."""
+        usual = self._defaults | self._scale.phases[-1][0]
+        return {name: value for name, value in row.pretraining.items() if usual.get(name) != value}
 
     def _model(self, row: Row, column: ShownColumn, seed: int) -> Place:
         """Returns the place of the model that a fine-tuning or an evaluation starts from."""
@@ -280,7 +288,7 @@ class _Planner:
         records, lengths = self._records(HELD_OUT, "held_out", "", more)
         flags = {"do_eval": True, "input_file": records, "model": model}
         flags |= {"output_dir": Place(OWN), "eval_batch_size": 32, "max_eval_steps": 0, **lengths}
-        flags |= row.pretraining | self._training_flags
+        flags |= self._changes(row) | self._training_flags
         return self._made("evaluation", label, "run_pretraining", flags, seed)
 
     def _recipe(self, task: Task, row: Row) -> Flags:
