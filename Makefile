@@ -14,7 +14,7 @@ IN_VENV := .venv/bin/python
 TF220_TESTS := tests/modeling tests/optimization tests/training tests/checkpoints tests/serving tests/graph_text \
     tests/commands/test_run_pretraining.py tests/commands/test_run_classifier.py
 
-.PHONY: help quickstart test test-long test-tf220 lint docs install install-dev install-tpu-compile clean
+.PHONY: help quickstart test test-long test-tf220 lint docs report-experiments install install-dev install-tpu-compile clean
 .DELETE_ON_ERROR:
 
 help:  ## prints this list
@@ -40,6 +40,9 @@ lint: install-dev  ## checks lint and format with ruff
 
 docs: .venv-docs/installed  ## builds the pages and the reference of the public names into site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+
+report-experiments: install  ## makes the pages of the experiments of their result lines
+	$(IN_VENV) benchmarks/experiment_report.py
 
 install: .venv/installed  ## makes .venv with all that the commands need; PYTHON=python3.12 chooses its Python
 

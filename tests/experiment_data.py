@@ -40,7 +40,7 @@ pretraining = { use_next_sentence = false }
 CATALOGUE = read_catalogue(str(ROOT / "experiments"))
 
 
-def plan_of(experiment: str | Experiment, scale: str | Scale = "tiny", **settings) -> Plan:
+def plan_of(experiment: str | Experiment, scale: str | Scale = "desk", **settings) -> Plan:
     """The plan of an experiment at a scale, each of which may be named."""
     if isinstance(experiment, str):
         experiment = read_experiment(experiment, CATALOGUE)

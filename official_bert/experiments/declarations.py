@@ -148,7 +148,7 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
     if name not in (path, *(known := names_of(catalogue.folder))):
         raise InputError(
             f"{name or 'no name'}: there is no such experiment; name one before the flags, as in run_experiment.py "
-            f"table5 --scale=tiny, one of {', '.join(known)} or a {SUFFIX} file of your own"
+            f"table5 --scale=desk, one of {', '.join(known)} or a {SUFFIX} file of your own"
         )
     content = _read(path)
     for what, kind in (("columns", Column), ("rows", Row)):

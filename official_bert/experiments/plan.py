@@ -179,7 +179,7 @@ class _Planner:
         self._path, self._scale, self._catalogue = path, scale, catalogue
         self._commands, self._training_flags = commands, training_flags
         fields = flag_fields(commands["run_pretraining"].options_class())
-        self._defaults = {field.name: field.default for field in fields}
+        self._usual = {field.name: field.default for field in fields} | scale.phases[-1][0]
 
     def seeds(self, row: Row, column: ShownColumn, count: int) -> Sequence[int]:
         """Returns the seeds of a cell: an ensemble has one, and a measure one for each pre-training."""
@@ -224,12 +224,11 @@ class _Planner:
 
     def _pretraining(self, row: Row, seed: int) -> list[Step]:
         config = config_of(row.size, self._scale, row.config)
-        rates = " ".join(f"{name} {value}" for name, value in row.records.items())
         made: list[Step] = []
         for number, (of_phase, of_records) in enumerate(self._scale.phases, 1):
-            masks = row.records if of_phase.get("dynamic_masking") else {}  # which that training draws
-            label = of_records.get("max_seq_length", "") if masks else f"{of_records.get('max_seq_length', '')} {rates}"
-            records, lengths = self._records(CORPUS, "train", label, of_records | ({} if masks else row.records))
+            masks, kept = (row.records, {}) if of_phase.get("dynamic_masking") else ({}, row.records)
+            label = f"{of_records.get('max_seq_length', '')} {_told(kept)}"
+            records, lengths = self._records(CORPUS, "train", label, of_records | kept)
             flags = {"do_train": True, "input_file": records, "bert_config_file": Place(CONFIG)}
             flags |= {"vocab_file": self._vocabulary(), "output_dir": Place(OWN), **lengths}
             flags |= self._free(of_phase | masks | self._changes(row)) | {"random_seed": seed} | self._training_flags
@@ -246,8 +245,7 @@ class _Planner:
 
     def _changes(self, row: Row) -> Flags:
         """Returns the flags of a row's pre-training that have other values at the scale, or else by default."""
-        usual = self._defaults | self._scale.phases[-1][0]
-        return {name: value for name, value in row.pretraining.items() if usual.get(name) != value}
+        return {name: value for name, value in row.pretraining.items() if self._usual.get(name) != value}
 
     def _model(self, row: Row, column: ShownColumn, seed: int) -> Place:
         """Returns the place of the model that a fine-tuning or an evaluation starts from."""

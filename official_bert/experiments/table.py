@@ -19,7 +19,7 @@ from official_bert.io.writing import markdown_table
 PERPLEXITY = "perplexity"
 NOISE_ERRORS = 2.0  # standard errors below which a difference says nothing
 _LOSSES = ("masked_lm_loss", "next_token_loss")  # of which the perplexity is the exponential
-_EMPTY, _NUMBERS = "–", "--:"
+_EMPTY, _NUMBERS, _LINE_DIGITS = "–", "--:", 4
 
 Results = Mapping[Step, dict | None]  # what result.json says; None of a step that is not finished
 Values = Mapping[Cell, float]  # nan of a model that has learnt nothing, infinite for a perplexity
@@ -41,7 +41,7 @@ def values_of(plan: Plan, results: Results, layout: Layout) -> tuple[dict[Cell, 
             continue
         metrics, name = result["metrics"], cell.column.metric
         try:
-            found[cell] = cell.column.factor * value_of(metrics, name)
+            found[cell] = round(cell.column.factor * value_of(metrics, name), _LINE_DIGITS)
         except KeyError:
             faults[cell.column.label] = (
                 f"column {cell.column.label!r} has empty cells: the results of {layout.folder(cell.step)} have no "
@@ -68,7 +68,7 @@ def lines_of(plan: Plan, values: Values, results: Results, layout: Layout) -> li
         column, folder = (cell.column, os.path.relpath(layout.folder(cell.step), os.path.dirname(layout.steps_dir)))
         line = of_all | {"arm": cell.row}
         line |= {"column": column.heading, "task": column.task.name if column.task else None, "seed": cell.seed}
-        line |= {"metric": column.metric, "value": round(value, 4) if math.isfinite(value) else None}
+        line |= {"metric": column.metric, "value": value if math.isfinite(value) else None}
         lines.append(json.dumps(line | {"secs": results[cell.step]["secs"], "folder": folder}))
     ran = {step: result for step, result in results.items() if result is not None}
     return lines + [json.dumps(of_all | {"step": step.name} | _run_of(step, result)) for step, result in ran.items()]

@@ -32,7 +32,7 @@ class ExperimentOptions:
         help="The experiment, before all flags: a table or figure of the paper, such as table5, or your .toml file.",
     )
     scale: str = option(
-        "tiny", help="The sizes of models and data, a name in scales.toml: smoke, tiny, desk, small or paper."
+        "desk", help="The sizes of models and data, a name in scales.toml: smoke, desk, small or paper."
     )
     data_dir: str = option("data", help="The folder of the corpus and of the tasks' data.")
     output_dir: str = option(

@@ -13,7 +13,7 @@ TASK, ENCODER = '{ task = "CoLA" }', 'encoder = "base"'
 
 def test_the_papers_tables_are_all_there():
     assert names_of(CATALOGUE.folder) == OURS
-    assert list(CATALOGUE.scales) == ["smoke", "tiny", "desk", "small", "paper"]
+    assert list(CATALOGUE.scales) == ["smoke", "desk", "small", "paper"]
     assert [len(read_experiment(name, CATALOGUE).rows) for name in OURS] == [2, 2, 6, 2, 2, 4, 6, 2, 6]
 
 
@@ -55,5 +55,5 @@ def test_unknown_names_are_answered_with_the_known_ones():
         read_experiment("table9", CATALOGUE)
     with pytest.raises(InputError, match=r"mine\.toml: no such file"):
         read_experiment("mine.toml", CATALOGUE)
-    with pytest.raises(InputError, match="no such scale; it is one of smoke, tiny, desk, small, paper"):
+    with pytest.raises(InputError, match="no such scale; it is one of smoke, desk, small, paper"):
         scale_of("huge", CATALOGUE)

@@ -1,18 +1,17 @@
 """The table: its arithmetic against values computed here, its pages, and those that are committed."""
 
-import dataclasses
 import json
 import math
 
 import numpy as np
 import pytest
 
+from benchmarks import experiment_report
 from official_bert.experiments import table
 from official_bert.experiments.plan import Plan
 from official_bert.experiments.steps import Layout
 from official_bert.experiments.table import Summary, difference, summary
 from tests.experiment_data import TWO_ROWS, plan_of
-from tests.shared import ROOT
 
 LAYOUT = Layout("out/steps", "data", {"base": "x"}, ".")
 
@@ -20,7 +19,7 @@ LAYOUT = Layout("out/steps", "data", {"base": "x"}, ".")
 @pytest.fixture
 def plan(tmp_path) -> Plan:
     (tmp_path / "two.toml").write_text(TWO_ROWS)
-    return plan_of(str(tmp_path / "two.toml"))
+    return plan_of(str(tmp_path / "two.toml"), "small")
 
 
 def result(secs: float = 1.0, is_resumed: bool = False, **metrics) -> dict:
@@ -62,11 +61,11 @@ def test_the_page(plan):
     for text in (
         "\n| BERT | – | 3.5 | 42.0 ± 2.0 (3) | 85.8 |\n| No NSP | – | – | 41.5 ± 0.7 (2) | – |\n",
         "\n| No NSP | – | -0.5 (0.4, within noise) |\n",  # -0.5 / sqrt(2^2 / 3 + 0.7071^2 / 2) = -0.40
-        "\n| pretraining | 2 of 4 | 01:02:05 |\n",
+        "\n| pretraining | 2 of 2 | 01:02:05 |\n",
         "\n| fine-tuning | 5 of 6 | 00:01:30 |\n",
         "Interrupted steps, of which there are 1, count",
         "5 of 8 runs are counted",
-        "\n| fine-tuning STS-B 4/128/2 seed 1 | 1 | abc123 | 00:00:18 |\n",
+        "\n| fine-tuning STS-B 4/256/8 seed 1 | 1 | abc123 | 00:00:18 |\n",
     ):
         assert text in page
 
@@ -83,28 +82,30 @@ def test_numbers_that_are_not_finite_are_shown_and_are_null_in_json(plan):
     lines = [json.loads(line) for line in table.lines_of(plan, values, results, LAYOUT)]
     of_steps = [line for line in lines if "step" in line]
     assert [line["step"] for line in of_steps] == [cell.step.name for cell in plan.cells]
-    ran = {"experiment": "two", "scale": "tiny", "seed": 3, "commit": "abc123", "secs": 1.0}
+    ran = {"experiment": "two", "scale": "small", "seed": 3, "commit": "abc123", "secs": 1.0}
     ran |= {"is_resumed": False, "command": "python run_x.py"}
     assert of_steps[-1] == ran | {"step": plan.cells[-1].step.name}
     lines = lines[: -len(of_steps)]
     assert [line["value"] for line in lines if line["task"] is None] == [None, 20.0]
     place = {"arm": "No NSP", "column": "STS-B", "task": "STS-B", "seed": 3, "metric": "eval_spearman"}
     folder = LAYOUT.folder(plan.cells[-1].step).removeprefix("out/")
-    ran = {"experiment": "two", "scale": "tiny", "value": None, "secs": 1.0, "folder": folder}
+    ran = {"experiment": "two", "scale": "small", "value": None, "secs": 1.0, "folder": folder}
     assert lines[-1] == place | ran
 
 
-@pytest.mark.parametrize("name", ["table5", "table6", "table7", "table8"])
-def test_the_committed_pages_are_those_of_the_committed_results(name):
-    """All but the times."""
-    folder = ROOT / "docs" / "reports" / "experiments_tiny"
-    lines = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-    found = {(line["arm"], line["column"], line["seed"]): line["value"] for line in lines}
-    plan = plan_of(name, encoders=["base"], num_seeds=max(line["seed"] for line in lines))
-    plan = dataclasses.replace(plan, left_out=[each for each in plan.left_out if "BLiMP" not in each])  # since then
-    values = {
-        cell: found.pop(place) for cell in plan.cells if (place := (cell.row, cell.column.heading, cell.seed)) in found
-    }
-    assert not found
-    page = table.markdown(plan, values, {}).split("## Times")[0]
-    assert page == (folder / f"{name}.md").read_text().split("## Times")[0]
+def test_the_committed_pages_are_those_of_the_committed_lines():
+    """The report's tables, too."""
+    pages = sorted(experiment_report.PAGES.glob("*.jsonl"))
+    assert [path.stem for path in pages] == ["table5", "table6", "table8"]
+    report = experiment_report.REPORT.read_text()
+    for path in pages:
+        page = experiment_report.page_of(path)
+        assert path.with_suffix(".md").read_text() == page
+        assert f"<!-- {path.stem} -->\n\n{experiment_report.table_of(page)}\n\n<!-- end -->" in report
+
+
+def test_a_page_needs_the_lines_of_all_its_steps(tmp_path):
+    (source,) = experiment_report.PAGES.glob("table8.jsonl")
+    (tmp_path / "table8.jsonl").write_text(source.read_text().replace("100 % RND", "101 % RND"))
+    with pytest.raises(SystemExit, match="has no place for"):
+        experiment_report.page_of(tmp_path / "table8.jsonl")
