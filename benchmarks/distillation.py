@@ -13,7 +13,9 @@ the teacher of the same seed. All sides of a task have the same flags. `--sides 
 that learned on Wikipedia, without a teacher of the task.
 
 `--tasks vectors` is about sentence vectors, which the encoder must make: `plain` are the three layers as they are,
-`distilled` those that learned its vectors of all sentences of the corpus by --loss=mse.
+`distilled` those that learned its vectors of the different sentences of the corpus of six words or more, by --loss=mse.
+`--sides peer --peer=FILE.onnx` is another model in onnxruntime with the same vocabulary, whose vectors are the means
+over its tokens.
 """
 
 import argparse
@@ -31,7 +33,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import finetuning_tasks as tasks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SIDES = ("teacher", "plain", "distilled")
+SIDES, PEER = ("teacher", "plain", "distilled"), "peer"
+ALL = (*SIDES, "general", PEER)
 TASKS = ("SST-2", "STS-B", "CoLA", "SQuAD 1.1")
 VECTORS, VECTOR_SETS = "vectors", ("STS12", "STS13", "STS15", "STS-B")
 KEPT_LAYERS, LENGTH, BATCH_SIZE, GENERAL_RATE = 3, 128, 32, 4e-4
@@ -43,11 +46,13 @@ def script(name: str, **flags):
     subprocess.run([sys.executable, str(ROOT / f"{name}.py"), *given], check=True)
 
 
-def make_students(flags) -> None:
-    """Makes the folders `plain` and `general` of the working folder."""
+def make_students(flags, is_general: bool = True) -> None:
+    """Makes the folders `plain` and, unless it is not needed, `general` of the working folder."""
     plain, general = flags.work_dir / "plain", flags.work_dir / "general"
     if not plain.exists():
         script("create_student", model=flags.model, num_layers=KEPT_LAYERS, output_dir=plain)
+    if not is_general:
+        return
     records = flags.work_dir / "wiki.tfrecord"
     if not records.exists():
         script(
@@ -93,7 +98,10 @@ def vectors_run(flags, name: str, side: str, seed: int) -> dict:
 
     from official_bert import SentenceEncoder
 
-    model, secs = {"teacher": flags.model}.get(side, flags.work_dir / "plain"), 0.0
+    model, secs = (
+        {"teacher": flags.model}.get(side, flags.work_dir / ("general" if side == "general" else "plain")),
+        0.0,
+    )
     if side == "distilled":
         model = flags.work_dir / "models" / f"vectors-{seed}"
         shutil.rmtree(model, ignore_errors=True)
@@ -119,9 +127,29 @@ def vectors_run(flags, name: str, side: str, seed: int) -> dict:
             output_dir=model,
         )
         secs = time.perf_counter() - begun
-    encode = SentenceEncoder(str(model)).encode
+    encode = peer_encoder(flags) if side == PEER else SentenceEncoder(str(model)).encode
     found = {one: 100 * embeddings._spearman(encode, embeddings.test_pairs(flags.data, one)) for one in VECTOR_SETS}
     return {"train_secs": secs, "results": found}
+
+
+def peer_encoder(flags):
+    """Returns a function from texts to the vectors of the model of --peer."""
+    import numpy as np
+    import onnxruntime
+
+    from official_bert.tokenization import FullTokenizer
+
+    session = onnxruntime.InferenceSession(str(flags.peer))
+    (of_tokens,) = (one.name for one in session.get_outputs() if len(one.shape) == 3)
+    tokenizer = FullTokenizer.from_pretrained(str(flags.model))
+
+    def vector(text: str) -> np.ndarray:
+        pieces = ["[CLS]", *tokenizer.tokenize(text)[: LENGTH - 2], "[SEP]"]
+        ids = np.array([tokenizer.convert_tokens_to_ids(pieces)], np.int64)
+        (found,) = session.run([of_tokens], {"input_ids": ids, "attention_mask": np.ones_like(ids)})
+        return found[0].mean(0)
+
+    return lambda texts: np.stack([vector(text) for text in texts])
 
 
 def task_run(flags, name: str, side: str, seed: int) -> dict:
@@ -144,21 +172,27 @@ def task_run(flags, name: str, side: str, seed: int) -> dict:
     return {"general_updates": flags.general_updates} | row
 
 
+def print_tables(rows: list[dict]):
+    print_tasks(rows)
+    print_vectors(rows)
+
+
 def print_vectors(rows: list[dict]):
     """Prints the means over the seeds, and of all sets the share of the encoder's mean."""
+    found = {side: [row["results"] for row in rows if (row["task"], row["side"]) == (VECTORS, side)] for side in ALL}
+    if not found[SIDES[0]]:
+        return
     print(f"\n| vectors | {' | '.join(VECTOR_SETS)} | mean | share of the teacher |\n|---{'|--:' * 6}|")
     means = {}
-    for side in SIDES:
-        found = [row["results"] for row in rows if (row["task"], row["side"]) == (VECTORS, side)]
-        if not found:
-            return
-        of_sets = [statistics.mean(each[one] for each in found) for one in VECTOR_SETS]
-        means[side] = statistics.mean(of_sets)
-        cells = [f"{value:.1f}" for value in (*of_sets, means[side])]
-        print(f"| {side}, {len(found)} | {' | '.join(cells)} | {means[side] / means['teacher']:.1%} |")
+    for side, of_seeds in found.items():
+        if of_seeds:
+            of_sets = [statistics.mean(each[one] for each in of_seeds) for one in VECTOR_SETS]
+            means[side] = statistics.mean(of_sets)
+            cells = [f"{value:.1f}" for value in (*of_sets, means[side])]
+            print(f"| {side}, {len(of_seeds)} | {' | '.join(cells)} | {means[side] / means['teacher']:.1%} |")
 
 
-def print_table(rows: list[dict]):
+def print_tasks(rows: list[dict]):
     print("\n| task | metric | seeds | teacher, 6 layers | plain, 3 layers | distilled, 3 layers ", end="")
     print("| share of the teacher | above plain, standard errors |\n|---|---|--:|--:|--:|--:|--:|--:|")
     for name in TASKS:
@@ -191,7 +225,8 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
     parser.add_argument("--general_updates", type=int, default=2000, help="of the distillation on Wikipedia")
     parser.add_argument("--tasks", nargs="+", choices=(*TASKS, VECTORS), default=TASKS)
-    parser.add_argument("--sides", nargs="+", choices=(*SIDES, "general"), default=SIDES)
+    parser.add_argument("--sides", nargs="+", choices=ALL, default=SIDES)
+    parser.add_argument("--peer", type=pathlib.Path, help="an .onnx file")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     flags = parser.parse_args()
@@ -201,7 +236,7 @@ def main():
         return
     flags.work_dir.mkdir(parents=True, exist_ok=True)
     tasks.prepare_data(flags.data, flags.work_dir / "data")
-    make_students(flags)
+    make_students(flags, is_general=flags.tasks != [VECTORS])
     lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
     rows = [json.loads(line) for line in lines]
     done = {(row["task"], row["side"], row["seed"]) for row in rows}
@@ -217,8 +252,7 @@ def main():
                 with flags.output.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
                 print(ran.stdout.splitlines()[-1], flush=True)
-    print_table(rows)
-    print_vectors(rows)
+    print_tables(rows)
 
 
 if __name__ == "__main__":

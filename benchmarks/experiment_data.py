@@ -6,7 +6,7 @@ docs/experiments.md describes: the corpus, of whose documents the last ones are 
 tasks. With --novels, which the folder novels has, the corpus is 11 million words, and the last novel is held out, too.
 What has no development set of its own is split; the questions of SQuAD 1.1 that are evaluated are 2,000.
 
-    python benchmarks/experiment_data.py --source=../shared/data --data_dir=data
+    python benchmarks/experiment_data.py --source=../shared/data --data_dir=data --novels
 """
 
 import argparse

@@ -2,8 +2,8 @@
 """Makes the pages of docs/reports/experiments_desk, and the tables in docs/reports/experiments.md, of the result lines.
 
 In: table*.jsonl, which run_experiment.py --scale=desk writes, in docs/reports/experiments_desk. Out: table*.md beside
-them, equal to what that script writes, and in docs/reports/experiments.md what stands between `<!-- table5 -->` and
-`<!-- end -->`, for each of them.
+them, equal to what that script writes of finite numbers, and in docs/reports/experiments.md what stands between
+`<!-- table5 -->` and `<!-- end -->`, for each of them.
 
     make report-experiments
 """
@@ -30,11 +30,13 @@ def page_of(path: pathlib.Path) -> str:
     runs = {line["step"]: line for line in lines if "step" in line}
     found = {(line["arm"], line["column"], line["seed"]): line["value"] for line in lines if "step" not in line}
     catalogue = read_catalogue(str(ROOT / "experiments"))
-    plan = make_plan(read_experiment(path.stem, catalogue), scale_of(PAGES.name[12:], catalogue), catalogue, COMMANDS)
+    plan = make_plan(read_experiment(path.stem, catalogue), scale_of("desk", catalogue), catalogue, COMMANDS)
     values = {
-        cell: found.pop(place) for cell in plan.cells if (place := (cell.row, cell.column.heading, cell.seed)) in found
+        cell: float(value)
+        for cell in plan.cells
+        if (value := found.pop((cell.row, cell.column.heading, cell.seed), None)) is not None
     }
-    results = {step: runs.pop(step.name) | {"kind": step.kind} for step in plan.steps}
+    results = {step: runs.pop(step.name, None) for step in plan.steps}
     if found or runs:
         sys.exit(f"{path}: has lines that the experiment has no place for, the first {next(iter([*found, *runs]))}")
     return table.markdown(plan, values, results)
@@ -53,7 +55,9 @@ def main():
         page = page_of(path)
         path.with_suffix(".md").write_text(page, encoding="utf-8")
         between = re.compile(rf"(<!-- {path.stem} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        report = between.sub(lambda marks, page=page: f"{marks[1]}\n{table_of(page)}\n{marks[2]}", report)
+        report, count = between.subn(lambda marks, page=page: f"{marks[1]}\n{table_of(page)}\n{marks[2]}", report)
+        if count != 1:
+            sys.exit(f"{REPORT}: has no place for {path.stem}; add <!-- {path.stem} --> and <!-- end -->")
     REPORT.write_text(report, encoding="utf-8")
 
 

@@ -209,7 +209,8 @@ def test_the_memory_on_a_tpu_is_that_of_the_rows():
      ("gpu_step", "print_table", "training_step", "gpu_step"),
      ("finetuning", "print_tables", "fine_tuning", "finetuning"),
      ("finetuning", "print_all_variants", "fine_tuning", "less_to_train"),
-     ("embeddings", "print_tables", "embeddings", "embeddings"), ("scaling_model", None, "scaling", None)],
+     ("embeddings", "print_tables", "embeddings", "embeddings"),
+     ("distillation", "print_tables", "fine_tuning", "distillation"), ("scaling_model", None, "scaling", None)],
 )  # fmt: skip
 def test_the_table_of_a_report_is_what_its_benchmark_prints(script, function, page, results, monkeypatch, capsys):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")

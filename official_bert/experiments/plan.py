@@ -14,12 +14,14 @@ from official_bert.experiments.declarations import MINIMAL_PAIRS, Catalogue, Col
 from official_bert.experiments.steps import CONFIG, DATA, OWN, Place, Step, check_step, in_order
 from official_bert.io.errors import InputError
 from official_bert.options.fields import flag_fields
+from official_bert.options.shared import MaskingOptions
 
 CORPUS, HELD_OUT, PAIRS = "corpus/train*.txt", "corpus/held_out*.txt", "BLiMP.zip"
 _POSITIONS, _SEGMENTS = 512, 2
 # Flags by which an experiment connects its steps; no declaration sets them.
 OWN_FLAGS = {"bert_config_file", "do_eval", "do_predict", "do_train", "ensemble_dirs", "init_checkpoint"}
 OWN_FLAGS |= {"input_file", "model", "output_dir", "output_file", "random_seed", "vocab_file"}
+_MASKS = {field.name for field in dataclasses.fields(MaskingOptions)}
 _NUM_TRAIN_STEPS, _SAVE_STEPS = 100_000, 1000  # of run_pretraining.py, where a declaration leaves them out
 # Words in the names of metrics between -1 and 1.
 _FRACTIONS = frozenset({"accuracy", "f1", "matthews", "pearson", "precision", "recall", "spearman"})
@@ -178,8 +180,8 @@ class _Planner:
     def __init__(self, path: str, scale: Scale, catalogue: Catalogue, commands, training_flags: Flags):
         self._path, self._scale, self._catalogue = path, scale, catalogue
         self._commands, self._training_flags = commands, training_flags
-        fields = flag_fields(commands["run_pretraining"].options_class())
-        self._usual = {field.name: field.default for field in fields} | scale.phases[-1][0]
+        defaults = {field.name: field.default for field in flag_fields(commands["run_pretraining"].options_class())}
+        self._usual = [defaults | phase for phase, _ in scale.phases]
 
     def seeds(self, row: Row, column: ShownColumn, count: int) -> Sequence[int]:
         """Returns the seeds of a cell: an ensemble has one, and a measure one for each pre-training."""
@@ -226,12 +228,12 @@ class _Planner:
         config = config_of(row.size, self._scale, row.config)
         made: list[Step] = []
         for number, (of_phase, of_records) in enumerate(self._scale.phases, 1):
-            masks, kept = (row.records, {}) if of_phase.get("dynamic_masking") else ({}, row.records)
-            label = f"{of_records.get('max_seq_length', '')} {_told(kept)}"
-            records, lengths = self._records(CORPUS, "train", label, of_records | kept)
+            own_records, own = self._own_flags(row, of_phase)
+            label = f"{of_records.get('max_seq_length', '')} {_told(own_records)}"
+            records, lengths = self._records(CORPUS, "train", label, of_records | own_records)
             flags = {"do_train": True, "input_file": records, "bert_config_file": Place(CONFIG)}
             flags |= {"vocab_file": self._vocabulary(), "output_dir": Place(OWN), **lengths}
-            flags |= self._free(of_phase | masks | self._changes(row)) | {"random_seed": seed} | self._training_flags
+            flags |= self._free(of_phase) | own | {"random_seed": seed} | self._training_flags
             flags |= {"init_checkpoint": Place(made[-1])} if made else {}
             phase = f"phase {number}" if len(self._scale.pretraining) > 1 else ""
             label = _words(self._model_label(row), f"seed {seed}", phase)
@@ -240,12 +242,18 @@ class _Planner:
 
     def _model_label(self, row: Row) -> str:
         """Returns what a row's model is, in words that equal models of other rows and experiments have, too."""
-        size = self._scale.sizes.get(row.size, row.size)
-        return row.encoder or _words(size, _told(row.config), _told(row.records), _told(self._changes(row)))
+        flags = self._own_flags(row, self._scale.phases[-1][0])
+        return row.encoder or _words(self._scale.sizes.get(row.size, row.size), *map(_told, (row.config, *flags)))
 
-    def _changes(self, row: Row) -> Flags:
-        """Returns the flags of a row's pre-training that have other values at the scale, or else by default."""
-        return {name: value for name, value in row.pretraining.items() if self._usual.get(name) != value}
+    def _own_flags(self, row: Row, of_phase: Flags) -> tuple[Flags, Flags]:
+        """Returns a row's flags of the records, and those of the training that change something in some phase.
+
+        The masks are the training's where it draws them.
+        """
+        drawn = _MASKS if (of_phase | row.pretraining).get("dynamic_masking") else ()
+        of_records = {name: value for name, value in row.records.items() if name not in drawn}
+        own = {name: value for name, value in row.records.items() if name in drawn} | self._free(row.pretraining)
+        return of_records, {name: own[name] for name in own if any(each.get(name) != own[name] for each in self._usual)}
 
     def _model(self, row: Row, column: ShownColumn, seed: int) -> Place:
         """Returns the place of the model that a fine-tuning or an evaluation starts from."""
@@ -286,7 +294,8 @@ class _Planner:
         records, lengths = self._records(HELD_OUT, "held_out", "", more)
         flags = {"do_eval": True, "input_file": records, "model": model}
         flags |= {"output_dir": Place(OWN), "eval_batch_size": 32, "max_eval_steps": 0, **lengths}
-        flags |= self._changes(row) | self._training_flags
+        flags |= {name: value for name, value in self._scale.phases[-1][0].items() if name == "use_next_sentence"}
+        flags |= row.pretraining | self._training_flags
         return self._made("evaluation", label, "run_pretraining", flags, seed)
 
     def _recipe(self, task: Task, row: Row) -> Flags:

@@ -118,22 +118,12 @@ def _introduction(plan: Plan, num_values: int) -> Iterable[str]:
         yield "which do not compare."
     if pairs := dict.fromkeys(f"{row.size} is {sizes[row.size]}" for row in plan.rows if row.size in sizes):
         yield f"Layers, hidden size and heads of the paper stand for smaller ones here: {', '.join(pairs)}."
-    if members := _ensemble_sizes(plan):
-        yield f"An ensemble is one run, the mean of the predictions of {members}."
+    if members := {len(cell.step.flag("ensemble_dirs", ())) for cell in plan.cells} - {0}:
+        yield f"An ensemble is one run, the mean of the predictions of {' or '.join(map(str, members))} fine-tunings."
     if not is_papers and any(row.size for row in plan.rows):
         yield "The models and the data are smaller than the paper's: only differences between rows compare."
     elif not is_papers:
         yield "The models are given ones; recipes and data may be smaller than the paper's."
-
-
-def _ensemble_sizes(plan: Plan) -> str:
-    declared = {row.label: row.ensemble for row in plan.rows}
-    pairs = [(len(cell.step.flag("ensemble_dirs", ())), declared[cell.row]) for cell in plan.cells]
-    return ", or ".join(
-        f"{count} fine-tunings" + (f" instead of {wanted}" if count < wanted else "")
-        for count, wanted in dict.fromkeys(pairs)
-        if count
-    )
 
 
 def _noise_sentence(plan: Plan) -> str:

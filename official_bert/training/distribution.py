@@ -212,10 +212,8 @@ def log_devices(strategy: tf.distribute.Strategy | None = None, name: str = "one
     """
     strategy = strategy or tf.distribute.get_strategy()
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    kind = "GPU" if has_gpu else "CPU"
-    if name == "tpu":
-        kind = "TPU"
-    elif name == "mirrored" and "CPU" in strategy.extended.worker_devices[0]:  # split, for tests
+    kind = "TPU" if name == "tpu" else "GPU" if has_gpu else "CPU"
+    if name == "mirrored" and "CPU" in strategy.extended.worker_devices[0]:  # split, for tests
         kind = "CPU"
     count = strategy.num_replicas_in_sync
     names = [device.name for device in tf.config.list_logical_devices(kind)][:count]
@@ -224,9 +222,8 @@ def log_devices(strategy: tf.distribute.Strategy | None = None, name: str = "one
         logging.warning(
             "TensorFlow sees no GPU, although %s is there, and runs on the CPU: install its GPU libraries with %s, or "
             "check the driver with nvidia-smi; CUDA_VISIBLE_DEVICES=-1 chooses the CPU without this warning",
-            sign,
-            INSTALL_GPU,
-        )
+            sign, INSTALL_GPU,
+        )  # fmt: skip
 
 
 def kind_of_device(strategy: tf.distribute.Strategy) -> str:
