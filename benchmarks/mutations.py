@@ -308,6 +308,11 @@ serving/signatures.py: serving/test_signatures.py
 serving/export.py: serving/test_export.py
     default=0) + 1) -> default=0) + 2)
     _gfile.rmtree(temporary) -> pass
+experiments/plan.py: experiments/test_plan.py
+    if any(each.get(name) -> if all(each.get(name)
+    (of_phase | row.pretraining).get( -> of_phase.get(
+    self._free(of_phase) | own | {"random_seed" -> own | self._free(of_phase) | {"random_seed"
+    if name == "use_next_sentence"} -> if name == "next_sentence"}
 experiments/table.py: experiments/test_table.py
     NOISE_ERRORS = 2.0 -> NOISE_ERRORS = 1.0
     statistics.stdev(values) -> statistics.pstdev(values)

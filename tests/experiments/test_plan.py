@@ -170,6 +170,9 @@ def test_masks_are_a_training_s_where_it_draws_them(two_rows):
     steps = plan_of(experiment, "desk", num_seeds=1).steps
     assert {(step.flag("dupe_factor"), step.flag("mask_rates")) for step in steps} >= {(2, None), (7, None)}
     assert all(step.flag("mask_rates") is None for step in steps), "it is the default"
+    of_row = 'records = { mask_rates = "1.0,0.0" }\npretraining = { dynamic_masking = true, '
+    steps = plan_of(two_rows("pretraining = {", of_row).experiment, "small").steps
+    assert "1.0,0.0" in {step.flag("mask_rates") for step in steps if step.kind == "pretraining"}
 
 
 def test_a_row_s_flags_count_where_they_change_a_phase(two_rows):
