@@ -9,7 +9,8 @@ In: a folder of real data and a Hugging Face encoder of at least three layers. O
 First `create_student.py` keeps three layers, which then learn the hidden states and attention relations of the encoder
 on Wikipedia, for --general_updates of 32 x 128 tokens; a run that was stopped goes on. `teacher` is the encoder
 fine-tuned on a task, `plain` the three layers without any teacher, `distilled` those that learned on Wikipedia, with
-the teacher of the same seed. All sides of a task have the same flags. `--sides general` is a fourth one: the layers
+the teacher of the same seed. All sides of a task have the same flags, but for those that `--students` gives the three
+layers, with which they have rows of their own. `--sides general` is a fourth one: the layers
 that learned on Wikipedia, without a teacher of the task.
 
 `--tasks vectors` is about sentence vectors, which the encoder must make: `plain` are the three layers as they are,
@@ -34,7 +35,7 @@ import finetuning_tasks as tasks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIDES, PEER = ("teacher", "plain", "distilled"), "peer"
-ALL = (*SIDES, "general", PEER)
+ALL, SAME = (*SIDES, "general", PEER), "{}"
 TASKS = ("SST-2", "STS-B", "CoLA", "SQuAD 1.1")
 VECTORS, VECTOR_SETS = "vectors", ("STS12", "STS13", "STS15", "STS-B")
 KEPT_LAYERS, LENGTH, BATCH_SIZE, GENERAL_RATE = 3, 128, 32, 4e-4
@@ -98,10 +99,8 @@ def vectors_run(flags, name: str, side: str, seed: int) -> dict:
 
     from official_bert import SentenceEncoder
 
-    model, secs = (
-        {"teacher": flags.model}.get(side, flags.work_dir / ("general" if side == "general" else "plain")),
-        0.0,
-    )
+    folder, secs = flags.work_dir / ("general" if side == "general" else "plain"), 0.0
+    model = flags.model if side == "teacher" else folder
     if side == "distilled":
         model = flags.work_dir / "models" / f"vectors-{seed}"
         shutil.rmtree(model, ignore_errors=True)
@@ -152,16 +151,20 @@ def peer_encoder(flags):
     return lambda texts: np.stack([vector(text) for text in texts])
 
 
+def model_folder(flags, name: str, side: str, seed: int) -> pathlib.Path:
+    return flags.work_dir / "models" / f"{name.replace(' ', '-')}-{side}-{seed}"
+
+
 def task_run(flags, name: str, side: str, seed: int) -> dict:
     from finetuning import our_run
 
     benchmark = tasks.BENCHMARKS[name]
-    folder = flags.work_dir / "models" / f"{name.replace(' ', '-')}-{side}-{seed}"
+    folder = model_folder(flags, name, side, seed)
     shutil.rmtree(folder, ignore_errors=True)
     start = {"teacher": flags.model, "plain": flags.work_dir / "plain"}.get(side, flags.work_dir / "general")
-    more = {"random_seed": seed}
+    more = {"random_seed": seed} | ({} if side == "teacher" else json.loads(flags.students))
     if side == "distilled":
-        more["teacher"] = str(flags.work_dir / "models" / f"{name.replace(' ', '-')}-teacher-{seed}")
+        more["teacher"] = str(model_folder(flags, name, "teacher", seed))
     options = tasks.options_of(benchmark, flags.work_dir / "data", flags.model, folder, **more)
     if side != "teacher":
         given = {"vocab_file": None, "bert_config_file": None, "init_checkpoint": None, "model": str(start)}
@@ -169,7 +172,8 @@ def task_run(flags, name: str, side: str, seed: int) -> dict:
     row = our_run(benchmark, options)
     if side != "teacher":
         shutil.rmtree(folder)
-    return {"general_updates": flags.general_updates} | row
+    students = {} if side == "teacher" or flags.students == SAME else {"students": flags.students}
+    return {"general_updates": flags.general_updates} | students | row
 
 
 def print_tables(rows: list[dict]):
@@ -193,6 +197,12 @@ def print_vectors(rows: list[dict]):
 
 
 def print_tasks(rows: list[dict]):
+    for students in dict.fromkeys(row.get("students", SAME) for row in rows):
+        print_students([row for row in rows if row["side"] == "teacher" or row.get("students", SAME) == students])
+
+
+def print_students(rows: list[dict]):
+    """Prints a line for each task that has at least two runs of each side."""
     print("\n| task | metric | seeds | teacher, 6 layers | plain, 3 layers | distilled, 3 layers ", end="")
     print("| share of the teacher | above plain, standard errors |\n|---|---|--:|--:|--:|--:|--:|--:|")
     for name in TASKS:
@@ -226,6 +236,7 @@ def main():
     parser.add_argument("--general_updates", type=int, default=2000, help="of the distillation on Wikipedia")
     parser.add_argument("--tasks", nargs="+", choices=(*TASKS, VECTORS), default=TASKS)
     parser.add_argument("--sides", nargs="+", choices=ALL, default=SIDES)
+    parser.add_argument("--students", default=SAME, help="flags of the three layers on the tasks, as JSON")
     parser.add_argument("--peer", type=pathlib.Path, help="an .onnx file")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
@@ -239,19 +250,23 @@ def main():
     make_students(flags, is_general=flags.tasks != [VECTORS])
     lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
     rows = [json.loads(line) for line in lines]
-    done = {(row["task"], row["side"], row["seed"]) for row in rows}
+    done = {(row["task"], row["side"], row["seed"], row.get("students", SAME)) for row in rows}
     for name in flags.tasks:
         for seed in flags.seeds:
             for side in flags.sides:
-                if (name, side, seed) in done:
+                is_same = side == "teacher" or name == VECTORS
+                is_done = (name, side, seed, SAME if is_same else flags.students) in done
+                is_needed = side == "teacher" and name != VECTORS and "distilled" in flags.sides
+                if is_done and not (is_needed and not model_folder(flags, name, side, seed).exists()):
                     continue
                 command = [sys.executable, __file__, *sys.argv[1:], "--one", "--tasks", name]
                 command += ["--sides", side, "--seeds", str(seed)]
                 ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-                rows.append(json.loads(ran.stdout.splitlines()[-1]))
-                with flags.output.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
                 print(ran.stdout.splitlines()[-1], flush=True)
+                if not is_done:
+                    rows.append(json.loads(ran.stdout.splitlines()[-1]))
+                    with flags.output.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(rows[-1]) + "\n")
     print_tables(rows)
 
 
