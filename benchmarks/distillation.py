@@ -10,8 +10,8 @@ First `create_student.py` keeps three layers, which then learn the hidden states
 on Wikipedia, for --general_updates of 32 x 128 tokens; a run that was stopped goes on. `teacher` is the encoder
 fine-tuned on a task, `plain` the three layers without any teacher, `distilled` those that learned on Wikipedia, with
 the teacher of the same seed. All sides of a task have the same flags, but for those that `--students` gives the three
-layers, with which they have rows of their own. `--sides general` is a fourth one: the layers
-that learned on Wikipedia, without a teacher of the task.
+layers, with which they have rows of their own. `--sides general` is a fourth one: the layers that learned on
+Wikipedia, without a teacher of the task.
 
 `--tasks vectors` is about sentence vectors, which the encoder must make: `plain` are the three layers as they are,
 `distilled` those that learned its vectors of the different sentences of the corpus of six words or more, by --loss=mse.
@@ -247,7 +247,7 @@ def main():
         return
     flags.work_dir.mkdir(parents=True, exist_ok=True)
     tasks.prepare_data(flags.data, flags.work_dir / "data")
-    make_students(flags, is_general=flags.tasks != [VECTORS])
+    make_students(flags, is_general=flags.tasks != [VECTORS] or "general" in flags.sides)
     lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
     rows = [json.loads(line) for line in lines]
     done = {(row["task"], row["side"], row["seed"], row.get("students", SAME)) for row in rows}

@@ -119,7 +119,8 @@ def _introduction(plan: Plan, num_values: int) -> Iterable[str]:
     if pairs := dict.fromkeys(f"{row.size} is {sizes[row.size]}" for row in plan.rows if row.size in sizes):
         yield f"Layers, hidden size and heads of the paper stand for smaller ones here: {', '.join(pairs)}."
     if members := {len(cell.step.flag("ensemble_dirs", ())) for cell in plan.cells} - {0}:
-        yield f"An ensemble is one run, the mean of the predictions of {' or '.join(map(str, members))} fine-tunings."
+        counts = " or ".join(map(str, sorted(members)))
+        yield f"An ensemble is one run, the mean of the predictions of {counts} fine-tunings."
     if not is_papers and any(row.size for row in plan.rows):
         yield "The models and the data are smaller than the paper's: only differences between rows compare."
     elif not is_papers:
