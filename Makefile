@@ -41,7 +41,7 @@ lint: install-dev  ## checks lint and format with ruff
 docs: .venv-docs/installed  ## builds the pages and the reference of the public names into site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
 
-report-experiments: install  ## makes the pages of the experiments of their result lines
+report-experiments: .venv/installed-plots  ## makes the pages and pictures of the experiments of their result lines
 	$(IN_VENV) benchmarks/experiment_report.py
 
 install: .venv/installed  ## makes .venv with all that the commands need; PYTHON=python3.12 chooses its Python
@@ -57,6 +57,10 @@ install-tpu-compile: .venv-tpu-compile/installed  ## makes .venv-tpu-compile, th
 
 .venv/installed-dev: requirements-dev.txt .venv/installed | .venv/created
 	$(IN_VENV) -m pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
+	@touch $@
+
+.venv/installed-plots: requirements-plots.txt .venv/installed | .venv/created
+	$(IN_VENV) -m pip install --quiet --disable-pip-version-check -r requirements-plots.txt
 	@touch $@
 
 .venv-tf220/installed: requirements-tf220.txt requirements-dev.txt requirements.txt | .venv-tf220/created

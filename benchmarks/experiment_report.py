@@ -1,31 +1,34 @@
 #!/usr/bin/env python3
-"""Makes the pages of docs/reports/experiments_desk, and the tables in docs/reports/experiments.md, of the result lines.
+"""Makes the pages and pictures of docs/reports/experiments_desk, and the tables of its report, of the result lines.
 
 In: table*.jsonl, which run_experiment.py --scale=desk writes, in docs/reports/experiments_desk. Out: table*.md beside
-them, equal to what that script writes of finite numbers, and in docs/reports/experiments.md what stands between
+them, equal to what that script writes of finite numbers; table*.png, each run as a dot and each row's mean with its
+standard deviation, and the digest of the lines in the file; and in docs/reports/experiments.md what stands between
 `<!-- table5 -->` and `<!-- end -->`, for each of them.
 
     make report-experiments
 """
 
+import hashlib
 import json
 import pathlib
 import re
 import sys
+import textwrap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from official_bert.cli.commands import COMMANDS
 from official_bert.experiments import table
 from official_bert.experiments.declarations import read_catalogue, read_experiment, scale_of
-from official_bert.experiments.plan import make_plan
+from official_bert.experiments.plan import Plan, make_plan
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES, REPORT = ROOT / "docs/reports/experiments_desk", ROOT / "docs/reports/experiments.md"
 
 
-def page_of(path: pathlib.Path) -> str:
-    """Returns the page of the result lines of an experiment."""
+def results_of(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]:
+    """Returns the plan of an experiment, and what its result lines say."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     runs = {line["step"]: line for line in lines if "step" in line}
     found = {(line["arm"], line["column"], line["seed"]): line["value"] for line in lines if "step" not in line}
@@ -39,7 +42,48 @@ def page_of(path: pathlib.Path) -> str:
     results = {step: runs.pop(step.name, None) for step in plan.steps}
     if found or runs:
         sys.exit(f"{path}: has lines that the experiment has no place for, the first {next(iter([*found, *runs]))}")
-    return table.markdown(plan, values, results)
+    return plan, values, results
+
+
+def page_of(path: pathlib.Path) -> str:
+    """Returns the page of the result lines of an experiment."""
+    return table.markdown(*results_of(path))
+
+
+def digest_of(path: pathlib.Path) -> str:
+    """Returns what the picture of the result lines has in its file, so that one of other lines is noticed."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def draw(path: pathlib.Path) -> None:
+    """Draws a panel for each column of an experiment, in which each row has a line."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot, ticker
+
+    plan, values, _ = results_of(path)
+    sizes = [plan.scale.sizes[row.size] for row in plan.rows]
+    names = sizes if len(set(sizes)) == len(sizes) else [textwrap.fill(row.label, 18) for row in plan.rows]
+    size = (1.2 + 2 * len(plan.columns), 0.8 + 0.45 * len(plan.rows))
+    figure, panels = pyplot.subplots(1, len(plan.columns), sharey=True, figsize=size, layout="constrained")
+    for panel, column in zip(panels, plan.columns, strict=True):
+        for place, row in enumerate(plan.rows):
+            of_row = [value for cell, value in values.items() if (cell.row, cell.column) == (row.label, column)]
+            mean, deviation, count = table.summary(of_row)
+            panel.plot(of_row, [place] * count, "o", color="tab:blue", alpha=0.4, markeredgewidth=0)
+            panel.errorbar(mean, place, xerr=deviation, fmt="|", color="black", markersize=9, capsize=3)
+        panel.set_title(textwrap.fill(column.heading, 18), fontsize="medium")
+        panel.grid(axis="x", alpha=0.3)
+        if column.metric == table.PERPLEXITY:
+            panel.set_xscale("log")
+            panel.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
+            panel.xaxis.set_major_formatter("{x:g}")
+            panel.xaxis.set_minor_formatter("")
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].set_ylim(len(names) - 0.5, -0.5)
+    figure.savefig(path.with_suffix(".png"), dpi=100, metadata={"Software": None, "Description": digest_of(path)})
+    pyplot.close(figure)
 
 
 def table_of(page: str) -> str:
@@ -52,6 +96,7 @@ def table_of(page: str) -> str:
 def main():
     report = REPORT.read_text(encoding="utf-8")
     for path in sorted(PAGES.glob("*.jsonl")):
+        draw(path)
         page = page_of(path)
         path.with_suffix(".md").write_text(page, encoding="utf-8")
         between = re.compile(rf"(<!-- {path.stem} -->\n).*?(\n<!-- end -->)", re.DOTALL)
