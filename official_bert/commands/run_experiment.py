@@ -40,6 +40,10 @@ def run(options: ExperimentOptions, commands: Mapping[str, Any]):
     catalogue, encoders = read_catalogue(folder), read_encoders(options.model or [])
     experiment, scale = read_experiment(options.name, catalogue), scale_of(options.scale, catalogue)
     flags = read_training_flags(options.training_flags)
+    if unused := sorted(set(encoders) - {row.encoder for row in experiment.rows}):
+        known = ", ".join(sorted({row.encoder for row in experiment.rows} - {None}))
+        remedy = f"name one of {known}" if known else "leave it out, for it pre-trains all its models"
+        raise InputError(f"--model: no row of {options.name} starts from {', '.join(unused)}; {remedy}")
     plan = make_plan(experiment, scale, catalogue, commands, encoders, options.seeds, flags)
     for sentence in plan.left_out:
         logging.warning("Left out: %s", sentence)

@@ -134,7 +134,7 @@ def shown_columns(
 ) -> tuple[list[ShownColumn], list[str]]:
     """Returns the columns that the scale has, and a sentence for each one that is left out.
 
-    For a task that the scale lacks its stand-in is run, unless that is shown already.
+    For a task that the scale lacks its stand-in is run, unless that is the task of another column, shown or left out.
     """
     names = [column.task for column in experiment.columns if column.task]
     run = {name: name for name in names if name in scale.tasks}
@@ -151,7 +151,7 @@ def shown_columns(
         elif column.task and not task and not stand_in:
             reason = f"--scale={scale.name} has neither its task nor one that stands in for it"
         elif column.task and not task:
-            reason = f"what may stand in for its task ({stand_in}) is shown already"
+            reason = f"what may stand in for its task ({stand_in}) is that of another column"
         elif task and column.set == "test" and not task.test_data:
             reason = f"{task.name} has no test set with labels"
         elif found.stands_in and found.number in [each.number for each in shown]:

@@ -22,10 +22,9 @@ from official_bert.config import BertConfig
 from official_bert.data.model_inputs import check_unknown_in
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet
-from official_bert.fine_tuning import adaptation
+from official_bert.fine_tuning import adaptation, teacher
 from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, log_set
 from official_bert.fine_tuning.search import search
-from official_bert.fine_tuning.teacher import outputs_of_teacher
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.model_source import ModelSource, resolve
@@ -102,7 +101,7 @@ def fine_tune(options: FineTuningOptions, in_memory: Mapping[str, Any] = Mapping
         check_unknown_in(tokenizer, first, own.max_seq_length)
         taught = None
         if options.do_train and isinstance(options, DistillationOptions) and options.teacher:
-            taught = outputs_of_teacher(own, task, tokenizer, sets.train, strategy)
+            taught = teacher.outputs_of_teacher(own, task, tokenizer, sets.train, strategy)
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts)
         if own.do_train and registry.is_outside(entry.family) and not distribution.is_tpu(strategy):
             check_export(entry.name, task, finetuner.trainer.model, config, tokenizer)
@@ -132,6 +131,8 @@ def _calibrates(options: FineTuningOptions) -> bool:
 def _check_flags(options: FineTuningOptions):
     """Validates flags that the task does not know."""
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
+    if isinstance(options, DistillationOptions):
+        teacher.check_flags(options)
     steps = [name for name in ("do_train", "do_eval", "do_predict") if hasattr(options, name)]
     if not any(getattr(options, name) for name in steps):
         *others, last = (f"--{name}" for name in steps)

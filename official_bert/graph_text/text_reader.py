@@ -33,76 +33,107 @@ class Windows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TextReader:
-    """Makes the inputs of an exported model from text; a task receives it for its text signatures."""
+    """Makes the inputs of an exported model from text; a task receives it for its text signatures.
+
+    Its methods but `inputs` take WordPiece ids, int32[batch, (pieces)], of the tokenizer.
+    """
 
     tokenizer: TextTokenizer
     vocab: Mapping[str, int]
     max_seq_length: int
 
     def inputs(self, first: tf.Tensor, second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Returns the `model_inputs` of string[batch] or of pairs; a second text without tokens counts as absent."""
+        """Returns the `inputs_of_ids` of string[batch] or of pairs; a second text without tokens counts as absent."""
         encode = self.tokenizer.encode
-        pair = encode(first), None if second is None else encode(second)
-        return model_inputs(*pair, self.max_seq_length, self.vocab)
+        return self.inputs_of_ids(encode(first), None if second is None else encode(second))
 
-    def windows(self, texts: tf.Tensor, doc_stride: int) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        return text_windows(self.tokenizer.encode(texts), self.max_seq_length, doc_stride, self.vocab)
+    def inputs_of_ids(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None) -> dict[str, tf.Tensor]:
+        """Makes `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of ids, truncated as in data/model_inputs.py.
 
+        A second text without tokens counts as absent. The result is `input_ids`, `input_mask` and `segment_ids`, each
+        int32[batch, length].
+        """
+        if second is None:
+            return _packed([first[:, : self.max_seq_length - 2]], self.vocab)
+        room, a, b = self.max_seq_length - 3, first.row_lengths(), second.row_lengths()
+        # The longer text, or the second one on a tie, loses its last token until both fit.
+        num_first = tf.where(b > 0, tf.maximum(room - b, room - room // 2), room + 1)
+        second = _first(second, tf.maximum(room - a, room // 2))
+        return _packed([_first(first, num_first), second], self.vocab, is_pair=second.row_lengths() > 0)
 
-def model_inputs(
-    first: tf.RaggedTensor, second: tf.RaggedTensor | None, max_seq_length: int, vocab: Mapping[str, int]
-) -> dict[str, tf.Tensor]:
-    """Makes `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of ids, truncated as in data/model_inputs.py.
+    def document_windows(
+        self, questions: tf.RaggedTensor, documents: tf.RaggedTensor, doc_stride: int, max_query_length: int
+    ) -> Windows:
+        """Makes the windows of tasks/squad/windows.py, `[CLS] question [SEP] window [SEP]`.
 
-    The ids are int32[batch, (pieces)]; a second text without tokens counts as absent. The result is `input_ids`,
-    `input_mask` and `segment_ids`, each int32[batch, length].
-    """
-    if second is None:
-        return _packed([first[:, : max_seq_length - 2]], vocab)
-    room, a, b = max_seq_length - 3, first.row_lengths(), second.row_lengths()
-    # The longer text, or the second one on a tie, loses its last token until both fit.
-    num_first = tf.where(b > 0, tf.maximum(room - b, room - room // 2), max_seq_length - 2)
-    second = _first(second, tf.maximum(room - a, room // 2))
-    return _packed([_first(first, num_first), second], vocab, is_pair=second.row_lengths() > 0)
+        A WordPiece belongs to the window that shows most of the text around it ("max context"). An empty document has
+        no window.
+        """
+        questions = questions[:, :max_query_length]
+        num_pieces = tf.cast(documents.row_lengths(), tf.int32)  # [batch]
+        room = self.max_seq_length - 3 - tf.cast(questions.row_lengths(), tf.int32)
+        texts, starts, ends = _spans(num_pieces, room, doc_stride, fewest=0)
+        pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
+        flat = _flat_indices(documents, texts, pieces)
+        questions = tf.gather(questions, texts)
+        segments = [questions, pieces.with_values(tf.gather(documents.values, flat))]
+        is_own = _has_most_context(starts, ends, pieces, flat, tf.size(documents.values))
+        return _windows(segments, texts, pieces, pieces.with_values(is_own), questions.row_lengths() + 2, self.vocab)
 
+    def text_windows(self, ids: tf.RaggedTensor, doc_stride: int) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Makes the windows of tasks/classification/windows.py, `[CLS] window [SEP]`; every text has a window.
 
-def document_windows(
-    questions: tf.RaggedTensor,
-    documents: tf.RaggedTensor,
-    max_seq_length: int,
-    doc_stride: int,
-    max_query_length: int,
-    vocab: Mapping[str, int],
-) -> Windows:
-    """Makes the windows of tasks/squad/windows.py, `[CLS] question [SEP] window [SEP]`, of ids int32[batch, (pieces)].
+        The result is the encoder features of all windows, and the text of each, int32[windows].
+        """
+        num_pieces = tf.cast(ids.row_lengths(), tf.int32)
+        room = tf.fill(tf.shape(num_pieces), max(1, self.max_seq_length - 2))
+        texts, starts, ends = _spans(num_pieces, room, doc_stride, fewest=1)
+        pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
+        shown = pieces.with_values(tf.gather(ids.values, _flat_indices(ids, texts, pieces)))
+        return _packed([shown], self.vocab), texts
 
-    A WordPiece belongs to the window that shows most of the text around it ("max context"). An empty document has no
-    window.
-    """
-    questions = questions[:, :max_query_length]
-    num_pieces = tf.cast(documents.row_lengths(), tf.int32)  # [batch]
-    room = max_seq_length - 3 - tf.cast(questions.row_lengths(), tf.int32)
-    texts, starts, ends = _spans(num_pieces, room, doc_stride, fewest=0)
-    pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
-    flat = _flat_indices(documents, texts, pieces)
-    questions = tf.gather(questions, texts)
-    segments = [questions, pieces.with_values(tf.gather(documents.values, flat))]
-    is_own = _has_most_context(starts, ends, pieces, flat, tf.size(documents.values))
-    return _windows(segments, texts, pieces, pieces.with_values(is_own), questions.row_lengths() + 2, vocab)
+    def word_windows(self, ids: tf.RaggedTensor, words: tf.RaggedTensor) -> Windows:
+        """Makes the windows of tasks/tagging/windows.py, `[CLS] window [SEP]`, over texts of one sentence each.
 
+        A window tags a run of words, and the first WordPieces of these words belong to it. An empty text has no window.
+        `words`, int32[batch, (pieces)], is the index (from 0) of each WordPiece's word in its text.
+        """
+        room = self.max_seq_length - 2
+        positions = _range_rows(ids)  # [batch, (pieces)]
+        is_first = tf.concat([[-1], words.values], axis=0)[:-1] != words.values
+        is_first |= positions.values == 0
+        word_starts = tf.boolean_mask(positions.values, is_first)
+        # A word that is longer than a window loses its last WordPieces.
+        in_word = positions.values - tf.gather(word_starts, tf.cumsum(tf.cast(is_first, tf.int32)) - 1)
+        is_first = tf.boolean_mask(is_first, in_word < room)
+        pieces = tf.ragged.boolean_mask(positions, positions.with_values(in_word < room))
 
-def text_windows(
-    ids: tf.RaggedTensor, max_seq_length: int, doc_stride: int, vocab: Mapping[str, int]
-) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """Makes the windows of tasks/classification/windows.py, `[CLS] window [SEP]`, of ids int32[batch, (pieces)].
+        positions = _range_rows(pieces)
+        is_last = tf.concat([is_first, [True]], axis=0)[1:]
+        starts = tf.ragged.boolean_mask(positions, positions.with_values(is_first))  # [batch, (words)]
+        num_words = tf.cast(starts.row_lengths(), tf.int32)  # [batch]
+        starts = starts.to_tensor()  # [batch, words]
+        ends = 1 + tf.ragged.boolean_mask(positions, positions.with_values(is_last)).to_tensor(tf.int32.max - 1)
+        # If a window begins with word w, the next window begins with the first word that does not fit whole in it.
+        following = tf.searchsorted(ends, starts + room, side="right")  # [batch, words]
+        rows = _chains(following, num_words)  # [windows, 2]: text, first word
+        texts = rows[:, 0]
+        first, last = tf.gather_nd(starts, rows), tf.gather_nd(following, rows) - 1
+        end = tf.gather_nd(ends, tf.stack([texts, last], axis=1))
+        length = tf.gather(tf.cast(pieces.row_lengths(), tf.int32), texts)
+        # The window is filled up with the text around its words, if possible equally on the left and on the right.
+        spare = room - (end - first)
+        left = tf.minimum(first, tf.maximum(spare // 2, spare - (length - end)))
+        right = tf.minimum(length - end, spare - left)
+        spans = tf.ragged.range(first - left, end + right)  # [windows, (pieces)]
 
-    The result is the encoder features of all windows, and the text of each, int32[windows]; every text has a window.
-    """
-    num_pieces = tf.cast(ids.row_lengths(), tf.int32)
-    room = tf.fill(tf.shape(num_pieces), max(1, max_seq_length - 2))
-    texts, starts, ends = _spans(num_pieces, room, doc_stride, fewest=1)
-    pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
-    return _packed([pieces.with_values(tf.gather(ids.values, _flat_indices(ids, texts, pieces)))], vocab), texts
+        window = spans.value_rowids()
+        flat = _flat_indices(pieces, texts, spans)
+        is_own = tf.gather(is_first, flat)
+        is_own &= (spans.values >= tf.gather(first, window)) & (spans.values < tf.gather(end, window))
+        numbers = spans.with_values(tf.gather(pieces.values, flat))
+        segments = [spans.with_values(tf.gather(ids.values, _flat_indices(ids, texts, numbers)))]
+        return _windows(segments, texts, numbers, spans.with_values(is_own), tf.ones_like(texts, tf.int64), self.vocab)
 
 
 def _spans(
@@ -118,52 +149,6 @@ def _spans(
     texts = tf.cast(numbers.value_rowids(), tf.int32)
     starts = numbers.values * tf.gather(stride, texts)
     return texts, starts, tf.minimum(starts + tf.gather(room, texts), tf.gather(num_pieces, texts))
-
-
-def word_windows(
-    ids: tf.RaggedTensor, words: tf.RaggedTensor, max_seq_length: int, vocab: Mapping[str, int]
-) -> Windows:
-    """Makes the windows of tasks/tagging/windows.py, `[CLS] window [SEP]`, over texts of one sentence each.
-
-    A window tags a run of words, and the first WordPieces of these words belong to it. An empty text has no window.
-    `words`, int32[batch, (pieces)], is the index (from 0) of each WordPiece's word in its text.
-    """
-    room = max_seq_length - 2
-    positions = _range_rows(ids)  # [batch, (pieces)]
-    is_first = tf.concat([[-1], words.values], axis=0)[:-1] != words.values
-    is_first |= positions.values == 0
-    word_starts = tf.boolean_mask(positions.values, is_first)
-    # A word that is longer than a window loses its last WordPieces.
-    in_word = positions.values - tf.gather(word_starts, tf.cumsum(tf.cast(is_first, tf.int32)) - 1)
-    is_first = tf.boolean_mask(is_first, in_word < room)
-    pieces = tf.ragged.boolean_mask(positions, positions.with_values(in_word < room))
-
-    positions = _range_rows(pieces)
-    is_last = tf.concat([is_first, [True]], axis=0)[1:]
-    starts = tf.ragged.boolean_mask(positions, positions.with_values(is_first))  # [batch, (words)]
-    num_words = tf.cast(starts.row_lengths(), tf.int32)  # [batch]
-    starts = starts.to_tensor()  # [batch, words]
-    ends = 1 + tf.ragged.boolean_mask(positions, positions.with_values(is_last)).to_tensor(tf.int32.max - 1)
-    # If a window begins with word w, the next window begins with the first word that does not fit whole in it.
-    following = tf.searchsorted(ends, starts + room, side="right")  # [batch, words]
-    rows = _chains(following, num_words)  # [windows, 2]: text, first word
-    texts = rows[:, 0]
-    first, last = tf.gather_nd(starts, rows), tf.gather_nd(following, rows) - 1
-    end = tf.gather_nd(ends, tf.stack([texts, last], axis=1))
-    length = tf.gather(tf.cast(pieces.row_lengths(), tf.int32), texts)
-    # The window is filled up with the text around its words, if possible equally on the left and on the right.
-    spare = room - (end - first)
-    left = tf.minimum(first, tf.maximum(spare // 2, spare - (length - end)))
-    right = tf.minimum(length - end, spare - left)
-    spans = tf.ragged.range(first - left, end + right)  # [windows, (pieces)]
-
-    window = spans.value_rowids()
-    flat = _flat_indices(pieces, texts, spans)
-    is_own = tf.gather(is_first, flat)
-    is_own &= (spans.values >= tf.gather(first, window)) & (spans.values < tf.gather(end, window))
-    numbers = spans.with_values(tf.gather(pieces.values, flat))
-    segments = [spans.with_values(tf.gather(ids.values, _flat_indices(ids, texts, numbers)))]
-    return _windows(segments, texts, numbers, spans.with_values(is_own), tf.ones_like(texts, tf.int64), vocab)
 
 
 def in_batches(

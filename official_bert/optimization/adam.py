@@ -223,17 +223,6 @@ def is_decayed(name: str, excluded: Iterable[str]) -> bool:
     return not any(re.search(pattern, name) for pattern in excluded)
 
 
-class BiasCorrectedAdam(AdamWeightDecayOptimizer):
-    """Adam as its authors describe it, with bias correction, and decoupled weight decay.
-
-    Its updates are the shorter ones: without the correction, the first hundred are 3 to 6.6 times as long.
-    """
-
-    def __init__(self, *arguments, bias_correction: bool = True, **others):
-        """Makes an optimizer without variables; the arguments are those of AdamWeightDecayOptimizer."""
-        super().__init__(*arguments, bias_correction=bias_correction, **others)
-
-
 def updated(weight, m, v, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float, step=None):
     """Returns the weight and its slots after the update: floats of one shape, as they and the gradient are.
 

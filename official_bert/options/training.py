@@ -12,14 +12,8 @@ from official_bert.options.shared import (
     PrecisionOptions,
 )
 
-# Name -> module and class in optimization/; the first is the original's.
-OPTIMIZERS = {
-    "adamw": "adam:AdamWeightDecayOptimizer",
-    "adamw_bias_correction": "adam:BiasCorrectedAdam",
-    "lamb": "lamb:LambOptimizer",
-}
-ADAMW, BIAS_CORRECTED, *_ = OPTIMIZERS
-# The names of SCHEDULES in optimization/schedules.py, the first being the original's.
+# The names of OPTIMIZERS in optimization/__init__.py and of SCHEDULES in schedules.py, the first being the original's.
+OPTIMIZERS = ADAMW, BIAS_CORRECTED, *_ = "adamw", "adamw_bias_correction", "lamb"
 SCHEDULES = LINEAR, *_ = "linear", "constant", "cosine", "wsd"
 GLOBAL, PER_REPLICA = "global", "per_replica"
 FILE_ORDERS = ("original", "each_pass", "own", "own_each_pass")
@@ -34,7 +28,7 @@ class OptimizationOptions:
 
     optimizer_type: str = option(
         ADAMW,
-        choices=tuple(OPTIMIZERS),
+        choices=OPTIMIZERS,
         help="The optimizer: adamw is the original's; adamw_bias_correction corrects the bias of Adam's moments, as "
         "Adam's authors do and the original does not, which makes fine-tuning on few examples fail less often; lamb "
         "(You et al., 2020) corrects it, too, and scales each matrix's update to its norm, as large batches need.",

@@ -49,7 +49,14 @@ def check_loss(
             return found["start_logits"], found["end_logits"]
         if "score" in found:
             return found["score"][:, None]
-        return found["logits"] * np.float32(temperature) if "logits" in found else found["embedding"]
+        if "logits" in found:
+            return found["logits"] * np.float32(temperature)
+        if "embedding" not in found:
+            raise InputError(
+                f"--max_loss: nothing is known of the outputs {', '.join(found)} of --task_name={options.task_name}; "
+                "leave it out"
+            )
+        return found["embedding"]
 
     def metric_of(outputs_of: Callable[[dict], dict]) -> float:
         outputs = predict(outputs_of, strategy, encoded, _BATCH_SIZE, options.max_seq_length, True)

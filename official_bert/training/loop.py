@@ -192,24 +192,6 @@ def compiled_steps(
     return run_steps
 
 
-def traced_once(strategy: tf.distribute.Strategy, function: Callable[[dict], dict]) -> Callable[[dict], dict]:
-    """Returns a tf.function that is traced once for batches of any size and length, or twice with several replicas."""
-    traced = None
-
-    def run(batch):
-        nonlocal traced
-        if traced is None:
-            signature = None
-            if strategy.num_replicas_in_sync == 1:  # per-replica values cannot be described by a signature
-                signature = [
-                    {name: tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype) for name, tensor in batch.items()}
-                ]
-            traced = tf.function(function, signature, autograph=False, reduce_retracing=signature is None)
-        return traced(batch)
-
-    return run
-
-
 def evaluate(strategy: tf.distribute.Strategy, objective: Objective, batches: Iterator[dict], num_batches: int) -> Sums:
     """Sums the objective's values over `num_batches` batches of per-replica features [batch / replicas, ...]."""
 
@@ -221,7 +203,7 @@ def evaluate(strategy: tf.distribute.Strategy, objective: Objective, batches: It
     logging.info("Compiling the evaluation step ...")
     progress = Progress("batches evaluated", num_batches)
     for done in range(num_batches):
-        sums = {name: sums.get(name, 0.0) + value for name, value in _on_host(run(next(batches))).items()}
+        sums = {name: sums.get(name, 0.0) + float(value) for name, value in run(next(batches)).items()}
         progress(done + 1)
     return sums
 
@@ -232,24 +214,25 @@ def _summed(strategy, per_replica):
     return {name: reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in per_replica.items()}
 
 
-def _on_host(sums) -> Sums:
-    return {name: float(np.asarray(value)) for name, value in sums.items()}
-
-
 def compiled_outputs(strategy: tf.distribute.Strategy, outputs: Callable[[dict], dict]) -> Callable[[dict], dict]:
-    """Returns a function from a batch, split over the replicas, to the gathered outputs [batch, ...] of all."""
+    """Returns a function from a batch, split over the replicas, to the gathered outputs [batch, ...] of all.
+
+    It is traced once for batches of any size and length, or twice with several replicas.
+    """
+    compiled = None
 
     def gathered(batch):
         on_replicas = strategy.run(outputs, args=(batch,))
         return {name: strategy.gather(value, axis=0) for name, value in on_replicas.items()}
 
-    compiled, is_first = traced_once(strategy, gathered), True
-
     def run(batch):
-        nonlocal is_first
-        if is_first:
+        nonlocal compiled
+        if compiled is None:
             logging.info("Compiling the prediction step ...")
-            is_first = False
+            signature = None
+            if strategy.num_replicas_in_sync == 1:  # per-replica values cannot be described by a signature
+                signature = [{name: tf.TensorSpec([None] * one.shape.rank, one.dtype) for name, one in batch.items()}]
+            compiled = tf.function(gathered, signature, autograph=False, reduce_retracing=signature is None)
         return compiled(batch)
 
     return run

@@ -23,6 +23,7 @@ from official_bert.training.precision import UPDATES, LossScale
 from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
 
 FINISHED, STOPPED_EARLY = "finished", "stopped early"
+_LARGEST = float(np.finfo(np.float32).max)  # beyond it is the perplexity of a loss above 88
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
 
@@ -108,6 +109,13 @@ class TrainingReport:
         }
         if self._loss_scale:
             metrics |= self._loss_scale.metrics()
+        if max(metrics.values()) > _LARGEST and max(self.metrics.values(), default=0.0) <= _LARGEST:
+            logging.warning(
+                "The training diverges: the loss is %.4g at step %d; stop it, and lower --learning_rate or lengthen "
+                "its warm-up",
+                metrics["loss"],
+                self._step,
+            )
         self.metrics = metrics
         past = _Interval(*(end - start for end, start in zip(self._now(), self._since, strict=True)))
         speeds = self._speeds(past)

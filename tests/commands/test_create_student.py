@@ -116,6 +116,10 @@ def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, t
     texts = ["the cat", "a day in the park"]
     vectors = [SentenceEncoder(str(one)).encode(texts) for one in (model, out)]
     np.testing.assert_allclose(*vectors, atol=1e-5)
+    (model / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    (model / "tokenizer_config.json").write_text(TokenizerConfig(False, None, 16).to_json_string())
+    with pytest.raises(InputError, match="has do_lower_case beside a cased tokenizer, which a student cannot keep"):
+        student_of(model, "cased", num_layers=2)
 
 
 @pytest.mark.parametrize(

@@ -85,12 +85,16 @@ def test_what_is_refused(run, changes, sentence, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_models_by_name(tmp_path):
+def test_models_by_name(run, tmp_path):
     one, two = (str(toy.make_bert_base_dir(tmp_path / name)) for name in ("one", "x=two"))
     assert run_experiment.read_encoders([f"base={one}", f"large={two}"]) == {"base": one, "large": two}
     assert run_experiment.read_encoders([two]) == {"base": two}
     with pytest.raises(InputError, match="names base twice"):
         run_experiment.read_encoders([one, f"base={two}"])
+    with pytest.raises(InputError, match="no row of table1 starts from lrage; name one of base, large"):
+        run(name="table1", model=[one, f"lrage={two}"])
+    with pytest.raises(InputError, match="no row of table6 starts from base; leave it out"):
+        run(name="table6", model=[one])
 
 
 def test_the_name_comes_first():

@@ -256,7 +256,7 @@ def test_what_is_left_out_has_its_reason(two_rows):
     assert plan.left_out == [
         "column 'test': CoLA has no test set with labels",
         "column 'RTE': --scale=smoke has neither its task nor one that stands in for it",
-        "column 'MRPC': what may stand in for its task (CoLA) is shown already",
+        "column 'MRPC': what may stand in for its task (CoLA) is that of another column",
     ]
     of_absent_task = [dataclasses.replace(plan.experiment.rows[0], first_task="SWAG")]
     with pytest.raises(InputError, match=r"nothing is left .*row 'BERT': --scale=smoke has no task 'SWAG'"):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from official_bert.compat.feature_writer import convert_examples_to_features
 from official_bert.data.model_inputs import ModelInputs, model_input, padded_features
 from official_bert.data.tables import read_conll
-from official_bert.graph_text.text_reader import document_windows, model_inputs, text_windows, word_windows
+from official_bert.graph_text.text_reader import TextReader
 from official_bert.tasks.classification.windows import LongTexts
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.windows import dense
@@ -51,7 +51,7 @@ def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
     length = max(len(one.tokens) for one in expected)
     expected = padded_features(expected, tokenizer, length)
     first, second = ([tokenizer.encode(text) for text in column] for column in zip(*pairs, strict=True))
-    made = traced(lambda a, b: model_inputs(a, b, max_seq_length, tokenizer.vocab), first, second)
+    made = traced(TextReader(None, tokenizer.vocab, max_seq_length).inputs_of_ids, first, second)
     for name in NAMES:
         np.testing.assert_array_equal(made[name], expected[name], err_msg=name)
         assert made[name].dtype == tf.int32
@@ -59,7 +59,7 @@ def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
 
 def test_single_texts_by_hand(tokenizer):
     rows = [tokenizer.encode(text) for text in ("the cat sat on the mat", "", "the")]
-    made = traced(lambda a: model_inputs(a, None, 6, tokenizer.vocab), rows)
+    made = traced(lambda a: TextReader(None, tokenizer.vocab, 6).inputs_of_ids(a, None), rows)
     the, cat, sat, on, cls, sep = tokenizer.convert_tokens_to_ids(["the", "cat", "sat", "on", "[CLS]", "[SEP]"])
     np.testing.assert_array_equal(
         made["input_ids"], [[cls, the, cat, sat, on, sep], [cls, sep, 0, 0, 0, 0], [cls, the, sep, 0, 0, 0]]
@@ -84,8 +84,9 @@ def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_
     )
     documents = [[tokenizer.encode(word) for word in example.doc_tokens] for example in examples]
     words = [[word for word, ids in enumerate(document) for _ in ids] for document in documents]
+    reader = TextReader(None, tokenizer.vocab, max_seq_length)
     windows = traced(
-        lambda q, d: document_windows(q, d, max_seq_length, doc_stride, max_query_length, tokenizer.vocab),
+        lambda q, d: reader.document_windows(q, d, doc_stride, max_query_length),
         [tokenizer.encode(example.question_text) for example in examples],
         [joined(document) for document in documents],
     )
@@ -109,7 +110,8 @@ def test_text_windows_are_those_of_run_classifier(tokenizer, max_seq_length, doc
     encoded = ModelInputs(joined(windows))
     expected = encoded.features(np.arange(len(encoded)), int(encoded.lengths.max()))
     rows = [tokenizer.encode(text) for text in texts]
-    features, of_windows = traced(lambda ids: text_windows(ids, max_seq_length, doc_stride, tokenizer.vocab), rows)
+    reader = TextReader(None, tokenizer.vocab, max_seq_length)
+    features, of_windows = traced(lambda ids: reader.text_windows(ids, doc_stride), rows)
     for name in NAMES:
         np.testing.assert_array_equal(features[name], expected[name], err_msg=name)
     np.testing.assert_array_equal(of_windows, np.repeat(np.arange(len(texts)), list(map(len, windows))))
@@ -117,10 +119,11 @@ def test_text_windows_are_those_of_run_classifier(tokenizer, max_seq_length, doc
 
 @pytest.mark.parametrize("documents", [[], [[], []]])
 def test_no_document_no_window(tokenizer, documents):
-    windows = document_windows(ragged(documents), ragged(documents), 12, 3, 4, tokenizer.vocab)
+    reader = TextReader(None, tokenizer.vocab, 12)
+    windows = reader.document_windows(ragged(documents), ragged(documents), 3, 4)
     assert windows.texts.shape == [0]
     assert windows.pieces.shape[0] == windows.is_own.shape[0] == windows.features["input_ids"].shape[0] == 0
-    windows = word_windows(ragged(documents), ragged(documents), 12, tokenizer.vocab)
+    windows = reader.word_windows(ragged(documents), ragged(documents))
     assert windows.pieces.shape[0] == windows.is_own.shape[0] == windows.features["input_ids"].shape[0] == 0
 
 
@@ -137,9 +140,7 @@ def test_word_windows_are_those_of_run_ner(tokenizer, tmp_path, max_seq_length):
     pieces = [[tokenizer.encode(word) or unknown for word in words] for words in sentences]
     words = [[word for word, ids in enumerate(sentence) for _ in ids] for sentence in pieces]
     windows = traced(
-        lambda ids, words: word_windows(ids, words, max_seq_length, tokenizer.vocab),
-        [joined(sentence) for sentence in pieces],
-        words,
+        TextReader(None, tokenizer.vocab, max_seq_length).word_windows, [joined(sentence) for sentence in pieces], words
     )
     for name in NAMES:
         np.testing.assert_array_equal(windows.features[name], expected[name], err_msg=name)

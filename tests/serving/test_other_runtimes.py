@@ -391,12 +391,16 @@ def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path):
         ("mrpc", {"max_loss": None, "dev_file": "x"}, "--dev_file, --data_dir: .* give --max_loss, too"),
         ("mrpc", {}, "--data_dir: must be given"),
         ("squad", {"data_dir": "x", "max_query_length": 6}, "--dev_file: must be given"),
+        ("squad", {"dev_file": "unanswered", "max_query_length": 6}, "has no answers to measure a loss with; give a"),
         ("ner", {"dev_file": "absent"}, "absent: no such file"),
         ("pretraining", {"dev_file": "x"}, "--max_loss: --task_name=pretraining has no metric of a dev set"),
     ],
 )
 @pytest.mark.needs_extra("ai_edge_litert")
-def test_what_cannot_be_measured(kind, flags, message, tmp_path):
+def test_what_cannot_be_measured(kind, flags, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paragraph = {"context": "the cat sat", "qas": [{"id": "1", "question": "who sat"}]}
+    (tmp_path / "unanswered").write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
     exported.make_checkpoint(tmp_path, kind)
     with pytest.raises(InputError, match=message):
         serving_model.export(exported.export_options(tmp_path, kind, **FLAGS_OF_LOSS | flags))

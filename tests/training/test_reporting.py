@@ -169,6 +169,18 @@ def test_eval_results_as_the_original_writes_them(tmp_path, lines):
     assert list(scalars(tmp_path / "eval", "loss")) == [30]
 
 
+def test_a_loss_above_88_is_warned_of_once(tmp_path, clock, caplog, monkeypatch):
+    """Its perplexity is beyond float32, the type of TensorBoard's numbers."""
+    monkeypatch.setitem(METRICS, "perplexity", np.exp(100.0))
+    training = Training(tmp_path, clock)
+    for _ in range(2):
+        training.run(5, 1.0, loss=100.0)
+        training.report.write()
+    (warning,) = caplog.messages
+    assert warning.startswith("The training diverges: the loss is 100 at step 5; stop it, and lower --learning_rate or")
+    assert scalars(tmp_path, "perplexity") == {5: np.inf, 10: np.inf}
+
+
 def test_a_full_disk_costs_the_plot_and_not_the_run(tmp_path, clock, caplog):
     """The event file cannot be continued; the log lines are all there."""
     caplog.set_level("INFO", logger="absl")

@@ -15,7 +15,6 @@ from official_bert.data.pretraining.settings import InstanceVocabulary, mask_con
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.record_files import expand_records
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS, Feature, pretraining_features, unmasked_features
-from official_bert.graph_text.text_reader import model_inputs
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
 from official_bert.options.shared import MaskingOptions
@@ -266,8 +265,7 @@ def _text_features(texts: dict, reader) -> dict:
     """Makes encoder features of `text_inputs`; [MASK] stays one token if the vocabulary contains it."""
     tokenizer = reader.tokenizer
     encode = tokenizer.encode_with_masks if MASK in reader.vocab else tokenizer.encode
-    pair = encode(texts["text_a"]), encode(texts["text_b"])
-    return model_inputs(*pair, reader.max_seq_length, reader.vocab)
+    return reader.inputs_of_ids(encode(texts["text_a"]), encode(texts["text_b"]))
 
 
 def _encoded(model, features: dict):

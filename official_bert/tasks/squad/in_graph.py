@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_bert.graph_text.text_reader import TextReader, Windows, document_windows, in_batches
+from official_bert.graph_text.text_reader import TextReader, Windows, in_batches
 from official_bert.graph_text.tokenizer import Pieces, readable
 from official_bert.tasks.squad.answers import CERTAINLY_NO_ANSWER
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
@@ -39,14 +39,8 @@ def answer_questions(
     float32[batch]. An answer that is no part of the context is "", or "empty" in version 1, and has the offsets -1.
     """
     pieces = reader.tokenizer.pieces(contexts)
-    windows = document_windows(
-        reader.tokenizer.encode(questions),
-        pieces.ids,
-        reader.max_seq_length,
-        rules.doc_stride,
-        rules.max_query_length,
-        reader.vocab,
-    )
+    ids = reader.tokenizer.encode(questions)
+    windows = reader.document_windows(ids, pieces.ids, rules.doc_stride, rules.max_query_length)
     if not rules.length_aware_batches:
         windows = _padded(windows, reader.max_seq_length)
     window_logits = in_batches(logits, windows.features, tf.float32)

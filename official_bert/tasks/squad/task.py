@@ -97,6 +97,8 @@ class SquadTask(Task):
         path = data_files.path(set_name, [])
         if set_name == "train":
             return {"": self._read_training(path)}
+        if set_name == "dev":  # of an export that measures its loss
+            return {"": _read_questions(path, "measure a loss with; give a file with answers", "dev_file")}
         tuning = {}
         if self._threshold_file:
             questions = _read_questions(self._threshold_file, _TUNING, "null_score_diff_threshold")

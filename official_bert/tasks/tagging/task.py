@@ -12,7 +12,7 @@ from keras import ops
 
 from official_bert.data.table_formats import OTHER_ENDINGS, is_table, read_tagged
 from official_bert.data.tables import IOB2, ConllFile, Sentence, in_scheme, is_tag, read_conll, write_predictions
-from official_bert.graph_text.text_reader import TextReader, in_batches, word_windows
+from official_bert.graph_text.text_reader import TextReader, in_batches
 from official_bert.graph_text.tokenizer import readable
 from official_bert.io.errors import InputError
 from official_bert.metrics.entities import entities_of, entity_scores
@@ -37,7 +37,7 @@ def tag_words(
         return tf.argmax(model(features), axis=-1, output_type=tf.int32)
 
     pieces = reader.tokenizer.pieces(texts, unknown_words=True)
-    windows = word_windows(pieces.ids, pieces.words, reader.max_seq_length, reader.vocab)
+    windows = reader.word_windows(pieces.ids, pieces.words)
     # Each first piece of a word belongs to exactly one window; windows and words are in the order of the texts.
     numbers = tf.boolean_mask(in_batches(best, windows.features, tf.int32), windows.is_own)
     starts, ends = pieces.word_starts, pieces.word_ends

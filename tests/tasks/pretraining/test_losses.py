@@ -210,6 +210,7 @@ def test_a_teacher_of_a_task_teaches_its_vectors_in_bfloat16(base, tmp_path):
     ("changes", "message"),
     [
         ({"teacher": None}, "--distillation=logits,hidden,attention_relations: needs a --teacher"),
+        ({"teacher": None, "distillation": None}, f"--distillation_weight={WEIGHT}: needs a --teacher"),
         ({"relation_heads": None}, "--relation_heads=3: does not divide the widths 16 of the student and 24"),
         ({"teacher_layer": 5}, "--teacher_layer=5: the teacher has the layers 0 to 4"),
     ],
