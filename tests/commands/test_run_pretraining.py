@@ -393,17 +393,16 @@ def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(made, config,
             DIVERGING | {"dtype": "float16"},
             "float16 overflows whatever the loss scale is, which has sunk to 0.5; lower --learning_rate",
         ),
-        (
-            {"train_batch_size_ramp": "12:0.5"},
-            "--train_batch_size_ramp=12:0.5: '12:0.5' must be a larger multiple of .* here 8, than",
+        *(
+            ({"train_batch_size_ramp": ramp}, f"--train_batch_size_ramp={ramp}: {message}")
+            for ramp, message in (
+                ("12:0.5", "'12:0.5' must be a larger multiple of .* here 8, than"),
+                ("16:0.5,32:0.5", "'32:0.5' must be .* at least an update later"),
+                ("16:0.5,8:0.7", "'8:0.7' must be"),
+                ("16", "'16' must be .* behind a colon the share"),
+                ("16:1", "'16:1' must be"),
+            )
         ),
-        (
-            {"train_batch_size_ramp": "16:0.5,32:0.5"},
-            "ramp=16:0.5,32:0.5: '32:0.5' must be .* at least an update later",
-        ),
-        ({"train_batch_size_ramp": "16:0.5,8:0.7"}, "'8:0.7' must be"),
-        ({"train_batch_size_ramp": "16"}, "'16' must be .* behind a colon the share"),
-        ({"train_batch_size_ramp": "16:1"}, "'16:1' must be"),
         ({"max_train_hours": 0}, "--max_train_hours=0"),
         # Of masks that cannot be drawn; no vocabulary lies beside the config.
         ({"dynamic_masking": True, "vocab_file": None}, "--dynamic_masking: needs the vocabulary"),

@@ -176,22 +176,19 @@ def run(base, **given):
     fine_tune(SquadOptions(**(model | defaults | given)))
 
 
+PREDICT = {"do_predict": True, "predict_file": "f"}
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
         ({"do_train": True}, "--train_file: must be given"),
         ({"do_predict": True}, "--predict_file: must be given"),
-        ({"do_predict": True, "predict_file": "f", "max_seq_length": 513}, "max_position_embeddings=512"),
-        (
-            {"do_predict": True, "predict_file": "f", "max_seq_length": 11},
-            "leaves no room for a document beside --max_query_length=8 question tokens",
-        ),
-        ({"do_predict": True, "predict_file": "f", "null_score_diff_threshold": "auto"}, "--version_2_with_negative"),
+        (PREDICT | {"max_seq_length": 513}, "max_position_embeddings=512"),
+        (PREDICT | {"max_seq_length": 11}, "leaves no room for a document beside --max_query_length=8 question tokens"),
+        (PREDICT | {"null_score_diff_threshold": "auto"}, "--version_2_with_negative"),
         ({"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]}, "--ensemble_dirs: only goes with --do_predict"),
-        (
-            {"do_predict": True, "predict_file": "f", "ensemble_dirs": ["d", ""]},
-            "--ensemble_dirs: the name of a folder is empty",
-        ),
+        (PREDICT | {"ensemble_dirs": ["d", ""]}, "--ensemble_dirs: the name of a folder is empty"),
         ({"do_train": True, "train_file": "f", "search": "paper"}, "--predict_file: must be given with --search"),
     ],
 )

@@ -96,6 +96,9 @@ def test_columns_of_a_frame():
     assert found[2].labels == ["x", None]
 
 
+NO_FLAG = "Classifier.train takes no such flag"
+
+
 @pytest.mark.parametrize(
     ("texts", "labels", "flags", "message"),
     [
@@ -105,18 +108,8 @@ def test_columns_of_a_frame():
         (["a", "b"], ["x", float("nan")], {}, "^train: row 2: has no label"),
         (["a", "b"], ["x", "x"], {}, "train: all examples have the label 'x'"),
         ([], [], {}, "^train: holds no example"),
-        (
-            ["a"],
-            ["x"],
-            {"lerning_rate": 1},
-            "^lerning_rate: Classifier.train takes no such flag; did you mean learning_",
-        ),
-        (
-            ["a"],
-            ["x"],
-            {"data_dir": "d"},
-            "^data_dir: Classifier.train takes no such flag; run_classifier.py --helpfull",
-        ),
+        (["a"], ["x"], {"lerning_rate": 1}, f"^lerning_rate: {NO_FLAG}; did you mean learning_"),
+        (["a"], ["x"], {"data_dir": "d"}, f"^data_dir: {NO_FLAG}; run_classifier.py --helpfull"),
         (["a"], None, {}, "^labels: give the labels of the texts, or texts as ClassificationData without labels"),
         (ClassificationData(["a"], ["x"]), ["x"], {}, "^labels: give the labels of the texts"),
         (["a"], ["x"], {"dev": ["a", "b"]}, r"^dev: must be a pair, \(texts, labels\), or ClassificationData"),

@@ -270,67 +270,35 @@ def test_features_are_a_dict_or_keywords(kind):
             model.predict(batch | {"attention_masks": MASK}, verbose=0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "call", "message"),
-    [
-        ("classifier", lambda m: m({"input_ids": IDS}, input_mask=MASK), "input_mask: given beside the features"),
-        (
-            "classifier",
-            lambda m: m(input_mask=MASK),
-            "the model takes input_ids, .* in a dict or by name; got input_mask$",
-        ),
-        ("encoder", lambda m: m({"input_ids": IDS}, input_mask=MASK), "input_mask: given beside the features"),
-        ("classifier", lambda m: m(IDS, input_ids=IDS), "input_ids: given twice, with its name and without"),
-        ("classifier", lambda m: m({}), "got nothing$"),
-        (
-            "classifier",
-            lambda m: m(IDS, MASK),
-            r"training: is an array; give a mask by its name, as in model\(ids, input_mask",
-        ),
-        (
-            "encoder",
-            lambda m: m({"input_ids": IDS, "input_masks": MASK}),
-            "input_masks: no input .*; did you mean input_mask",
-        ),
-        (
-            "pretrainer",
-            lambda m: m({"input_ids": IDS, "labels": IDS}),
-            "labels: no input .* segment_ids, masked_lm_positions",
-        ),
-        ("encoder", lambda m: m(IDS, mask=MASK), "mask: no input of the model, which takes input_ids, input_mask,"),
-        (
-            "classifier",
-            lambda m: m(IDS, input_mask=MASK, attention_mask=MASK),
-            "attention_mask: given beside input_mask",
-        ),
-        (
-            "classifier",
-            lambda m: m(IDS, input_mask=MASK * -10000),
-            r"input_mask holds -10000, outside 0 to 1 \(1 for a token",
-        ),
-        (
-            "encoder",
-            lambda m: m(IDS, MASK * np.nan),
-            r"input_mask holds numbers that are not whole; it takes 0 to 1 \(1 for a",
-        ),
-        (
-            "encoder",
-            lambda m: m(IDS, MASK, MASK * 0.5),
-            r"segment_ids holds numbers that are not whole; it takes 0 to 1 \(type",
-        ),
-        (
-            "encoder",
-            lambda m: m(IDS, MASK.astype(str)),
-            r"input_mask holds no numbers; it takes 0 to 1 \(1 for a token, 0",
-        ),
-        (
-            "encoder",
-            lambda m: m(IDS, MASK, MASK + 1),
-            r"segment_ids holds 2, outside 0 to 1 \(type_vocab_size 2\); use",
-        ),
-        ("choice", lambda m: m(IDS[:, None], input_mask=MASK[:, None] * 2), "input_mask holds 2, outside 0 to 1"),
-        ("classifier", lambda m: m({"input_ids": IDS, "input_mask": MASK[:, :3]}), "input_mask has shape"),
+WRONG_FEATURES = {
+    "classifier": [
+        (lambda m: m({"input_ids": IDS}, input_mask=MASK), "input_mask: given beside the features"),
+        (lambda m: m(input_mask=MASK), "the model takes input_ids, .* in a dict or by name; got input_mask$"),
+        (lambda m: m(IDS, input_ids=IDS), "input_ids: given twice, with its name and without"),
+        (lambda m: m({}), "got nothing$"),
+        (lambda m: m(IDS, MASK), r"training: is an array; give a mask by its name, as in model\(ids, input_mask"),
+        (lambda m: m(IDS, input_mask=MASK, attention_mask=MASK), "attention_mask: given beside input_mask"),
+        (lambda m: m(IDS, input_mask=MASK * -10000), r"input_mask holds -10000, outside 0 to 1 \(1 for a token"),
+        (lambda m: m({"input_ids": IDS, "input_mask": MASK[:, :3]}), "input_mask has shape"),
     ],
+    "encoder": [
+        (lambda m: m({"input_ids": IDS}, input_mask=MASK), "input_mask: given beside the features"),
+        (lambda m: m({"input_ids": IDS, "input_masks": MASK}), "input_masks: no input .*; did you mean input_mask"),
+        (lambda m: m(IDS, mask=MASK), "mask: no input of the model, which takes input_ids, input_mask,"),
+        (lambda m: m(IDS, MASK * np.nan), r"input_mask holds numbers that are not whole; it takes 0 to 1 \(1 for a"),
+        (lambda m: m(IDS, MASK, MASK * 0.5), r"segment_ids holds numbers that are not whole; it takes 0 to 1 \(type"),
+        (lambda m: m(IDS, MASK.astype(str)), r"input_mask holds no numbers; it takes 0 to 1 \(1 for a token, 0"),
+        (lambda m: m(IDS, MASK, MASK + 1), r"segment_ids holds 2, outside 0 to 1 \(type_vocab_size 2\); use"),
+    ],
+    "pretrainer": [
+        (lambda m: m({"input_ids": IDS, "labels": IDS}), "labels: no input .* segment_ids, masked_lm_positions")
+    ],
+    "choice": [(lambda m: m(IDS[:, None], input_mask=MASK[:, None] * 2), "input_mask holds 2, outside 0 to 1")],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "message"), [(kind, *case) for kind, cases in WRONG_FEATURES.items() for case in cases]
 )
 def test_wrong_features_are_refused_in_one_sentence(kind, call, message):
     with pytest.raises(InputError, match=message) as refusal:

@@ -341,6 +341,9 @@ def test_an_export_that_loses_too_much_is_refused(lost, tmp_path, monkeypatch):
     serving_model.export(options)
     record = json.loads((tmp_path / "exports" / "2" / RECORD_FILE).read_text())["converted"]
     assert record["metrics"] == {"metric": "eval_accuracy", "float32": 1.0, "litert": pytest.approx(0.6)}
+    monkeypatch.setattr(runtime, "__call__", lambda *_: {"scores": np.zeros(20)})  # as of a task of one's own
+    with pytest.raises(InputError, match="nothing is known of the outputs scores of --task_name=mrpc; leave it out"):
+        serving_model.export(options)
 
 
 @pytest.mark.needs_extra("ai_edge_litert")

@@ -13,6 +13,8 @@ HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1
 SWAG_ROW = "0,v,1,s,a,b,g,w,x,y,z"
 LOGITS = np.float32([[2.0, -1.0, 0.5, 0.0], [0.0, 0.0, 3.0, 1.0]])
 OF_CODAH = "instead of 7: category, stem, ending 0, ending 1, ending 2, ending 3, answer; correct the row"
+OF_UNLABELLED = "instead of 6: category, stem, ending 0, ending 1, ending 2, ending 3; correct"
+COMPLETE = "complete the row, and put texts with commas into quotes"
 
 
 @pytest.fixture
@@ -70,30 +72,20 @@ def test_codah(write):
         (read_swag, True, f"{HEADER}\n", "has no column label; its first row must name SWAG's columns"),
         (read_swag, True, f"{HEADER},label\n", "holds no example"),
         (read_swag, True, f"{HEADER},label\n{SWAG_ROW},4\n", "line 2: has the label '4', which is none of 0 to 3"),
-        (
-            read_swag,
-            True,
-            f"{HEADER},label\n{SWAG_ROW}\n",
-            "line 2: has 11 columns and the header 12; complete the row, and put texts with commas into quotes",
-        ),
+        (read_swag, True, f"{HEADER},label\n{SWAG_ROW}\n", f"line 2: has 11 columns and the header 12; {COMPLETE}"),
         (read_swag, False, f"{HEADER}\n{SWAG_ROW},3\n", "line 2: has 12 columns and the header 11"),
         (read_swag, True, f"{HEADER},label,ending1\n", "names the column ending1 twice; name each column once"),
         (
             read_swag,
             True,
             f"{HEADER},ending4,label\n",
-            "has the column ending4, but there are 4 choices; keep ending0 to ending3",
+            "has the column ending4, but there are 4 choices; keep ending0 to",
         ),
         (read_codah, True, "i\ts\ta\tb\tc\td\n", f"line 1: has 6 columns {OF_CODAH}"),
         (read_codah, True, "i\ts\ta\tb\tc\td\tx\n", "line 1: has the label 'x', which is none of 0 to 3"),
         (read_codah, False, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
         (read_codah, False, "i\ts\ta\tb\tc\t3\n", "line 1: has the answer 3 instead of an ending; give it 4"),
-        (
-            read_codah,
-            False,
-            "i\ts\ta\tb\tc\td\ni\ts\ta\tb\tc\tc\td\n",
-            "line 2: has 7 columns instead of 6: category, stem, ending 0, ending 1, ending 2, ending 3; correct",
-        ),
+        (read_codah, False, "i\ts\ta\tb\tc\td\ni\ts\ta\tb\tc\tc\td\n", f"line 2: has 7 columns {OF_UNLABELLED}"),
     ],
 )
 def test_files_that_cannot_be_used(write, read, labelled, text, message):

@@ -67,6 +67,10 @@ def test_long_fields_line_ends_a_byte_order_mark_and_a_number_as_id(tmp_path):
     assert (example.qas_id, example.start_position, example.end_position) == ("7", 1, 1)
 
 
+def _asking(question) -> dict:
+    return {"data": [{"paragraphs": [{"context": "a", "qas": [question]}]}]}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -74,14 +78,8 @@ def test_long_fields_line_ends_a_byte_order_mark_and_a_number_as_id(tmp_path):
         ({"data": {}}, '"data" is not a list'),
         ({"data": ["t"]}, "article 1: is no object"),
         ({"data": [{"paragraphs": [{"qas": []}]}]}, 'article 1, paragraph 1: "context" is missing'),
-        (
-            {"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "?"}]}]}]},
-            'article 1, paragraph 1, question 1: "id" is missing',
-        ),
-        (
-            {"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "q9", "question": None}]}]}]},
-            'question q9: "question" is not a text',
-        ),
+        (_asking({"question": "?"}), 'article 1, paragraph 1, question 1: "id" is missing'),
+        (_asking({"id": "q9", "question": None}), 'question q9: "question" is not a text'),
     ],
 )
 def test_what_is_no_squad_file_is_refused(tmp_path, content, message):
