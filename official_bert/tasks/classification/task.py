@@ -379,7 +379,8 @@ class ClassificationTask(Task):
         """Returns what `serving_outputs` does, for long texts of the pooled logits of their windows."""
         if self.long_texts is None:
             return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
-        features, of_windows = reader.windows(texts["text_a"], self.long_texts.doc_stride)
+        ids = reader.tokenizer.encode(texts["text_a"])
+        features, of_windows = reader.text_windows(ids, self.long_texts.doc_stride)
         logits = in_batches(lambda batch: tf.cast(model(batch), tf.float32), features, tf.float32)
         logits = tf.ensure_shape(logits, [None, len(self.labels or [SCORE])])
         return self._answers(self.long_texts.pooled_in_graph(logits, of_windows))
