@@ -112,7 +112,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(tmp_path, family):
     folder, _ = run_with_teacher(tmp_path, family, "same", **same)
     assert max(map(abs, scalars(folder, "loss").values())) < 1e-5
     folder, _ = run_with_teacher(tmp_path, family, "half", **same, distillation_weight=0.5)
-    plain, _ = run_with_teacher(tmp_path, family, "plain", **same, teacher=None)
+    plain, _ = run_with_teacher(tmp_path, family, "plain", **same, teacher=None, distillation_weight=0.5)
     for step, loss in scalars(plain, "loss").items():
         assert scalars(folder, "loss")[step] == pytest.approx(0.5 * loss, rel=1e-4)
     folder, _ = run_with_teacher(tmp_path, family, "student", learning_rate=1e-3)
