@@ -63,13 +63,15 @@ def draw(path: pathlib.Path) -> None:
     from matplotlib import pyplot, ticker
 
     plan, values, _ = results_of(path)
-    sizes = [plan.scale.sizes[row.size] for row in plan.rows]
+    sizes = [plan.scale.sizes.get(row.size, row.label) for row in plan.rows]
     names = sizes if len(set(sizes)) == len(sizes) else [textwrap.fill(row.label, 18) for row in plan.rows]
     size = (1.2 + 2 * len(plan.columns), 0.8 + 0.45 * len(plan.rows))
     figure, panels = pyplot.subplots(1, len(plan.columns), sharey=True, figsize=size, layout="constrained")
     for panel, column in zip(panels, plan.columns, strict=True):
         for place, row in enumerate(plan.rows):
             of_row = [value for cell, value in values.items() if (cell.row, cell.column) == (row.label, column)]
+            if not of_row:
+                continue  # no run of it is finished
             mean, deviation, count = table.summary(of_row)
             panel.plot(of_row, [place] * count, "o", color="tab:blue", alpha=0.4, markeredgewidth=0)
             panel.errorbar(mean, place, xerr=deviation, fmt="|", color="black", markersize=9, capsize=3)

@@ -84,6 +84,10 @@ class SentenceModules(NamedTuple):
             layers = (Dense(kernel.T, bias), *layers)
         return cls(folder, layers, settings.get("pooling", "mean"), settings.get("max_seq_length"))._checked(folder)
 
+    def lowers_beside(self, tokenizer: TokenizerConfig | None) -> bool:
+        """Tells whether texts are lower-cased before a cased tokenizer, as only SentenceEncoder does it."""
+        return bool(self.lowers and tokenizer and tokenizer.do_lower_case is False)
+
     def _checked(self, where: str) -> Self:
         length = self.max_seq_length
         if length is not None and (not is_of_kind(length, int) or length < 1):

@@ -103,8 +103,7 @@ def _task_of(source: ModelSource) -> tuple[TaskRecord | None, list[str] | None]:
     found = SentenceModules.of(folder)
     if any(layer != NORMALIZE for layer in found.layers):
         errors.warn("%s: has a Dense module, which the student lacks", folder)
-    tokenizer = source.dir.tokenizer_config()
-    if found.lowers and tokenizer and tokenizer.do_lower_case is False:
+    if found.lowers_beside(source.dir.tokenizer_config()):
         raise InputError(f"{folder}: has do_lower_case beside a cased tokenizer, which a student cannot keep")
     said = {"pooling": found.pooling, "normalize": NORMALIZE in found.layers, "max_seq_length": found.max_seq_length}
     return TaskRecord(EMBEDDING, EMBEDDING, {name: value for name, value in said.items() if value is not None}), None

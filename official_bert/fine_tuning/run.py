@@ -131,8 +131,7 @@ def _calibrates(options: FineTuningOptions) -> bool:
 def _check_flags(options: FineTuningOptions):
     """Validates flags that the task does not know."""
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
-    if isinstance(options, DistillationOptions):
-        teacher.check_flags(options)
+    teacher.check_flags(options)
     steps = [name for name in ("do_train", "do_eval", "do_predict") if hasattr(options, name)]
     if not any(getattr(options, name) for name in steps):
         *others, last = (f"--{name}" for name in steps)

@@ -31,7 +31,7 @@ _NEED_TEACHER = "distillation", "distillation_weight", "distillation_temperature
 
 
 def check_flags(options: TrainingOptions):
-    """Refuses flags of a training that say nothing without a teacher."""
+    """Refuses flags of a training that say nothing without a teacher; a script may lack some or all of them."""
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     for name in _NEED_TEACHER:
         value = getattr(options, name, None)

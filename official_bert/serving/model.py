@@ -75,10 +75,9 @@ def _known_of_sentences(source: ModelSource) -> dict[str, Any]:
     found, options = SentenceModules.read(source.dir.path), source.options
     if found is None:
         return {}
-    tokenizer = source.dir.tokenizer_config()
     for is_there, what in (
         (any(isinstance(layer, Dense) for layer in found.layers), "a Dense module"),
-        (found.lowers and tokenizer and tokenizer.do_lower_case is False, "do_lower_case beside a cased tokenizer"),
+        (found.lowers_beside(source.dir.tokenizer_config()), "do_lower_case beside a cased tokenizer"),
     ):
         if is_there:
             raise InputError(f"{source.dir.path}: has {what}, which SentenceEncoder reads and an export does not")

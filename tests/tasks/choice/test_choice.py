@@ -79,7 +79,7 @@ def test_codah(write):
             read_swag,
             True,
             f"{HEADER},ending4,label\n",
-            "has the column ending4, but there are 4 choices; keep ending0 to",
+            "has the column ending4, but there are 4 choices; keep ending0 to ending3",
         ),
         (read_codah, True, "i\ts\ta\tb\tc\td\n", f"line 1: has 6 columns {OF_CODAH}"),
         (read_codah, True, "i\ts\ta\tb\tc\td\tx\n", "line 1: has the label 'x', which is none of 0 to 3"),
