@@ -281,7 +281,8 @@ class _Planner:
 
     def _evaluation(self, row: Row, column: ShownColumn, seed: int) -> Step:
         """Returns the evaluation of a pre-trained model on minimal pairs, or on held-out text masked as the paper's."""
-        label, model = f"{self._model_label(row)} seed {seed}", self._model(row, column, seed)
+        model = self._model(row, column, seed)
+        label = _words(self._model_label(row), model.path, f"seed {seed}")
         if column.metric == MINIMAL_PAIRS:
             places = {
                 "model": model,
