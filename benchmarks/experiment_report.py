@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from official_bert.cli.commands import COMMANDS
 from official_bert.experiments import table
 from official_bert.experiments.declarations import read_catalogue, read_experiment, scale_of
-from official_bert.experiments.plan import Plan, make_plan
+from official_bert.experiments.plan import Plan, ShownColumn, make_plan
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES, REPORT = ROOT / "docs/reports/experiments_desk", ROOT / "docs/reports/experiments.md"
@@ -56,20 +56,33 @@ def digest_of(path: pathlib.Path) -> str:
 
 
 def draw(path: pathlib.Path) -> None:
-    """Draws a panel for each column of an experiment, in which each row has a line."""
+    """Draws a panel for each column of an experiment, in which each row has a line, or its curves over the training."""
     import matplotlib
 
     matplotlib.use("agg")
-    from matplotlib import pyplot, ticker
+    from matplotlib import pyplot
 
     plan, values, _ = results_of(path)
+    figure = (curves if plan.columns[0].declared.at else dots)(pyplot, plan, values)
+    figure.savefig(path.with_suffix(".png"), dpi=100, metadata={"Software": None, "Description": digest_of(path)})
+    pyplot.close(figure)
+
+
+def runs_of(values: table.Values, row: str, column: ShownColumn) -> list[float]:
+    return [value for cell, value in values.items() if (cell.row, cell.column) == (row, column)]
+
+
+def dots(pyplot, plan: Plan, values: table.Values):
+    """Returns a figure with a panel for each column: a dot for each run, a bar for mean and deviation."""
+    from matplotlib import ticker
+
     sizes = [plan.scale.sizes.get(row.size, row.label) for row in plan.rows]
     names = sizes if len(set(sizes)) == len(sizes) else [textwrap.fill(row.label, 18) for row in plan.rows]
     size = (1.2 + 2 * len(plan.columns), 0.8 + 0.45 * len(plan.rows))
     figure, panels = pyplot.subplots(1, len(plan.columns), sharey=True, figsize=size, layout="constrained")
     for panel, column in zip(panels, plan.columns, strict=True):
         for place, row in enumerate(plan.rows):
-            of_row = [value for cell, value in values.items() if (cell.row, cell.column) == (row.label, column)]
+            of_row = runs_of(values, row.label, column)
             if not of_row:
                 continue  # no run of it is finished
             mean, deviation, count = table.summary(of_row)
@@ -84,8 +97,30 @@ def draw(path: pathlib.Path) -> None:
             panel.xaxis.set_minor_formatter("")
     panels[0].set_yticks(range(len(names)), names)
     panels[0].set_ylim(len(names) - 0.5, -0.5)
-    figure.savefig(path.with_suffix(".png"), dpi=100, metadata={"Software": None, "Description": digest_of(path)})
-    pyplot.close(figure)
+    return figure
+
+
+def curves(pyplot, plan: Plan, values: table.Values):
+    """Returns a figure with a panel for each measure: a line for each row, a dot for each run."""
+    def measure_of(column):
+        return column.task and column.task.name, column.metric
+
+    measures = {measure_of(column): column.heading.split(" at ")[0] for column in plan.columns}
+    size = (1.5 + 3 * len(measures), 3)
+    figure, panels = pyplot.subplots(1, len(measures), figsize=size, layout="constrained")
+    for panel, measure in zip(panels, measures, strict=True):
+        columns = [column for column in plan.columns if measure_of(column) == measure]
+        for number, row in enumerate(plan.rows):
+            found = {100 * each.declared.at: of_row for each in columns if (of_row := runs_of(values, row.label, each))}
+            means = [table.summary(of_row)[:2] for of_row in found.values()]
+            panel.errorbar([*found], *zip(*means, strict=True), color=f"C{number}", capsize=3, label=row.label)
+            for share, of_row in found.items():
+                panel.plot([share] * len(of_row), of_row, "o", color=f"C{number}", alpha=0.4, markeredgewidth=0)
+        panel.set_title(measures[measure], fontsize="medium")
+        panel.set_xlabel("updates, % of the training")
+        panel.grid(alpha=0.3)
+    panels[0].legend()
+    return figure
 
 
 def table_of(page: str) -> str:
