@@ -159,7 +159,7 @@ def places(tmp_path_factory) -> dict[str, object]:
         ("table6", ["LM (perplexity)", "BLiMP", "STS-B for MNLI-m", "CoLA for MRPC"]),
         ("table7", ["WNUT-17 for Dev F1", "WNUT-17 for Test F1"]),
         ("table8", ["BLiMP", "STS-B for MNLI", "WNUT-17 for NER, fine-tuned"]),
-        ("figure5", [f"STS-B for MNLI at {share} %" for share in (20, 40, 60, 80, 100)]),
+        ("figure5", [f"{one} at {20 * at} %" for one in ("STS-B for MNLI", "BLiMP") for at in range(1, 6)]),
     ],
 )
 def test_an_experiment_of_the_paper(places, name, columns):

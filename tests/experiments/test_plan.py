@@ -200,6 +200,8 @@ def test_a_figure_starts_from_the_checkpoints_of_one_training():
     starts = [step.flag("model") for step in plan.steps if step.kind == "fine-tuning"]
     paths = ["model.ckpt-200000", "model.ckpt-400000", "model.ckpt-600000", "model.ckpt-800000", ""]
     assert [start.path for start in starts] == paths * 2  # the last is the end of the second phase
+    named = {step.name: step.flag("model") for step in plan.steps if step.kind == "minimal pairs"}
+    assert [*named.values()] == starts  # and each has a name of its own
     for model in (starts[:5], starts[5:]):
         first, *others, last = (start.root for start in model)
         assert others == [first] * 3
