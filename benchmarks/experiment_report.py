@@ -102,6 +102,7 @@ def dots(pyplot, plan: Plan, values: table.Values):
 
 def curves(pyplot, plan: Plan, values: table.Values):
     """Returns a figure with a panel for each measure: a line for each row, a dot for each run."""
+
     def measure_of(column):
         return column.task and column.task.name, column.metric
 
