@@ -108,13 +108,14 @@ def curves(pyplot, plan: Plan, values: table.Values):
 
     measures = {measure_of(column): column.heading.split(" at ")[0] for column in plan.columns}
     size = (1.5 + 3 * len(measures), 3)
-    figure, panels = pyplot.subplots(1, len(measures), figsize=size, layout="constrained")
+    figure, (panels,) = pyplot.subplots(1, len(measures), figsize=size, layout="constrained", squeeze=False)
     for panel, measure in zip(panels, measures, strict=True):
         columns = [column for column in plan.columns if measure_of(column) == measure]
         for number, row in enumerate(plan.rows):
             found = {100 * each.declared.at: of_row for each in columns if (of_row := runs_of(values, row.label, each))}
-            means = [table.summary(of_row)[:2] for of_row in found.values()]
-            panel.errorbar([*found], *zip(*means, strict=True), color=f"C{number}", capsize=3, label=row.label)
+            means = [table.summary(of_row)[0] for of_row in found.values()]
+            deviations = [table.summary(of_row)[1] or 0.0 for of_row in found.values()]  # None of a single run
+            panel.errorbar([*found], means, deviations, color=f"C{number}", capsize=3, label=row.label)
             for share, of_row in found.items():
                 panel.plot([share] * len(of_row), of_row, "o", color=f"C{number}", alpha=0.4, markeredgewidth=0)
         panel.set_title(measures[measure], fontsize="medium")
