@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from tests import shared
+from tests import processor_time, shared
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the real Hugging Face Hub
 os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)  # with it, scripts print what TensorFlow has to say
@@ -24,6 +24,14 @@ NEEDS = {
     "needs_extra": ("REQUIRE_EXTRAS", shared.absent_extras),
     "needs_program": ("REQUIRE_PROGRAMS", shared.absent_programs),
 }
+
+
+def pytest_addoption(parser: pytest.Parser):
+    processor_time.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config):
+    processor_time.register(config)
 
 
 def absences(item: pytest.Item) -> tuple[str, ...]:

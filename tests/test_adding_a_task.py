@@ -13,7 +13,6 @@ import re
 import shlex
 import string
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from official_bert.tasks import registry
 from official_bert.training import run_log
 from tests import toy
 from tests.fine_tuning_runs import figures
-from tests.scripts import run_here
+from tests.scripts import forked_python, run_here
 from tests.serving.answers import answers, answers_to_records
 from tests.shared import ROOT
 
@@ -86,7 +85,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     model = toy.make_bert_base_dir(folder / "model", num_hidden_layers=2)
     (folder / "tickets.py").write_text(TICKETS)
     write_data(folder)
-    python = pathlib.Path(sys.executable).parent
+    python = pathlib.Path(forked_python()).parent
     places = {"REPOSITORY": str(ROOT), "MODEL": str(model), "PATH": f"{python}:{os.environ['PATH']}"}
 
     def run(commands: str):

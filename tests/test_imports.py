@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.scripts import run_python
+from tests.scripts import run_interpreter
 from tests.shared import ROOT
 
 # From top to bottom. A module may import from any line below its own, and from its own room.
@@ -203,7 +203,7 @@ def test_the_package_stays_small_and_a_file_name_has_one_meaning():
 def test_light_modules_load_no_tensorflow():
     names = [f"official_bert.{module}".rstrip(".") for module in sources() if is_light(module)]
     code = f"import sys, {', '.join(names)}; print([name for name in {HEAVY} if name in sys.modules])"
-    assert run_python("-c", code).stdout == "[]\n"
+    assert run_interpreter("-c", code).stdout == "[]\n"
 
 
 def test_scripts_are_thin_and_import_only_the_commands():

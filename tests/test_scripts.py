@@ -10,7 +10,7 @@ import pytest
 from official_bert.cli.commands import COMMANDS
 from official_bert.cli.flags import ORDER, basic_fields, heading_of
 from official_bert.options.fields import flag_fields
-from tests.scripts import end_of, flag_list, run_python, run_script
+from tests.scripts import end_of, flag_list, run_interpreter, run_script
 from tests.shared import ROOT
 
 SCRIPTS = sorted(path.name for path in ROOT.glob("*.py"))
@@ -24,7 +24,7 @@ def options_class(script: str) -> type:
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_loads_nothing_slow_and_lists_what_a_beginner_needs(script):
     """absl leaves --help with status 1, and people's shell scripts know it."""
-    finished = run_script(script, "--help", status=1, PYTHONPROFILEIMPORTTIME="1")
+    finished = run_interpreter(ROOT / script, "--help", status=1, PYTHONPROFILEIMPORTTIME="1")
     loaded = {line.rpartition("|")[2].strip() for line in finished.stderr.splitlines() if "import time:" in line}
     assert "official_bert.io.errors" in loaded
     assert loaded & {"numpy", "tensorflow", "keras", "matplotlib", "multiprocessing"} == set()
@@ -84,7 +84,7 @@ def test_importing_every_script_defines_no_flag_and_loads_no_tensorflow():
         "print(sorted(set(flags.FLAGS) - before))\n"
         "print([name for name in ('tensorflow', 'keras', 'tensorflow_text') if name in sys.modules])\n"
     )
-    assert run_python("-c", code).stdout == "[]\n[]\n"
+    assert run_interpreter("-c", code).stdout == "[]\n[]\n"
 
 
 def test_unknown_flags_warn_and_missing_and_wrong_ones_end_in_one_sentence(tmp_path):
@@ -107,7 +107,8 @@ def test_ctrl_c_while_tensorflow_is_imported_is_one_sentence(tmp_path):
     given = [f"--{name}={tmp_path}" for name in ("task_name", "data_dir", "output_dir")]
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs this in background
     try:
-        finished = run_script("run_classifier.py", *given, "--do_train", status=130, PYTHONPATH=f"{tmp_path}:{ROOT}")
+        command = [ROOT / "run_classifier.py", *given, "--do_train"]
+        finished = run_interpreter(*command, status=130, PYTHONPATH=f"{tmp_path}:{ROOT}")
     finally:
         signal.signal(signal.SIGINT, previous)
     assert finished.stderr == f"{ROOT}/run_classifier.py: interrupted; the same command resumes the training\n"

@@ -21,7 +21,7 @@ from official_bert.modeling import heads
 from official_bert.training import run_log
 from tests import training_state
 from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, flags_of, make_base, write_records
-from tests.scripts import flag_list, run_here, run_script, wait_for
+from tests.scripts import flag_list, forked_python, run_here, run_script, wait_for
 from tests.shared import ROOT, in_test_long
 from tests.test_replicas import assert_same_pretraining, assert_same_results, program_of, run_of_family
 
@@ -90,7 +90,7 @@ def fine_tune_on_workers(tmp_path: pathlib.Path, family: str, **changes):
     """A run on one device into tmp_path/one, and on two workers into tmp_path/several, which has its results."""
     options = run_of_family(tmp_path, family, **changes)
     program = program_of(family, options, tmp_path / "several", distribution_strategy="multi_worker_mirrored")
-    run_script("launch.py", "--num_workers=2", "--max_restarts=0", "--", sys.executable, "-c", program)
+    run_script("launch.py", "--num_workers=2", "--max_restarts=0", "--", forked_python(), "-c", program)
     assert_same_results(family, tmp_path / "one", tmp_path / "several", num_replicas=2)
 
 
@@ -178,7 +178,7 @@ os.execv(sys.executable, [sys.executable, script, *sys.argv[5:], *[flag] * (flag
 
 def refused_on_each_its_own(folders, flag: str, flags: list[str]) -> str:
     """The log of two workers that differ, and that end in a sentence."""
-    program = ("--max_restarts=0", "--", sys.executable, "-c", EACH_ITS_OWN, ROOT / "run_pretraining.py", flag)
+    program = ("--max_restarts=0", "--", forked_python(), "-c", EACH_ITS_OWN, ROOT / "run_pretraining.py", flag)
     return run_script("launch.py", "--num_workers=2", *program, *folders, *flags, status=1).stdout.replace(
         f"{ROOT}/", ""
     )

@@ -180,7 +180,7 @@ def _encoder(
     # The signature gives one trace for all batch sizes; on TPU the size is constant, and no signature fits replicas.
     signature = [{feature.name: tf.TensorSpec([None, feature.length], feature.dtype) for feature in table}]
 
-    @tf.function(input_signature=None if options.use_tpu else signature)
+    @tf.function(input_signature=None if options.use_tpu else signature, autograph=False)
     def on_replicas(parts):
         return strategy.run(chosen_layers, args=(parts,))
 

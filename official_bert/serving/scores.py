@@ -58,7 +58,8 @@ class Scorer:
             return tf.reshape(-cross_entropy(logits, tf.reshape(words, [-1])), tf.shape(positions))
 
         # [B, S] ids, and [B, P] positions and the words whose probabilities are asked for; one trace for all shapes.
-        self._log_probabilities = tf.function(log_probabilities, [tf.TensorSpec([None, None], tf.int32)] * 3)
+        signature = [tf.TensorSpec([None, None], tf.int32)] * 3
+        self._log_probabilities = tf.function(log_probabilities, signature, autograph=False)
 
     def score(
         self, texts: Sequence[str], method: str = WITHIN_WORD, progress: Callable[[int], None] = lambda _: None

@@ -61,15 +61,15 @@ def tensor_signatures(
     shape = [None, None] if num_choices is None else [None, None, None]
     specs = {name: tf.TensorSpec(shape, tf.int32, name) for name in ENCODER_INPUTS}
 
-    @tf.function(input_signature=[specs])
+    @tf.function(input_signature=[specs], autograph=False)
     def answer(features):  # traced once, called by every signature
         return outputs(checked(features, config))
 
-    @tf.function(input_signature=list(specs.values()))
+    @tf.function(input_signature=list(specs.values()), autograph=False)
     def serving_default(input_ids, input_mask, segment_ids):
         return answer({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
 
-    @tf.function(input_signature=[specs["input_ids"]])
+    @tf.function(input_signature=[specs["input_ids"]], autograph=False)
     def serving_ids(input_ids):
         mask = tf.cast(input_ids != PADDING_ID, tf.int32)
         segments = tf.zeros_like(input_ids)
@@ -78,7 +78,7 @@ def tensor_signatures(
             segments = mask * tf.minimum(num_before, 1)
         return answer({"input_ids": input_ids, "input_mask": mask, "segment_ids": segments})
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")], autograph=False)
     def serving_examples(examples):
         return answer(parsed(examples, num_choices))
 
@@ -94,11 +94,11 @@ def estimator_signatures(found: dict[str, Callable], default: str) -> dict[str, 
     tensors, of_records = found["serving_default"], found["serving_examples"]
     label_ids = tf.TensorSpec([None], tf.int32, "label_ids")
 
-    @tf.function(input_signature=[label_ids, *tensors.input_signature])
+    @tf.function(input_signature=[label_ids, *tensors.input_signature], autograph=False)
     def with_labels(label_ids, input_ids, input_mask, segment_ids):
         return {"probabilities": tensors(input_ids, input_mask, segment_ids)["probabilities"]}
 
-    @tf.function(input_signature=of_records.input_signature)
+    @tf.function(input_signature=of_records.input_signature, autograph=False)
     def of_examples(examples):
         return {"probabilities": of_records(examples)["probabilities"]}
 
@@ -109,7 +109,7 @@ def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
     """Returns a signature of the three encoder features and `masked_lm_positions`, int32[batch, predictions]."""
     specs = [tf.TensorSpec([None, None], tf.int32, name) for name in (*ENCODER_INPUTS, MASKED_LM_POSITIONS)]
 
-    @tf.function(input_signature=specs)
+    @tf.function(input_signature=specs, autograph=False)
     def with_positions(input_ids, input_mask, segment_ids, masked_lm_positions):
         features = checked({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}, config)
         inside = _within(MASKED_LM_POSITIONS, masked_lm_positions, tf.shape(input_ids)[-1], "the length of input_ids")

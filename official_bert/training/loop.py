@@ -195,7 +195,7 @@ def compiled_steps(
 def evaluate(strategy: tf.distribute.Strategy, objective: Objective, batches: Iterator[dict], num_batches: int) -> Sums:
     """Sums the objective's values over `num_batches` batches of per-replica features [batch / replicas, ...]."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def run(features):
         return _summed(strategy, strategy.run(lambda part: evaluation_step(objective, part), args=(features,)))
 

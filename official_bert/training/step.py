@@ -83,9 +83,9 @@ class TrainingStep:
         self._gradients = self._whole_gradients if num_micro_batches == 1 else self._accumulated_gradients
         # What XLA compiles replaces the method.
         if jit_compile and num_replicas == 1:
-            self.update = tf.function(self.update, jit_compile=True)
+            self.update = tf.function(self.update, jit_compile=True, autograph=False)
         elif jit_compile:
-            self._gradients = tf.function(self._gradients, jit_compile=True)
+            self._gradients = tf.function(self._gradients, jit_compile=True, autograph=False)
 
     def update(self, features: dict) -> dict:
         """Makes one update with this replica's part of the batch, and returns the objective's sums on this replica.

@@ -6,7 +6,7 @@ import pytest
 
 import official_bert as package
 from official_bert.cli import commands
-from tests.scripts import run_python
+from tests.scripts import run_interpreter
 
 
 def official_bert(*words: str, status: int = 0) -> subprocess.CompletedProcess:
@@ -16,7 +16,7 @@ def official_bert(*words: str, status: int = 0) -> subprocess.CompletedProcess:
         "import atexit; atexit.register(lambda: print([n for n in ('tensorflow', 'keras') if n in sys.modules]))\n"
         "from official_bert.cli.commands import main; main()"
     )
-    finished = run_python("-c", program, *words, status=status)
+    finished = run_interpreter("-c", program, *words, status=status)
     assert finished.stdout.endswith("[]\n"), "a command loads TensorFlow before it needs it"
     return finished
 

@@ -6,7 +6,7 @@ from official_bert.commands import build_vocab
 from official_bert.options.data_tools import VocabularyOptions
 from official_bert.tokenization import FullTokenizer, load_vocab
 from tests import toy
-from tests.scripts import end_of, flag_list, run_here, run_script
+from tests.scripts import end_of, flag_list, run_here, run_interpreter
 from tests.shared import ROOT
 
 TEXT = toy.TEXT + "Élan, naïveté: 북한 and 北京!\n" * 3
@@ -47,8 +47,8 @@ def test_the_same_text_gives_the_same_bytes(learnt):
     folder, _ = learnt
     # The files in another order, as a list, and another order of hashes.
     inputs = f"{folder / 'two.txt'},{folder / 'one.txt'}"
-    run_script(
-        "build_vocab.py",
+    run_interpreter(
+        ROOT / "build_vocab.py",
         *flag_list(input_file=inputs, output_file=folder / "again", vocab_size=200),
         PYTHONHASHSEED="77",
     )
@@ -89,5 +89,5 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path, changes, sentence):
 def test_without_tensorflow_text_the_remedy_is_said(tmp_path):
     (tmp_path / "tensorflow_text.py").write_text("raise ImportError('it is not here')\n")
     flags = flag_list(input_file=toy.write_text(tmp_path), output_file=tmp_path / "vocab.txt", vocab_size=200)
-    ended = run_script("build_vocab.py", *flags, status=1, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    ended = run_interpreter(ROOT / "build_vocab.py", *flags, status=1, PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert ended.stderr.endswith("which cannot be imported (it is not here); install requirements.txt\n")

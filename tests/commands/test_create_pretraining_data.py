@@ -13,7 +13,7 @@ from official_bert.options.data_tools import PretrainingDataOptions
 from official_bert.options.training import PretrainingOptions
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
-from tests.scripts import end_of, flag_list, run_script
+from tests.scripts import end_of, flag_list, run_interpreter
 from tests.shared import GOLDEN, ROOT, recording
 
 SCRIPT = "create_pretraining_data.py"
@@ -57,9 +57,8 @@ def test_logs_files_and_examples_and_needs_no_tensorflow(tmp_path, arguments):
     poison = tmp_path / "poison" / "tensorflow"
     poison.mkdir(parents=True)
     (poison / "__init__.py").write_text("raise SystemExit('imported TensorFlow')")
-    finished = run_script(
-        SCRIPT, *flag_list(**arguments, num_workers=2, verbosity=1), PYTHONPATH=f"{poison.parent}:{ROOT}"
-    )
+    flags = flag_list(**arguments, num_workers=2, verbosity=1)
+    finished = run_interpreter(ROOT / SCRIPT, *flags, PYTHONPATH=f"{poison.parent}:{ROOT}")
     assert "*** Reading from input files ***" in finished.stderr
     assert "*** Writing to output files ***" in finished.stderr
     assert "3 documents, 8 sentences, 60 tokens" in finished.stderr

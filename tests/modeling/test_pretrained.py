@@ -27,7 +27,7 @@ from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from tests import toy
 from tests.checkpoints.sample import CONFIG as SMALL
 from tests.checkpoints.sample import encoder_shapes, pretraining_shapes, random_weights
-from tests.scripts import run_python
+from tests.scripts import run_interpreter
 from tests.shared import in_test_long
 
 CONFIG = BertConfig.from_dict(toy.BERT_CONFIG)
@@ -347,7 +347,7 @@ def test_keras_knows_our_classes_after_import_of_the_package(tmp_path, order):
     model.compile(keras_optimizer(1e-3, 2, 0))
     model.save(tmp_path / "model.keras")
     code = f"import {order}; print(type(keras.models.load_model({str(tmp_path / 'model.keras')!r})).__name__)"
-    assert run_python("-c", code).stdout == "BertClassifier\n"
+    assert run_interpreter("-c", code).stdout == "BertClassifier\n"
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 """Where the workers are, by flags and by TF_CONFIG; what they agree on is in tests/test_workers.py, too."""
 
 import json
-import sys
 
 import pytest
 
 from official_bert.io.errors import InputError
 from official_bert.training import workers
-from tests.scripts import run_python, run_script
+from tests.scripts import forked_python, run_python, run_script
 
 HOSTS = ["10.0.0.1:2222", "10.0.0.2:2222"]
 
@@ -79,7 +78,7 @@ print(json.dumps({
 
 
 def test_two_workers_agree_and_share_batches():
-    ran = run_script("launch.py", "--num_workers=2", "--max_restarts=0", "--", sys.executable, "-c", PROGRAM)
+    ran = run_script("launch.py", "--num_workers=2", "--max_restarts=0", "--", forked_python(), "-c", PROGRAM)
     found = {}
     for line in ran.stdout.splitlines():
         name, _, text = line.partition("] ")

@@ -104,7 +104,7 @@ class SentenceEncoder(TextComparisons):
         self._layers = _layers_of(found, normalize)
         # One trace for all shapes.
         signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ENCODER_INPUTS}
-        self._encode = tf.function(self._vectors, input_signature=[signature])
+        self._encode = tf.function(self._vectors, input_signature=[signature], autograph=False)
         self._width = self._encode.get_concrete_function().structured_outputs.shape[-1]
 
     def _open_export(self, folder: str, fixed: Mapping, max_seq_length: int | None, num_threads: int | None):

@@ -21,7 +21,7 @@ from official_bert.data.records.framing import read_examples
 from official_bert.io.errors import InputError
 from official_bert.options.data_tools import PretrainingDataOptions
 from tests import toy
-from tests.scripts import end_of, flag_list, run_script
+from tests.scripts import end_of, flag_list, run_interpreter, run_script
 from tests.shared import ROOT, in_test_long, recording
 
 SCRIPT = "create_pretraining_data.py"
@@ -72,7 +72,7 @@ def test_the_files_do_not_depend_on_the_processes(corpus, whole, tmp_path, num_w
     folder = tmp_path / "made"
     folder.mkdir()
     flags = flag_list(**flags_of(corpus, folder, num_workers=num_workers))
-    log = run_script(SCRIPT, *flags, PYTHONPATH=f"{poison.parent}:{ROOT}").stderr
+    log = run_interpreter(ROOT / SCRIPT, *flags, PYTHONPATH=f"{poison.parent}:{ROOT}").stderr
     assert hashes(folder) == whole
     manifest = json.loads((folder / "out.manifest.json").read_text())
     assert f"Wrote {manifest['counts']['records']} total instances" in log

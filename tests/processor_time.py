@@ -1,0 +1,205 @@
+"""Measures the processor seconds of each test, and fails the tests that take too long.
+
+A test's time is that of this process, of the processes that it starts and of those that the fork server forks for it.
+A fixture that several tests share has a time of its own. tests/durations.json holds the times of the last measurement
+(`make test-durations`), and a reason for each test that may take more than LIMIT_SECS.
+"""
+
+import collections
+import json
+import os
+import pathlib
+import platform
+import time
+from collections.abc import Iterator
+from datetime import date
+
+import pytest
+
+from tests import scripts
+
+FILE = pathlib.Path(__file__).with_name("durations.json")
+LIMIT_SECS = 8.0
+SMALLEST_SECS = 0.1  # a shorter test is not in the file
+NUM_SLOWEST = 40
+MEASURED = "processor_secs"  # a property of test reports
+
+
+def used_secs() -> float:
+    """Returns the processor seconds of this process, of its children and of the fork server's children so far."""
+    times = os.times()
+    total = times.user + times.system + times.children_user + times.children_system
+    if server := scripts.fork_server():
+        fields = pathlib.Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+        total += sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")  # cutime and cstime
+    return total
+
+
+def calibration_secs() -> float:
+    """Returns the processor seconds of a fixed calculation: twice as much on a processor that is half as fast.
+
+    The fastest of five, because another process can only slow it down.
+    """
+
+    def measure() -> float:
+        start_secs = time.process_time()
+        table = {}
+        for number in range(100_000):
+            table[number % 1000] = str(number)
+        return time.process_time() - start_secs
+
+    return min(measure() for _ in range(5))
+
+
+def read_file() -> dict:
+    """Returns the content of tests/durations.json: calibration_secs, reasons, tests, fixtures and more."""
+    return json.loads(FILE.read_text()) if FILE.exists() else {"reasons": {}}
+
+
+class Stopwatch:
+    """A pytest plugin for the processes that run tests."""
+
+    def __init__(self, config: pytest.Config):
+        self._config = config
+        recorded = read_file()
+        self._reasons, self._calibration_secs = recorded["reasons"], recorded.get("calibration_secs")
+        self._shared_secs = 0.0  # of the shared fixtures that were made during the current test
+        self._fixtures: list[tuple[str, float]] = []
+        self._start_secs = 0.0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef, request):
+        if fixturedef.scope == "function":
+            return (yield)
+        # The fixtures that it uses were made before.
+        start_secs, shared_secs = used_secs(), self._shared_secs
+        try:
+            return (yield)
+        finally:
+            secs = used_secs() - start_secs - (self._shared_secs - shared_secs)
+            self._shared_secs += secs
+            self._fixtures.append((f"{request.node.nodeid or 'tests'}::{fixturedef.argname}", secs))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self):
+        self._start_secs, self._shared_secs, self._fixtures = used_secs(), 0.0, []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        report = yield
+        if call.when != "teardown":
+            return report
+        secs = used_secs() - self._start_secs - self._shared_secs
+        report.user_properties.append((MEASURED, {"secs": secs, "fixtures": self._fixtures}))
+        if secs > LIMIT_SECS and report.passed and not self._may_be_slow(item, secs):
+            report.outcome = "failed"
+            report.longrepr = (
+                f"{item.nodeid} took {secs:.1f} processor seconds, more than {LIMIT_SECS:g}: make it quicker, mark it "
+                f"long, or give a reason in {FILE.name}"
+            )
+        return report
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self):
+        """Ends the fork server, so that its time counts, and hands on the time of this process and its children."""
+        scripts.end_fork_server()
+        if hasattr(self._config, "workeroutput"):
+            self._config.workeroutput[MEASURED] = used_secs()
+
+    def _may_be_slow(self, item: pytest.Item, secs: float) -> bool:
+        """Returns whether a test that took more than the limit passes: it has a reason, or the machine is slow."""
+        if item.get_closest_marker("long") or {item.nodeid, item.nodeid.partition("[")[0]} & self._reasons.keys():
+            return True
+        if self._calibration_secs is None:
+            return True
+        return secs * self._calibration_secs / calibration_secs() <= LIMIT_SECS
+
+
+class Times:
+    """A pytest plugin for the process that reports: prints the times, and writes them to the file on demand."""
+
+    def __init__(self, config: pytest.Config):
+        self._writes, self._prints = config.getoption("write_durations"), config.getoption("processor_times")
+        self._tests: dict[str, float] = {}
+        self._fixtures: dict[str, float] = collections.defaultdict(float)
+        self._workers_secs = 0.0
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        self._workers_secs += getattr(node, "workeroutput", {}).get(MEASURED, 0.0)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport):
+        for name, measured in report.user_properties:
+            if name == MEASURED and report.when == "teardown":
+                self._tests[report.nodeid] = measured["secs"]
+                for fixture, secs in measured["fixtures"]:
+                    self._fixtures[fixture] += secs
+
+    def pytest_terminal_summary(self, terminalreporter):
+        if self._prints:
+            terminalreporter.section("processor seconds")
+            for line in self._lines():
+                terminalreporter.line(line)
+        if self._writes:
+            self._write()
+
+    def _lines(self) -> Iterator[str]:
+        all_secs = self._tests | self._fixtures
+        for name, secs in sorted(all_secs.items(), key=lambda pair: -pair[1])[:NUM_SLOWEST]:
+            yield f"{secs:7.1f}  {name}"
+        yield ""
+        for folder, secs in self._folders().items():
+            yield f"{secs:7.1f}  {folder}"
+        times = os.times()
+        total_secs = self._workers_secs + (used_secs() if not self._workers_secs else times.user + times.system)
+        yield f"{total_secs - sum(all_secs.values()):7.1f}  imports and collection"
+        yield f"{total_secs:7.1f}  together"
+
+    def _folders(self) -> dict[str, float]:
+        """Returns the seconds of the tests and fixtures of each folder; those of files in tests are under `tests`."""
+        folders = collections.Counter()
+        for name, secs in (self._tests | self._fixtures).items():
+            parts = pathlib.PurePath(name.partition("::")[0]).parts
+            folders["/".join(parts[: 2 if len(parts) > 2 else 1])] += secs
+        return dict(folders.most_common())
+
+    def _write(self):
+        content = {
+            "about": (
+                "Processor seconds by test, of the process and of those that it starts. `make test-durations` renews "
+                f"them; a test of less than {SMALLEST_SECS} s is left out. A test above {LIMIT_SECS:g} s needs a reason."
+            ),
+            "date": date.today().isoformat(),
+            "processor": processor_name(),
+            "calibration_secs": round(calibration_secs(), 5),
+            "reasons": read_file()["reasons"],
+            "folders": rounded(self._folders()),
+            "fixtures": rounded(self._fixtures),
+            "tests": rounded(self._tests),
+        }
+        FILE.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def rounded(secs: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 1) for name, value in sorted(secs.items()) if value >= SMALLEST_SECS}
+
+
+def processor_name() -> str:
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else platform.processor()
+
+
+def add_options(parser: pytest.Parser):
+    group = parser.getgroup("processor seconds")
+    group.addoption(
+        "--processor-times", action="store_true", help="print the slowest tests and the sum of each folder"
+    )
+    group.addoption("--write-durations", action="store_true", help="write the times of all tests to durations.json")
+
+
+def register(config: pytest.Config):
+    """Registers the plugins; with pytest-xdist the tests run in workers, and the controller reports."""
+    config.pluginmanager.register(Stopwatch(config))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Times(config))
