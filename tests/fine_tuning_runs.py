@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import json
 import pathlib
+import pickle
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from official_bert.options.fine_tuning import (
     TaggingOptions,
 )
 from official_bert.training.batches import ExampleBatches
-from tests import toy
+from tests import session, toy
 
 WORDS = ("the", "cat", "sat", "on", "mat", "was", "sunny", "day", "park", "train", "driver", "rain", "noon")
 MARKS = [f"example{number}" for number in range(400)]
@@ -209,6 +210,30 @@ def run(family: str, options, output_dir: pathlib.Path, **changes):
         if family != "squad" and "length_aware_batches" in changes:
             patch.setattr(FineTuningOptions, "length_aware_batches", changes.pop("length_aware_batches"))
         FAMILIES[family].run(dataclasses.replace(options, output_dir=str(output_dir), **changes))
+
+
+class SharedRun(NamedTuple):
+    """A run that trained, evaluated and predicted: the folder of its model and sets, its options, and its output."""
+
+    folder: pathlib.Path
+    options: Any
+    output_dir: pathlib.Path
+
+
+def shared_run(tmp_path_factory, family: str, **changes) -> SharedRun:
+    """Returns a run of a family of tasks with some options changed, for tests that only read what it wrote.
+
+    The first test that needs it makes it, for all test files and for all processes of pytest-xdist.
+    """
+    name = "-".join(["run", family, *(f"{option}-{value}" for option, value in sorted(changes.items()))])
+    with session.alone_in(session.shared_folder(tmp_path_factory) / name) as folder:
+        record = folder / "options.pickle"
+        if not record.exists():
+            options = prepared(folder, family)
+            run(family, options, folder / "output", do_train=True, do_predict=True, **changes)
+            session.write_protect(folder / "output")
+            record.write_bytes(pickle.dumps(options))
+        return SharedRun(folder, pickle.loads(record.read_bytes()), folder / "output")
 
 
 def figures(output_dir: pathlib.Path) -> dict[str, float]:

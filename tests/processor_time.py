@@ -192,9 +192,7 @@ def processor_name() -> str:
 
 def add_options(parser: pytest.Parser):
     group = parser.getgroup("processor seconds")
-    group.addoption(
-        "--processor-times", action="store_true", help="print the slowest tests and the sum of each folder"
-    )
+    group.addoption("--processor-times", action="store_true", help="print the slowest tests and the sum of each folder")
     group.addoption("--write-durations", action="store_true", help="write the times of all tests to durations.json")
 
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from tests.serving.exported import alone_in, shared_folder
+from tests.session import alone_in, shared_folder
 
 SOURCE = pathlib.Path(__file__).with_name("saved_model_runner.c")
 TENSORFLOW = pathlib.Path(find_spec("tensorflow").origin).parent

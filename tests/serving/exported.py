@@ -4,12 +4,9 @@ The checkpoints hold weights that are large enough to give different answers; a 
 gives the expected values. `shared_export` gives what the whole test session shares, each export made once.
 """
 
-import contextlib
-import fcntl
 import functools
-import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +24,7 @@ from official_bert.tasks.embedding.task import EmbeddingTask
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.tagging.task import TaggingTask
-from tests import toy
+from tests import session, toy
 
 LABELS = ["left", "right", "none at all"]
 TAGS = ["O", "B-X", "I-X"]
@@ -43,23 +40,6 @@ class Exported(NamedTuple):
     options: ExportOptions
     task: Any
     model: Any
-
-
-def shared_folder(tmp_path_factory) -> pathlib.Path:
-    """The folder of the session; whatever a test did not make itself, it only reads."""
-    base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # then each process has its own below that of the session
-        base = base.parent
-    return base / "shared"
-
-
-@contextlib.contextmanager
-def alone_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Creates a folder, or waits until the process that is in it has made what it makes there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder
 
 
 def make_task(kind: str):
@@ -130,13 +110,13 @@ def shared_export(tmp_path_factory, kind: str, **others) -> Exported:
     The first test that asks makes it, for all test files and for all processes of pytest-xdist: read it, and write
     elsewhere.
     """
-    return _shared_export(shared_folder(tmp_path_factory), kind, tuple(sorted(others.items())))
+    return _shared_export(session.shared_folder(tmp_path_factory), kind, tuple(sorted(others.items())))
 
 
 @functools.cache
 def _shared_export(base: pathlib.Path, kind: str, flags: tuple[tuple[str, Any], ...]) -> Exported:
     name = "-".join([kind, *(f"{flag}-{value}" for flag, value in flags)])
-    with alone_in(base / name) as folder:
+    with session.alone_in(base / name) as folder:
         options, version = export_options(folder, kind, **dict(flags)), folder / "exports" / "1"
         if not version.exists():
             make_checkpoint(folder, kind)

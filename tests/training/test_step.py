@@ -30,6 +30,7 @@ from tests.golden_model import (
 from tests.scripts import run_python
 from tests.shared import GOLDEN, in_test_long
 
+pytestmark = pytest.mark.usefixtures("with_grappler")
 GELU = GOLDEN / "model_gelu"
 
 

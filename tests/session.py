@@ -1,0 +1,31 @@
+"""What one test makes for all tests of the session, in all processes of pytest-xdist."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+from collections.abc import Iterator
+
+
+def shared_folder(tmp_path_factory) -> pathlib.Path:
+    """Returns the folder of the session. A test only reads what it did not make itself."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # then each process has its own below that of the session
+        base = base.parent
+    return base / "shared"
+
+
+@contextlib.contextmanager
+def alone_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Creates a folder, or waits until the process that is in it has made what it makes there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+def write_protect(folder: pathlib.Path):
+    """Makes the files below a folder read-only; a test that writes into one fails, unless root runs it."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(0o444)
