@@ -1,7 +1,7 @@
 """--teacher of the fine-tuning scripts: the loss of each kind of task beside numpy, who learns what, and refusals."""
 
-import dataclasses
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -18,9 +18,11 @@ from official_bert.tasks.base import Task, TaskObjective
 from official_bert.tasks.classification.task import ClassificationTask
 from tests import fine_tuning_runs, training_state
 from tests.commands.pretraining_run import checkpoint_values, scalars
+from tests.fine_tuning_runs import SharedRun, shared_run
 from tests.hostile.rows import edit_json
 from tests.shared import in_test_long
 from tests.tasks.pretraining import test_losses
+from tests.training.rewinding import rewind
 from tests.training_state import assert_close
 
 T = 3.0
@@ -92,50 +94,76 @@ def test_both_losses_are_of_one_call_of_the_model_and_have_the_same_weights():
     )
 
 
-def run_with_teacher(tmp_path: pathlib.Path, family: str, output: str, **changes):
-    """A training of a family by a teacher, which is trained first; returns the folder, and the options."""
-    trained, options = tmp_path / "teacher", fine_tuning_runs.prepared(tmp_path, family)
-    options = dataclasses.replace(options, do_train=True)
-    if not trained.exists():
-        fine_tuning_runs.run(family, options, trained)
-    flags = {"teacher": str(trained), "distillation_weight": 1.0, "learning_rate": 1e-6}
-    fine_tuning_runs.run(family, options, tmp_path / output, **flags | changes)
-    return tmp_path / output, options
+@pytest.fixture
+def classifier(tmp_path_factory, tmp_path) -> SharedRun:
+    """A shared run of classification, whose output is a copy that a test may change."""
+    run = shared_run(tmp_path_factory, "classification")
+    copy = shutil.copytree(run.output_dir, tmp_path / "teacher", copy_function=shutil.copyfile)
+    return run._replace(output_dir=copy)
+
+
+def train_student(family: str, run: SharedRun, folder: pathlib.Path, **changes) -> pathlib.Path:
+    """Trains a student in a folder by the model of a shared run as the teacher; returns the folder."""
+    flags = {"teacher": str(run.output_dir), "distillation_weight": 1.0, "learning_rate": 1e-6}
+    fine_tuning_runs.run(family, run.options, folder, do_train=True, **flags | changes)
+    return folder
+
+
+def loss_by_step(folder: pathlib.Path) -> np.ndarray:
+    losses = scalars(folder, "loss")
+    assert list(losses) == list(range(1, len(losses) + 1))
+    return np.array(list(losses.values()))
 
 
 @pytest.mark.parametrize(
-    "family", ["tagging", "squad", *in_test_long("classification", "regression", "multi-label", "choice")]
+    "family", ["squad", *in_test_long("tagging", "classification", "regression", "multi-label", "choice")]
 )
-def test_a_student_that_is_its_teacher_has_nothing_to_learn(tmp_path, family):
+def test_a_student_that_is_its_teacher_has_nothing_to_learn(tmp_path_factory, tmp_path, family):
     """With examples of very different lengths in another order, so that each has its own teacher's outputs."""
-    same = {"init_checkpoint": str(tmp_path / "teacher"), "length_aware_batches": True}
-    folder, _ = run_with_teacher(tmp_path, family, "same", **same)
-    assert max(map(abs, scalars(folder, "loss").values())) < 1e-5
-    folder, _ = run_with_teacher(tmp_path, family, "half", **same, distillation_weight=0.5)
-    plain, _ = run_with_teacher(tmp_path, family, "plain", **same, teacher=None, distillation_weight=0.5)
-    for step, loss in scalars(plain, "loss").items():
-        assert scalars(folder, "loss")[step] == pytest.approx(0.5 * loss, rel=1e-4)
-    folder, _ = run_with_teacher(tmp_path, family, "student", learning_rate=1e-3)
-    losses = scalars(folder, "loss")
-    assert losses[1] > 2e-3
-    assert losses[5] < 0.5 * losses[1]
+    run = shared_run(tmp_path_factory, family)
+    folder = train_student(family, run, tmp_path, init_checkpoint=str(run.output_dir), length_aware_batches=True)
+    assert abs(loss_by_step(folder)).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "family", ["tagging", *in_test_long("squad", "classification", "regression", "multi-label", "choice")]
+)
+def test_the_labels_keep_their_share_of_the_loss(tmp_path_factory, tmp_path, family):
+    """The student is its teacher, whose share of the loss is 0; the batches are those of the test above."""
+    run = shared_run(tmp_path_factory, family)
+    flags = {"init_checkpoint": str(run.output_dir), "length_aware_batches": True, "distillation_weight": 0.5}
+    half = train_student(family, run, tmp_path / "half", **flags)
+    plain = train_student(family, run, tmp_path / "plain", **flags, teacher=None)
+    np.testing.assert_allclose(loss_by_step(half), 0.5 * loss_by_step(plain), rtol=0, atol=1e-5)
     # The folder of a student is that of any training.
-    found = [{path.name for path in one.iterdir() if "tfevents" not in path.name} for one in (folder, plain)]
-    assert found[0] == found[1]
-    checkpoints = [checkpoint_values(latest_checkpoint(str(one))) for one in (folder, plain)]
+    names = [{path.name for path in one.iterdir() if "tfevents" not in path.name} for one in (half, plain)]
+    assert names[0] == names[1]
+    checkpoints = [checkpoint_values(latest_checkpoint(str(one))) for one in (half, plain)]
     assert checkpoints[0].keys() == checkpoints[1].keys()
 
 
-def test_the_teacher_is_asked_without_dropout_in_bfloat16_if_the_run_is(tmp_path, monkeypatch):
+def assert_learns(student: pathlib.Path):
+    losses = loss_by_step(student)
+    assert losses[0] > 2e-3
+    assert losses[4] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("family", in_test_long("tagging", "squad", "regression", "multi-label", "choice"))
+def test_a_student_learns_what_its_teacher_computes(tmp_path_factory, tmp_path, family):
+    """The test of accumulation has the same for classification."""
+    run = shared_run(tmp_path_factory, family)
+    assert_learns(train_student(family, run, tmp_path, learning_rate=1e-3))
+
+
+def test_the_teacher_is_asked_without_dropout_in_bfloat16_if_the_run_is(classifier, tmp_path, monkeypatch):
+    edit_json(classifier.output_dir / "bert_config.json", hidden_dropout_prob=0.5)
     opened, real = [], teacher.build
     monkeypatch.setattr(teacher, "build", lambda *given: opened.append(real(*given)) or opened[-1])
-    run_with_teacher(tmp_path, "classification", "first")
-    edit_json(tmp_path / "teacher" / "bert_config.json", hidden_dropout_prob=0.5)
     outputs = []
     monkeypatch.setattr(finetuner.Finetuner, "train", lambda self, encoded, dev, taught: outputs.append(taught))
     for name, dtype in (("one", "float32"), ("again", "float32"), ("half", "bfloat16")):
-        run_with_teacher(tmp_path, "classification", name, dtype=dtype)
-    assert [one.model.dtype_policy.compute_dtype for one in opened] == [*["float32"] * 3, "bfloat16"]
+        train_student("classification", classifier, tmp_path / name, dtype=dtype)
+    assert [one.model.dtype_policy.compute_dtype for one in opened] == [*["float32"] * 2, "bfloat16"]
     assert not any(one.model.trainable_variables for one in opened)
     np.testing.assert_array_equal(outputs[0], outputs[1])
     apart = abs(outputs[2] - outputs[0]).max()
@@ -143,26 +171,25 @@ def test_the_teacher_is_asked_without_dropout_in_bfloat16_if_the_run_is(tmp_path
     assert outputs[0].shape == (fine_tuning_runs.SETS["train"], 3)
 
 
-def test_accumulation_and_a_resumed_run_have_the_numbers_of_one(tmp_path):
-    flags = {"distillation_weight": 0.7, "learning_rate": 1e-3, "save_checkpoints_steps": 2}
-    whole, _ = run_with_teacher(tmp_path, "classification", "whole", **flags)
-    parts, _ = run_with_teacher(tmp_path, "classification", "parts", **flags, num_accumulation_steps=2)
+def test_accumulation_and_a_resumed_run_have_the_numbers_of_one(tmp_path_factory, tmp_path):
+    run = shared_run(tmp_path_factory, "classification")
+    flags = {"learning_rate": 1e-3, "save_checkpoints_steps": 2, "keep_checkpoint_max": 0}
+    whole = train_student("classification", run, tmp_path / "whole", **flags)
+    assert_learns(whole)
+    parts = train_student("classification", run, tmp_path / "parts", **flags, num_accumulation_steps=2)
     weights = [checkpoint_values(one / "model.ckpt-5") for one in (parts, whole)]
     assert_close(*weights, weights=5e-6, first_moments=1e-6)
-    with training_state.killed_at(2), pytest.raises(KeyboardInterrupt):
-        run_with_teacher(tmp_path, "classification", "resumed", **flags)
-    resumed, _ = run_with_teacher(tmp_path, "classification", "resumed", **flags)
+    resumed = train_student("classification", run, rewind(whole, tmp_path / "resumed", step=2), **flags)
     training_state.assert_equal(checkpoint_values(resumed / "model.ckpt-5"), checkpoint_values(whole / "model.ckpt-5"))
 
 
-def test_a_teacher_of_another_kind_is_refused(tmp_path):
-    _, options = run_with_teacher(tmp_path, "classification", "first", distillation_weight=0.5)
-    trained = tmp_path / "teacher"
+def test_a_teacher_of_another_kind_is_refused(classifier, tmp_path):
+    trained = classifier.output_dir
     record = model_dir.ModelFolder(str(trained)).task()
 
     def refused(message, **changes):
         with pytest.raises(InputError, match=message):
-            run_with_teacher(tmp_path, "classification", "refused", **changes)
+            train_student("classification", classifier, tmp_path / "refused", **changes)
         assert not (tmp_path / "refused" / "checkpoint").exists()
 
     refused("--teacher=/nowhere: .*no", teacher="/nowhere")
@@ -183,15 +210,13 @@ def test_a_teacher_of_another_kind_is_refused(tmp_path):
     model_dir.write_record(str(trained), record._replace(task_name="CoLA", settings={}, labels=None))
     (trained / "labels.txt").unlink()
     refused("--teacher=")
-    long = dataclasses.replace(options, max_seq_length=600)
-    with pytest.raises(InputError, match="--max_seq_length=600"):
-        fine_tuning_runs.run("classification", long, tmp_path / "refused")
+    refused("--max_seq_length=600", teacher=None, distillation_weight=0.5, max_seq_length=600)
 
 
-def test_a_task_without_a_loss_for_a_teacher_says_so(tmp_path, monkeypatch):
+def test_a_task_without_a_loss_for_a_teacher_says_so(tmp_path_factory, tmp_path, monkeypatch):
     monkeypatch.setattr(ClassificationTask, "soft_losses", Task.soft_losses)
     with pytest.raises(InputError, match="--teacher: ClassificationTask has no method soft_losses; leave the flag out"):
-        run_with_teacher(tmp_path, "classification", "refused")
+        train_student("classification", shared_run(tmp_path_factory, "classification"), tmp_path)
     with pytest.raises(InputError, match="--teacher: the objective of ClassificationTask is no TaskObjective"):
         teacher.distilled(object(), registry.make_task("CoLA", {}), None)
 
