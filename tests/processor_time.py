@@ -166,8 +166,8 @@ class Times:
     def _write(self):
         content = {
             "about": (
-                "Processor seconds by test, of the process and of those that it starts. `make test-durations` renews "
-                f"them; a test of less than {SMALLEST_SECS} s is left out. A test above {LIMIT_SECS:g} s needs a reason."
+                "Processor seconds by test, of its process and of those that it starts, renewed by `make "
+                f"test-durations`. Tests below {SMALLEST_SECS} s are left out; those above {LIMIT_SECS:g} s need a reason."
             ),
             "date": date.today().isoformat(),
             "processor": processor_name(),

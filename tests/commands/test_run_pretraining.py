@@ -35,8 +35,8 @@ from tests.commands.pretraining_run import (
 )
 from tests.fine_tuning_runs import figures
 from tests.golden_model import losses_of
-from tests.scripts import end_of, flag_list, run_here, run_recorded, run_script, wait_for
-from tests.shared import ROOT
+from tests.scripts import end_of, flag_list, forked_python, run_here, run_recorded, run_script, wait_for
+from tests.shared import ROOT, in_test_long
 
 SCRIPT = "run_pretraining.py"
 DIVERGING = {"learning_rate": 1e9, "num_warmup_steps": 0}
@@ -150,10 +150,9 @@ def test_a_stopped_and_a_killed_run_ends_as_one_that_was_not(base, tmp_path, str
     }  # fmt: skip
     output = tmp_path / "ended"
     whole, ended = (flag_list(**flags_of(base, tmp_path / name, **changes)) for name in ("whole", "ended"))
-    run = run_here if strategy == "one_device" else run_script
-    run(SCRIPT, *whole)
+    run_script(SCRIPT, *whole)
 
-    process = started_until(output / "model.ckpt-100.index", ended)
+    process = started_until(output / "model.ckpt-100.index", sys.executable, ended)
     process.terminate()
     _, log = process.communicate(timeout=60)
     assert process.returncode == 143, log[-3000:]
@@ -162,13 +161,13 @@ def test_a_stopped_and_a_killed_run_ends_as_one_that_was_not(base, tmp_path, str
     assert f"Stopped after step {step}; {output}/model.ckpt-{step} is saved" in log
     assert run_log.read(str(output), run_log.TRAIN)[-1]["step"] == step, "no update is lost"
 
-    process = started_until(output / f"input.ckpt-{(step // 50 + 1) * 50}-0.index", ended)
+    process = started_until(output / f"input.ckpt-{(step // 50 + 1) * 50}-0.index", forked_python(), ended)
     process.kill()
     _, log = process.communicate(timeout=60)
     assert f"Restored checkpoint {output}/model.ckpt-{step}" in log
     assert not (output / "model.ckpt-400.index").exists()
 
-    assert "Restored checkpoint" in run(SCRIPT, *ended).stderr
+    assert "Restored checkpoint" in run_script(SCRIPT, *ended).stderr
     expected = checkpoint_values(tmp_path / "whole" / "model.ckpt-400")
     training_state.assert_equal(checkpoint_values(output / "model.ckpt-400"), expected)
     for name in ("whole", "ended"):
@@ -181,9 +180,9 @@ def test_a_stopped_and_a_killed_run_ends_as_one_that_was_not(base, tmp_path, str
     assert any(np.abs(expected[name] - value).max() > 1e-3 for name, value in moved.items())
 
 
-def started_until(file, flags: list[str]) -> subprocess.Popen:
-    """Starts the script, and waits for a file of its run."""
-    process = subprocess.Popen([sys.executable, SCRIPT, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+def started_until(file, python: str, flags: list[str]) -> subprocess.Popen:
+    """Starts the script with an interpreter, and waits for a file of its run."""
+    process = subprocess.Popen([python, SCRIPT, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     wait_for(file.exists, process)
     return process
 
@@ -267,16 +266,19 @@ def test_the_same_seed_gives_the_same_run(base, tmp_path, monkeypatch):
     """Whatever the number of steps in a call into TensorFlow, which a slow machine makes one by one."""
     fresh = {"init_checkpoint": None, "num_train_steps": 3, "log_every_steps": 3}
     run(base, tmp_path / "a", **fresh)
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "SECS_OF_A_CALL", 1e-9)
-        run(base, tmp_path / "b", **fresh)
-    run(base, tmp_path / "c", **fresh | {"random_seed": 8})
-    a, b, c = (checkpoint_values(tmp_path / name / "model.ckpt-3") for name in "abc")
+    monkeypatch.setattr(loop, "SECS_OF_A_CALL", 1e-9)
+    run(base, tmp_path / "b", **fresh)
+    a, b = (checkpoint_values(tmp_path / name / "model.ckpt-3") for name in "ab")
     training_state.assert_equal(a, b)
     (row,), (other,) = (run_log.read(str(tmp_path / name), run_log.TRAIN) for name in "ab")
     assert [row[name] for name in ("loss", "gradient_norm")] == [other[name] for name in ("loss", "gradient_norm")]
+    # The weights that a run begins with follow its seed.
     table = "bert/embeddings/word_embeddings"
-    assert np.abs(a[table] - c[table]).max() > 1e-2
+    for seed, is_same in ((7, True), (8, False)):
+        seed_initial_weights(seed)
+        drawn = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG)).bert.embedding_table
+        begun = checkpoint_values(tmp_path / "a" / "model.ckpt-0")[table]
+        assert np.array_equal(begun, np.asarray(drawn)) is is_same
 
 
 def loss_scale_in(prefix) -> dict[str, float]:
@@ -286,7 +288,7 @@ def loss_scale_in(prefix) -> dict[str, float]:
     return {name.removesuffix(ending): reader.get_tensor(name) for name in names}
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float16", *in_test_long("bfloat16")])
 def test_a_run_in_16_bits_resumes_with_the_same_bits(base, made, tmp_path, dtype, monkeypatch):
     """The loss scale is doubled after three updates, so that it stands between two values when the run stops."""
     monkeypatch.setattr(precision, "GROWTH_UPDATES", 3)
@@ -344,28 +346,30 @@ def test_the_gradient_norm_is_that_of_the_whole_batch(base, made):
     limits = pretraining_limits(len(toy.VOCABULARY), 2, SEQ)
     features = pretraining_features(SEQ, PREDICTIONS)
     seed_initial_weights(7)
-    (batch,) = training_dataset([str(base / "records.tfrecord")], features, 8, 7, limits).take(1)
+    (batch,) = training_dataset([str(base / "padded.tfrecord")], features, 8, 7, limits).take(1)
     objective = PretrainingObjective(model, 8)
     with tf.GradientTape() as tape:
         loss, _ = objective.loss(batch, objective.totals(batch), None)
     gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
     expected = np.sqrt(sum(np.sum(np.square(tf.convert_to_tensor(one))) for one in gradients))
     for flags in ({}, {"num_accumulation_steps": 4}):
-        row, *_ = run_log.read(str(made("no_dropout.json", **flags)), run_log.TRAIN)
+        row, *_ = run_log.read(str(made("no_dropout.json", "padded.tfrecord", **flags)), run_log.TRAIN)
         assert row["gradient_norm"] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize(
     ("config", "records", "flags"),
     [
-        ("no_dropout.json", "records.tfrecord", {"num_accumulation_steps": 4}),
+        ("no_dropout.json", "padded.tfrecord", {"num_accumulation_steps": 4}),
         ("bert_config.json", "records.tfrecord", {"recompute_layers": True}),
-        (
-            "no_dropout.json",
-            "records.tfrecord",
-            {"recompute_layers": True, "jit_compile": True, "num_accumulation_steps": 2},
+        *in_test_long(
+            (
+                "no_dropout.json",
+                "records.tfrecord",
+                {"recompute_layers": True, "jit_compile": True, "num_accumulation_steps": 2},
+            ),
+            ("no_dropout.json", "padded.tfrecord", {"recompute_layers": True, "num_accumulation_steps": 2}),
         ),
-        ("no_dropout.json", "padded.tfrecord", {"recompute_layers": True, "num_accumulation_steps": 2}),
     ],
 )
 def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(made, config, records, flags):
