@@ -5,6 +5,7 @@ Modules are dotted names below `official_bert`, such as "data.pretraining.masks"
 
 import ast
 import collections
+import functools
 import graphlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -67,6 +68,7 @@ class Import(NamedTuple):
     when: str
 
 
+@functools.cache
 def imports_of(source: str, modules: frozenset[str]) -> list[Import]:
     """Everything a source imports; by our own `modules`, `from official_bert.data import masking` is data.masking."""
     found = []
@@ -96,6 +98,11 @@ def imports_of(source: str, modules: frozenset[str]) -> list[Import]:
 
     visit(ast.parse(source), WITH_IMPORTER)
     return found
+
+
+@functools.cache
+def has_docstring(source: str) -> bool:
+    return ast.get_docstring(ast.parse(source)) is not None
 
 
 def room_of(module: str) -> str:
@@ -132,7 +139,7 @@ def offences(texts: dict[str, str]) -> Iterator[str]:
         loaded[module] = {one.module for one in imported if one.ours and one.when != NEVER} - {module}
         yield from breaches_of_lines(module, imported)
         yield from breaches_of_outside_packages(module, imported)
-        if ast.get_docstring(ast.parse(source)) is None:
+        if not has_docstring(source):
             yield f"{module}: has no docstring"
         if source.count("\n") > MAX_LINES:
             yield f"{module}: has more than {MAX_LINES} lines"
@@ -212,7 +219,7 @@ def test_scripts_are_thin_and_import_only_the_commands():
     for path in sorted(ROOT.glob("*.py")):
         name, source = path.name, path.read_text(encoding="utf-8")
         assert source.count("\n") <= 60, f"{name} is more than wiring"
-        assert ast.get_docstring(ast.parse(source)), f"{name} has no docstring"
+        assert has_docstring(source), f"{name} has no docstring"
         for one in imports_of(source, modules):
             if one.ours and one.when == WITH_IMPORTER:
                 assert room_of(one.module) == "cli" or one.module == "compat", f"{name}: imports {one.module} too early"
