@@ -14,7 +14,7 @@ IN_VENV := .venv/bin/python
 TF220_TESTS := tests/modeling tests/optimization tests/training tests/checkpoints tests/serving tests/graph_text \
     tests/commands/test_run_pretraining.py tests/commands/test_run_classifier.py
 
-.PHONY: help quickstart test test-long test-tf220 lint docs report-experiments install install-dev install-tpu-compile clean
+.PHONY: help quickstart test test-core test-durations test-long test-tf220 lint docs report-experiments install install-dev install-tpu-compile clean
 .DELETE_ON_ERROR:
 
 help:  ## prints this list
@@ -23,16 +23,24 @@ help:  ## prints this list
 quickstart: install  ## pre-trains a small BERT in quickstart_output; with QUICKSTART=short in under 3 minutes
 	$(IN_VENV) examples/quickstart.py --setting=$(QUICKSTART)
 
-# Two processes, each test file in one of them: a process with TensorFlow takes 1 to 2 GB and starts in 5 s. A test that
-# waits for more than 10 minutes fails with the stacks of all threads.
+# Two processes, because one with TensorFlow takes 1 to 2 GB and starts in 5 s. One that has run its tests takes over some
+# of the other's. A test that waits for more than 10 minutes fails with the stacks of all threads.
+QUICK_TESTS := -m "not long" --timeout=600 --timeout-method=signal -n 2 --dist worksteal
+
 test: install-dev  ## runs the tests; with PYTEST="tests/data" those of one folder
-	$(IN_VENV) -m pytest -m "not long" --timeout=600 --timeout-method=signal -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
+	$(IN_VENV) -m pytest $(QUICK_TESTS) $(PYTEST)
+
+test-core: install-dev  ## runs the tests of the core, which take 3 minutes: before each commit
+	$(IN_VENV) -m pytest -m core --timeout=600 --timeout-method=signal -n 2 --dist worksteal
+
+test-durations: install-dev  ## runs the tests and writes their processor seconds to tests/durations.json
+	$(IN_VENV) -m pytest $(QUICK_TESTS) --processor-times --write-durations
 
 test-long: install-dev  ## runs the tests that take minutes
 	$(IN_VENV) -m pytest -m long --timeout=3600 --timeout-method=signal $(PYTEST)
 
 test-tf220: .venv-tf220/installed  ## runs the tests of the core with TensorFlow 2.20 in .venv-tf220
-	.venv-tf220/bin/python -m pytest -m "not long" --timeout=600 --timeout-method=signal -n 2 --dist loadfile --no-loadscope-reorder $(or $(PYTEST),$(TF220_TESTS))
+	.venv-tf220/bin/python -m pytest $(QUICK_TESTS) $(or $(PYTEST),$(TF220_TESTS))
 
 lint: install-dev  ## checks lint and format with ruff
 	$(IN_VENV) -m ruff check .

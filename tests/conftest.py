@@ -41,6 +41,29 @@ def pytest_configure(config: pytest.Config):
     processor_time.register(config)
 
 
+# The files and folders of `pytest -m core`: what the original does, without exports, other runtimes and experiments.
+CORE = (
+    "cli", "checkpoints/test_names.py", "checkpoints/test_tf1.py", "checkpoints/test_manager.py", "compat", "data",
+    "io", "metrics", "modeling/test_bert.py", "modeling/test_layers.py", "modeling/test_attention.py",
+    "modeling/test_pretrainer.py", "modeling/test_task_models.py", "optimization/test_adam.py",
+    "optimization/test_schedules.py", "options", "tasks/classification/test_glue.py", "tasks/squad/test_answers.py",
+    "tasks/squad/test_examples.py", "tasks/squad/test_windows.py", "test_config.py", "test_docs.py", "test_golden.py",
+    "test_imports.py", "test_original_commands.py", "test_original_flags.py", "test_scripts.py",
+    "test_tokenization.py", "training/test_step.py",
+)  # fmt: skip
+
+
+def is_core(item: pytest.Item) -> bool:
+    path = item.path.relative_to(shared.ROOT / "tests")
+    return any(path.is_relative_to(name) for name in CORE) and not item.get_closest_marker("long")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_itemcollected(item: pytest.Item):
+    if is_core(item):
+        item.add_marker("core")
+
+
 def absences(item: pytest.Item) -> tuple[str, ...]:
     """What an item needs and has not, as far as it may be skipped for that."""
     return tuple(
