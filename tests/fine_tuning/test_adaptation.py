@@ -14,9 +14,11 @@ from official_bert.io.errors import InputError
 from official_bert.model_dir import ADAPTERS_NAME
 from official_bert.options.fine_tuning import TaggingOptions
 from official_bert.serving.predictor import Predictor
+from official_bert.training.trainer import Trainer
 from tests.commands.pretraining_run import checkpoint_values
 from tests.fine_tuning_runs import prepared, run
 from tests.hostile.rows import edit_json
+from tests.session import write_protect
 
 PEAK = 1e-3
 DENSE = (*(f"attention/self/{name}" for name in ("query", "key", "value")),
@@ -32,6 +34,15 @@ def options(tmp_path_factory):
     return dataclasses.replace(options, **given)
 
 
+@pytest.fixture(scope="module")
+def plain(options, tmp_path_factory):
+    """The folder of a run without a flag of an adaptation, which has the checkpoint of each step; it is read only."""
+    folder = tmp_path_factory.mktemp("plain")
+    run("classification", options, folder, do_predict=True, save_checkpoints_steps=1, keep_checkpoint_max=0)
+    write_protect(folder)
+    return folder
+
+
 def trained(options, folder, **changes) -> dict:
     run("classification", options, folder, **changes)
     return checkpoint_values(folder / f"model.ckpt-{round(5 * changes.get('num_train_epochs', 1.0))}")
@@ -41,42 +52,42 @@ def weights_of(values) -> dict:
     return {name: value for name, value in values.items() if name.rpartition("/")[2] not in ("adam_m", "adam_v", "ema")}
 
 
-def test_the_rate_falls_from_layer_to_layer(options, tmp_path):
+def test_the_rate_falls_from_layer_to_layer(options, plain, tmp_path):
     """The first update of Adam has one direction, whatever the rates are; so has its weight decay."""
-    one = {"num_train_epochs": 0.2}
-    plain = trained(options, tmp_path / "plain", **one)
-    layered = trained(options, tmp_path / "layered", layer_wise_lr_decay=0.5, **one)
-    before = checkpoint_values(tmp_path / "plain" / "model.ckpt-0")
+    layered = trained(options, tmp_path, layer_wise_lr_decay=0.5, num_train_epochs=0.2)
+    before, after = (checkpoint_values(plain / f"model.ckpt-{step}") for step in (0, 1))
     factors = {"bert/embeddings/": 0.25, "bert/encoder/layer_0/": 0.5, "bert/": 1.0, "output": 1.0}
     for name in weights_of(before).keys() - {"global_step"}:
         factor = next(factor for start, factor in factors.items() if name.startswith(start))
-        moved = plain[name] - before[name]
+        moved = after[name] - before[name]
         np.testing.assert_allclose(layered[name] - before[name], factor * moved, atol=3e-7, err_msg=name)
         assert np.abs(moved).max() > PEAK or "/self/" in name, name  # attention has hardly begun to differ
 
 
-def test_the_last_layers_begin_anew_once(options, tmp_path):
-    base = trained(options, tmp_path / "base")
-    still = {"learning_rate": 0.0, "reinit_layers": 1, "random_seed": 11}
-    drawn = trained(options, tmp_path / "drawn", **still)
-    changes = {"init_checkpoint": str(tmp_path / "base"), "save_checkpoints_steps": 2}
-    after = trained(options, tmp_path / "out", **still, **changes)
+def test_the_last_layers_begin_anew_once(options, plain, tmp_path):
+    drawn, base = (checkpoint_values(plain / f"model.ckpt-{step}") for step in (0, 5))
+    changes = {"init_checkpoint": str(plain), "save_checkpoints_steps": 2, "reinit_layers": 1}
+    after = trained(options, tmp_path, learning_rate=0.0, **changes)
     anew = ("bert/encoder/layer_1/", "bert/pooler/")
     for name, value in weights_of(after).items():
         expected = drawn if name.startswith(anew) else base
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
-    assert np.abs(drawn["bert/pooler/dense/kernel"] - base["bert/pooler/dense/kernel"]).max() > 0.01
+    assert np.abs(drawn["bert/pooler/dense/kernel"] - base["bert/pooler/dense/kernel"]).max() > PEAK
 
-    # A run that goes on has learnt them.
-    moved = trained(options, tmp_path / "out", reinit_layers=1, num_train_epochs=2.0, **changes)
+    # A run that goes on has learnt them; its own seed would draw others.
+    moved = trained(options, tmp_path, num_train_epochs=2.0, random_seed=11, **changes)
     for name in weights_of(after).keys() - {"global_step"}:
         assert np.abs(moved[name] - after[name]).max() < 10 * PEAK, name
 
 
-def test_lora_trains_its_matrices_and_the_head_and_all_readers_add_them(options, tmp_path):
-    base, out = tmp_path / "base", tmp_path / "out"
-    before = trained(options, base, learning_rate=0.0)
-    given = {"init_checkpoint": str(base), "learning_rate": 0.03, "eval_every": "3", "do_eval": True}
+class Begun(Exception):
+    """A training has begun."""
+
+
+def test_lora_trains_its_matrices_and_the_head_and_all_readers_add_them(options, plain, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    before = checkpoint_values(plain / "model.ckpt-5")
+    given = {"init_checkpoint": str(plain), "learning_rate": 0.03, "eval_every": "3", "do_eval": True}
     after = trained(options, out, lora_rank=2, freeze_layers=1, do_predict=True, **given)
     head = {"output_weights", "output_bias"}
     adapters = {name for name in weights_of(after) if "lora_kernel_" in name}
@@ -98,19 +109,25 @@ def test_lora_trains_its_matrices_and_the_head_and_all_readers_add_them(options,
     np.testing.assert_allclose(open_checkpoint(str(out)).read(name), before[name] + a @ b, atol=1e-6)
     assert open_checkpoint(str(out / ADAPTERS_NAME)).shapes.keys() == adapters | head
 
+    # Weights that would stay random are an error, unless a flag allows them.
+    def begin(*_):
+        raise Begun
+
+    monkeypatch.setattr(Trainer, "fit", begin)
     poor = {name: value for name, value in weights_of(before).items() if not name.startswith("bert/pooler")}
     tf1.write(str(tmp_path / "poor"), poor)
     for checkpoint, lacks in ((str(tmp_path / "poor"), "poor: lacks bert/pooler/dense/"), (None, "is not given for")):
         lacking = {"lora_rank": 2, "init_checkpoint": checkpoint}
         with pytest.raises(InputError, match=rf"{lacks}.*, which would stay random, since --lora_rank does not"):
             trained(options, tmp_path / "none", **lacking)
-        trained(options, tmp_path / f"random {checkpoint is None}", allow_missing_weights=True, **lacking)
+        with pytest.raises(Begun):
+            trained(options, tmp_path / f"random {checkpoint is None}", allow_missing_weights=True, **lacking)
 
     with pytest.raises(InputError, match="was trained with --lora_rank=2, and cannot go on with --lora_rank=1; keep"):
         trained(options, out, lora_rank=1, freeze_layers=1, num_train_epochs=2.0, **given)
 
 
-def test_what_is_used_is_the_average(options, tmp_path):
+def test_what_is_used_is_the_average(options, plain, tmp_path):
     """Of the weights after each update: d = min(0.3, (1 + t) / (10 + t)), so that the last ones have the flag's."""
     out = tmp_path / "out"
     given = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "eval_every": "3"}
@@ -124,9 +141,8 @@ def test_what_is_used_is_the_average(options, tmp_path):
             averages[name] = decay * averages[name] + (1 - decay) * values[name]
             np.testing.assert_allclose(values[f"{name}/ema"], averages[name], atol=1e-6, err_msg=name)
     # Averages change nothing of the training, and are what `best` has of its step.
-    plain = trained(options, tmp_path / "plain")
     best = checkpoint_values(out / "best")
-    for name, value in weights_of(plain).items():
+    for name, value in weights_of(checkpoint_values(plain / "model.ckpt-5")).items():
         np.testing.assert_array_equal(last[name], value, err_msg=name)
         if name != "global_step":
             np.testing.assert_array_equal(best[name], steps[best["global_step"]][f"{name}/ema"], err_msg=name)
@@ -136,8 +152,7 @@ def test_what_is_used_is_the_average(options, tmp_path):
         run("classification", options, tmp_path / "newest", do_predict=True, **changes)
         outputs.append(np.loadtxt(tmp_path / "newest" / "test_results.tsv"))
     np.testing.assert_allclose(*outputs, atol=2e-6)
-    run("classification", options, tmp_path / "plain", do_predict=True, do_train=False)
-    assert np.abs(np.loadtxt(tmp_path / "plain" / "test_results.tsv") - outputs[0]).max() > 1e-5
+    assert np.abs(np.loadtxt(plain / "test_results.tsv") - outputs[0]).max() > 1e-5
 
 
 @pytest.mark.parametrize(
