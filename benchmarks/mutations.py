@@ -45,6 +45,7 @@ optimization/adam.py: optimization/test_adam.py
     (1.0 - beta_2) * tf.square(gradient) -> (1.0 - beta_1) * tf.square(gradient)
     self.global_step + 1, tf.float32) -> self.global_step, tf.float32)
     not any(re.search( -> not any(re.match(
+    (1.0 + step) / (10.0 + step) -> (1.0 + step) / (100.0 + step)
 optimization/schedules.py: optimization/test_schedules.py
     step < self.num_warmup_steps, -> step <= self.num_warmup_steps,
     self.peak * step / -> self.peak * (step + 1) /
@@ -121,6 +122,7 @@ data/pretraining/one_shard.py: data/pretraining/test_pairs.py data/pretraining/t
     other += other >= document -> other += other > document
     max_num_tokens - max_num_tokens // 2  # -> max_num_tokens // 2  #
     stream(config.random_seed, number, _PAIRS) -> stream(config.random_seed, _PAIRS)
+    0, 1, 2, 3, 4, 1 << 8, 1 << 40 -> 0, 1, 2, 3, 4, 1 << 8, 1 << 8
 data/pretraining/masks.py: data/pretraining/test_masks.py
     np.clip(wanted, 1, max_predictions_per_seq) -> np.clip(wanted, 0, max_predictions_per_seq)
     starts = candidates & ~self._continues[input_ids] -> starts = candidates
@@ -186,13 +188,16 @@ tasks/squad/windows.py: tasks/squad/test_windows.py
     max_seq_length - len(query) - 3 -> max_seq_length - len(query) - 4
     answer[1] >= start + length -> answer[1] > start + length
     end - len(answer) + 2) -> end - len(answer) + 1)
+    if example.end_position < len(example.doc_tokens) - 1: -> if example.end_position < len(example.doc_tokens) - 2:
 tasks/squad/in_graph.py: tasks/squad/test_in_graph.py
     odds <= rules.null_score_diff_threshold -> odds < rules.null_score_diff_threshold
+    unsorted_segment_min(scores, texts -> unsorted_segment_max(scores, texts
 tasks/squad/examples.py: tasks/squad/test_examples.py
     [^ \t\r\n\u202f]+ -> [^ \t\r\n]+
     end = start + len(text) - 1 -> end = start + len(text)
 metrics/calibration.py: metrics/test_calibration.py
     if slope < 0 else -> if slope > 0 else
+    np.ceil(confidences * num_bins).astype(int) - 1 -> np.floor(confidences * num_bins).astype(int)
 metrics/classification.py: metrics/test_classification.py
     np.cumsum(counts) - (counts - 1) / 2 -> np.cumsum(counts)
     targets.astype(np.int64) * num_labels + predictions -> predictions.astype(np.int64) * num_labels + targets

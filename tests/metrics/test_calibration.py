@@ -68,3 +68,22 @@ def test_the_bins_are_scikit_learns(targets):
     assert bins.error == pytest.approx(by_hand)
     calibrated = reliability(LOGITS / 3, targets)
     assert calibrated.error < 0.03 < bins.error
+
+
+@pytest.mark.parametrize(
+    ("logits", "targets"),
+    [
+        # The higher of two probabilities is 0.5, 0.5, 0.9 and 1.
+        ([[0, 0], [0, 0], [0, np.log(9)], [0, 1000]], [0, 1, 1, 1]),
+        # The probabilities of single labels are the same numbers.
+        ([[0, 0], [np.log(9), 1000]], [[1, 0], [1, 1]]),
+    ],
+    ids=["one label", "several labels"],
+)
+def test_a_probability_on_the_bound_of_two_bins_is_in_the_lower_bin(logits, targets):
+    bins = reliability(np.array(logits, np.float64), np.array(targets), num_bins=2)
+    assert bins.counts.tolist() == [2, 2]
+    np.testing.assert_allclose(bins.confidences, [0.5, (0.9 + 1.0) / 2])
+    np.testing.assert_allclose(bins.shares, [1 / 2, 2 / 2])
+    # The lower bin's share is its probability. The upper bin's is 0.05 higher, for half of all.
+    assert bins.error == pytest.approx(0.025)

@@ -85,6 +85,19 @@ def test_bias_correction_by_numpy(kind):
     np.testing.assert_allclose(optimizer.slots["w/kernel/adam_v"], v, rtol=1e-5)  # slots are not corrected
 
 
+def test_averages_follow_the_decay_formula():
+    """The decay rate of update t, counted from 0, is min(0.3, (1 + t) / (10 + t))."""
+    weight = tf.Variable(np.float32([1.0, -2.0]))
+    optimizer = AdamWeightDecayOptimizer(0.5, ema_decay=0.3)
+    optimizer.build([("w/kernel", weight)])
+    optimizer.start_averages()
+    average = weight.numpy().astype(np.float64)
+    for decay in (1 / 10, 2 / 11, 3 / 12, 0.3, 0.3):
+        optimizer.apply_gradients([(tf.constant([0.5, -1.0]), weight)])
+        average = decay * average + (1 - decay) * weight.numpy()
+        np.testing.assert_allclose(optimizer.slots["w/kernel/ema"], average, rtol=1e-6)
+
+
 @pytest.mark.parametrize(("devices", "compiles"), [(["CPU"], True), (["CPU", "TPU_SYSTEM"], False)])
 def test_a_function_is_compiled_where_tensorflow_can(monkeypatch, devices, compiles):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [name for name in devices if name == kind])

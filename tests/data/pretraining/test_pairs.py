@@ -129,6 +129,22 @@ def test_tokens_are_cut_off_either_end_with_equal_probability():
     assert (abs(cut_off_front - expected) < 4 * np.sqrt(expected)).all()
 
 
+@pytest.mark.parametrize("num_cut", [4, 200])
+def test_the_cuts_of_a_and_b_are_independent(num_cut):
+    """Each side loses num_cut tokens. More than 64 need several random words of 64 bits."""
+    num_pairs, num_kept = 4000, 10
+    length = num_kept + num_cut
+    documents = documents_of(*[[length, length]] * num_pairs)
+    pairs = truncated_pairs(documents, 2 * num_kept, 5)
+    assert (pairs.a_length == num_kept).all()
+    assert (pairs.b_length == num_kept).all()
+    cut_off_a = pairs.a_begin - documents.segment_starts[:-1:2]
+    cut_off_b = pairs.b_begin - documents.segment_starts[1::2]
+    # The correlation would be 1 if both cuts used the same random bits.
+    standard_error = 1 / np.sqrt(num_pairs)
+    assert abs(np.corrcoef(cut_off_a, cut_off_b)[0, 1]) < 4 * standard_error
+
+
 def test_scans_in_blocks_are_the_scans_at_once(monkeypatch):
     documents = some_documents(20)
     whole = one_shard.make_pairs(documents, config_of(), KEY)

@@ -135,6 +135,41 @@ def test_answers_are_those_of_run_squad(
     assert 5 < num_cut < len(pairs)
 
 
+def test_the_lowest_null_score_of_the_windows_decides(tokenizer, reader):
+    cat_id, noon_id, rain_id = tokenizer.convert_tokens_to_ids(["cat", "noon", "rain"])
+
+    def compute_logits(ids, positions):
+        """The span "cat" scores 6. The null score is -4 with "noon", 10 with "rain", else 16."""
+        has_noon, has_rain = (ids == noon_id).any(axis=-1), (ids == rain_id).any(axis=-1)
+        null_logits = np.where(has_noon, -2.0, np.where(has_rain, 5.0, 8.0))[..., None]
+        logits = np.where(positions == 0, null_logits, np.where(ids == cat_id, 3.0, 0.0))
+        return logits, logits
+
+    def run_encoder(features):
+        ids = features["input_ids"].numpy()
+        return tf.constant(np.stack(compute_logits(ids, np.arange(LENGTH)), axis=-1), tf.float32)
+
+    # The word that lowers the null score is only in the first or only in the last window.
+    filler = " sat" * 30
+    contexts = [f"noon Cat{filler}", f"Cat{filler} noon", f"Cat{filler} rain", f"Cat{filler}"]
+    questions = ["the"] * len(contexts)
+    rules = SquadRules(**LENGTHS, version_2_with_negative=True)
+    inputs = {"questions": tf.constant(questions), "contexts": tf.constant(contexts)}
+    outputs = answer_questions(run_encoder, **inputs, reader=reader, rules=rules)
+    null_odds = [-4 - 6, -4 - 6, 10 - 6, 16 - 6]
+    np.testing.assert_array_equal(outputs["null_odds"], null_odds)
+    assert outputs["answer"].numpy().tolist() == [b"Cat", b"Cat", b"", b""]
+    np.testing.assert_array_equal(outputs["score"], [6, 6, 10, 16])
+
+    # The script has the same odds and answers.
+    pairs = list(zip(questions, contexts, strict=True))
+    windows = script_windows(tokenizer, pairs, rules, compute_logits)
+    candidates = extract_candidates(*windows, rules)
+    assert list(candidates.null_odds.values()) == null_odds
+    answers = choose_answers(*candidates, rules.null_score_diff_threshold)
+    assert list(answers.values()) == ["Cat", "Cat", "", ""]
+
+
 def test_how_strings_can_differ_from_the_scripts(tokenizer, reader):
     """What docs/reports/exports.md lists: blanks, unknown pieces, changed numbers of characters."""
     cases = [

@@ -53,6 +53,16 @@ def test_an_answer_shrinks_to_its_own_pieces(tmp_path):
     assert (feature.start_position, feature.end_position) == (3, 8)
 
 
+@pytest.mark.parametrize(("last_word", "position"), [(0, 3), (1, 5), (2, 7), (3, 8)])
+def test_an_answer_without_matching_pieces_ends_at_its_last_word(tokenizer, last_word, position):
+    """The answer "ca" is no WordPiece of the document, so the span of whole words stays."""
+    words = ["cat", "sunny", "football", "mat"]
+    example = SquadExample("q", "the", words, "ca", 0, last_word)
+    (feature,) = features_of([example], tokenizer, True)
+    assert " ".join(feature.tokens) == "[CLS] the [SEP] cat sun ##ny foot ##ball mat [SEP]"
+    assert (feature.start_position, feature.end_position) == (3, position)
+
+
 def test_a_question_without_an_answer_points_at_cls(tokenizer):
     example = SquadExample("q", "the", ["cat", "sat"], "", -1, -1, is_impossible=True)
     (feature,) = features_of([example], tokenizer, True)
