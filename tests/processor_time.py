@@ -1,15 +1,17 @@
 """Measures the processor seconds of each test, and fails the tests that take too long.
 
 A test's time is that of this process, of the processes that it starts and of those that the fork server forks for it.
-A fixture that several tests share has a time of its own. tests/durations.json holds the times of the last measurement
-(`make test-durations`), and a reason for each test that may take more than LIMIT_SECS.
+What several tests share, fixtures and folders, has a time of its own. tests/durations.json holds the times of the last
+measurement (`make test-durations`), and a reason for each test that may take more than LIMIT_SECS.
 """
 
 import collections
+import contextlib
 import json
 import os
 import pathlib
 import platform
+import sys
 import time
 from collections.abc import Iterator
 from datetime import date
@@ -56,6 +58,20 @@ def read_file() -> dict:
     return json.loads(FILE.read_text()) if FILE.exists() else {"reasons": {}}
 
 
+_shared: list[tuple[str, float]] = []  # what was made for several tests during the current one, with its seconds
+
+
+@contextlib.contextmanager
+def shared_time(name: str) -> Iterator[None]:
+    """Measures what a block makes for several tests, apart from the time of the test that needs it first."""
+    start_secs, num_before = used_secs(), len(_shared)
+    try:
+        yield
+    finally:
+        within_secs = sum(secs for _, secs in _shared[num_before:])
+        _shared.append((name, used_secs() - start_secs - within_secs))
+
+
 class Stopwatch:
     """A pytest plugin for the processes that run tests."""
 
@@ -63,34 +79,27 @@ class Stopwatch:
         self._config = config
         recorded = read_file()
         self._reasons, self._calibration_secs = recorded["reasons"], recorded.get("calibration_secs")
-        self._shared_secs = 0.0  # of the shared fixtures that were made during the current test
-        self._fixtures: list[tuple[str, float]] = []
-        self._start_secs = 0.0
+        self._start_secs, self._imports_tensorflow = 0.0, False
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef, request):
         if fixturedef.scope == "function":
             return (yield)
-        # The fixtures that it uses were made before.
-        start_secs, shared_secs = used_secs(), self._shared_secs
-        try:
+        with shared_time(f"{request.node.nodeid or 'tests'}::{fixturedef.argname}"):
             return (yield)
-        finally:
-            secs = used_secs() - start_secs - (self._shared_secs - shared_secs)
-            self._shared_secs += secs
-            self._fixtures.append((f"{request.node.nodeid or 'tests'}::{fixturedef.argname}", secs))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self):
-        self._start_secs, self._shared_secs, self._fixtures = used_secs(), 0.0, []
+        self._start_secs, self._imports_tensorflow = used_secs(), "tensorflow" not in sys.modules
+        _shared.clear()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
         report = yield
         if call.when != "teardown":
             return report
-        secs = used_secs() - self._start_secs - self._shared_secs
-        report.user_properties.append((MEASURED, {"secs": secs, "fixtures": self._fixtures}))
+        secs = used_secs() - self._start_secs - sum(secs for _, secs in _shared)
+        report.user_properties.append((MEASURED, {"secs": secs, "fixtures": list(_shared)}))
         if secs > LIMIT_SECS and report.passed and not self._may_be_slow(item, secs):
             report.outcome = "failed"
             report.longrepr = (
@@ -112,7 +121,7 @@ class Stopwatch:
             return True
         if {item.nodeid, item.nodeid.partition("[")[0]} & self._reasons.keys():
             return True
-        if self._calibration_secs is None:
+        if self._calibration_secs is None or (self._imports_tensorflow and "tensorflow" in sys.modules):
             return True
         return secs * self._calibration_secs / calibration_secs() <= LIMIT_SECS
 
@@ -148,7 +157,8 @@ class Times:
     def _lines(self) -> Iterator[str]:
         all_secs = self._tests | self._fixtures
         for name, secs in sorted(all_secs.items(), key=lambda pair: -pair[1])[:NUM_SLOWEST]:
-            yield f"{secs:7.1f}  {name}"
+            if secs >= SMALLEST_SECS:
+                yield f"{secs:7.1f}  {name}"
         yield ""
         for folder, secs in self._folders().items():
             yield f"{secs:7.1f}  {folder}"
@@ -167,10 +177,8 @@ class Times:
 
     def _write(self):
         content = {
-            "about": (
-                "Processor seconds by test, of its process and of those that it starts, renewed by `make "
-                f"test-durations`. Tests below {SMALLEST_SECS} s are left out; those above {LIMIT_SECS:g} s need a reason."
-            ),
+            "about": f"Processor seconds by test, written by `make test-durations`, from {SMALLEST_SECS} s on. "
+            f"A test above {LIMIT_SECS:g} s needs a reason, under its name with or without its parameters.",
             "date": date.today().isoformat(),
             "processor": processor_name(),
             "calibration_secs": round(calibration_secs(), 5),

@@ -6,6 +6,8 @@ import os
 import pathlib
 from collections.abc import Iterator
 
+from tests import processor_time
+
 
 def shared_folder(tmp_path_factory) -> pathlib.Path:
     """Returns the folder of the session. A test only reads what it did not make itself."""
@@ -19,7 +21,7 @@ def shared_folder(tmp_path_factory) -> pathlib.Path:
 def alone_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """Creates a folder, or waits until the process that is in it has made what it makes there."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
+    with open(folder / "lock", "w") as lock, processor_time.shared_time(f"tests::{folder.name}"):
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
 
