@@ -29,7 +29,9 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "mutations.jsonl"
 LIMIT_SECS = 600
-PYTEST = ["-x", "-rfE", "-m", "not long", "-p", "no:cacheprovider", "--timeout=300", "--timeout-method=signal"]
+PYTEST = shlex.split(
+    "-x -rfE -m 'not long' -p no:cacheprovider --timeout=300 --timeout-method=signal --any-processor-time"
+)
 # The tests of a change run in a process of their own, forked from one that has loaded what takes seconds.
 PROCESSES = multiprocessing.get_context("forkserver")
 LOADED = ["tensorflow", "tensorflow_text", "keras", "pytest"]
