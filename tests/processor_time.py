@@ -18,7 +18,7 @@ from datetime import date
 
 import pytest
 
-from tests import scripts
+from tests import forking
 
 FILE = pathlib.Path(__file__).with_name("durations.json")
 LIMIT_SECS = 8.0
@@ -30,11 +30,8 @@ MEASURED = "processor_secs"  # a property of test reports
 def used_secs() -> float:
     """Returns the processor seconds of this process, of its children and of the fork server's children so far."""
     times = os.times()
-    total = times.user + times.system + times.children_user + times.children_system
-    if server := scripts.fork_server():
-        fields = pathlib.Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
-        total += sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")  # cutime and cstime
-    return total
+    own_secs, children_secs = times.user + times.system, times.children_user + times.children_system
+    return own_secs + children_secs + forking.children_secs()
 
 
 def calibration_secs() -> float:
@@ -111,7 +108,7 @@ class Stopwatch:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self):
         """Ends the fork server, so that its time counts, and hands on the time of this process and its children."""
-        scripts.end_fork_server()
+        forking.end_server()
         if hasattr(self._config, "workeroutput"):
             self._config.workeroutput[MEASURED] = used_secs()
 

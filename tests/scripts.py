@@ -12,12 +12,9 @@ import logging as std_logging
 import os
 import pathlib
 import re
-import shlex
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 import typing
 from collections.abc import Callable, Sequence
@@ -28,48 +25,10 @@ from absl.flags import FLAGS
 from official_bert.cli import flags
 from official_bert.cli.commands import COMMANDS, load
 from official_bert.io import processes
+from tests.forking import forked_python
 from tests.shared import GOLDEN, ROOT, recording
 
 PYTHONPATH = {"PYTHONPATH": str(ROOT)}
-_TEMPORARY = tempfile.TemporaryDirectory(prefix="fork-server-")
-_SERVERS: list[subprocess.Popen] = []
-
-
-@functools.cache
-def forked_python() -> str:
-    """Starts a fork server, once for each test process, and returns the path of a Python interpreter that uses it.
-
-    The interpreter takes a script, `-c` or `-m`, and starts in 0.03 s. The modules of the package and TensorFlow are
-    imported already, so that PYTHONPATH and the variables that Python itself reads have no effect.
-    """
-    folder = pathlib.Path(_TEMPORARY.name)
-    address, stand_in = folder / "socket", folder / "python"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(str(address))
-        listener.listen()
-        command = [sys.executable, "-m", "tests.fork_server", str(listener.fileno())]
-        server = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], env=os.environ | PYTHONPATH
-        )
-    _SERVERS.append(server)  # keeps its standard input open: the server ends with this process
-    client = [sys.executable, "-ISE", ROOT / "tests" / "forked_python.py", address, stand_in]
-    stand_in.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} "$@"\n')
-    stand_in.chmod(0o755)
-    return str(stand_in)
-
-
-def fork_server() -> subprocess.Popen | None:
-    """Returns the fork server of this test process, or None before its first use."""
-    return _SERVERS[0] if _SERVERS else None
-
-
-def end_fork_server():
-    """Ends the fork server, if there is one, and waits for its end."""
-    if server := fork_server():
-        server.stdin.close()
-        server.wait(timeout=60)
-        _SERVERS.clear()
-        forked_python.cache_clear()
 
 
 def run_script(script: str, *arguments: str, **settings) -> subprocess.CompletedProcess:

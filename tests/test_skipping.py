@@ -30,8 +30,9 @@ def checkout(tmp_path):
     folder = tmp_path / "checkout"
     (folder / "tests").mkdir(parents=True)
     shutil.copy(ROOT / "pyproject.toml", folder)
-    for name in ("__init__.py", "conftest.py", "shared.py"):
+    for name in ("__init__.py", "conftest.py", "shared.py", "processor_time.py"):
         shutil.copy(ROOT / "tests" / name, folder / "tests")
+    shutil.copytree(ROOT / "tests" / "forking", folder / "tests" / "forking")
     for name in ("first", "second"):
         (folder / "tests" / f"test_{name}.py").write_text(TESTS)
     return folder

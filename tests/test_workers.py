@@ -21,7 +21,8 @@ from official_bert.modeling import heads
 from official_bert.training import run_log
 from tests import training_state
 from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, flags_of, make_base, write_records
-from tests.scripts import flag_list, forked_python, run_here, run_script, wait_for
+from tests.forking import forked_python
+from tests.scripts import flag_list, run_here, run_script, wait_for
 from tests.shared import ROOT, in_test_long
 from tests.test_replicas import assert_same_pretraining, assert_same_results, program_of, run_of_family
 

@@ -1,7 +1,7 @@
 """Runs Python programs in processes forked from one that has imported TensorFlow and run nothing.
 
-Importing TensorFlow takes 5 processor seconds, and nearly every script needs it. tests/forked_python.py is the client:
-a stand-in for the Python interpreter that sends its command line, working directory, environment and standard streams.
+Importing TensorFlow takes 5 processor seconds, and nearly every script needs it. client.py, which stands in for the
+Python interpreter, sends its command line, working directory, environment and standard streams.
 
     server process:  import TensorFlow -> wait for a request -> fork -> send process id -> send exit status
     forked process:  take over what the client sent -> run the program -> end as every Python process does

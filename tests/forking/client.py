@@ -1,4 +1,4 @@
-"""Stands in for the Python interpreter: has tests/fork_server.py run a command line in a forked process.
+"""Stands in for the Python interpreter: has the server run a command line in a forked process.
 
 In: the path of the server's socket, the path of the stand-in, and the command line of the interpreter. Out: what the
 program writes, and its end: the exit status, or the signal that ended it. Signals are forwarded.

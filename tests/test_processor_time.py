@@ -1,0 +1,112 @@
+"""A test that takes too much processor time fails, by itself or by its processes; the times are printed and written."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.shared import ROOT
+
+TESTS = """
+import subprocess, sys, time
+import pytest
+
+BUSY = "import time\\nwhile time.process_time() < 0.6: pass"
+
+def be_busy():
+    end = time.process_time() + 0.6
+    while time.process_time() < end:
+        pass
+
+def test_quick():
+    pass
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_busy(number):
+    be_busy()
+
+def test_of_a_process():
+    subprocess.run([sys.executable, "-c", BUSY], check=True)
+
+@pytest.mark.long
+def test_long():
+    be_busy()
+
+@pytest.fixture(scope="module")
+def shared():
+    be_busy()
+
+def test_that_uses_a_fixture(shared):
+    pass
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout with these tests, a limit of 0.3 s, and times of a machine on which the calibration took 1,000 s."""
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name in ("__init__.py", "conftest.py", "shared.py"):
+        shutil.copy(ROOT / "tests" / name, tests)
+    shutil.copytree(ROOT / "tests" / "forking", tests / "forking")
+    source = (ROOT / "tests" / "processor_time.py").read_text()
+    assert "LIMIT_SECS = 8.0" in source
+    (tests / "processor_time.py").write_text(source.replace("LIMIT_SECS = 8.0", "LIMIT_SECS = 0.3"))
+    (tests / "test_times.py").write_text(TESTS)
+    write_times(tests, calibration_secs=1000.0)
+    return tmp_path
+
+
+def write_times(tests, reasons: tuple[str, ...] = (), **times: float):
+    content = {"reasons": {f"tests/test_times.py::{name}": "because" for name in reasons}, **times}
+    (tests / "durations.json").write_text(json.dumps(content))
+
+
+def run(folder, *arguments) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take seconds to load
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
+    finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return finished.stdout
+
+
+def slow_tests(output: str) -> list[str]:
+    return re.findall(r"^tests/test_times.py::(\S+) took \d.\d processor seconds, more than 0.3", output, re.MULTILINE)
+
+
+def test_a_test_above_the_limit_fails_unless_it_is_long_or_has_a_reason(checkout):
+    output = run(checkout)
+    assert slow_tests(output) == ["test_busy[1]", "test_busy[2]", "test_of_a_process"]
+    assert "6 passed, 3 errors in " in output
+    write_times(checkout / "tests", reasons=("test_busy[1]", "test_of_a_process"), calibration_secs=1000.0)
+    assert slow_tests(run(checkout)) == ["test_busy[2]"]
+    write_times(checkout / "tests", reasons=("test_busy", "test_of_a_process"), calibration_secs=1000.0)
+    assert slow_tests(run(checkout)) == []
+
+
+def test_no_test_fails_on_a_slower_machine_or_where_nothing_was_measured(checkout):
+    write_times(checkout / "tests", calibration_secs=1e-9)
+    assert slow_tests(run(checkout)) == []
+    write_times(checkout / "tests")
+    assert slow_tests(run(checkout)) == []
+
+
+def test_times_are_printed_and_written_and_reasons_stay(checkout):
+    write_times(checkout / "tests", reasons=("test_busy",), calibration_secs=1000.0)
+    output = run(checkout, "--any-processor-time", "--processor-times", "--write-durations")
+    written = json.loads((checkout / "tests" / "durations.json").read_text())
+    names = ["test_busy[1]", "test_busy[2]", "test_long", "test_of_a_process"]
+    assert list(written["tests"]) == [f"tests/test_times.py::{name}" for name in names]
+    assert list(written["fixtures"]) == ["tests/test_times.py::shared"]
+    assert all(0.5 <= secs < 5 for secs in (*written["tests"].values(), *written["fixtures"].values()))
+    assert written["folders"] == {"tests": pytest.approx(sum(written["tests"].values()) + 0.6, abs=0.6)}
+    assert written["reasons"] == {"tests/test_times.py::test_busy": "because"}
+    assert 0.0001 < written["calibration_secs"] < 1
+    shown = re.findall(r"^ +(\d+\.\d)  (\S+)$", output, re.MULTILINE)
+    assert {name.rpartition("::")[2] for _, name in shown} == {*names, "shared", "tests", "together"}
+    assert float(dict(map(reversed, shown))["together"]) > 3.0
