@@ -8,11 +8,12 @@ import pytest
 from official_bert import BertConfig, BertPretrainer, InputError
 from official_bert.checkpoints import named_variables
 from official_bert.checkpoints.folder import latest_checkpoint
-from official_bert.modeling import BertClassifier, BertSpans, BertTagger
+from official_bert.modeling import BertChoice, BertClassifier, BertSpans, BertTagger
 from official_bert.modeling.heads import BiLstm
 from official_bert.training.starting_point import seed_initial_weights
 from tests import fine_tuning_runs, toy
 from tests.commands.pretraining_run import checkpoint_values
+from tests.shared import in_test_long
 
 FIELDS = toy.BERT_CONFIG | {"num_bilstm_layers": 2}
 MASK = np.array([[1] * 9, [1] * 4 + [0] * 5])
@@ -74,6 +75,17 @@ def test_heads_read_the_vectors_above_it(model_class, direction):
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
+def test_a_choice_is_made_by_the_vectors_above_it():
+    seed_initial_weights(2)
+    model = BertChoice(BertConfig.from_dict(FIELDS))
+    ids = np.random.default_rng(1).integers(5, 40, MASK.shape)
+    logits = model({"input_ids": ids[None], "input_mask": MASK[None]})
+    head = {name: variable.numpy() for name, variable in named_variables(model).items() if name.startswith("output_")}
+    assert len(head) == 2
+    expected = model.bert(ids, MASK).pooled_output.numpy() @ head["output_weights"].T + head["output_bias"]
+    np.testing.assert_allclose(logits[0], expected[:, 0], atol=1e-5)
+
+
 def test_its_variables_have_names_of_their_own():
     def names(model):
         return [name for name in named_variables(model) if "lstm" in name]
@@ -97,7 +109,7 @@ def test_a_config_that_cannot_be_built_is_refused(tmp_path):
         BertTagger(BertConfig.from_dict(FIELDS), 3).save_pretrained(str(tmp_path / "hf"), "huggingface")
 
 
-@pytest.mark.parametrize(("family", "dtype"), [("choice", "float32"), ("squad", "bfloat16")])
+@pytest.mark.parametrize(("family", "dtype"), [("squad", "bfloat16"), *in_test_long(("choice", "float32"))])
 def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_path, family, dtype):
     options = fine_tuning_runs.prepared(tmp_path, family)
     flags = {"do_train": True, "do_predict": True, "num_bilstm_layers": 1, "learning_rate": 1e-2}
