@@ -19,7 +19,6 @@ from tests.golden_model import (
     MODELS,
     TRAINING_LOSSES,
     assert_state_as_recorded,
-    golden,  # noqa: F401  a fixture
     largest_difference,
     load_batch,
     load_pretrainer,
@@ -32,6 +31,8 @@ from tests.shared import GOLDEN, in_test_long
 
 pytestmark = pytest.mark.usefixtures("with_grappler")
 GELU = GOLDEN / "model_gelu"
+# Of the model, whole batches or micro-batches, and compilation: each value is in one of the two.
+CORNERS = [("model_gelu", True, True), ("model_relu16types", False, False)]
 
 
 class Run(NamedTuple):
@@ -48,10 +49,14 @@ class Run(NamedTuple):
 
     def several(self, count: int) -> float:
         """Makes `count` updates in one call into TensorFlow, and returns the sum of their losses."""
+        return self.sums(count)["loss"]
+
+    def sums(self, count: int) -> dict[str, float]:
+        """Makes `count` updates in one call into TensorFlow, and returns all their sums."""
         first = int(self.variables["global_step"])
         drawn = [self.batches[(first + k) % len(self.batches)] for k in range(count)]
         stacked = {name: tf.constant(np.stack([batch[name] for batch in drawn])) for name in drawn[0]}
-        return self.updates(stacked, count)["loss"]
+        return self.updates(stacked, count)
 
 
 def prepare(folder, checkpoint, **step_options) -> Run:
@@ -68,9 +73,8 @@ def prepare(folder, checkpoint, **step_options) -> Run:
 @pytest.mark.parametrize(
     ("name", "in_micro_batches", "jit_compile"),
     [
-        *((name, in_parts, False) for name in MODELS for in_parts in (False, True)),
-        ("model_gelu", True, True),
-        *in_test_long(("model_gelu", False, True), *(("model_relu16types", parts, True) for parts in (False, True))),
+        *CORNERS,
+        *in_test_long(*(case for case in itertools.product(MODELS, *[(False, True)] * 2) if case not in CORNERS)),
     ],
 )
 def test_the_whole_run_equals_the_originals(name, in_micro_batches, jit_compile):
@@ -85,27 +89,25 @@ def test_the_whole_run_equals_the_originals(name, in_micro_batches, jit_compile)
     assert_state_as_recorded(run.variables, recorded)
 
 
-def test_going_on_from_the_half_of_the_originals_run(golden):  # noqa: F811
-    """With all the steps that are left in one call into TensorFlow."""
-    (index,) = golden.glob("model.ckpt-*.index")
-    run = prepare(golden, index.stem)
+@pytest.mark.parametrize("name", ["model_gelu", *in_test_long("model_relu16types")])
+def test_going_on_from_the_half_of_the_originals_run(name):
+    """With all the steps that are left in one call into TensorFlow; tokens are counted without padding."""
+    folder = GOLDEN / name
+    (index,) = folder.glob("model.ckpt-*.index")
+    run = prepare(folder, index.stem)
     reader = tf.train.load_checkpoint(str(index.with_suffix("")))
     for name, variable in run.variables.items():
         variable.assign(reader.get_tensor(name))
     half = int(reader.get_tensor("global_step"))
     assert 0 < half < run.settings["steps"]
 
-    recorded = np.load(golden / "training.npz")
+    recorded = np.load(folder / "training.npz")
     count = run.settings["steps"] - half
-    assert run.several(count) == pytest.approx(sum(recorded["losses"][half:]), abs=count * TRAINING_LOSSES)
+    sums = run.sums(count)
+    assert sums["loss"] == pytest.approx(sum(recorded["losses"][half:]), abs=count * TRAINING_LOSSES)
     assert_state_as_recorded(run.variables, recorded)
-
-
-def test_tokens_are_counted_without_padding():
-    run = prepare(GELU, "bert_model.ckpt")
-    masks = [batch["input_mask"] for batch in run.batches[:2]]
-    stacked = {name: tf.constant(np.stack([batch[name] for batch in run.batches[:2]])) for name in run.batches[0]}
-    assert 0 < run.updates(stacked, 2)["tokens"] == np.sum(masks) < np.size(masks)
+    masks = [run.batches[(half + k) % len(run.batches)]["input_mask"] for k in range(count)]
+    assert 0 < sums["tokens"] == np.sum(masks) < np.size(masks)
 
 
 def test_micro_batches_have_seeds_of_their_own():

@@ -29,7 +29,8 @@ from tests import toy, training_state
 from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.fine_tuning_runs import noted_batches, prepared, run
 from tests.golden_model import FINAL_WEIGHTS, SLOTS, TRAINING_LOSSES, load_batch
-from tests.shared import GOLDEN
+from tests.shared import GOLDEN, in_test_long
+from tests.training.rewinding import rewind
 from tests.training.test_step import prepare
 
 GELU = GOLDEN / "model_gelu"
@@ -73,38 +74,24 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
         np.testing.assert_allclose(second[table][rows], beta * first[table][rows], rtol=1e-6)
 
 
-def run_until(step: int, monkeypatch, train):
-    """A training that is killed when it has saved a step."""
-    real = CheckpointManager.save
-
-    def save(self, number, input_state=None):
-        real(self, number, input_state)
-        if number == step:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CheckpointManager, "save", save)
-        with pytest.raises(KeyboardInterrupt):
-            train()
-
-
-@pytest.mark.parametrize("flags", [{}, {"lora_rank": 2, "ema_decay": 0.9}])
-def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, monkeypatch, flags):
+@pytest.mark.parametrize("flags", [{"lora_rank": 2, "ema_decay": 0.9}, *in_test_long({})])
+def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, flags):
     """A buffer of 100 examples that comes round the set many times, batches of many lengths, dropout in the head."""
     options = prepared(tmp_path, "original")
 
-    def train(name):
-        run("original", options, tmp_path / name, do_train=True, num_train_epochs=3.0, save_checkpoints_steps=4,
-            steps_per_loop=3, **flags)  # fmt: skip
+    def train(folder):
+        run("original", options, folder, do_train=True, num_train_epochs=3.0, save_checkpoints_steps=4,
+            keep_checkpoint_max=0, steps_per_loop=3, **flags)  # fmt: skip
 
-    train("whole")
-    run_until(8, monkeypatch, lambda: train("stopped"))
-    inputs = checkpoint_values(tmp_path / "stopped" / "input.ckpt-8-0")
-    assert inputs["position/.ATTRIBUTES/VARIABLE_VALUE"] == 8 * 4
-    train("stopped")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    assert scalars(stopped, "loss") == scalars(whole, "loss")
-    assert sorted(scalars(whole, "loss")) == list(range(1, 16))
+    train(whole)
+    rewind(whole, stopped, step=8)
+    inputs = checkpoint_values(stopped / "input.ckpt-8-0")
+    assert inputs["position/.ATTRIBUTES/VARIABLE_VALUE"] == 8 * 4
+    train(stopped)
+    losses = scalars(whole, "loss")
+    assert sorted(losses) == list(range(1, 16))
+    assert scalars(stopped, "loss") == {step: losses[step] for step in range(9, 16)}
     training_state.assert_equal(*(checkpoint_values(folder / "model.ckpt-15") for folder in (stopped, whole)))
     inputs = [checkpoint_values(folder / "input.ckpt-15-0") for folder in (stopped, whole)]
     training_state.assert_equal(*inputs)
