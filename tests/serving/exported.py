@@ -4,17 +4,21 @@ The checkpoints hold weights that are large enough to give different answers; a 
 gives the expected values. `shared_export` gives what the whole test session shares, each export made once.
 """
 
+import contextlib
+import copy
 import functools
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from official_bert.config import BertConfig
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import model as serving_model
+from official_bert.serving.model import Export
 from official_bert.tasks.choice.examples import NUM_CHOICES
 from official_bert.tasks.choice.task import ChoiceTask
 from official_bert.tasks.classification.glue import MrpcProcessor, StsbProcessor
@@ -122,6 +126,25 @@ def _shared_export(base: pathlib.Path, kind: str, flags: tuple[tuple[str, Any], 
             make_checkpoint(folder, kind)
             serving_model.export(options)
         return Exported(version, options, *read_checkpoint(folder, kind))
+
+
+@contextlib.contextmanager
+def models_loaded_once():
+    """Opens each folder of an export or of a model once in a block, since loading and first calls take seconds.
+
+    A Predictor of the block has its own batch size. The folders must not change.
+    """
+    load = functools.cache(Export)
+
+    def load_export(model_dir: str, batch_size: int, *settings: Any) -> Export:
+        loaded = copy.copy(load(model_dir))
+        loaded._batch_size = batch_size
+        return loaded
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving_model, "Export", load_export)
+        patch.setattr(serving_model, "InMemoryModel", functools.cache(serving_model.InMemoryModel))
+        yield
 
 
 def batch(kind: str, size: int, length: int) -> dict[str, np.ndarray]:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from official_bert import Predictor
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import ClassificationOptions
@@ -54,7 +53,7 @@ def strings(texts) -> np.ndarray:
 
 
 @pytest.mark.needs_program("cc")
-@pytest.mark.parametrize("kind", ["mrpc", *in_test_long("squad", "ner", "pretraining", "sts-b", "swag", "tsv")])
+@pytest.mark.parametrize("kind", ["squad", *in_test_long("mrpc", "ner", "pretraining", "sts-b", "swag", "tsv")])
 def test_a_c_program_gets_the_same_answers(made_of, kind, tmp_path_factory):
     made = made_of(kind)
     inputs = {name: strings(texts) for name, texts in INPUTS.get(kind, PAIR).items()}
@@ -92,8 +91,9 @@ def test_a_clean_process_answers(made_of, tmp_path):
     )
     answered, modules, end = finished.stdout.split("\n")
     assert (modules, end) == ("[]", "")
-    wanted = Predictor(made.options.export_dir)(question, context)
-    assert json.loads(answered) == [wanted["answer"], pytest.approx(wanted["score"], abs=TOLERANCE)]
+    inputs = {"question": strings([question]), "context": strings([context])}
+    expected = call(signatures_of(made.path)["serving_text"], inputs)
+    assert json.loads(answered) == [expected["answer"][0].decode(), pytest.approx(expected["score"][0], abs=TOLERANCE)]
 
 
 def test_what_cannot_be_exported_is_said(tmp_path):

@@ -1,5 +1,6 @@
 """The scores of texts equal loops over masked copies, or over prefixes, with the model itself."""
 
+import functools
 import json
 import math
 
@@ -15,6 +16,8 @@ from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.scripts import end_of, run_here
 from tests.serving import exported
+
+load_predictor = functools.cache(Predictor)  # its first call takes a second
 
 TEXTS = ["the cat sat on the mat .", "football", "sunny football park", "", "the unheard cat", "football"]
 
@@ -80,15 +83,15 @@ def test_scores_are_those_of_a_loop_over_masked_copies(masked, method):
     folder, model = masked
     expected = [by_loop(folder, model, text, method) for text in TEXTS]
     assert max(num_tokens for _, num_tokens in expected) > 6
-    found = Predictor(folder, batch_size=1).score(TEXTS, method=method)
+    found = load_predictor(folder, batch_size=1).score(TEXTS, method=method)
     np.testing.assert_allclose([one["score"] for one in found], [score for score, _ in expected], atol=1e-5)
     assert [one["num_tokens"] for one in found] == [num_tokens for _, num_tokens in expected]
-    at_once = Predictor(folder).score(TEXTS, method=method)
+    at_once = load_predictor(folder).score(TEXTS, method=method)
     np.testing.assert_allclose([one["score"] for one in at_once], [one["score"] for one in found], atol=1e-5)
 
 
 def test_a_single_piece_has_the_probability_that_fill_mask_tells(masked):
-    predictor = Predictor(masked[0])
+    predictor = load_predictor(masked[0])
     words = [one for one in predictor.fill_mask("[MASK]", top_k=10) if one["token"].isalpha()]
     assert words
     scores = [predictor.score(word["token"])["score"] for word in words]
@@ -102,7 +105,7 @@ def test_a_left_to_right_model_follows_the_chain_rule(causal):
     for text in TEXTS:
         ids = tokenizer.convert_tokens_to_ids(["[CLS]", *tokenizer.tokenize(text)])
         expected = sum(log_softmax(word_logits(model, ids[:end], end - 1))[ids[end]] for end in range(1, len(ids)))
-        found = Predictor(folder).score(text)
+        found = load_predictor(folder).score(text)
         assert found["score"] == pytest.approx(expected, abs=1e-5)
         assert found["num_tokens"] == len(ids) - 1
 
@@ -114,7 +117,7 @@ def test_a_model_without_a_pooler_scores(masked, tmp_path):
     flags = [f"--model={tmp_path}", f"--input_file={tmp_path}/lines", f"--output_file={tmp_path}/out"]
     run_here("predict.py", *flags, "--score=within_word")
     found = json.loads((tmp_path / "out").read_text())
-    assert found["score"] == pytest.approx(Predictor(masked[0]).score("the cat")["score"], abs=1e-5)
+    assert found["score"] == pytest.approx(load_predictor(masked[0]).score("the cat")["score"], abs=1e-5)
 
 
 def test_predict_scores_lines_and_tells_the_perplexity(masked, tmp_path):
@@ -122,7 +125,7 @@ def test_predict_scores_lines_and_tells_the_perplexity(masked, tmp_path):
     flags = [f"--model={masked[0]}", f"--input_file={tmp_path}/lines", f"--output_file={tmp_path}/out"]
     ended = run_here("predict.py", *flags, "--score=pll")
     found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
-    assert found == Predictor(masked[0]).score(TEXTS[:3], method="pll")
+    assert found == load_predictor(masked[0]).score(TEXTS[:3], method="pll")
     total, count = (sum(one[name] for one in found) for name in ("score", "num_tokens"))
     assert f"The perplexity of all {count} tokens is {math.exp(-total / count):.4f}" in ended.stderr
     (tmp_path / "lines").write_text("the cat\tthe mat\n")
@@ -131,7 +134,7 @@ def test_predict_scores_lines_and_tells_the_perplexity(masked, tmp_path):
 
 
 def test_a_long_text_is_cut(masked):
-    predictor = Predictor(masked[0])
+    predictor = load_predictor(masked[0])
     most = predictor._model.max_seq_length - 2
     found = predictor.score(["cat " * (most + 9), "cat " * most])
     assert found[0]["score"] == pytest.approx(found[1]["score"], rel=1e-6)
@@ -144,11 +147,11 @@ def test_what_cannot_be_scored_is_said(masked, tmp_path, tmp_path_factory):
     for predictor, sentence in (
         (Predictor(made.path), "is an export, which cannot score; give the folder of the trained model"),
         (Predictor(tmp_path), "has no head that predicts words; give a pre-trained model"),
-        (Predictor(masked[0]), r"method='x': must be one of pll, within_word"),
+        (load_predictor(masked[0]), r"method='x': must be one of pll, within_word"),
     ):
         with pytest.raises(InputError, match=sentence):
             predictor.score("the cat", method="x")
     with pytest.raises(InputError, match=r"the field text_a has .* half of a surrogate pair"):
-        Predictor(masked[0]).score("\ud800")
+        load_predictor(masked[0]).score("\ud800")
     with pytest.raises(InputError, match="a score is of a single text, and not of 2 texts"):
-        Predictor(masked[0]).score([("the cat", "a cat")])
+        load_predictor(masked[0]).score([("the cat", "a cat")])
