@@ -15,6 +15,7 @@ from official_bert.tasks.classification.examples import InputExample, PaddingInp
 from official_bert.tasks.classification.windows import LongTexts
 from tests import fine_tuning_runs
 from tests.fine_tuning_runs import figures
+from tests.serving import exported
 from tests.shared import in_test_long
 
 LENGTH, STRIDE = 16, 5  # of the windows of a run
@@ -57,9 +58,15 @@ def test_pooling_in_numpy_and_in_the_graph(pooling):
     np.testing.assert_allclose(rules.pooled_in_graph(values, np.int32([0, 1, 1, 1, 2, 2])), wanted, rtol=1e-6)
 
 
+@pytest.fixture(autouse=True)
+def models_are_loaded_once():
+    with exported.models_loaded_once():
+        yield
+
+
 def outputs_by_hand(folder, texts: list[str], pooling: str) -> np.ndarray:
     """Pools the logits or scores of a trained model, which is given each window alone: float[texts, outputs]."""
-    model = serving_model.InMemoryModel(str(folder))
+    model = serving_model.InMemoryModel(str(folder), 3)
     vocab, pool = model.tokenizer.vocab, {"mean": np.mean, "max": np.max, "first": lambda rows, axis: rows[0]}[pooling]
     found = []
     for text in texts:
@@ -105,10 +112,10 @@ def test_evaluations_predictions_and_exports_pool_alike(tmp_path, family, poolin
             assert chosen == (likely if family == "multi-label" else ["abc"[row.argmax()] for row in wanted])
         np.testing.assert_allclose(found, wanted, atol=1e-5)
         if family == "classification":
-            chosen = [answer["label"] for answer in Predictor(folder, abstain_below=0.4)(texts["test"])]
+            chosen = [answer["label"] for answer in Predictor(folder, batch_size=3, abstain_below=0.4)(texts["test"])]
             assert chosen == ["abc"[row.argmax()] if row.max() >= 0.4 else None for row in wanted]
         with pytest.raises(InputError, match=r"^pooling='none': .*, a model of tsv, has no such setting; leave it out"):
-            Predictor(folder, pooling="none")
+            Predictor(folder, batch_size=3, pooling="none")
 
     labels = [row.split("\t")[1] for row in rows["dev"]]
     if family == "regression":
@@ -131,13 +138,12 @@ def test_evaluations_predictions_and_exports_pool_alike(tmp_path, family, poolin
     np.testing.assert_allclose(np.loadtxt(tmp_path / "again" / "test_results.tsv", ndmin=2), wanted, atol=1e-5)
 
 
-def test_texts_that_fit_give_the_same_numbers_in_windows(tmp_path):
-    options = fine_tuning_runs.prepared(tmp_path, "classification")
+def test_texts_that_fit_give_the_same_numbers_in_windows(tmp_path_factory, tmp_path):
+    cut = fine_tuning_runs.shared_run(tmp_path_factory, "classification", do_eval=True)
     steps = {"do_train": True, "do_eval": True, "do_predict": True}
-    fine_tuning_runs.run("classification", options, tmp_path / "cut", **steps)
-    fine_tuning_runs.run("classification", options, tmp_path / "windows", long_texts="windows", **steps)
+    fine_tuning_runs.run("classification", cut.options, tmp_path, long_texts="windows", **steps)
     for name in ("eval_results.txt", "test_results.tsv"):
-        assert (tmp_path / "windows" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
+        assert (tmp_path / name).read_bytes() == (cut.output_dir / name).read_bytes()
 
 
 @pytest.mark.parametrize("field", [{"long_texts": "all"}, {"doc_stride": 0}, {"pooling": "cls"}])
