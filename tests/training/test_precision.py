@@ -1,6 +1,5 @@
 """Mixed precision: what is computed in 16 bits, what an overflow of float16 does, and the type that devices want."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -114,16 +113,18 @@ def test_gradients_of_biases_are_summed_in_float32():
 @pytest.mark.parametrize(
     "family", ["classification", *in_test_long("squad", "choice", "tagging", "regression", "embedding")]
 )
-def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path, family):
-    given = {"do_train": True, "do_predict": True} | ({} if family == "squad" else {"do_eval": True})
-    options = dataclasses.replace(fine_tuning_runs.prepared(tmp_path, family), **given, learning_rate=1e-4)
+def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path_factory, tmp_path, family):
+    also = {} if family == "squad" else {"do_eval": True}
+    whole = fine_tuning_runs.shared_run(tmp_path_factory, family, **also)
+    folders = [whole.output_dir]
+    for dtype in ("bfloat16", "float16"):
+        folders.append(tmp_path / dtype)
+        fine_tuning_runs.run(family, whole.options, folders[-1], do_train=True, do_predict=True, dtype=dtype, **also)
     losses, predictions = [], []
-    for dtype in ("float32", "bfloat16", "float16"):
-        fine_tuning_runs.run(family, options, tmp_path / dtype, dtype=dtype)
-        found = fine_tuning_runs.figures(tmp_path / dtype)
-        losses.append([value for name, value in found.items() if "loss" in name])
-        path = tmp_path / dtype / fine_tuning_runs.FAMILIES[family].predictions
-        numbers = fine_tuning_runs.predicted_numbers(path)
+    for folder in folders:
+        metrics = fine_tuning_runs.figures(folder)
+        losses.append([value for name, value in metrics.items() if "loss" in name])
+        numbers = fine_tuning_runs.predicted_numbers(folder / fine_tuning_runs.FAMILIES[family].predictions)
         predictions.append(np.zeros(0) if numbers is None else numbers)
     for number in (1, 2):
         assert losses[number] == pytest.approx(losses[0], rel=0.1)
