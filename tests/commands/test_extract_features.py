@@ -4,6 +4,7 @@ import dataclasses
 import json
 import logging
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -42,17 +43,31 @@ def base(tmp_path_factory):
     return toy.make_bert_base_dir(tmp_path_factory.mktemp("base"), num_hidden_layers=4)
 
 
-@pytest.fixture
-def options(base, tmp_path):
+def options_of(base: pathlib.Path, folder: pathlib.Path) -> ExtractionOptions:
     return ExtractionOptions(
-        input_file=toy.write_text(tmp_path, TEXT),
-        output_file=str(tmp_path / "output.jsonl"),
+        input_file=toy.write_text(folder, TEXT),
+        output_file=str(folder / "output.jsonl"),
         vocab_file=str(base / "vocab.txt"),
         bert_config_file=str(base / "bert_config.json"),
         init_checkpoint=str(base / "bert_model.ckpt"),
+        layers="-1,-2",
         max_seq_length=32,
         batch_size=2,
     )
+
+
+@pytest.fixture
+def options(base, tmp_path):
+    return options_of(base, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def plain_run(base, tmp_path_factory) -> pathlib.Path:
+    """The output of a run whose further options tests change."""
+    folder = tmp_path_factory.mktemp("plain")
+    options = options_of(base, folder)
+    extract_features.run(options)
+    return pathlib.Path(options.output_file)
 
 
 def lines_of(path) -> list[str]:
@@ -117,10 +132,9 @@ def test_values_are_the_models_layers(options):
             np.testing.assert_allclose([vector["values"] for vector in written], expected[layer][0], atol=2e-6)
 
 
-def test_attentions_are_the_models(options):
-    extract_features.run(dataclasses.replace(options, layers="-1,0"))
-    plain = lines_of(options.output_file)
-    extract_features.run(dataclasses.replace(options, layers="-1,0", attentions=True))
+def test_attentions_are_the_models(options, plain_run):
+    plain = lines_of(plain_run)
+    extract_features.run(dataclasses.replace(options, attentions=True))
     written = lines_of(options.output_file)
     examples = [json.loads(line) for line in written]
     for line, plain_line, example in zip(written, plain, examples, strict=True):
@@ -134,18 +148,17 @@ def test_attentions_are_the_models(options):
         batch = tokenizer([text], [pair])
         length = batch["input_ids"].shape[1]
         expected = model(**batch, output_attentions=True).all_attention_probabilities
-        assert [layer["index"] for layer in example["attentions"]] == [-1, 0]
-        for layer, index in zip(example["attentions"], (3, 0), strict=True):
+        assert [layer["index"] for layer in example["attentions"]] == [-1, -2]
+        for layer, index in zip(example["attentions"], (3, 2), strict=True):
             heads = np.array(layer["heads"])
             assert heads.shape == (2, length, length)
             np.testing.assert_allclose(heads, expected[index][0], atol=1.1e-6)
 
 
-def test_a_vector_for_each_line(options):
-    extract_features.run(dataclasses.replace(options, layers="-2,-1"))
-    tokens = read_output(options.output_file)
+def test_a_vector_for_each_line(options, plain_run):
+    tokens = read_output(plain_run)
     for pooling, pool in (("mean", np.mean), ("cls", lambda vectors, axis: vectors[0]), ("max", np.max)):
-        extract_features.run(dataclasses.replace(options, layers="-2,-1", pooling=pooling))
+        extract_features.run(dataclasses.replace(options, pooling=pooling))
         for line, (pooled, whole) in enumerate(zip(read_output(options.output_file), tokens, strict=True)):
             assert list(pooled) == ["linex_index", "values"]
             assert pooled["linex_index"] == whole["linex_index"] == line
@@ -153,22 +166,18 @@ def test_a_vector_for_each_line(options):
             np.testing.assert_allclose(pooled["values"], pool(vectors, axis=0), atol=2e-6)
 
 
-def test_the_output_does_not_depend_on_the_batch_size_and_the_lookup(options):
-    written = []
-    for changes in ({"batch_size": 1}, {"batch_size": 2}, {"batch_size": 32}, {"use_one_hot_embeddings": True}):
-        extract_features.run(dataclasses.replace(options, layers="-1", **changes))
-        written.append(with_numbers_apart(read_output(options.output_file)))
-    for text, numbers in written[1:]:
-        assert text == written[0][0]
-        np.testing.assert_allclose(numbers, written[0][1], rtol=0, atol=2e-6)
+def test_the_output_does_not_depend_on_the_batch_size_and_the_lookup(options, plain_run):
+    expected_text, expected_numbers = with_numbers_apart(read_output(plain_run))
+    for changes in ({"batch_size": 1}, {"batch_size": 32, "use_one_hot_embeddings": True}):
+        extract_features.run(dataclasses.replace(options, **changes))
+        text, numbers = with_numbers_apart(read_output(options.output_file))
+        assert text == expected_text
+        np.testing.assert_allclose(numbers, expected_numbers, rtol=0, atol=2e-6)
 
 
-def test_the_cores_of_a_tpu_share_each_batch(options):
-    extract_features.run(dataclasses.replace(options, layers="-1", batch_size=4))
-    text, numbers = with_numbers_apart(read_output(options.output_file))
-    on_tpu = dataclasses.replace(
-        options, layers="-1", batch_size=4, use_tpu=True, master="grpc://10.0.0.2:8470", num_tpu_cores=2
-    )
+def test_the_cores_of_a_tpu_share_each_batch(options, plain_run):
+    text, numbers = with_numbers_apart(read_output(plain_run))
+    on_tpu = dataclasses.replace(options, batch_size=4, use_tpu=True, master="grpc://10.0.0.2:8470", num_tpu_cores=2)
     assert run_python("-c", TWO_CORES, json.dumps(dataclasses.asdict(on_tpu))).stdout == "grpc://10.0.0.2:8470 2\n"
     shared_text, shared_numbers = with_numbers_apart(read_output(options.output_file))
     assert shared_text == text
@@ -193,10 +202,10 @@ def test_options_that_cannot_be_used(options, tmp_path, change, sentence):
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
-def test_bfloat16_gives_nearly_the_vectors_of_float32(options, tmp_path, caplog):
+def test_bfloat16_gives_nearly_the_vectors_of_float32(options, plain_run, tmp_path, caplog):
     """The difference, in shares of the vectors' size, is that of products with 8 bits of mantissa."""
-    vectors = {}
-    for dtype in ("float32", "bfloat16", "auto"):
+    vectors = {"float32": np.array(with_numbers_apart(read_output(plain_run))[1])}
+    for dtype in ("bfloat16", "auto"):
         output = str(tmp_path / f"{dtype}.jsonl")
         with caplog.at_level(logging.INFO, logger="absl"):
             extract_features.run(dataclasses.replace(options, output_file=output, dtype=dtype))

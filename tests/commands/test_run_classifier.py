@@ -13,9 +13,10 @@ from official_bert.tasks.classification.processor import DataProcessor
 from tests.fine_tuning_runs import figures
 from tests.scripts import flag_list, run_here, run_recorded, run_script
 from tests.serving.answers import answers_to_records
+from tests.shared import in_test_long
 
 
-@pytest.mark.parametrize(("task", "run"), [("CoLA", run_script), ("MRPC", run_here), ("MNLI", run_here)])
+@pytest.mark.parametrize(("task", "run"), [("CoLA", run_script), ("MNLI", run_here), *in_test_long(("MRPC", run_here))])
 def test_the_originals_files_are_reproduced(task, run, tmp_path):
     _, expected = run_recorded(f"run_classifier_{task}", tmp_path, run)
     actual, wanted = figures(tmp_path), figures(expected("eval_results.txt").parent)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from official_bert.data.records.framing import open_example_files
-from tests.scripts import run_script
+from tests.scripts import forked_python, run_script
 from tests.shared import example
 
 QUICKSTART, CORPUS = example("quickstart"), example("quickstart_corpus")
@@ -48,7 +48,8 @@ def test_a_model_must_be_better_than_the_baselines(setting, masked_lm, next_sent
         QUICKSTART.check_learning(QUICKSTART.SETTINGS[setting], end, baseline)
 
 
-def test_a_command_that_fails_ends_the_quickstart_with_its_status(capsys):
+def test_a_command_that_fails_ends_the_quickstart_with_its_status(monkeypatch, capsys):
+    monkeypatch.setattr(QUICKSTART.sys, "executable", forked_python())
     with pytest.raises(SystemExit) as left:
         QUICKSTART.run("build_vocab.py", "--vocab_size=none of it")
     assert left.value.code == 1

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 
@@ -13,7 +12,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
 
 from official_bert import FullTokenizer
-from tests.scripts import run_script
+from tests.scripts import forked_python, run_script
 from tests.serving import exported
 from tests.serving.answers import signatures_of
 from tests.shared import ROOT, example
@@ -34,7 +33,7 @@ def made(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(made):
     """The addresses of a server for REST and for gRPC."""
-    command = [sys.executable, ROOT / "examples" / "serving_server.py", "--model_name=mrpc", "--rest_api_port=0"]
+    command = [forked_python(), ROOT / "examples" / "serving_server.py", "--model_name=mrpc", "--rest_api_port=0"]
     with subprocess.Popen([*command, f"--model_base_path={made.parent}"], stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline()

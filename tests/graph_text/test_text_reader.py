@@ -74,9 +74,10 @@ def test_single_texts_by_hand(tokenizer):
 )
 def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_stride, max_query_length):
     rng = random.Random(doc_stride)
-    largest = 900 if max_seq_length > 100 else 60
+    count, largest = (10, 900) if max_seq_length > 100 else (40, 60)
     examples = [
-        SquadExample(str(number), " ".join(random_words(rng, 10)), random_words(rng, largest)) for number in range(40)
+        SquadExample(str(number), " ".join(random_words(rng, 10)), random_words(rng, largest))
+        for number in range(count)
     ]
     expected = []
     convert_examples_to_features(
@@ -102,7 +103,7 @@ def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_
         np.testing.assert_array_equal(windows.is_own[row], dense(feature.token_is_max_context, length, False))
 
 
-@pytest.mark.parametrize(("max_seq_length", "doc_stride"), [(9, 3), (9, 100), (30, 7)])
+@pytest.mark.parametrize(("max_seq_length", "doc_stride"), [(9, 3), (9, 100), *in_test_long((30, 7))])
 def test_text_windows_are_those_of_run_classifier(tokenizer, max_seq_length, doc_stride):
     rng, rules = random.Random(doc_stride), LongTexts(doc_stride, "mean")
     texts = ["", *(" ".join(random_words(rng, 60)) for _ in range(40))]

@@ -1,5 +1,7 @@
 """An exported sentence encoder gives the vectors of SentenceEncoder, from ids and from text."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -9,18 +11,28 @@ from official_bert.options.serving import ExportOptions
 from official_bert.serving import model as serving_model
 from official_bert.tasks.embedding.task import EmbeddingTask
 from official_bert.tasks.embedding.vector_search import write_index
-from tests import toy
 
 TEXTS = ["the cat sat on the mat .", "", "a train left the station at noon", "rain"]
 
 
-@pytest.mark.parametrize(("pooling", "normalize", "exports_text"), [("mean", True, True), ("cls", False, False)])
-def test_the_vectors_are_those_of_the_sentence_encoder(tmp_path, pooling, normalize, exports_text):
-    base, folder = str(toy.make_bert_base_dir(tmp_path / "base")), str(tmp_path / "exports")
-    flags = {"model": base, "task_name": "embedding", "export_dir": folder, "export_text": exports_text}
+def export(base: pathlib.Path, folder: pathlib.Path, pooling: str, normalize: bool, exports_text: bool):
+    """Exports an encoder; returns its predictor and the encoder of the model."""
+    flags = {"model": str(base), "task_name": "embedding", "export_dir": str(folder), "export_text": exports_text}
     serving_model.export(ExportOptions(**flags, pooling=pooling, normalize=normalize))
-    predictor, wanted = Predictor(folder, batch_size=3), SentenceEncoder(base, pooling, normalize).encode(TEXTS)
-    found = predictor.embed(TEXTS)
+    return Predictor(folder, batch_size=3), SentenceEncoder(str(base), pooling, normalize)
+
+
+@pytest.fixture(scope="module")
+def unnormalized(base, tmp_path_factory):
+    return export(base, tmp_path_factory.mktemp("exports"), pooling="cls", normalize=False, exports_text=False)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_the_vectors_are_those_of_the_sentence_encoder(base, unnormalized, tmp_path, normalize):
+    predictor, encoder = unnormalized
+    if normalize:
+        predictor, encoder = export(base, tmp_path, pooling="mean", normalize=True, exports_text=True)
+    found, wanted = predictor.embed(TEXTS), encoder.encode(TEXTS)
     np.testing.assert_allclose(found, wanted, atol=2e-6)
     assert predictor(TEXTS[0]) == {"embedding": predictor.embed(TEXTS[0])}
     np.testing.assert_array_equal(np.float32(found), predictor.encode(TEXTS))
@@ -29,12 +41,9 @@ def test_the_vectors_are_those_of_the_sentence_encoder(tmp_path, pooling, normal
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-6)
 
 
-def test_texts_are_compared_as_by_the_sentence_encoder(tmp_path):
+def test_texts_are_compared_as_by_the_sentence_encoder(unnormalized, tmp_path):
     """By the cosines of numpy, though the vectors are not divided by their norms."""
-    base, folder, index = str(toy.make_bert_base_dir(tmp_path / "base")), str(tmp_path / "exports"), tmp_path / "c.npz"
-    flags = {"model": base, "task_name": "embedding", "export_dir": folder, "normalize": False}
-    serving_model.export(ExportOptions(**flags))
-    encoder, predictor = SentenceEncoder(base, normalize=False), Predictor(folder)
+    index, (predictor, encoder) = tmp_path / "c.npz", unnormalized
     vectors = encoder.encode(TEXTS)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     table = vectors @ vectors.T
