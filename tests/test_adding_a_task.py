@@ -75,52 +75,64 @@ def write_data(folder: pathlib.Path):
         (folder / "texts" / f"{name}.tsv").write_text(rows)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
-    """Where a reader has done all that the document says, outside the repository.
+class Reader:
+    """Someone who does what the document says, in a folder outside the repository."""
 
-    Commands of scripts that an earlier command has run as a process run in this process, except on two replicas.
-    """
-    folder = tmp_path_factory.mktemp("reader")
-    model = toy.make_bert_base_dir(folder / "model", num_hidden_layers=2)
-    (folder / "tickets.py").write_text(TICKETS)
-    write_data(folder)
-    python = pathlib.Path(forked_python()).parent
-    places = {"REPOSITORY": str(ROOT), "MODEL": str(model), "PATH": f"{python}:{os.environ['PATH']}"}
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        model = toy.make_bert_base_dir(folder / "model", num_hidden_layers=2)
+        (folder / "tickets.py").write_text(TICKETS)
+        write_data(folder)
+        python = pathlib.Path(forked_python()).parent
+        self._places = {"REPOSITORY": str(ROOT), "MODEL": str(model), "PATH": f"{python}:{os.environ['PATH']}"}
 
-    def run(commands: str):
+    def run(self, commands: str):
+        """Runs commands in a shell."""
         finished = subprocess.run(
-            ["sh", "-euc", commands], cwd=folder, env=os.environ | places, capture_output=True, text=True, check=False
+            ["sh", "-euc", commands], cwd=self.folder, env=os.environ | self._places, capture_output=True, text=True
         )
         assert finished.returncode == 0, finished.stderr
 
-    def run_in_this_process(command: str):
-        words = string.Template(command).substitute(places).replace("\\\n", "")
+    def run_here(self, command: str):
+        """Runs a command in this process, which saves the start of another one."""
+        words = string.Template(command).substitute(self._places).replace("\\\n", "")
         path, python, script, *flags = shlex.split(words)
         assert (path, python, pathlib.Path(script).parent) == ("PYTHONPATH=.", "python", ROOT)
         with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(folder)
-            patch.syspath_prepend(folder)
+            patch.chdir(self.folder)
+            patch.syspath_prepend(self.folder)
             run_here(pathlib.Path(script).name, *flags)
 
-    tickets, highlights, on_two, search = (
-        commands.replace("run_classifier.py", f"run_classifier.py{FOR_THE_TOY}")
-        for commands in (RUN_TICKETS, RUN, RUN_ON_TWO, SEARCH)
-    )
-    tickets = tickets.replace("--learning_rate=3e-3", "--learning_rate=1e-3")
-    on_two = on_two.replace("--num_train_epochs=24", "--num_train_epochs=2")
-    copy, *highlights = highlights.replace("\\\n", "").splitlines()
+
+def for_the_toy(commands: str) -> str:
+    return commands.replace("run_classifier.py", f"run_classifier.py{FOR_THE_TOY}")
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory) -> Reader:
+    """Has done what the document says, but for the commands of tests marked long.
+
+    Commands of scripts that an earlier command has run as a process run in this process.
+    """
+    reader = Reader(tmp_path_factory.mktemp("reader"))
+    tickets = for_the_toy(RUN_TICKETS).replace("--learning_rate=3e-3", "--learning_rate=1e-3")
+    copy, *highlights = for_the_toy(RUN).replace("\\\n", "").splitlines()
     # predict.py finds no tickets.py: it runs elsewhere.
-    ask_tickets = ASK_TICKETS.replace("tickets_export", f"{folder}/tickets_export").rstrip()
+    ask_tickets = ASK_TICKETS.replace("tickets_export", f"{reader.folder}/tickets_export").rstrip()
     ask_tickets = f"(cd / && {ask_tickets}) > answer_to_a_ticket.json"
-    run(f"{tickets}\n{ask_tickets}\n{copy}\n{on_two}")
-    for command in (*highlights, search, EXPORT_TEXT):
-        run_in_this_process(command)
+    reader.run(f"{tickets}\n{ask_tickets}\n{copy}")
+    for command in (*highlights, EXPORT_TEXT):
+        reader.run_here(command)
     write_questions, *ask_both = ASK.replace("\\\n", "").splitlines()
-    run(write_questions)
+    reader.run(write_questions)
     for command in ask_both:
-        run_in_this_process(command)
-    return folder
+        reader.run_here(command)
+    return reader
+
+
+@pytest.fixture
+def folder(reader) -> pathlib.Path:
+    return reader.folder
 
 
 def read_scores(path: pathlib.Path) -> list[list[float]]:
@@ -157,15 +169,19 @@ def test_a_task_of_a_new_kind_is_trained_evaluated_and_predicts(folder):
     assert spearman(flat_truth, flat)["spearman"] > 0.7
 
 
-def test_a_task_of_a_new_kind_runs_on_two_replicas(folder):
+@pytest.mark.long
+def test_a_task_of_a_new_kind_runs_on_two_replicas(reader, folder):
     """192 texts a pass, of which the dev set's last batch of 8 is full and the test set's, of 6, is not."""
+    reader.run(for_the_toy(RUN_ON_TWO).replace("--num_train_epochs=24", "--num_train_epochs=2"))
     assert figures(folder / "highlights_on_two")["global_step"] == 2 * 192 / 32
     predicted = read_scores(folder / "highlights_on_two" / "highlights.txt")
     assert [len(scores) for scores in predicted] == [len(scores) for scores in drawn_texts("test")[1]]
     assert run_log.read(str(folder / "highlights_on_two"), run_log.START)[0]["num_replicas"] == 2
 
 
-def test_a_task_of_a_new_kind_is_searched(folder):
+@pytest.mark.long
+def test_a_task_of_a_new_kind_is_searched(reader, folder):
+    reader.run_here(for_the_toy(SEARCH))
     rows = list(csv.DictReader((folder / "highlights_search" / "search_results.tsv").open(), delimiter="\t"))
     scores = {float(row["learning_rate"]): float(row["eval_spearman"]) for row in rows}
     assert scores[3e-3] > 0.6 > abs(scores[1e-6])

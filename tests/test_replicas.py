@@ -149,16 +149,28 @@ def assert_same_results(family: str, one: pathlib.Path, several: pathlib.Path, n
     assert [record["num_replicas"] for record in records] == [num_replicas]
 
 
+RAMP = {"train_batch_size_ramp": "16:0.5"}
+
+
 @pytest.mark.parametrize(
-    ("count", "flags"),
-    [(2, {}), *in_test_long((2, {"jit_compile": True}), (1, {}), (4, {}), (4, {"jit_compile": True}))],
+    ("count", "both", "flags"),
+    [
+        (2, {}, {}),
+        *in_test_long(
+            (2, RAMP, {}),
+            (2, RAMP, {"jit_compile": True}),
+            (1, RAMP, {}),
+            (4, RAMP, {}),
+            (4, RAMP, {"jit_compile": True}),
+        ),
+    ],
 )
-def test_replicas_pretrain_as_one_device(tmp_path, count, flags):
+def test_replicas_pretrain_as_one_device(tmp_path, count, both, flags):
     """The device has no flags, so that with them the replicas are compared with another computation, too."""
     base = make_base(tmp_path / "base")
     alone = {"bert_config_file": base / "no_dropout.json", "input_file": base / "padded.tfrecord"}
     alone |= {"do_eval": True, "max_eval_steps": 0, "eval_batch_size": 12}  # the last batch has 4 of 64
-    alone |= {"train_batch_size_ramp": "16:0.5"}
+    alone |= both
     mirrored = {"distribution_strategy": "mirrored", "num_devices": count, "steps_per_loop": 5, **flags}
     run_here("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "one", **alone)))
     # Two strategies in one process clash.
