@@ -1,5 +1,6 @@
 """Hard negatives against a plain search by numpy; a run that was killed ends with the bytes of one that was not."""
 
+import functools
 import json
 import pathlib
 import shutil
@@ -28,6 +29,24 @@ def model(tmp_path_factory) -> str:
     return str(toy.write_sentence_modules(toy.make_bert_base_dir(tmp_path_factory.mktemp("vectors") / "model")))
 
 
+@pytest.fixture(scope="module")
+def load_predictor():
+    """A function that opens a model once for each pooling: its opening and its first call take seconds."""
+    load = functools.cache(lambda folder, batch_size, pooling: Predictor(folder, batch_size))
+
+    def load_predictor(folder: str, batch_size: int = 32, **_) -> Predictor:
+        return load(folder, batch_size, (pathlib.Path(folder) / "1_Pooling" / "config.json").read_text())
+
+    return load_predictor
+
+
+@pytest.fixture
+def loads_once(monkeypatch, load_predictor):
+    """The commands open each model once."""
+    for command in (mine_hard_negatives, predict):
+        monkeypatch.setattr(command, "Predictor", load_predictor)
+
+
 def write_pairs(folder: pathlib.Path):
     """Writes the pairs with blanks around the texts."""
     rows = [("id", "question", "answer"), *((str(number), f" {one}", f"{two} ") for number, (one, two) in PAIRS_BY_ID)]
@@ -39,9 +58,9 @@ def options_of(folder: pathlib.Path, model: str, **given) -> MiningOptions:
     return MiningOptions(**files | {"model": model, "columns": "anchor=question,positive=answer"} | given)
 
 
-def expected(model: str, corpus: list[str], top_k, skip_top, num_negatives, margin, max_score) -> list[dict]:
+def expected(predictor: Predictor, corpus: list[str], top_k, skip_top, num_negatives, margin, max_score) -> list[dict]:
     """What the options ask for, by all cosines."""
-    predictor, corpus = Predictor(model), list(dict.fromkeys(corpus))
+    corpus = list(dict.fromkeys(corpus))
     table = np.array(predictor.similarity([anchor for anchor, _ in PAIRS], corpus))
     own = np.diag(predictor.similarity(*map(list, zip(*PAIRS, strict=True))))
     lines = []
@@ -62,27 +81,30 @@ def read_lines(folder: pathlib.Path) -> list[dict]:
     "given",
     [{}, {"top_k": 4}, {"skip_top": 3, "num_negatives": 2}, {"margin": 0.0}, {"margin": 0.02}, {"max_score": 0.85}],
 )
-def test_the_negatives_are_the_nearest_others(tmp_path, model, given):
+@pytest.mark.usefixtures("loads_once")
+def test_the_negatives_are_the_nearest_others(tmp_path, model, load_predictor, given):
     write_pairs(tmp_path)
     mine_hard_negatives.run(options_of(tmp_path, model, **given))
-    found, wanted = read_lines(tmp_path), expected(model, [positive for _, positive in PAIRS], **PLAIN | given)
-    assert found == wanted
+    found, corpus = read_lines(tmp_path), [positive for _, positive in PAIRS]
+    assert found == expected(load_predictor(model), corpus, **PLAIN | given)
     numbers = {len(line["negative"]) for line in found}
     assert len(numbers) > 1 if {"margin", "max_score"} & given.keys() else numbers == {min(5, *given.values(), 5)}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mined.jsonl", "pairs.tsv"]
 
 
-def test_a_corpus_may_be_a_file_or_an_index(tmp_path, model):
+@pytest.mark.usefixtures("loads_once")
+def test_a_corpus_may_be_a_file_or_an_index(tmp_path, model, load_predictor):
     corpus = [f"{first} {second}" for first, second in zip(WORDS, WORDS[3:], strict=False)] + [PAIRS[0][1]]
     (tmp_path / "corpus.txt").write_text("\n\n".join(f" {text}" for text in [*corpus, *[corpus[3]] * 80]))
     write_pairs(tmp_path)
     mine_hard_negatives.run(options_of(tmp_path, model, corpus_file=str(tmp_path / "corpus.txt"), margin=0.01))
-    assert read_lines(tmp_path) == expected(model, corpus, **PLAIN | {"top_k": 50, "margin": 0.01})
+    lines = expected(load_predictor(model), corpus, **PLAIN | {"top_k": 50, "margin": 0.01})
+    assert read_lines(tmp_path) == lines
     index = {"input_file": str(tmp_path / "index.txt"), "index": str(tmp_path / "corpus.npz")}
     (tmp_path / "index.txt").write_text("\n".join([*corpus[:-1], f" {corpus[-1]}", corpus[3]]))
     predict.run(PredictOptions(model=model, **index))
     mine_hard_negatives.run(options_of(tmp_path, model, corpus_file=index["index"], margin=0.01))
-    assert read_lines(tmp_path) == expected(model, corpus, **PLAIN | {"top_k": 50, "margin": 0.01})
+    assert read_lines(tmp_path) == lines
 
 
 def killed(folder: pathlib.Path, model: str, monkeypatch, calls: int = 3, **given) -> list[int]:
@@ -107,6 +129,7 @@ def killed(folder: pathlib.Path, model: str, monkeypatch, calls: int = 3, **give
 SEARCH = mine_hard_negatives.search
 
 
+@pytest.mark.usefixtures("loads_once")
 def test_a_killed_run_goes_on_where_it_was(tmp_path, model, monkeypatch):
     write_pairs(tmp_path)
     assert killed(tmp_path, model, monkeypatch, calls=99) == [4] * 5
@@ -121,6 +144,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, model, monkeypatch):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["mined.jsonl", "pairs.tsv"]
 
 
+@pytest.mark.usefixtures("loads_once")
 def test_what_another_run_left_is_not_used(tmp_path, model, monkeypatch, caplog):
     write_pairs(tmp_path)
     other = shutil.copytree(model, tmp_path / "other")

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -16,11 +15,17 @@ from official_bert.options.serving import PredictOptions
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.embedding.vector_search import Index
 from tests import toy
-from tests.scripts import flag_list
+from tests.scripts import flag_list, forked_python
 from tests.serving import exported
 from tests.shared import ROOT
 
 WORDS = [piece for piece in toy.VOCABULARY if piece.isalpha()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models_are_loaded_once():
+    with exported.models_loaded_once():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +196,7 @@ def test_lines_of_a_pipe_are_handed_on_when_they_are_there():
 
 
 def start(tags_dir, *others: str) -> subprocess.Popen:
-    command = [sys.executable, str(ROOT / "predict.py"), *flag_list(model=tags_dir), *others]
+    command = [forked_python(), str(ROOT / "predict.py"), *flag_list(model=tags_dir), *others]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 

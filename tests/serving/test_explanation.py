@@ -1,5 +1,7 @@
 """`Predictor.explain` beside finite differences and forward passes of changed models, and the snippets of the page."""
 
+import contextlib
+import functools
 import json
 import re
 import sys
@@ -32,7 +34,7 @@ def made(folder, num_outputs: int, problem: str | None = None) -> tuple[Predicto
         (folder / "model" / "task.json").unlink()
         config = json.loads((folder / "model" / "config.json").read_text())
         (folder / "model" / "config.json").write_text(json.dumps(config | {"problem_type": problem}))
-    return Predictor(folder / "model", batch_size=7), model, tokenizer
+    return Predictor(folder / "model", batch_size=50), model, tokenizer
 
 
 def logit(model, inputs, index: int, kind: str | None) -> float:
@@ -44,12 +46,28 @@ def logit(model, inputs, index: int, kind: str | None) -> float:
     return np.log(chances[index] / (1 - chances[index]))
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A function that makes a model once for all tests; a test that assigns weights puts them back."""
+    return functools.cache(
+        lambda num_outputs, problem=None: made(tmp_path_factory.mktemp("kept"), num_outputs, problem)
+    )
+
+
+@contextlib.contextmanager
+def put_back(variable):
+    """The value of a variable after a block is that before it."""
+    before = variable.numpy()
+    yield before
+    variable.assign(before)
+
+
 KINDS = [(3, None), (3, "multi_label_classification"), (1, None)]
 
 
 @pytest.mark.parametrize(("num_outputs", "problem"), KINDS)
-def test_gradient_times_input_is_the_slope_along_the_vectors_of_a_word(tmp_path, num_outputs, problem):
-    predictor, model, tokenizer = made(tmp_path, num_outputs, problem)
+def test_gradient_times_input_is_the_slope_along_the_vectors_of_a_word(kept, num_outputs, problem):
+    predictor, model, tokenizer = kept(num_outputs, problem)
     label = "yes" if num_outputs == 3 else None
     found = predictor.explain(TEXT, PAIR, method="gradient_x_input", label=label)
     answer = predictor(TEXT, PAIR)
@@ -59,30 +77,31 @@ def test_gradient_times_input_is_the_slope_along_the_vectors_of_a_word(tmp_path,
     assert words[:3] == [("text_a", "The", 0, 3), ("text_a", "sunny", 4, 9), ("text_a", "Cat,", 10, 14)]
     assert words[-3:] == [("text_b", "on", 1, 3), ("text_b", "the", 4, 7), ("text_b", "mat", 8, 11)]
     inputs, table = tokenizer(TEXT, PAIR), model.bert.embedding_table
-    before = table.numpy()
     for number, word in ((1, "sunny"), (3, "was"), (8, "mat")):
         values = []
         for factor in (1.01, 0.99):
-            changed = before.copy()
-            changed[tokenizer.encode(word)] *= factor  # pieces of no other word of the text
-            table.assign(changed)
-            values.append(logit(model, inputs, 1 if label else 0, problem))
+            with put_back(table) as before:
+                changed = before.copy()
+                changed[tokenizer.encode(word)] *= factor  # pieces of no other word of the text
+                table.assign(changed)
+                values.append(logit(model, inputs, 1 if label else 0, problem))
         slope = (values[0] - values[1]) / 0.02
         assert found["words"][number]["attribution"] == pytest.approx(slope, rel=1e-2, abs=1e-4)
 
 
 @pytest.mark.parametrize(("num_outputs", "problem"), KINDS)
 @pytest.mark.parametrize("baseline", ["pad", "zero"])
-def test_integrated_gradients_sum_to_what_the_words_change(tmp_path, num_outputs, problem, baseline):
-    predictor, model, tokenizer = made(tmp_path, num_outputs, problem)
+def test_integrated_gradients_sum_to_what_the_words_change(kept, num_outputs, problem, baseline):
+    predictor, model, tokenizer = kept(num_outputs, problem)
     inputs, table = tokenizer(TEXT, PAIR), model.bert.embedding_table
     found = {steps: predictor.explain(TEXT, PAIR, baseline=baseline, steps=steps) for steps in (2, 16, 128)}
     index = LABELS.index(found[2]["label"]) if num_outputs == 3 else 0
     change = logit(model, inputs, index, problem)
-    if baseline == "zero":
-        table.assign(np.where(np.arange(len(toy.VOCABULARY))[:, None] == 0, 0, table))
     frame = np.isin(inputs["input_ids"], tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"]))
-    change -= logit(model, inputs | {"input_ids": np.where(frame, inputs["input_ids"], 0)}, index, problem)
+    with put_back(table):
+        if baseline == "zero":
+            table.assign(np.where(np.arange(len(toy.VOCABULARY))[:, None] == 0, 0, table))
+        change -= logit(model, inputs | {"input_ids": np.where(frame, inputs["input_ids"], 0)}, index, problem)
     assert abs(change) > 0.01
     for explanation in found.values():
         total = sum(word["attribution"] for word in explanation["words"])
@@ -92,22 +111,23 @@ def test_integrated_gradients_sum_to_what_the_words_change(tmp_path, num_outputs
     assert most < 1e-5
 
 
-@pytest.mark.parametrize("method", ["gradient_x_input", "integrated_gradients"])
-def test_what_is_explained_is_the_calibrated_probability(tmp_path, method):
+def test_what_is_explained_is_the_calibrated_probability(tmp_path):
     """It is that of a model whose head has a third of the weights; a withheld label is explained all the same."""
     predictor, model, tokenizer = made(tmp_path, 3)
     edit_json(tmp_path / "model" / "task.json", settings={"temperature": 3.0, "abstain_below": 1.0})
     for weight in (model.output_weights, model.output_bias):
         weight.assign(weight / 3)
     model.save_pretrained(str(tmp_path / "third"), "huggingface", tokenizer, LABELS)
-    calibrated = Predictor(tmp_path / "model")
-    found, wanted = (each.explain(TEXT, PAIR, method=method) for each in (calibrated, Predictor(tmp_path / "third")))
+    calibrated, third = Predictor(tmp_path / "model"), Predictor(tmp_path / "third")
     assert calibrated(TEXT, PAIR)["label"] is None
-    assert found["score"] == max(calibrated(TEXT, PAIR)["probabilities"].values())
-    assert found["score"] != pytest.approx(predictor.explain(TEXT, PAIR, method=method)["score"], abs=0.01)
-    shares = [[word["attribution"] for word in one["words"]] for one in (found, wanted)]
-    assert shares[0] == pytest.approx(shares[1], abs=1e-5)
-    assert (found["label"], found["score"]) == (wanted["label"], pytest.approx(wanted["score"], abs=1e-6))
+    for method, steps in (("gradient_x_input", 1), ("integrated_gradients", 9)):
+        found, wanted = (each.explain(TEXT, PAIR, method=method, steps=steps) for each in (calibrated, third))
+        assert found["score"] == max(calibrated(TEXT, PAIR)["probabilities"].values())
+        uncalibrated = predictor.explain(TEXT, PAIR, method=method, steps=1)
+        assert found["score"] != pytest.approx(uncalibrated["score"], abs=0.01)
+        shares = [[word["attribution"] for word in one["words"]] for one in (found, wanted)]
+        assert shares[0] == pytest.approx(shares[1], abs=1e-5)
+        assert (found["label"], found["score"]) == (wanted["label"], pytest.approx(wanted["score"], abs=1e-6))
 
 
 def test_what_is_cut_has_no_share_and_what_cannot_be_explained_is_said(tmp_path, tmp_path_factory):
