@@ -10,7 +10,7 @@ import pytest
 from official_bert import ClassificationData, Classifier, InputError, Predictor
 from tests.fine_tuning_runs import figures
 from tests.scripts import end_of, flag_list, run_here
-from tests.shared import ROOT
+from tests.shared import ROOT, in_test_long
 
 FLAGS = {"max_seq_length": 24, "train_batch_size": 16, "learning_rate": 3e-3, "random_seed": 1}
 
@@ -67,12 +67,26 @@ def test_a_csv_of_tickets_becomes_a_classifier_as_by_the_script(base, tmp_path):
     assert figures(tmp_path / "again")["eval_accuracy"] == trained.metrics["eval_accuracy"]
 
 
+PAIRS = [("the cat", "sat"), ("a train", "left")]
+
+
+@pytest.mark.parametrize(
+    ("labels", "label_type"), [([0, 1], "single"), ([0.5, 2], "score"), ([{"x", "y, z"}, ()], "multi")]
+)
+def test_the_labels_tell_their_type(labels, label_type):
+    data = ClassificationData.from_lists(PAIRS, labels)
+    assert data.label_type == label_type
+    assert data.rows("train")[1].fields[:2] == ["the cat", "sat"]
+
+
 @pytest.mark.parametrize(
     ("texts", "labels", "answer", "metric"),
     [
-        ([("the cat", "sat"), ("a train", "left")], [0, 1], {"label", "probabilities"}, "eval_accuracy"),
-        (["the cat", "a train"], [0.5, 2], {"score"}, "eval_spearman"),
-        (["the cat", "a train"], [{"x", "y, z"}, ()], {"labels", "probabilities"}, "eval_micro_f1"),
+        (PAIRS, [{"x", "y, z"}, ()], {"labels", "probabilities"}, "eval_micro_f1"),
+        *in_test_long(
+            (PAIRS, [0, 1], {"label", "probabilities"}, "eval_accuracy"),
+            (["the cat", "a train"], [0.5, 2], {"score"}, "eval_spearman"),
+        ),
     ],
 )
 def test_pairs_scores_and_label_lists(base, tmp_path, texts, labels, answer, metric):

@@ -20,7 +20,7 @@ from tests.commands.pretraining_run import flags_of, write_records
 from tests.scripts import run_python
 from tests.shared import ROOT, in_test_long
 
-ON_TPU = {"jit_compile": True, "iterations_per_loop": 3}  # device loops of one, three and one updates
+LOOPS = {"iterations_per_loop": 3}  # device loops of one, three and one updates
 BOUNDED_DYNAMIC = "<="  # how HLO writes the size of a dimension that is known at run time only, as in f32[<=8]
 
 
@@ -30,23 +30,29 @@ def hlo(function, *arguments) -> str:
     return compiled.experimental_get_compiler_ir(*arguments)(stage="hlo")
 
 
-def pretraining(folder):
+def pretraining(folder, **flags):
     """Five updates of run_pretraining.py with 8 examples of 24 tokens."""
     model = toy.make_bert_base_dir(folder / "model")
     records = write_records(folder / "records.tfrecord")
-    flags = flags_of(model, folder / "out", num_train_steps=5, input_file=None)
+    flags |= LOOPS | flags_of(model, folder / "out", num_train_steps=5, input_file=None)
     flags = {name: str(value) if isinstance(value, pathlib.Path) else value for name, value in flags.items()}
-    pretrain(PretrainingOptions(input_file=[records], **flags, **ON_TPU))
+    pretrain(PretrainingOptions(input_file=[records], **flags))
 
 
-def classification(folder):
+def classification(folder, **flags):
     """Five updates of run_classifier.py with 4 examples, which have different lengths and are padded to 48 tokens."""
     options = fine_tuning_runs.prepared(folder, "classification")
-    fine_tuning_runs.run("classification", options, folder / "out", do_train=True, **ON_TPU)
+    fine_tuning_runs.run("classification", options, folder / "out", do_train=True, **LOOPS, **flags)
 
 
-@pytest.mark.parametrize(("train", "num_tokens"), [(pretraining, 8 * 24), *in_test_long((classification, 4 * 48))])
-def test_a_step_is_traced_once_and_has_fixed_shapes(tmp_path, monkeypatch, train, num_tokens):
+@pytest.mark.parametrize(
+    ("train", "num_tokens", "jit_compile"),
+    [
+        (pretraining, 8 * 24, False),  # XLA makes the HLO of its step in any case, and compiles loops in test_step.py
+        *in_test_long((pretraining, 8 * 24, True), (classification, 4 * 48, True)),
+    ],
+)
+def test_a_step_is_traced_once_and_has_fixed_shapes(tmp_path, monkeypatch, train, num_tokens, jit_compile):
     traced = []
 
     class NotedStep(TrainingStep):
@@ -56,7 +62,7 @@ def test_a_step_is_traced_once_and_has_fixed_shapes(tmp_path, monkeypatch, train
 
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: True)
     monkeypatch.setattr(trainer, "TrainingStep", NotedStep)
-    train(tmp_path)
+    train(tmp_path, jit_compile=jit_compile)
     ((step, specs),) = traced
     assert int(step.optimizer.global_step) == 5
     compiled = hlo(step.update, {name: tf.zeros(shape, dtype) for name, (shape, dtype) in specs.items()})
