@@ -1,4 +1,6 @@
-"""The example as a process: it learns, and what it saves is read by Keras and by from_pretrained."""
+"""The example, in this process: it learns, and what it saves is read by Keras and by from_pretrained."""
+
+import sys
 
 import keras
 import numpy as np
@@ -6,7 +8,8 @@ import pytest
 
 from official_bert import BertClassifier, BertConfig, BertPretrainer, FullTokenizer, Predictor
 from tests import toy
-from tests.scripts import flag_list, run_script
+from tests.scripts import flag_list
+from tests.shared import example
 
 CAT, TRAIN = "the cat sat on the mat", "a train left the station"
 
@@ -19,19 +22,22 @@ def folder(tmp_path_factory, tokenizer):
     return folder
 
 
-def test_it_learns_and_saves(folder, tmp_path):
+def test_it_learns_and_saves(folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "train.tsv").write_text(f"{CAT}\tanimal\n{TRAIN}\tmachine\n" * 20 + f"{CAT}\tanimal\n")
     output = tmp_path / "output"
     files = {"model": folder, "train_file": tmp_path / "train.tsv", "output_dir": output}
-    finished = run_script("examples/fine_tune_with_keras.py", *flag_list(**files, learning_rate=0.01, epochs=8))
-    assert "accuracy on 5 held-out examples: 1.0000" in finished.stdout
+    flags = flag_list(**files, learning_rate=0.01, epochs=8)
+    monkeypatch.setattr(sys, "argv", ["fine_tune_with_keras.py", *flags])
+    example("fine_tune_with_keras").main()
+    printed = capsys.readouterr().out
+    assert "accuracy on 5 held-out examples: 1.0000" in printed
     names = {path.name for path in output.iterdir() if not path.name.startswith("bert_model.ckpt")}
     saved = {"bert_config.json", "labels.txt", "model.keras", "task.json", "tokenizer_config.json", "vocab.txt"}
     assert names == saved
     assert (output / "labels.txt").read_text() == "animal\nmachine\n"
     predictor = Predictor(str(output))
     assert [answer["label"] for answer in predictor([CAT, TRAIN])] == ["animal", "machine"]
-    assert f"python predict.py --model={output}\n" in finished.stdout
+    assert f"python predict.py --model={output}\n" in printed
     loaded, trained = keras.models.load_model(output / "model.keras"), BertClassifier.from_pretrained(output)
     batch = FullTokenizer(str(output / "vocab.txt"))([CAT, TRAIN])
     np.testing.assert_array_equal(loaded(batch), trained(batch))
