@@ -24,13 +24,13 @@ from tests.fine_tuning_runs import figures
 def options(tmp_path_factory):
     """24 updates on a task that a word decides; every test sets its own output_dir."""
     folder = tmp_path_factory.mktemp("task")
-    base = toy.make_bert_base_dir(folder / "base", num_hidden_layers=2)
+    base = toy.make_bert_base_dir(folder / "base")
     write_task(folder)
     return ClassificationOptions(
         task_name="tsv", data_dir=str(folder), columns="text_a=text,label=kind", max_seq_length=16,
         vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
         init_checkpoint=str(base / "bert_model.ckpt"), output_dir="", do_train=True, num_train_epochs=1.5,
-        train_batch_size=16, learning_rate=1e-2, random_seed=1, eval_batch_size=64, steps_per_loop=4,
+        train_batch_size=16, learning_rate=2e-2, random_seed=1, eval_batch_size=64, steps_per_loop=4,
     )  # fmt: skip
 
 
@@ -50,6 +50,14 @@ def evaluated(options, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def plain(options, tmp_path_factory):
+    """A run without evaluations."""
+    folder = tmp_path_factory.mktemp("plain")
+    run(options, folder, log_every_steps=1)
+    return folder
+
+
 def test_an_evaluation_leaves_a_confusion_matrix_and_a_chart(evaluated):
     header, *rows = (line.split("\t") for line in (evaluated / "confusion_matrix.tsv").read_text().splitlines())
     labels = (evaluated / "labels.txt").read_text().splitlines()
@@ -61,10 +69,9 @@ def test_an_evaluation_leaves_a_confusion_matrix_and_a_chart(evaluated):
     assert sorted(scalars(evaluated / "eval", "loss")) == [7, 14, 21, 24]
 
 
-def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evaluated, tmp_path):
-    run(options, tmp_path / "plain")
+def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evaluated, plain, tmp_path):
     last = checkpoint_values(evaluated / "model.ckpt-24")
-    training_state.assert_equal(last, checkpoint_values(tmp_path / "plain" / "model.ckpt-24"))
+    training_state.assert_equal(last, checkpoint_values(plain / "model.ckpt-24"))
 
     history = history_of(evaluated)
     assert [row["step"] for row in history] == [7, 14, 21, 24]
@@ -140,6 +147,9 @@ def test_training_that_learns_nothing_stops_and_is_said(options, tmp_path, caplo
 
 
 def test_frozen_layers_stay_as_they_are_while_the_others_learn(options, tmp_path, caplog):
+    base = toy.make_bert_base_dir(tmp_path / "base", num_hidden_layers=2)
+    model = {"bert_config_file": str(base / "bert_config.json"), "init_checkpoint": str(base / "bert_model.ckpt")}
+    options = dataclasses.replace(options, **model)
     flags = {"learning_rate": 5e-3, "num_train_epochs": 4.0, "warmup_proportion": 0.199}
     score = run(options, tmp_path, freeze_layers=1, do_eval=True, **flags)
     assert score.has_learnt
@@ -172,13 +182,11 @@ class Doubled:
         return {"loss": sums["loss"] / num_steps}
 
 
-def test_a_task_chooses_its_objective(options, tmp_path, monkeypatch):
-    one_update = {"num_train_epochs": 1 / 16, "log_every_steps": 1}
-    run(options, tmp_path / "plain", **one_update)
+def test_a_task_chooses_its_objective(options, plain, tmp_path, monkeypatch):
     objective = ClassificationTask.objective
     monkeypatch.setattr(ClassificationTask, "objective", lambda self, model: Doubled(objective(self, model)))
-    run(options, tmp_path / "doubled", **one_update)
-    assert scalars(tmp_path / "doubled", "loss")[1] == 2 * scalars(tmp_path / "plain", "loss")[1]
+    run(options, tmp_path, num_train_epochs=1 / 16, log_every_steps=1)
+    assert scalars(tmp_path, "loss")[1] == 2 * scalars(plain, "loss")[1]
 
 
 @pytest.mark.parametrize(

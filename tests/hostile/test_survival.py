@@ -87,9 +87,9 @@ def assert_ends_at_step_6(folder: pathlib.Path):
 @pytest.mark.parametrize(
     ("names", "how", "step"),
     [
-        (["model.ckpt-6.index"], "half", 4),
         ([f"model.ckpt-6.{DATA}", f"input.ckpt-4-0.{DATA}"], "flipped", 2),  # nothing of both is used
         *in_test_long(
+            (["model.ckpt-6.index"], "half", 4),  # so is a fine-tuning's below
             ([f"model.ckpt-6.{DATA}"], "missing", 4),
             ([f"input.ckpt-6-0.{DATA}"], "empty", 4),
             (["input.ckpt-6-0.index"], "flipped", 4),
@@ -126,10 +126,12 @@ def test_evaluations_of_lost_steps_are_made_again(folder):
     ended = end_of(*flags)
     assert ended.status == 0, ended.sentence
     shutil.copytree(out, expected)
-    damage(out / f"model.ckpt-6.{DATA}", "half")
+    damage(out / "model.ckpt-6.index", "half")
     ended = end_of(*flags)
     assert ended.status == 0, ended.sentence
-    assert "training goes on from step 4" in ended.log
+    (line,) = [line for line in ended.log.splitlines() if "is corrupt" in line]
+    assert line.startswith(f"{out}/model.ckpt-6.index is corrupt (")
+    assert line.endswith(f"): training goes on from step 4, that of the older {out}/model.ckpt-4")
     assert_ends_as_expected(folder)
     histories = [run_log.read(str(each), run_log.EVALUATION) for each in (out, expected)]
     assert histories[0] == histories[1]
