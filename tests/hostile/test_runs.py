@@ -15,11 +15,13 @@ from official_bert.checkpoints import tf1
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.data.records.framing import open_example_files, read_examples
 from official_bert.training.batches import RecordBatches
+from official_bert.training.trainer import Trainer
 from tests.commands.pretraining_run import write_records
 from tests.hostile.checkpoints import tensors_of, with_head, with_value, write_output_dir
 from tests.hostile.commands import classifier, export, features, pretraining
 from tests.hostile.rows import Row, check, edit_json, row, table
 from tests.scripts import end_of
+from tests.training.counted_steps import count_steps
 
 STEPS = (2, 4)
 
@@ -235,6 +237,7 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
 
 def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
     """A signal arrives in the fifth call into TensorFlow: SIGTERM is deferred and saves, Ctrl-C ends the run."""
+    monkeypatch.setattr(Trainer, "_step_function", count_steps)
     real = RecordBatches.have_run
     for number, status, step, saved_step in ((signal.SIGTERM, 143, 5, 5), (signal.SIGINT, 130, 5, 3)):
         calls = itertools.count(1)

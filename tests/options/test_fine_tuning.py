@@ -18,6 +18,7 @@ from tests import fine_tuning_runs, training_state
 from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.fine_tuning_runs import FAMILIES, figures, mark_of, noted_batches, prepared, run
 from tests.shared import in_test_long
+from tests.training.counted_steps import count_steps
 
 NO_POSITION = -1e4  # the logit of what a batch has no position for
 PADDED, AWARE = {"length_aware_batches": False}, {"length_aware_batches": True}
@@ -88,18 +89,6 @@ def test_length_aware_predictions_of_squad_rank_no_padding(tmp_path):
         for key in ("probability", "start_logit", "end_logit"):
             numbers = ([entry[key] for entry in each] for each in (aware[question], entries))
             np.testing.assert_allclose(*numbers, atol=2e-5)
-
-
-def count_steps(trainer: Trainer, objective, num_batches: int):
-    """Returns what stands for the compiled steps of a trainer: it draws batches and counts updates."""
-
-    def run_steps(batches, num_steps):
-        for _ in range(num_steps):
-            batches.next_batch()
-        trainer.optimizer.global_step.assign_add(num_steps)
-        return dict.fromkeys((*objective.sum_names, "gradient_norm", "tokens"), 0.0) | {"updates": float(num_steps)}
-
-    return run_steps
 
 
 @pytest.fixture(scope="module")
