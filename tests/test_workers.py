@@ -185,13 +185,16 @@ def refused_on_each_its_own(folders, flag: str, flags: list[str]) -> str:
     )
 
 
-def test_workers_that_see_different_folders_are_refused(base, whole, tmp_path):
+def test_workers_that_see_different_folders_are_refused(base, tmp_path):
     """A worker finds no checkpoint where the chief has one: the folder is local to its machine."""
-    log = refused_on_each_its_own((whole, tmp_path), "", flags_on_workers(base, "."))
-    sentence = f"--output_dir=.: worker 1 finds no checkpoint in it, and the chief model.ckpt-{STEPS}"
+    folders = [tmp_path / name for name in ("chief", "other")]
+    folders[1].mkdir()
+    run_here("run_pretraining.py", *flags_on_workers(base, folders[0], num_train_steps=1))
+    log = refused_on_each_its_own(folders, "", flags_on_workers(base, "."))
+    sentence = "--output_dir=.: worker 1 finds no checkpoint in it, and the chief model.ckpt-1"
     assert f"[worker 1] run_pretraining.py: {sentence}; name a folder on a file system" in log
     assert "[worker 0] run_pretraining.py: --output_dir: another worker finds other checkpoints" in log
-    assert not list(tmp_path.iterdir())
+    assert not list(folders[1].iterdir())
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from tests.shared import ROOT, in_test_long
 
 SCRIPT = "run_pretraining.py"
 DIVERGING = {"learning_rate": 1e9, "num_warmup_steps": 0}
+STEPS = 400  # of a run that is long enough to be stopped within
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +146,7 @@ def test_the_originals_readme_commands(base, tmp_path):
 def test_a_stopped_and_a_killed_run_ends_as_one_that_was_not(base, tmp_path, strategy):
     """SIGTERM saves, and the same command goes on at that step; SIGKILL leaves the last checkpoint."""
     changes = {
-        "num_train_steps": 400, "save_checkpoints_steps": 50, "log_every_steps": 50, "steps_per_loop": 7,
+        "num_train_steps": STEPS, "save_checkpoints_steps": 50, "log_every_steps": 50, "steps_per_loop": 7,
         "distribution_strategy": strategy, "num_devices": {"mirrored": 2}.get(strategy),
     }  # fmt: skip
     output = tmp_path / "ended"
@@ -157,7 +158,7 @@ def test_a_stopped_and_a_killed_run_ends_as_one_that_was_not(base, tmp_path, str
     _, log = process.communicate(timeout=60)
     assert process.returncode == 143, log[-3000:]
     step = int(latest_checkpoint(str(output)).rpartition("-")[2])
-    assert 100 <= step < 400
+    assert 100 <= step < STEPS
     assert f"Stopped after step {step}; {output}/model.ckpt-{step} is saved" in log
     assert run_log.read(str(output), run_log.TRAIN)[-1]["step"] == step, "no update is lost"
 
@@ -165,16 +166,16 @@ def test_a_stopped_and_a_killed_run_ends_as_one_that_was_not(base, tmp_path, str
     process.kill()
     _, log = process.communicate(timeout=60)
     assert f"Restored checkpoint {output}/model.ckpt-{step}" in log
-    assert not (output / "model.ckpt-400.index").exists()
+    assert not (output / f"model.ckpt-{STEPS}.index").exists()
 
     assert "Restored checkpoint" in run_script(SCRIPT, *ended).stderr
-    expected = checkpoint_values(tmp_path / "whole" / "model.ckpt-400")
-    training_state.assert_equal(checkpoint_values(output / "model.ckpt-400"), expected)
+    expected = checkpoint_values(tmp_path / "whole" / f"model.ckpt-{STEPS}")
+    training_state.assert_equal(checkpoint_values(output / f"model.ckpt-{STEPS}"), expected)
     for name in ("whole", "ended"):
         training_state.assert_input_is_at(
-            tmp_path / name / "input.ckpt-400-0",
+            tmp_path / name / f"input.ckpt-{STEPS}-0",
             [str(base / "records.tfrecord")], pretraining_features(SEQ, PREDICTIONS),
-            batch_size=8, seed=7, num_read=400,
+            batch_size=8, seed=7, num_read=STEPS,
         )  # fmt: skip
     moved = checkpoint_values(base / "bert_model.ckpt")
     assert any(np.abs(expected[name] - value).max() > 1e-3 for name, value in moved.items())
