@@ -38,7 +38,7 @@ def used_secs() -> float:
 def calibration_secs() -> float:
     """Returns the processor seconds of a fixed calculation: twice as much on a processor that is half as fast.
 
-    The fastest of five, because another process can only slow it down.
+    The fastest of several, because another process can only slow it down.
     """
 
     def measure() -> float:
@@ -48,7 +48,7 @@ def calibration_secs() -> float:
             table[number % 1000] = str(number)
         return time.process_time() - start_secs
 
-    return min(measure() for _ in range(5))
+    return min(measure() for _ in range(10))
 
 
 def read_file() -> dict:
@@ -126,7 +126,8 @@ class Stopwatch:
         if self._calibration_secs is None or (self._imports_tensorflow and "tensorflow" in sys.modules):
             return True
         limit_secs = max(LIMIT_SECS, NOISE * self._recorded_secs.get(item.nodeid, 0.0))
-        return secs * self._calibration_secs / calibration_secs() <= limit_secs
+        slowness = max(1.0, calibration_secs() / self._calibration_secs)
+        return secs <= limit_secs * slowness
 
 
 class Times:
