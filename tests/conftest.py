@@ -1,7 +1,7 @@
 """Skips the tests that need what is not there: real data in `shared`, optional packages, programs.
 
-Toy models are traced and optimised hundreds of times, so this process saves what costs time there and changes no value:
-see `save_time`. AS_SHIPPED=1 runs the tests with the settings that users have.
+Toy models are traced and optimised hundreds of times, so a test process saves what costs time there and changes values
+by rounding at most: see `save_time`. AS_SHIPPED=1 runs the tests with the settings that users have.
 
 A marker says what a test needs; an environment variable that is 1 says that all of that kind must be there, so that
 a test without it runs, and fails. Tests of one module that lack the same are skipped as one, with the reason and the
@@ -32,15 +32,6 @@ NEEDS = {
     "needs_program": ("REQUIRE_PROGRAMS", shared.absent_programs),
 }
 
-
-def pytest_addoption(parser: pytest.Parser):
-    processor_time.add_options(parser)
-
-
-def pytest_configure(config: pytest.Config):
-    processor_time.register(config)
-
-
 # The files and folders of `pytest -m core`: what the original does, without exports, other runtimes and experiments.
 CORE = (
     "cli", "checkpoints/test_names.py", "checkpoints/test_tf1.py", "checkpoints/test_manager.py", "compat", "data",
@@ -51,6 +42,14 @@ CORE = (
     "test_imports.py", "test_original_commands.py", "test_original_flags.py", "test_scripts.py",
     "test_tokenization.py", "training/test_step.py",
 )  # fmt: skip
+
+
+def pytest_addoption(parser: pytest.Parser):
+    processor_time.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config):
+    processor_time.register(config)
 
 
 def is_core(item: pytest.Item) -> bool:
@@ -87,8 +86,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         first.add_marker(pytest.mark.skip(f"{count} {' and '.join(dict.fromkeys(reasons))}"))
         surplus.update(others)
     config.hook.pytest_deselected(items=list(surplus))
-    # With `--no-loadscope-reorder` the workers take the files in this order. The slow ones, which train and export,
-    # have names late in the alphabet; begun last, one of them would run alone for minutes.
+    # Each worker of pytest-xdist begins with a half of this list. The slow files, which train and export, come late
+    # in the alphabet; begun last, one of them would run alone for minutes.
     kept = [item for item in items if item not in surplus]
     items[:] = sorted(kept, key=lambda item: item.path, reverse=True)
 
