@@ -121,6 +121,8 @@ class Stopwatch:
         """
         if self._config.getoption("any_processor_time") or item.get_closest_marker("long"):
             return True
+        if os.environ.get("AS_SHIPPED") == "1":  # the settings of users, which save no time
+            return True
         if {item.nodeid, item.nodeid.partition("[")[0]} & self._reasons.keys():
             return True
         if self._calibration_secs is None or (self._imports_tensorflow and "tensorflow" in sys.modules):
