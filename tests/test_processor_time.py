@@ -68,7 +68,7 @@ def write_times(folder, reasons: tuple[str, ...] = (), **others):
 
 
 def run(folder, *arguments) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "AS_SHIPPED"))}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take seconds to load
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
     finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
