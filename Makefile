@@ -25,13 +25,14 @@ quickstart: install  ## pre-trains a small BERT in quickstart_output; with QUICK
 
 # Two processes, because one with TensorFlow takes 1 to 2 GB and starts in 5 s. One that has run its tests takes over some
 # of the other's. A test that waits for more than 10 minutes fails with the stacks of all threads.
-QUICK_TESTS := -m "not long" --timeout=600 --timeout-method=signal -n 2 --dist worksteal
+IN_TWO_PROCESSES := --timeout=600 --timeout-method=signal -n 2 --dist worksteal
+QUICK_TESTS := -m "not long" $(IN_TWO_PROCESSES)
 
 test: install-dev  ## runs the tests; with PYTEST="tests/data" those of one folder
 	$(IN_VENV) -m pytest $(QUICK_TESTS) $(PYTEST)
 
 test-core: install-dev  ## runs the tests of the core, which take 3 minutes: before each commit
-	$(IN_VENV) -m pytest -m core --timeout=600 --timeout-method=signal -n 2 --dist worksteal
+	$(IN_VENV) -m pytest -m core $(IN_TWO_PROCESSES)
 
 test-durations: install-dev  ## runs the tests and writes their processor seconds to tests/durations.json
 	$(IN_VENV) -m pytest $(QUICK_TESTS) --processor-times --write-durations
