@@ -45,7 +45,7 @@ def run_interpreter(*command: str, **settings) -> subprocess.CompletedProcess:
     """Starts a new Python interpreter with a command line, and asserts its exit status.
 
     Args:
-        command: a script, "-c" and a program, or "-m" and a module, with its arguments.
+        command: a script, or "-c" and a program, with its arguments.
         settings: the expected `status`, `timeout_secs`, and environment variables.
 
     Returns:

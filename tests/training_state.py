@@ -5,20 +5,17 @@ relatively. Some biases (of keys, of SQuAD's head) have a gradient of 0 but for 
 second moments, up to 1e-17, agrees in nothing, and NOISE allows for it.
 """
 
-import contextlib
 import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from official_bert.data.records.pretraining_input import reading_key, training_dataset
 from official_bert.features import Feature
 from official_bert.training.batches import RecordBatches
 from official_bert.training.starting_point import seed_initial_weights
-from official_bert.training.trainer import Trainer
 
 SECOND_MOMENTS = 1e-3  # relative; beta_2 = 0.9991 instead of 0.999 moves them by a tenth
 NOISE = 1e-16
@@ -34,22 +31,6 @@ def assert_close(actual: Mapping, expected: Mapping, *, weights: float, first_mo
         elif name.endswith("adam_v"):
             absolute, relative = NOISE, SECOND_MOMENTS
         np.testing.assert_allclose(np.asarray(actual[name]), value, rtol=relative, atol=absolute, err_msg=name)
-
-
-@contextlib.contextmanager
-def killed_at(step: int):
-    """A training in it is interrupted, as by Ctrl-C, as soon as its checkpoint of this step is written."""
-    save = Trainer._save
-
-    def killed(self, reached, batches):
-        save(self, reached, batches)
-        if reached == step:
-            self.finish_saving()
-            raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_save", killed)
-        yield
 
 
 def assert_equal(actual: Mapping, expected: Mapping):

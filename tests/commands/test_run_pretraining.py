@@ -5,7 +5,6 @@ import json
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -37,6 +36,7 @@ from tests.fine_tuning_runs import figures
 from tests.golden_model import losses_of
 from tests.scripts import end_of, flag_list, forked_python, run_here, run_recorded, run_script, wait_for
 from tests.shared import ROOT, in_test_long
+from tests.training.rewinding import rewind
 
 SCRIPT = "run_pretraining.py"
 DIVERGING = {"learning_rate": 1e9, "num_warmup_steps": 0}
@@ -64,14 +64,6 @@ def made(base, tmp_path_factory):
         return folder
 
     return folder_of
-
-
-def resume(whole, resumed, step: int):
-    """A folder that holds what a run had saved at a step, as if it had been killed behind it."""
-    resumed.mkdir()
-    for path in whole.glob(f"*.ckpt-{step}*"):
-        shutil.copy(path, resumed)
-    (resumed / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
 
 
 def pretrained_model(base, **changes) -> BertPretrainer:
@@ -275,11 +267,11 @@ def test_the_same_seed_gives_the_same_run(base, tmp_path, monkeypatch):
     assert [row[name] for name in ("loss", "gradient_norm")] == [other[name] for name in ("loss", "gradient_norm")]
     # The weights that a run begins with follow its seed.
     table = "bert/embeddings/word_embeddings"
+    first_values = checkpoint_values(tmp_path / "a" / "model.ckpt-0")[table]
     for seed, is_same in ((7, True), (8, False)):
         seed_initial_weights(seed)
-        drawn = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG)).bert.embedding_table
-        begun = checkpoint_values(tmp_path / "a" / "model.ckpt-0")[table]
-        assert np.array_equal(begun, np.asarray(drawn)) is is_same
+        model = BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG))
+        assert np.array_equal(first_values, np.asarray(model.bert.embedding_table)) is is_same
 
 
 def loss_scale_in(prefix) -> dict[str, float]:
@@ -296,7 +288,7 @@ def test_a_run_in_16_bits_resumes_with_the_same_bits(base, made, tmp_path, dtype
     flags = {"dtype": dtype, "num_accumulation_steps": 2}
     whole, resumed = (tmp_path / name for name in ("whole", "resumed"))
     run(base, whole, **flags, save_checkpoints_steps=4)
-    resume(whole, resumed, step=4)
+    rewind(whole, resumed, step=4)
     run(base, resumed, **flags)
     expected = checkpoint_values(whole / "model.ckpt-10")
     assert {value.dtype for value in expected.values()} == {np.dtype(np.float32), np.dtype(np.int64)}
@@ -477,7 +469,7 @@ def test_masks_are_drawn_anew_in_each_pass_and_a_resumed_run_draws_the_same(base
     }  # fmt: skip
     whole, resumed = (tmp_path / name for name in ("whole", "resumed"))
     run(base, whole, **changes)
-    resume(whole, resumed, step=4)
+    rewind(whole, resumed, step=4)
     run(base, resumed, **changes)
     expected = checkpoint_values(whole / "model.ckpt-10")
     training_state.assert_equal(checkpoint_values(resumed / "model.ckpt-10"), expected)

@@ -20,7 +20,7 @@ _SERVERS: list[subprocess.Popen] = []  # the one of this process
 def forked_python() -> str:
     """Returns the path of the interpreter; the first call in a process starts the server.
 
-    The interpreter takes a script, `-c` or `-m`. Modules of the package and TensorFlow are imported already, so that
+    The interpreter takes a script or `-c`. Modules of the package and TensorFlow are imported already, so that
     the variables that Python itself reads at its start have no effect.
     """
     folder = pathlib.Path(_temporary_folder().name)

@@ -151,7 +151,7 @@ def take_over(request: dict):
 
 
 def run(words: list[str]):
-    """Runs the program of a command line behind the interpreter's name: options, and a script, `-c` or `-m`."""
+    """Runs the program of a command line behind the interpreter's name: options, and a script or `-c`."""
     while words[0] == "-u":
         words = words[1:]
         sys.stdout.reconfigure(write_through=True)
@@ -161,9 +161,6 @@ def run(words: list[str]):
         sys.argv, sys.path[0] = ["-c", *arguments], ""
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         exec(compile(program, "<string>", "exec"), vars(main))
-    elif kind == "-m":
-        sys.argv, sys.path[0] = arguments, os.getcwd()
-        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     else:
         sys.argv, sys.path[0] = words, os.path.dirname(os.path.abspath(kind))
         runpy.run_path(kind, run_name="__main__")
