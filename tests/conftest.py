@@ -22,8 +22,7 @@ from tests import processor_time, shared
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the real Hugging Face Hub
 os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)  # with it, scripts print what TensorFlow has to say
-AS_SHIPPED = os.environ.get("AS_SHIPPED") == "1"
-if not AS_SHIPPED:  # toy products gain nothing from a second thread, and each core has a test process
+if not shared.AS_SHIPPED:  # toy products gain nothing from a second thread, and each core has a test process
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 NEEDS = {
@@ -93,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish():
-    if "tensorflow" in sys.modules and not AS_SHIPPED:
+    if "tensorflow" in sys.modules and not shared.AS_SHIPPED:
         save_time()
 
 
@@ -122,7 +121,7 @@ def with_grappler():
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
     yield
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not AS_SHIPPED})
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not shared.AS_SHIPPED})
 
 
 @pytest.hookimpl(trylast=True)

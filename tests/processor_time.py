@@ -19,6 +19,7 @@ from datetime import date
 import pytest
 
 from tests import forking
+from tests.shared import AS_SHIPPED
 
 FILE = pathlib.Path(__file__).with_name("durations.json")
 LIMIT_SECS = 8.0
@@ -31,8 +32,8 @@ MEASURED = "processor_secs"  # a property of test reports
 def used_secs() -> float:
     """Returns the processor seconds of this process, of its children and of the fork server's children so far."""
     times = os.times()
-    own_secs, children_secs = times.user + times.system, times.children_user + times.children_system
-    return own_secs + children_secs + forking.children_secs()
+    children_secs = times.children_user + times.children_system
+    return times.user + times.system + children_secs + forking.children_secs()
 
 
 def calibration_secs() -> float:
@@ -76,9 +77,11 @@ class Stopwatch:
     def __init__(self, config: pytest.Config):
         self._config = config
         recorded = read_file()
-        self._reasons, self._recorded_secs = recorded["reasons"], recorded.get("tests", {})
+        self._reasons = recorded["reasons"]
+        self._recorded_secs = recorded.get("tests", {})
         self._calibration_secs = recorded.get("calibration_secs")
-        self._start_secs, self._imports_tensorflow = 0.0, False
+        self._start_secs = 0.0
+        self._imports_tensorflow = False
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef, request):
@@ -89,7 +92,8 @@ class Stopwatch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self):
-        self._start_secs, self._imports_tensorflow = used_secs(), "tensorflow" not in sys.modules
+        self._start_secs = used_secs()
+        self._imports_tensorflow = "tensorflow" not in sys.modules
         _shared.clear()
 
     @pytest.hookimpl(wrapper=True)
@@ -121,7 +125,7 @@ class Stopwatch:
         """
         if self._config.getoption("any_processor_time") or item.get_closest_marker("long"):
             return True
-        if os.environ.get("AS_SHIPPED") == "1":  # the settings of users, which save no time
+        if AS_SHIPPED:  # these settings save no time
             return True
         if {item.nodeid, item.nodeid.partition("[")[0]} & self._reasons.keys():
             return True
@@ -136,7 +140,8 @@ class Times:
     """A pytest plugin for the process that reports: prints the times, and writes them to the file on demand."""
 
     def __init__(self, config: pytest.Config):
-        self._writes, self._prints = config.getoption("write_durations"), config.getoption("processor_times")
+        self._writes = config.getoption("write_durations")
+        self._prints = config.getoption("processor_times")
         self._tests: dict[str, float] = {}
         self._fixtures: dict[str, float] = collections.defaultdict(float)
         self._workers_secs = 0.0

@@ -10,6 +10,7 @@ import functools
 import gzip
 import importlib
 import importlib.util
+import os
 import pathlib
 import resource
 import shutil
@@ -21,6 +22,9 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 SHARED = ROOT.parent / "shared"
+
+# Whether models in a test process are computed with the settings of users, which save no time: see tests/conftest.py.
+AS_SHIPPED = os.environ.get("AS_SHIPPED") == "1"
 
 _SERVING = "-r requirements-serving.txt"
 _RUNTIMES = "-r requirements-runtimes.txt"

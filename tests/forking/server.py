@@ -18,7 +18,6 @@ import socket
 import sys
 import threading
 import types
-from collections.abc import Callable
 
 LARGEST_MESSAGE = 1 << 20  # bytes of a request: command line and environment
 NUM_STREAMS = 3  # standard input, output and error
@@ -62,7 +61,8 @@ class Server:
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is sys.stdin:
-                    self._kill(*self._connections)
+                    for process_id in self._connections:
+                        os.kill(process_id, signal.SIGKILL)
                     return None
                 if key.fileobj == self._wake_reader:
                     os.read(self._wake_reader, LARGEST_MESSAGE)
@@ -77,7 +77,9 @@ class Server:
         """Forks the process that a client wants; returns the request in the forked process."""
         request = receive(connection)
         if request is None:  # a signal that nobody can forward, such as SIGKILL, has ended the client
-            self._kill(*(process_id for process_id, other in self._connections.items() if other is connection))
+            for process_id, other in self._connections.items():
+                if other is connection:
+                    os.kill(process_id, signal.SIGKILL)
             self._selector.unregister(connection)
             return None
         process_id = os.fork()
@@ -101,10 +103,6 @@ class Server:
                 send(connection, str(os.waitstatus_to_exitcode(status)).encode())
                 if connection in self._selector.get_map():
                     self._selector.unregister(connection)
-
-    def _kill(self, *process_ids: int):
-        for process_id in process_ids:
-            os.kill(process_id, signal.SIGKILL)
 
     def _close(self, connection: socket.socket):
         """Closes in a forked process what belongs to the server."""
@@ -150,23 +148,25 @@ def take_over(request: dict):
     np.random.seed()  # Python reseeds its own generator after a fork
 
 
-def run(words: list[str]):
-    """Runs the program of a command line behind the interpreter's name: options, and a script or `-c`."""
+def run_program(words: list[str]):
+    """Runs the program of a command line, without the name of the interpreter: options, and a script or `-c`."""
     while words[0] == "-u":
         words = words[1:]
         sys.stdout.reconfigure(write_through=True)
     kind, *arguments = words
     if kind == "-c":
         program, *arguments = arguments
-        sys.argv, sys.path[0] = ["-c", *arguments], ""
+        sys.argv = ["-c", *arguments]
+        sys.path[0] = ""
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         exec(compile(program, "<string>", "exec"), vars(main))
     else:
-        sys.argv, sys.path[0] = words, os.path.dirname(os.path.abspath(kind))
+        sys.argv = words
+        sys.path[0] = os.path.dirname(os.path.abspath(kind))
         runpy.run_path(kind, run_name="__main__")
 
 
-def end(status: int):
+def end_process(status: int):
     """Ends this process as Python does, but without the second that the deletion of all modules takes."""
     threading._shutdown()  # waits for the threads that are not daemons
     atexit._run_exitfuncs()
@@ -179,14 +179,14 @@ def end(status: int):
     os._exit(status)
 
 
-def exit_status(run: Callable[[], None]) -> int:
-    """Calls a function as the main program; returns the status with which Python would end, negative for a signal."""
+def exit_status(words: list[str]) -> int:
+    """Runs a program; returns the status with which Python would end, the negative number for a signal."""
     try:
-        run()
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return (end.code or 0) & 0xFF
-        print(end.code, file=sys.stderr)
+        run_program(words)
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return (error.code or 0) & 0xFF
+        print(error.code, file=sys.stderr)
         return 1
     except BaseException as error:
         sys.excepthook(*sys.exc_info())
@@ -200,4 +200,4 @@ if __name__ == "__main__":
     if request is None:
         os._exit(0)
     take_over(request)
-    end(exit_status(lambda: run(request["words"])))
+    end_process(exit_status(request["words"]))
