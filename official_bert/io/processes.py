@@ -4,6 +4,7 @@ SIGTERM and SIGHUP become an exception, which unwinds the stack like Ctrl-C, so 
 child process leads a tree of its own, so that Ctrl-C reaches this process alone, which ends the others in order.
 """
 
+import atexit
 import concurrent.futures
 import contextlib
 import os
@@ -21,6 +22,8 @@ T = TypeVar("T")
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 GRACE_SECS = 60.0  # from SIGTERM to SIGKILL, for the last checkpoint
 _FIRST_MESSAGE_SECS, _NEXT_MESSAGE_SECS = 2.0, 30.0
+
+_IDLE_SECS, _MAX_IDLE_WAIT_SECS = 0.1, 60.0
 
 _deferred: list[int] | None = None  # the signals that arrived within `deferred`; None outside of it
 
@@ -150,6 +153,50 @@ def _send(number: int, processes: Iterable[subprocess.Popen], send: Callable[[in
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             send(process.pid, number)
+
+
+class CallsOfThreads:
+    """The calls of Python functions by threads of another library, for whose end the exit of Python waits.
+
+    When Python exits, the threads of TensorFlow that want to call it are gone, and the deletion of a dataset, which
+    waits for its threads, would never end. A dataset that nobody reads stops calling once its buffers are full, so at
+    exit this process waits until no call runs and none has begun for a moment.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._num_running = 0
+        self._last_end_secs = 0.0
+
+    def counted(self, function: Callable[..., T]) -> Callable[..., T]:
+        """Returns a function that does the same and counts its calls."""
+
+        def call(*arguments) -> T:
+            with self._lock:
+                self._num_running += 1
+            try:
+                return function(*arguments)
+            finally:
+                with self._lock:
+                    self._num_running -= 1
+                    self._last_end_secs = time.monotonic()
+
+        return call
+
+    def wait_until_idle(self):
+        """Waits for the running calls and those that follow them at once, and a minute at most."""
+        deadline = time.monotonic() + _MAX_IDLE_WAIT_SECS
+        while not self._is_idle() and time.monotonic() < deadline:
+            time.sleep(_IDLE_SECS / 10)
+
+    def _is_idle(self) -> bool:
+        with self._lock:
+            return not self._num_running and time.monotonic() - self._last_end_secs > _IDLE_SECS
+
+
+_calls_of_threads = CallsOfThreads()
+atexit.register(_calls_of_threads.wait_until_idle)
+awaited_at_exit = _calls_of_threads.counted
 
 
 def result_of(call: Callable[[], T], waiting_for: str, limit_secs: float) -> T:

@@ -14,6 +14,7 @@ from tensorflow.python.eager.context import async_wait
 from tensorflow.python.trackable.base import Trackable
 
 from official_bert.features import EncodedSet
+from official_bert.io.processes import awaited_at_exit
 from official_bert.io.reading import untuned
 from official_bert.training.distribution import hosts_of_replicas, split_over_replicas
 
@@ -165,7 +166,7 @@ class ExampleBatches:
         def next_of_python(_) -> dict[str, tf.Tensor]:
             types = [spec.dtype for spec in specs_of.values()]
             # Nothing is read before the first batch is asked for, so before that the position can be restored.
-            values = tf.numpy_function(lambda: [*map(next(batches).get, specs_of)], [], types)
+            values = tf.numpy_function(awaited_at_exit(lambda: [*map(next(batches).get, specs_of)]), [], types)
             pairs = zip(specs_of.items(), values, strict=True)
             return {name: tf.ensure_shape(value, spec.shape) for (name, spec), value in pairs}
 

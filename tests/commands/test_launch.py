@@ -69,7 +69,8 @@ def save(*_):
     sys.exit(143)
 signal.signal(signal.SIGTERM, save)
 print('ready', flush=True)
-time.sleep(100)
+while True:  # a signal just before a sleep does not end it, and its handler runs after it
+    time.sleep(0.1)
 """
     command = [sys.executable, "launch.py", "--num_workers=2", "--", sys.executable, "-c", program]
     process = subprocess.Popen(

@@ -132,3 +132,40 @@ def test_messages_say_what_is_waited_for_until_the_limit(monkeypatch, caplog):
     assert time.monotonic() - start_secs >= 0.09
     assert "waiting for the moon, for 0 s more at most" in caplog.text
     never.set()
+
+
+# A thread, as another library has them, calls Python; the first handler that is registered runs last.
+CALLED_AT_EXIT = """
+import _thread, atexit, time
+ended = []
+atexit.register(lambda: print(len(ended)))
+from official_bert.io import processes
+
+def work():
+    time.sleep(0.3)
+    ended.append(1)
+
+def call_twice():
+    call = processes.awaited_at_exit(work)
+    call()
+    call()
+
+_thread.start_new_thread(call_twice, ())
+time.sleep(0.1)
+"""
+
+
+def test_the_exit_waits_for_the_calls_of_the_threads_of_other_libraries():
+    command = [sys.executable, "-c", CALLED_AT_EXIT]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "2\n"
+
+
+def test_the_exit_does_not_wait_for_a_call_without_end(monkeypatch):
+    monkeypatch.setattr(processes, "_MAX_IDLE_WAIT_SECS", 0.2)
+    calls, never = processes.CallsOfThreads(), threading.Event()
+    threading.Thread(target=calls.counted(never.wait), daemon=True).start()
+    start_secs = time.monotonic()
+    calls.wait_until_idle()
+    assert 0.2 <= time.monotonic() - start_secs < 30
+    never.set()

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from official_bert.training.batches import ExampleBatches, example_order, padded_length
+from official_bert.training.batches import BATCHES_AHEAD, ExampleBatches, example_order, padded_length
 from tests.shared import ROOT
 
 
@@ -85,15 +85,31 @@ def test_a_restored_position_goes_on_with_the_next_example(tmp_path):
         np.testing.assert_array_equal(rows_of(resumed, 8), drawn[12:])
 
 
+# The first handler that is registered runs last, when nothing calls Python any more.
 AT_EXIT = """
-from tests.training.test_example_batches import batches
-given = batches()
-given.next_batch()
+import atexit, time
+calls = []
+atexit.register(lambda: print("calls that began and ended:", calls.count("begin"), calls.count("end")))
+from tests.training import test_example_batches
+
+class SlowRows(test_example_batches.Rows):
+    def features(self, rows, length):
+        calls.append("begin")
+        time.sleep(0.3)
+        calls.append("end")
+        return super().features(rows, length)
+
+test_example_batches.Rows = SlowRows
+batches = test_example_batches.batches()
+batches.next_batch()
 """
 
 
 def test_a_process_that_has_trained_ends_without_a_message():
-    """TensorFlow deletes the iterator after the end of Python, which it cannot call any more."""
+    """TensorFlow deletes the iterator after the end of Python, and would wait for a call that never returns."""
     command, environment = [sys.executable, "-c", AT_EXIT], os.environ | {"TF_CPP_MIN_LOG_LEVEL": "0"}
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
     assert "Python interpreter state" not in ran.stderr
+    # One call finds the shapes; after the first batch, TensorFlow reads ahead.
+    num_calls = 1 + 1 + BATCHES_AHEAD
+    assert ran.stdout == f"calls that began and ended: {num_calls} {num_calls}\n"

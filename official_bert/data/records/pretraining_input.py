@@ -19,6 +19,7 @@ from official_bert.data.records.record_files import for_each, names_and_compress
 from official_bert.features import MASKED_LM_POSITIONS, Feature
 from official_bert.io.errors import InputError
 from official_bert.io.files import is_remote
+from official_bert.io.processes import awaited_at_exit
 from official_bert.io.reading import untuned
 
 FILES_READ_TOGETHER = 4
@@ -169,7 +170,8 @@ def _masked(masks: DynamicMasks, features: Mapping[str, tf.Tensor], serialized, 
     """Returns the features of a masked batch that differ from those of its records."""
     records = tf.strings.to_hash_bucket_fast(serialized, 1 << 62)
     inputs = [features["input_ids"], features["input_mask"], passes, records]
-    values = tf.numpy_function(masks, inputs, [tf.as_dtype(dtype) for dtype in DTYPES], stateful=False)
+    types = [tf.as_dtype(dtype) for dtype in DTYPES]
+    values = tf.numpy_function(awaited_at_exit(masks), inputs, types, stateful=False)
     values[0].set_shape(inputs[0].shape)
     for value in values[1:]:
         value.set_shape([serialized.shape[0], masks.max_predictions_per_seq])
