@@ -227,13 +227,14 @@ def shared_run(tmp_path_factory, family: str, **changes) -> SharedRun:
     """
     name = "-".join(["run", family, *(f"{option}-{value}" for option, value in sorted(changes.items()))])
     with session.alone_in(session.shared_folder(tmp_path_factory) / name) as folder:
-        record = folder / "options.pickle"
+        record, output_dir = folder / "record.pickle", folder / "output"
         if not record.exists():
             options = prepared(folder, family)
-            run(family, options, folder / "output", do_train=True, do_predict=True, **changes)
-            session.write_protect(folder / "output")
-            record.write_bytes(pickle.dumps(options))
-        return SharedRun(folder, pickle.loads(record.read_bytes()), folder / "output")
+            run(family, options, output_dir, do_train=True, do_predict=True, **changes)
+            record.write_bytes(pickle.dumps((options, session.file_states(output_dir))))
+        options, states = pickle.loads(record.read_bytes())
+        assert session.file_states(output_dir) == states, f"a test has changed {output_dir}, which others read"
+        return SharedRun(folder, options, output_dir)
 
 
 def figures(output_dir: pathlib.Path) -> dict[str, float]:

@@ -104,10 +104,10 @@ def test_ctrl_c_while_tensorflow_is_imported_is_one_sentence(tmp_path):
     """However early or late in the import it comes."""
     slow = tmp_path / "tensorflow.py"
     slow.write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
-    given = [f"--{name}={tmp_path}" for name in ("task_name", "data_dir", "output_dir")]
+    flags = [f"--{name}={tmp_path}" for name in ("task_name", "data_dir", "output_dir")]
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs this in background
     try:
-        command = [ROOT / "run_classifier.py", *given, "--do_train"]
+        command = [ROOT / "run_classifier.py", *flags, "--do_train"]
         finished = run_interpreter(*command, status=130, PYTHONPATH=f"{tmp_path}:{ROOT}")
     finally:
         signal.signal(signal.SIGINT, previous)

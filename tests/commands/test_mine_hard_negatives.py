@@ -53,21 +53,21 @@ def write_pairs(folder: pathlib.Path):
     (folder / "pairs.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
 
 
-def options_of(folder: pathlib.Path, model: str, **given) -> MiningOptions:
+def options_of(folder: pathlib.Path, model: str, **changes) -> MiningOptions:
     files = {"input_file": str(folder / "pairs.tsv"), "output_file": str(folder / "mined.jsonl")}
-    return MiningOptions(**files | {"model": model, "columns": "anchor=question,positive=answer"} | given)
+    return MiningOptions(**files | {"model": model, "columns": "anchor=question,positive=answer"} | changes)
 
 
 def expected(predictor: Predictor, corpus: list[str], top_k, skip_top, num_negatives, margin, max_score) -> list[dict]:
     """What the options ask for, by all cosines."""
     corpus = list(dict.fromkeys(corpus))
     table = np.array(predictor.similarity([anchor for anchor, _ in PAIRS], corpus))
-    own = np.diag(predictor.similarity(*map(list, zip(*PAIRS, strict=True))))
+    of_pairs = np.diag(predictor.similarity(*map(list, zip(*PAIRS, strict=True))))
     lines = []
     for number, (anchor, positive) in enumerate(PAIRS):
         excluded = {anchor, *(other for one, other in PAIRS if one == anchor)}
         nearest = [row for row in np.argsort(-table[number], kind="stable") if corpus[row] not in excluded]
-        bound = min(np.inf if margin is None else own[number] - margin, np.inf if max_score is None else max_score)
+        bound = min(np.inf if margin is None else of_pairs[number] - margin, np.inf if max_score is None else max_score)
         kept = [corpus[row] for row in nearest[skip_top:top_k] if table[number, row] <= bound]
         lines.append({"anchor": anchor, "positive": positive, "negative": kept[:num_negatives]})
     return lines
@@ -78,17 +78,18 @@ def read_lines(folder: pathlib.Path) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "changes",
     [{}, {"top_k": 4}, {"skip_top": 3, "num_negatives": 2}, {"margin": 0.0}, {"margin": 0.02}, {"max_score": 0.85}],
 )
 @pytest.mark.usefixtures("loads_once")
-def test_the_negatives_are_the_nearest_others(tmp_path, model, load_predictor, given):
+def test_the_negatives_are_the_nearest_others(tmp_path, model, load_predictor, changes):
     write_pairs(tmp_path)
-    mine_hard_negatives.run(options_of(tmp_path, model, **given))
-    found, corpus = read_lines(tmp_path), [positive for _, positive in PAIRS]
-    assert found == expected(load_predictor(model), corpus, **PLAIN | given)
-    numbers = {len(line["negative"]) for line in found}
-    assert len(numbers) > 1 if {"margin", "max_score"} & given.keys() else numbers == {min(5, *given.values(), 5)}
+    mine_hard_negatives.run(options_of(tmp_path, model, **changes))
+    corpus = [positive for _, positive in PAIRS]
+    mined = read_lines(tmp_path)
+    assert mined == expected(load_predictor(model), corpus, **PLAIN | changes)
+    numbers = {len(line["negative"]) for line in mined}
+    assert len(numbers) > 1 if {"margin", "max_score"} & changes.keys() else numbers == {min(5, *changes.values(), 5)}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mined.jsonl", "pairs.tsv"]
 
 
@@ -107,7 +108,7 @@ def test_a_corpus_may_be_a_file_or_an_index(tmp_path, model, load_predictor):
     assert read_lines(tmp_path) == lines
 
 
-def killed(folder: pathlib.Path, model: str, monkeypatch, calls: int = 3, **given) -> list[int]:
+def killed(folder: pathlib.Path, model: str, monkeypatch, calls: int = 3, **changes) -> list[int]:
     """Runs with windows of four pairs until this call of the search; returns how many pairs each had."""
     done = []
 
@@ -120,7 +121,7 @@ def killed(folder: pathlib.Path, model: str, monkeypatch, calls: int = 3, **give
     monkeypatch.setattr(mine_hard_negatives, "WINDOW_BATCHES", 2)
     monkeypatch.setattr(mine_hard_negatives, "search", search)
     try:
-        mine_hard_negatives.run(options_of(folder, model, batch_size=2, **given))
+        mine_hard_negatives.run(options_of(folder, model, batch_size=2, **changes))
     except KeyboardInterrupt:
         assert not (folder / "mined.jsonl").exists()
     return done
@@ -159,7 +160,7 @@ def test_what_another_run_left_is_not_used(tmp_path, model, monkeypatch, caplog)
             (tmp_path / "pairs.tsv").write_text((tmp_path / "pairs.tsv").read_text().replace(change["input"], "rain"))
         if "swap" in change:  # another model of the same name
             shutil.copy(other / "1_Pooling" / "config.json", twin / "1_Pooling")
-        given = {name: value for name, value in change.items() if name == "top_k"}
+        flags = {name: value for name, value in change.items() if name == "top_k"}
         caplog.clear()
-        assert killed(tmp_path, change.get("model", str(twin)), monkeypatch, calls=99, **given) == [4] * 5
+        assert killed(tmp_path, change.get("model", str(twin)), monkeypatch, calls=99, **flags) == [4] * 5
         assert "mined.jsonl: begins anew, since the run that was killed had other flags or inputs" in caplog.text

@@ -16,6 +16,7 @@ from tests.serving.answers import answers_to_records
 from tests.shared import in_test_long
 
 
+@pytest.mark.usefixtures("with_grappler")
 @pytest.mark.parametrize(("task", "run"), [("CoLA", run_script), ("MNLI", run_here), *in_test_long(("MRPC", run_here))])
 def test_the_originals_files_are_reproduced(task, run, tmp_path):
     _, expected = run_recorded(f"run_classifier_{task}", tmp_path, run)

@@ -82,18 +82,18 @@ def test_vectors_are_learnt_measured_exported_and_asked_for(base, tmp_path):
     again = {"dev_file": tmp_path / "dev.tsv", "output_dir": tmp_path / "again", "do_eval": True}
     run_here("run_embeddings.py", *flag_list(**again, vectors=tmp_path / "export"))
     assert figures(tmp_path / "again")["eval_spearman"] == pytest.approx(learnt["eval_spearman"], abs=1e-6)
-    own = Predictor(str(tmp_path / "out")).embed(dev.texts)
-    np.save(tmp_path / "own.npy", np.float64(own))
-    run_here("run_embeddings.py", *flag_list(**again, vectors=tmp_path / "own.npy"))
+    vectors = Predictor(str(tmp_path / "out")).embed(dev.texts)
+    np.save(tmp_path / "vectors.npy", np.float64(vectors))
+    run_here("run_embeddings.py", *flag_list(**again, vectors=tmp_path / "vectors.npy"))
     assert figures(tmp_path / "again")["eval_spearman"] == pytest.approx(learnt["eval_spearman"], abs=1e-6)
-    for wrong in (np.float64(own)[1:], np.full_like(own, np.nan, np.float64)):
-        np.save(tmp_path / "own.npy", wrong)
-        sentence = refusal(**again, vectors=tmp_path / "own.npy")
+    for wrong in (np.float64(vectors)[1:], np.full_like(vectors, np.nan, np.float64)):
+        np.save(tmp_path / "vectors.npy", wrong)
+        sentence = refusal(**again, vectors=tmp_path / "vectors.npy")
         assert "holds float64[" in sentence
-        assert f"finite floats for each of the {len(own)} different texts" in sentence
-    with open(tmp_path / "own.npy", "wb") as file:
-        np.savez(file, own)
-    assert "own.npy: cannot be read as .npy" in refusal(**again, vectors=tmp_path / "own.npy")
+        assert f"finite floats for each of the {len(vectors)} different texts" in sentence
+    with open(tmp_path / "vectors.npy", "wb") as file:
+        np.savez(file, vectors)
+    assert "vectors.npy: cannot be read as .npy" in refusal(**again, vectors=tmp_path / "vectors.npy")
     sentence = refusal(**again, vectors=tmp_path / "absent")
     assert f"{tmp_path}/absent: holds no model" in sentence
     assert "--model=" not in sentence

@@ -72,6 +72,7 @@ def pretrained_model(base, **changes) -> BertPretrainer:
     return model
 
 
+@pytest.mark.usefixtures("with_grappler")
 def test_the_originals_evaluation_is_reproduced(tmp_path):
     _, recorded = run_recorded("run_pretraining", tmp_path, run_here)
     actual, expected = figures(tmp_path), figures(recorded("eval_results.txt").parent)

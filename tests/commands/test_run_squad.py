@@ -24,6 +24,7 @@ def read_json(folder, name):
     return json.loads((folder / f"{name}.json").read_text())
 
 
+@pytest.mark.usefixtures("with_grappler")
 @pytest.mark.parametrize(("version", "run"), [("v1", run_here), ("v2", run_script)])
 def test_the_originals_files_are_reproduced(version, run, tmp_path):
     finished, recorded = run_recorded(f"run_squad_{version}", tmp_path, run)

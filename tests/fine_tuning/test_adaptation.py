@@ -18,7 +18,6 @@ from official_bert.training.trainer import Trainer
 from tests.commands.pretraining_run import checkpoint_values
 from tests.fine_tuning_runs import prepared, run
 from tests.hostile.rows import edit_json
-from tests.session import write_protect
 
 PEAK = 1e-3
 DENSE = (*(f"attention/self/{name}" for name in ("query", "key", "value")),
@@ -30,16 +29,15 @@ def options(tmp_path_factory):
     """5 updates of a model with two layers, whose weights no checkpoint has: those of a seed."""
     options = prepared(tmp_path_factory.mktemp("task"), "classification")
     edit_json(pathlib.Path(options.bert_config_file), num_hidden_layers=2)
-    given = {"do_train": True, "init_checkpoint": None, "warmup_proportion": 0.0, "learning_rate": PEAK}
-    return dataclasses.replace(options, **given)
+    changes = {"do_train": True, "init_checkpoint": None, "warmup_proportion": 0.0, "learning_rate": PEAK}
+    return dataclasses.replace(options, **changes)
 
 
 @pytest.fixture(scope="module")
 def plain(options, tmp_path_factory):
-    """The folder of a run without a flag of an adaptation, which has the checkpoint of each step; it is read only."""
+    """The folder of a run without a flag of an adaptation, which has the checkpoint of each step."""
     folder = tmp_path_factory.mktemp("plain")
     run("classification", options, folder, do_predict=True, save_checkpoints_steps=1, keep_checkpoint_max=0)
-    write_protect(folder)
     return folder
 
 
@@ -65,14 +63,14 @@ def test_the_rate_falls_from_layer_to_layer(options, plain, tmp_path):
 
 
 def test_the_last_layers_begin_anew_once(options, plain, tmp_path):
-    drawn, base = (checkpoint_values(plain / f"model.ckpt-{step}") for step in (0, 5))
+    initial, base = (checkpoint_values(plain / f"model.ckpt-{step}") for step in (0, 5))
     changes = {"init_checkpoint": str(plain), "save_checkpoints_steps": 2, "reinit_layers": 1}
     after = trained(options, tmp_path, learning_rate=0.0, **changes)
     anew = ("bert/encoder/layer_1/", "bert/pooler/")
     for name, value in weights_of(after).items():
-        expected = drawn if name.startswith(anew) else base
+        expected = initial if name.startswith(anew) else base
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
-    assert np.abs(drawn["bert/pooler/dense/kernel"] - base["bert/pooler/dense/kernel"]).max() > PEAK
+    assert np.abs(initial["bert/pooler/dense/kernel"] - base["bert/pooler/dense/kernel"]).max() > PEAK
 
     # A run that goes on has learnt them; its own seed would draw others.
     moved = trained(options, tmp_path, num_train_epochs=2.0, random_seed=11, **changes)

@@ -132,12 +132,13 @@ def _shared_export(base: pathlib.Path, kind: str, flags: tuple[tuple[str, Any], 
 def models_loaded_once():
     """Opens each folder of an export or of a model once in a block, since loading and first calls take seconds.
 
-    A Predictor of the block has its own batch size. The folders must not change.
+    A Predictor of the block has its own batch size; other settings, such as threads, open the folder again. The
+    folders must not change.
     """
-    load = functools.cache(Export)
+    load = functools.cache(functools.partial(Export, batch_size=32))
 
-    def load_export(model_dir: str, batch_size: int, *settings: Any) -> Export:
-        loaded = copy.copy(load(model_dir))
+    def load_export(model_dir: str, batch_size: int, num_threads: int | None, runtime: str) -> Export:
+        loaded = copy.copy(load(model_dir, num_threads=num_threads, runtime=runtime))
         loaded._batch_size = batch_size
         return loaded
 

@@ -57,6 +57,7 @@ def test_the_recordings_within_the_precision_of_16_bits(golden, dtype, outputs, 
     assert outputs / 10 < max(differences.values()) < outputs
 
 
+@pytest.mark.usefixtures("with_grappler")
 @pytest.mark.parametrize(
     ("name", "num_micro_batches"), [("model_gelu", 2), *in_test_long(("model_gelu", 1), ("model_relu16types", 3))]
 )

@@ -37,6 +37,7 @@ GELU = GOLDEN / "model_gelu"
 PEAK = 1e-3
 
 
+@pytest.mark.usefixtures("with_grappler")
 @pytest.mark.parametrize("family", ["classification", "squad"])
 def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
     """Clipping at norm 1; Adam of 0.9, 0.999, 1e-6 without bias correction; decay of 0.01 but of LayerNorm and biases.
@@ -100,6 +101,7 @@ def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, flags):
     assert inputs[0]["key/.ATTRIBUTES/VARIABLE_VALUE"] > 0
 
 
+@pytest.mark.usefixtures("with_grappler")
 def test_a_run_of_the_original_goes_on_from_its_half(tmp_path):
     """Its weights, slots and step are gone on from; the input, of which it saved nothing, begins anew."""
     settings = json.loads((GELU / "training.json").read_text())
