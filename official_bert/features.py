@@ -1,5 +1,7 @@
 """The record features: one table that the writer, the parser, the model and the signatures share."""
 
+import hashlib
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -7,6 +9,9 @@ import numpy as np
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")  # the inputs of every model
 MASKED_LM_POSITIONS = "masked_lm_positions"
 TAUGHT = "teacher_outputs"  # what the teacher of a distillation makes of an example, float32[B, ...]
+TARGETS = "targets"  # the embeddings of a teacher, float32[B, N, D]
+COMPUTED = (TAUGHT, TARGETS)  # by another model, so that their last bits depend on the processor
+_DIGESTED_TOGETHER = 1000  # examples
 
 
 class Feature(NamedTuple):
@@ -92,3 +97,19 @@ class EncodedSet(Protocol):
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns the features of examples int[b], padded to `length` tokens, by name, each [b, ...]."""
+
+
+def content_digest(encoded: EncodedSet, ignored: Collection[str] = COMPUTED) -> str:
+    """Returns a digest of the examples of a set, with all features and labels, in their order.
+
+    It is the same in every process, and however the set is padded. `ignored` features do not count.
+    """
+    digest, num_examples = hashlib.sha256(), len(encoded.lengths)
+    for start in range(0, num_examples, _DIGESTED_TOGETHER):
+        rows = np.arange(start, min(start + _DIGESTED_TOGETHER, num_examples))
+        longest = int(encoded.lengths[rows].max())
+        for name, values in sorted(encoded.features(rows, longest).items()):
+            if name not in ignored:
+                digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
+                digest.update(np.ascontiguousarray(values).data)
+    return digest.hexdigest()

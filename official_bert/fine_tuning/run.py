@@ -9,19 +9,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import zlib
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
-
-import numpy as np
 
 from official_bert import model_dir
 from official_bert.checkpoints.folder import latest_checkpoint, with_best
 from official_bert.config import BertConfig
 from official_bert.data.model_inputs import check_unknown_in
 from official_bert.data.records.record_files import write_encoded_set
-from official_bert.features import EncodedSet
+from official_bert.features import EncodedSet, content_digest
 from official_bert.fine_tuning import adaptation, teacher
 from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, log_set
 from official_bert.fine_tuning.search import search
@@ -38,8 +35,6 @@ from official_bert.tokenization import FullTokenizer, validate_case_matches_chec
 from official_bert.training import distribution, reporting, run_log
 from official_bert.training.workers import check_equal, num_workers, output_folder
 
-_CHECKED_TOGETHER = 1000  # examples
-
 
 @dataclasses.dataclass(frozen=True)
 class Sets:
@@ -49,25 +44,18 @@ class Sets:
     dev: Mapping[str, EncodedSet]
     test: Mapping[str, EncodedSet]
 
-    def checksums(self, length: int) -> dict[str, list[int]]:
-        """Returns checksums of all examples, of at most `length` tokens, which tell the sets of two workers apart."""
+    def digests(self) -> dict[str, list[str]]:
+        """Returns digests of the contents of all sets, which tell the sets of two workers apart."""
         sets = {"training": [self.train] if self.train else [], "dev": self.dev.values(), "test": self.test.values()}
-        return {f"the {name} set": [_checksum(encoded, length) for encoded in found] for name, found in sets.items()}
+        return {
+            f"the {name} set": [content_digest(encoded, ignored=()) for encoded in encoded_sets]
+            for name, encoded_sets in sets.items()
+        }
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Returns the sizes of the training set, as of `counts_of`; empty without training."""
         return {} if self.train is None else counts_of(self.train)
-
-
-def _checksum(encoded: EncodedSet, length: int) -> int:
-    """Returns the CRC-32 of the features of all examples, in their order, padded to `length` tokens."""
-    checksum, num_examples = 0, len(encoded.lengths)
-    for start in range(0, num_examples, _CHECKED_TOGETHER):
-        rows = np.arange(start, min(start + _CHECKED_TOGETHER, num_examples))
-        for _, values in sorted(encoded.features(rows, length).items()):
-            checksum = zlib.crc32(np.ascontiguousarray(values), checksum)
-    return checksum
 
 
 def fine_tune(options: FineTuningOptions, in_memory: Mapping[str, Any] = MappingProxyType({})) -> Score | None:
@@ -93,7 +81,7 @@ def fine_tune(options: FineTuningOptions, in_memory: Mapping[str, Any] = Mapping
         # All sets are read and encoded before training, so that a corrupt file does not stop the run after it.
         sets = _encode(own, task, tokenizer, _read(source, task, in_memory))
         if num_workers(strategy) > 1:
-            check_equal(strategy, sets.checksums(own.max_seq_length))
+            check_equal(strategy, sets.digests())
         if task.predicts_without_model:
             _predict_without_model(own, task, sets)
             return run_log.write_start(folder, own, own.random_seed, strategy)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.eager.context import async_wait
 from tensorflow.python.trackable.base import Trackable
 
-from official_bert.features import EncodedSet
+from official_bert.features import EncodedSet, content_digest
 from official_bert.io.processes import awaited_at_exit
 from official_bert.io.reading import untuned
 from official_bert.training.distribution import hosts_of_replicas, split_over_replicas
@@ -141,10 +141,13 @@ class ExampleBatches:
         max_length: int,
         pad_to_longest: bool,
     ):
-        """Starts at the first example, or at the position that is restored before the first batch; for one `fit`."""
+        """Starts at the first example, or at the position that is restored before the first batch; for one `fit`.
+
+        The key is that of the examples' content in their order, and of how batches are drawn from them.
+        """
         self._strategy, self._batch_size = strategy, batch_size
-        digest = hashlib.sha256(encoded.lengths.tobytes() + f"{batch_size} {buffer_size}".encode()).hexdigest()
-        self.key = int(digest[:15], 16)
+        drawn = f"{content_digest(encoded)} {batch_size} {buffer_size}"
+        self.key = int(hashlib.sha256(drawn.encode()).hexdigest()[:15], 16)
         self._position = position = tf.Variable(0, dtype=tf.int64)
         self.state = _state(seed, self.key, position=position)
 

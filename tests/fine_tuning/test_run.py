@@ -120,12 +120,12 @@ class Encoded:
         return {"input_ids": self.tokens[rows]}
 
 
-def test_checksums_tell_sets_of_the_same_lengths_apart():
+def test_digests_tell_sets_of_the_same_lengths_apart():
     def of(*sets):
         train, dev, test = map(Encoded, sets)
-        return Sets(train, {"": dev}, {"": test}).checksums(1)
+        return Sets(train, {"": dev}, {"": test}).digests()
 
     long = [*range(2500)]
     assert of(long, [1], [2]) == of(long, [1], [2])
     assert len({str(of(*sets)) for sets in ((long, [1], [2]), (long[::-1], [1], [2]), (long, [2], [2]))}) == 3
-    assert Sets(None, {}, {}).checksums(1) == {"the training set": [], "the dev set": [], "the test set": []}
+    assert Sets(None, {}, {}).digests() == {"the training set": [], "the dev set": [], "the test set": []}

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from official_bert.features import TAUGHT
 from official_bert.training.batches import BATCHES_AHEAD, ExampleBatches, example_order, padded_length
 from tests.shared import ROOT
 
@@ -56,6 +57,29 @@ LENGTHS = Rows.lengths
 def batches(**changes):
     settings = {"buffer_size": 0, "max_length": 40, "pad_to_longest": True} | changes
     return ExampleBatches(Rows(), tf.distribute.get_strategy(), 4, 7, **settings)
+
+
+def test_the_key_is_of_the_content_in_its_order():
+    """Other values or labels of the same lengths are other data; what a teacher computes is not data."""
+
+    class Labelled(Rows):
+        lengths = np.full(2500, 8)  # several parts of a digest
+
+        def __init__(self, labels, teacher=0.0):
+            self.labels, self.teacher = labels, teacher
+
+        def features(self, rows, length):
+            outputs = {TAUGHT: np.full(len(rows), self.teacher)}
+            return super().features(rows, length) | outputs | {"label_ids": self.labels[rows]}
+
+    def key(*content, batch_size=4):
+        settings = {"buffer_size": 0, "max_length": 40, "pad_to_longest": True}
+        return ExampleBatches(Labelled(*content), tf.distribute.get_strategy(), batch_size, 7, **settings).key
+
+    labels = np.arange(2500) % 3
+    assert key(labels) == key(labels.copy(), 1.0)
+    others = [np.roll(labels, 1), labels[::-1], labels + 1, labels.astype(np.float32), np.append(labels[:-1], 7)]
+    assert len({key(labels), key(labels, batch_size=5), *map(key, others)}) == 2 + len(others)
 
 
 def rows_of(batches, num_steps):
@@ -110,6 +134,6 @@ def test_a_process_that_has_trained_ends_without_a_message():
     command, environment = [sys.executable, "-c", AT_EXIT], os.environ | {"TF_CPP_MIN_LOG_LEVEL": "0"}
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
     assert "Python interpreter state" not in ran.stderr
-    # One call finds the shapes; after the first batch, TensorFlow reads ahead.
-    num_calls = 1 + 1 + BATCHES_AHEAD
+    # One call digests the set, one finds the shapes; after the first batch, TensorFlow reads ahead.
+    num_calls = 1 + 1 + 1 + BATCHES_AHEAD
     assert ran.stdout == f"calls that began and ended: {num_calls} {num_calls}\n"
