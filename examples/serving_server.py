@@ -16,6 +16,7 @@ import concurrent.futures
 import contextlib
 import http.server
 import json
+import math
 import os
 import pathlib
 import re
@@ -31,6 +32,10 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 DEFAULT_SIGNATURE = "serving_default"
 PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict)?")
+MAX_BODY_BYTES = 1 << 26
+PART_BYTES = 1 << 20
+MAX_LENGTH_DIGITS = 18
+CLIENT_LIMIT_SECS = 60.0  # for a client that sends nothing
 
 
 class RequestError(Exception):
@@ -64,7 +69,7 @@ class Model:
         try:
             tensors = {name: tf.constant(inputs[name], spec.dtype) for name, spec in specs.items()}
             outputs = self._signatures[signature_name](**tensors)
-        except (ValueError, TypeError, tf.errors.OpError) as error:  # no such tensor, or the graph refuses it
+        except (ValueError, TypeError, OverflowError, tf.errors.OpError) as error:  # no tensor, or the graph refuses it
             failed = re.search(r"assertion failed: .*", str(error))
             raise RequestError(400, failed.group() if failed else str(error)) from error
         return {name: outputs[name].numpy() for name in sorted(outputs)}
@@ -75,6 +80,10 @@ def rest_answer(model: Model, request: dict) -> dict:
     if not isinstance(request, dict) or ("instances" in request) == ("inputs" in request):
         raise RequestError(400, "the body must be a JSON object with one of 'instances' and 'inputs'")
     signature_name = request.get("signature_name", DEFAULT_SIGNATURE)
+    if not isinstance(signature_name, str):
+        raise RequestError(400, "'signature_name' must be a text")
+    if not isinstance(request.get("instances", []), list):
+        raise RequestError(400, "'instances' must be a list, with an element for each example")
     specs = model.specs(signature_name)
     by_column = "inputs" in request
     if by_column:
@@ -89,6 +98,8 @@ def rest_answer(model: Model, request: dict) -> dict:
         return {"outputs" if by_column else "predictions": next(iter(outputs.values()))}
     if by_column:
         return {"outputs": outputs}
+    if len({len(values) for values in outputs.values()}) > 1:
+        raise RequestError(400, "the outputs have no row for each instance: send 'inputs'")
     rows = zip(*outputs.values(), strict=True)
     return {"predictions": [dict(zip(outputs, row, strict=True)) for row in rows]}
 
@@ -105,7 +116,11 @@ def _named(value: Any, specs: Mapping) -> dict[str, Any]:
 def _decoded(value: Any) -> Any:
     if isinstance(value, list):
         return [_decoded(item) for item in value]
-    return base64.b64decode(value["b64"]) if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    if value.keys() != {"b64"} or not isinstance(value["b64"], str):
+        raise RequestError(400, 'an object in a tensor must be {"b64": text}')
+    return base64.b64decode(value["b64"])
 
 
 def _json(values: np.ndarray) -> list:
@@ -119,6 +134,7 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
     """Answers /v1/models/NAME[/versions/NUMBER][:predict]; an error is {"error": message}."""
 
     model: Model
+    timeout = CLIENT_LIMIT_SECS
 
     def do_GET(self):
         status = {"version": str(self.model.version), "state": "AVAILABLE"}
@@ -134,24 +150,61 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
     def _prediction(self) -> dict:
         if "Origin" in self.headers:  # a browser sends it with what a web page asks
             raise RequestError(403, "web pages are not answered")
+        body = self._body()
         try:
-            return rest_answer(self.model, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            return rest_answer(self.model, json.loads(body))
         except ValueError as error:
             raise RequestError(400, f"JSON Parse error: {error}") from error
+        except RecursionError as error:
+            raise RequestError(400, "JSON Parse error: the body is nested too deep") from error
+
+    def _body(self) -> bytes:
+        """The bytes of a request, read in parts: a header may claim more of them than there are."""
+        claimed = self.headers.get("Content-Length")
+        if claimed is None:
+            raise RequestError(411, "the request needs a Content-Length; chunks are not read")
+        if not (claimed.isascii() and claimed.isdecimal()):
+            raise RequestError(400, "Content-Length must be a whole number")
+        if len(claimed) > MAX_LENGTH_DIGITS or int(claimed) > MAX_BODY_BYTES:
+            raise RequestError(413, f"the body must have at most {MAX_BODY_BYTES} bytes: send fewer instances")
+        parts, missing = [], int(claimed)
+        while missing:
+            part = self.rfile.read(min(missing, PART_BYTES))
+            if not part:
+                raise RequestError(400, f"the body ends {missing} bytes before its Content-Length")
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
 
     def _send(self, verb: str | None, answer: Callable[[], dict]):
         path = PATH.fullmatch(self.path)
         try:
-            name, version, found = path.groups() if path else (None, None, None)
-            if (name, found) != (self.model.name, verb) or version not in (None, str(self.model.version)):
+            name, version, action = path.groups() if path else (None, None, None)
+            if (name, action) != (self.model.name, verb) or version not in (None, str(self.model.version)):
                 raise RequestError(404, f"Servable not found for request: {self.command} {self.path}")
             status, content = 200, answer()
         except RequestError as error:
-            status, content = error.args[0], {"error": error.args[1]}
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(content).encode())
+            status, content = error.args
+            content = {"error": content}
+        except ConnectionError:  # the client has left
+            return
+        except TimeoutError:
+            status, content = 408, {"error": f"the body did not come within {CLIENT_LIMIT_SECS:g} seconds"}
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+
+def array_of(name: str, proto) -> np.ndarray:
+    """The array of a tensor, which may have one value for all of its places; its shape may claim any number of them."""
+    if math.prod(max(dim.size, 0) for dim in proto.tensor_shape.dim) > MAX_BODY_BYTES:
+        raise RequestError(400, f"input {name}: its shape is too large: send fewer examples")
+    try:
+        return tf.make_ndarray(proto)
+    except (ValueError, TypeError) as error:
+        raise RequestError(400, f"input {name}: {error}") from error
 
 
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
@@ -169,8 +222,10 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                 or spec.version_label
             ):
                 raise RequestError(404, f"Servable not found for request: {spec.name}")
-            inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
+            inputs = {name: array_of(name, proto) for name, proto in request.inputs.items()}
             outputs = self._model.predict(spec.signature_name or DEFAULT_SIGNATURE, inputs)
+            if unknown := sorted(set(request.output_filter) - outputs.keys()):
+                raise RequestError(400, f"unknown output: {', '.join(unknown)}")
         except RequestError as error:
             status, sentence = error.args
             code = grpc.StatusCode.NOT_FOUND if status == 404 else grpc.StatusCode.INVALID_ARGUMENT
