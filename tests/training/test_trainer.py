@@ -229,9 +229,9 @@ class Clock:
         self.begun, self.ended, self._changed = 0, 0, threading.Condition()
 
     def features(self, rows, length):
-        """Reads a batch of a set; the first row alone is asked for its shape."""
+        """Reads a batch of a set; the first row alone is read for its shape, and all rows for their digest."""
         with self._changed:
-            self.begun += len(rows) > 1
+            self.begun += len(rows) == 4
             self._changed.notify_all()
         return {"input_ids": np.zeros((len(rows), length), np.int32)}
 
