@@ -9,17 +9,18 @@ import collections
 import math
 import os
 import statistics
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from absl import logging
 
-from official_bert.io import files, reading, writing
+from official_bert.data.tables import numbered_lines
+from official_bert.io import archives, files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.serving import MinimalPairsOptions
 from official_bert.serving.predictor import Predictor
+from official_bert.serving.scores import Scorer
 
 _GOOD, _BAD, _PARADIGM, _PHENOMENON = "sentence_good", "sentence_bad", "UID", "linguistics_term"
 _SUFFIX = ".jsonl"
@@ -42,6 +43,7 @@ def run(options: MinimalPairsOptions):
         writing.keep_apart([options.output_file], {"input_file": [options.input_file]})
     pairs = read_pairs(options.input_file, options.num_records)
     predictor = Predictor(options.model, batch_size=options.batch_size)
+    _warn_of_unseen_differences(pairs, predictor.scorer)
     logging.info("Scoring %d pairs ...", len(pairs))
     texts, progress = [text for pair in pairs for text in pair[:2]], Progress("sentences", 2 * len(pairs))
     scores = [one["score"] for one in predictor.scorer.score(texts, options.score, progress)]
@@ -52,6 +54,16 @@ def run(options: MinimalPairsOptions):
     if options.output_file:
         with writing.replacing(options.output_file) as file:
             file.writelines(f"{line}\n" for line in lines)
+
+
+def _warn_of_unseen_differences(pairs: Sequence[Pair], scorer: Scorer):
+    """Warns of pairs that the model reads in part, and of those whose two sentences are the same for it."""
+    num_cut = sum(scorer.is_cut(pair.good) or scorer.is_cut(pair.bad) for pair in pairs)
+    if num_cut:
+        logging.warning("%d of %d pairs are cut: the model reads %d pieces", num_cut, len(pairs), scorer.most_pieces)
+    num_same = sum(scorer.pieces(pair.good) == scorer.pieces(pair.bad) for pair in pairs)
+    if num_same:
+        logging.warning("%d of %d pairs have two equal sentences for the model: ties", num_same, len(pairs))
 
 
 def accuracies(pairs: Sequence[Pair], scores: Sequence[tuple[float, float]]) -> list[tuple[str, str, int, float]]:
@@ -88,17 +100,21 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
     """Yields the name and the content of each file, by their names."""
     if files.is_folder(path):
         for name in sorted(files.matching(f"*{_SUFFIX}", path)):
-            yield name, "\n".join(reading.read_lines(name))
+            yield name, "\n".join(text for _, text in numbered_lines(name))
         return
-    if not files.exists(path):
-        raise InputError(f"{path}: no such file")
+    for name, content in archives.read_entries(path, _has_pairs, f"download it again, or name a folder of {_SUFFIX}"):
+        yield f"{path}: {name}", _decoded(f"{path}: {name}", content)
+
+
+def _has_pairs(name: str) -> bool:
+    return name.endswith(_SUFFIX) and not os.path.basename(name).startswith(".")
+
+
+def _decoded(where: str, content: bytes) -> str:
     try:
-        with files.open_file(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            for name in sorted(archive.namelist()):
-                if name.endswith(_SUFFIX) and not os.path.basename(name).startswith("."):
-                    yield f"{path}: {name}", archive.read(name).decode("utf-8")
-    except (zipfile.BadZipFile, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is no .zip file of {_SUFFIX} files ({error}); download it again") from error
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: byte {error.start} is no UTF-8; save it as UTF-8") from None
 
 
 def _pair(where: str, line: str) -> Pair:
@@ -109,5 +125,10 @@ def _pair(where: str, line: str) -> Pair:
     names = (_GOOD, _BAD, _PARADIGM, _PHENOMENON)
     if not isinstance(found, Mapping) or any(not isinstance(found.get(name), str) for name in names):
         raise InputError(f"{where}: is no object with the texts {', '.join(names)}; give pairs in the form of BLiMP")
+    for name in names:
+        if half := reading.half_pair_in(found[name]):
+            raise InputError(f"{where}: {name} has {half}; correct it")
+        if not found[name].strip():
+            raise InputError(f"{where}: {name} is blank; give it a text, or leave the line out")
     good, bad, paradigm, phenomenon = (found[name] for name in names)
     return Pair(good, bad, paradigm, _SAME_AS.get(phenomenon, phenomenon))

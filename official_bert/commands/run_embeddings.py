@@ -6,7 +6,8 @@ import numpy as np
 
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io import files
-from official_bert.io.errors import InputError, brief
+from official_bert.io.arrays import read_npy
+from official_bert.io.errors import InputError
 from official_bert.options.embedding import EmbeddingOptions
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.embedding import evaluation
@@ -32,16 +33,16 @@ def run(options: EmbeddingOptions):
 def _vectors(given: str, texts: list[str]) -> np.ndarray:
     """Returns the vectors of texts, float32[texts, D], of a file or from an export or the folder of a model."""
     if not given.endswith(".npy"):
-        return np.array(Predictor(given).embed(texts), np.float32)
-    with files.open_file(given, "rb") as file:
-        try:
-            vectors = np.lib.format.read_array(file)
-        except (ValueError, EOFError) as error:
-            remedy = "write it anew with numpy.save"
-            raise InputError(f"{given}: cannot be read as .npy ({brief(error)}); {remedy}") from error
-    if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
+        return Predictor(given).encode(texts)
+    vectors = read_npy(given)
+    described = f"{given}: holds {vectors.dtype}{list(vectors.shape)}"
+    if vectors.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            vectors = vectors.astype(np.float32)
+    is_table = vectors.ndim == 2 and len(vectors) == len(texts) and vectors.size
+    if not is_table or vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
         raise InputError(
-            f"{given}: holds {vectors.dtype}{list(vectors.shape)}; the evaluation needs a row of finite floats for "
-            f"each of the {len(texts)} different texts, in their order"
+            f"{described}; the evaluation needs a row of finite floats for each of the {len(texts)} "
+            "different texts, in their order"
         )
-    return vectors.astype(np.float32)
+    return vectors

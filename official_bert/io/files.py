@@ -4,15 +4,19 @@ Local paths need only plain Python. For paths with a scheme (gs://, hdfs://, ...
 tf.io.gfile.
 """
 
+import contextlib
 import glob as local_glob
 import hashlib
 import os
 import re
 import shutil
+import stat
+import threading
 from collections.abc import Iterable
 
 from official_bert.io.errors import InputError
 
+PIPE_LIMIT_SECS = 60.0  # how long the opening of a pipe waits for the process at its other end
 _PART_BYTES = 1 << 20
 # Names of what runs work on, and of manifests that lie beside records; no glob matches them.
 _OURS = re.compile(r"\.lock|\..+\.(tmp-.+|sharded|mining|manifest\.json)")
@@ -36,12 +40,16 @@ def check_name(path: str):
 
 
 def open_file(path: str, mode: str = "r"):
-    """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale is."""
+    """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale is.
+
+    A pipe (FIFO) that no process opens at its other end within a minute is an InputError.
+    """
     check_name(path)
     if is_remote(path):
         return _open_remote(path, mode)
+    text_settings = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
-        return open(path, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}))
+        return open(path, mode, **text_settings, opener=_open_pipe if _is_pipe(path) else None)
     except FileNotFoundError:
         if "r" in mode:
             raise InputError(f"{path}: no such file; check the path") from None
@@ -174,6 +182,54 @@ def expand(patterns: Iterable[str], flag: str) -> list[str]:
     if not found:
         raise InputError(f"--{flag}: names no file")
     return found
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _open_pipe(path: str, flags: int) -> int:
+    """Returns the descriptor of a pipe, as `opener` of open(); it waits for the other end, but not for ever.
+
+    The waiting is in a thread, because a pipe that is opened without waiting does not show whether it has a writer.
+    """
+    descriptors, failures = [], []
+
+    def wait():
+        try:
+            descriptors.append(os.open(path, flags))
+        except OSError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    try:
+        thread.join(PIPE_LIMIT_SECS)
+    finally:
+        if thread.is_alive():  # also after a signal
+            _end_waiting(path, flags)
+            thread.join(1)
+            while descriptors:
+                os.close(descriptors.pop())
+    if failures:
+        raise failures[0]
+    if not descriptors:
+        partner = "writing" if flags & os.O_ACCMODE == os.O_RDONLY else "reading"
+        raise InputError(
+            f"{path}: is a pipe that no process has opened for {partner} in {PIPE_LIMIT_SECS:g} seconds; start that "
+            "process, or name a file"
+        )
+    return descriptors[0]
+
+
+def _end_waiting(path: str, flags: int):
+    """Opens the other end of a pipe for a moment, so that the thread that waits for it ends."""
+    other_end = os.O_WRONLY if flags & os.O_ACCMODE == os.O_RDONLY else os.O_RDONLY
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, other_end | os.O_NONBLOCK))
 
 
 def _open_remote(path: str, mode: str):

@@ -31,7 +31,10 @@ _TOKENS_OF_AN_EXAMPLE = 128  # a batch of shorter copies has more of them
 
 
 class Scorer:
-    """The scores of a pre-trained model, and their sums: `total` and `num_tokens` are those of all texts so far."""
+    """The scores of a pre-trained model, and their sums: `total` and `num_tokens` are those of all texts so far.
+
+    `most_pieces` is the number of WordPieces that the model reads of a text.
+    """
 
     def __init__(self, model: InMemoryModel | Export, batch_size: int):
         """Takes the masked LM head of a model; `batch_size` is the number of copies of 128 tokens in a batch.
@@ -47,7 +50,7 @@ class Scorer:
             raise InputError(f"{model.path}: has no head that predicts words; give a pre-trained model")
         if not self._is_causal and MASK not in self._tokenizer.vocab:
             raise InputError(f"{model.path}: its vocabulary lacks {MASK}, without which no word is predicted")
-        self._most_pieces = model.max_seq_length - 2
+        self.most_pieces = model.max_seq_length - 2
         self.total, self.num_tokens = 0.0, 0
         self._tokens_at_once = batch_size * _TOKENS_OF_AN_EXAMPLE
         network = model.trained.model
@@ -68,7 +71,7 @@ class Scorer:
         if method not in SCORE_METHODS:
             raise InputError(f"method={method!r}: must be one of {', '.join(SCORE_METHODS)}")
         encoded = [self._tokenizer.encode(text) for text in texts]
-        found = [{"score": 0.0, "num_tokens": min(len(ids), self._most_pieces)} for ids in encoded]
+        found = [{"score": 0.0, "num_tokens": min(len(ids), self.most_pieces)} for ids in encoded]
         rows_by_length: dict[int, list[int]] = {}
         for row, ids in enumerate(encoded):
             if ids:
@@ -85,6 +88,13 @@ class Scorer:
         self.total += sum(one["score"] for one in found)
         self.num_tokens += sum(one["num_tokens"] for one in found)
         return found
+
+    def pieces(self, text: str) -> list[int]:
+        """Returns the ids of the WordPieces that the model reads of a text."""
+        return list(self._tokenizer.encode(text)[: self.most_pieces])
+
+    def is_cut(self, text: str) -> bool:
+        return len(self._tokenizer.encode(text)) > self.most_pieces
 
     @property
     def perplexity(self) -> float:

@@ -6,6 +6,7 @@ import zipfile
 import pytest
 
 from official_bert import Predictor
+from official_bert.commands import evaluate_minimal_pairs
 from official_bert.commands.evaluate_minimal_pairs import Pair, accuracies, read_pairs
 from official_bert.io.errors import InputError
 from tests.scripts import end_of, run_here
@@ -64,6 +65,11 @@ def test_the_script_says_what_the_scores_say(tmp_path):
         ("[]", "order.jsonl: line 1: is no object with the texts sentence_good, sentence_bad, UID, linguistics_term"),
         ('{"sentence_good": 1}', "is no object with the texts"),
         ("", "holds no pair; name BLiMP.zip, or a folder of such .jsonl files"),
+        (line("", "a", "x"), "sentence_good is blank"),
+        (line("a", " \u3000", "x"), "sentence_bad is blank"),
+        (line("a", "b", ""), "UID is blank"),
+        (json.dumps(json.loads(line("a", "b", "x")) | {"UID": "\ud800"}), r"UID has '\\ud800', half of a surrogate"),
+        (json.dumps(json.loads(line("a", "b", "x")) | {"sentence_bad": "\udfff"}), "sentence_bad has .*half of a"),
     ],
 )
 def test_bad_pairs_are_named(tmp_path, content, sentence):
@@ -72,9 +78,36 @@ def test_bad_pairs_are_named(tmp_path, content, sentence):
         read_pairs(str(tmp_path))
 
 
+def test_a_byte_order_mark_is_no_part_of_a_pair(tmp_path):
+    content = "\ufeff" + line("a", "b", "x") + "\r\n"
+    (tmp_path / "order.jsonl").write_text(content, encoding="utf-8")
+    with zipfile.ZipFile(tmp_path / "pairs.zip", "w") as archive:
+        archive.writestr("order.jsonl", content)
+    for path in (tmp_path, tmp_path / "pairs.zip"):
+        assert read_pairs(str(path)) == [Pair("a", "b", "x", "agreement")]
+
+
+def test_a_zip_of_other_encodings_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "pairs.zip", "w") as archive:
+        archive.writestr("order.jsonl", b"\xff")
+    with pytest.raises(InputError, match=r"pairs\.zip: order\.jsonl: byte 0 is no UTF-8"):
+        read_pairs(str(tmp_path / "pairs.zip"))
+
+
+def test_pairs_whose_difference_the_model_does_not_see_are_counted(tmp_path, caplog):
+    """Behind its 126 pieces, and in what the tokenizer drops."""
+    exported.make_checkpoint(tmp_path / "model", "pretraining")
+    pairs = [("cat " * 130 + "sat", "cat " * 130 + "mat"), ("the cat", "The  cat"), ("the cat", "cat the")]
+    (tmp_path / "order.jsonl").write_text("".join(line(*pair, "x") + "\n" for pair in pairs))
+    scorer = Predictor(tmp_path / "model").scorer
+    evaluate_minimal_pairs._warn_of_unseen_differences(read_pairs(str(tmp_path)), scorer)
+    assert f"1 of 3 pairs are cut: the model reads {scorer.most_pieces} pieces" in caplog.text
+    assert "2 of 3 pairs have two equal sentences for the model" in caplog.text
+
+
 def test_bad_files_are_named(tmp_path):
     (tmp_path / "no.zip").write_bytes(b"PK no")
-    for name, sentence in (("no.zip", "is no .zip file of .jsonl files"), ("absent", "absent: no such file")):
+    for name, sentence in (("no.zip", "cannot be read as a .zip file"), ("absent", "absent: no such file")):
         ended = end_of(SCRIPT, f"--model={tmp_path}", f"--input_file={tmp_path}/{name}")
         assert (ended.status, sentence in ended.sentence) == (1, True), ended.sentence
 

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import pathlib
+import threading
 
 import pytest
 import tensorflow as tf
@@ -122,3 +123,35 @@ def test_what_this_process_is_writing_is_not_left_by_another(tmp_path):
     own.touch(), left.touch()
     writing.remove_left(str(tmp_path), "*")
     assert list(tmp_path.iterdir()) == [own]
+
+
+@pytest.mark.parametrize(("mode", "partner"), [("rb", "writing"), ("w", "reading")])
+def test_a_pipe_without_another_end_is_not_waited_for_for_ever(tmp_path, monkeypatch, mode, partner):
+    monkeypatch.setattr(files, "PIPE_LIMIT_SECS", 0.05)
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    sentence = f"pipe: is a pipe that no process has opened for {partner} in 0.05 seconds; start that process"
+    with pytest.raises(InputError, match=sentence):
+        files.open_file(path, mode)
+    assert not [thread for thread in threading.enumerate() if thread.daemon and "wait" in thread.name]
+
+
+def test_a_pipe_is_read_however_late_its_writer_writes(tmp_path, monkeypatch):
+    """The limit is for the opening: a writer that has opened the pipe may compute before it writes."""
+    monkeypatch.setattr(files, "PIPE_LIMIT_SECS", 5)
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    is_open = threading.Event()
+
+    def write():
+        with open(path, "wb") as pipe:
+            is_open.wait(30)
+            pipe.write("é\n".encode())
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with files.open_file(path) as pipe:
+        monkeypatch.setattr(files, "PIPE_LIMIT_SECS", 0)
+        is_open.set()
+        assert pipe.read() == "é\n"
+    writer.join()

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import itertools
 import os
+import types
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 
 from official_bert.io import files, writing
+from official_bert.io.arrays import read_npz
 from official_bert.io.errors import InputError, brief
 from official_bert.io.reading import is_of_kind
 from official_bert.metrics.embeddings import all_cosines, unit_vectors
@@ -110,21 +112,22 @@ class Index(NamedTuple):
     @classmethod
     def read(cls, path: str) -> Self:
         """Reads the file of `write_index`, which holds no pickled objects."""
+        remedy = f"make it anew with predict.py --index={path}"
+        arrays = read_npz(path, ("texts", "ends", "vectors"), remedy)
+        data, ends, vectors = arrays["texts"].tobytes(), arrays["ends"], arrays["vectors"]
         try:
-            with files.open_file(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-                data, ends, vectors = arrays["texts"].tobytes(), arrays["ends"], arrays["vectors"]
+            if ends.dtype != np.int64 or ends.ndim != 1:
+                raise ValueError("the ends of its texts are no list of int64")
             starts = [0, *ends.tolist()]
             texts = [data[start:end].decode() for start, end in itertools.pairwise(starts)]
             if starts != sorted(starts) or starts[-1] != len(data) or vectors.shape[:-1] != (len(texts),):
                 raise ValueError("its texts and vectors do not belong together")
+            if not vectors.size:
+                raise ValueError("it has no text, or vectors without a component")
             if vectors.dtype != np.float32 or not np.isfinite(vectors.sum(dtype=np.float64)):
                 raise ValueError("its vectors are no finite numbers of float32")
-        except InputError:
-            raise
-        except (ValueError, LookupError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(
-                f"{path}: is no index ({brief(error)}); make it anew with predict.py --index={path}"
-            ) from error
+        except ValueError as error:
+            raise InputError(f"{path}: is no index ({brief(error)}); {remedy}") from error
         return cls(texts, vectors)
 
 
@@ -136,7 +139,7 @@ def write_index(path: str, texts: Sequence[str], blocks: Sequence[np.ndarray]):
     data = [text.encode() for text in texts]
     shape = (len(texts), blocks[0].shape[1])
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    with writing.replacing(path, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+    with writing.replacing(path, "wb") as file, zipfile.ZipFile(_stream(path, file), "w") as archive:
         with archive.open("vectors.npy", "w", force_zip64=True) as array:
             np.lib.format.write_array_header_1_0(array, header)
             for block in blocks:
@@ -147,6 +150,11 @@ def write_index(path: str, texts: Sequence[str], blocks: Sequence[np.ndarray]):
         ):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as array:
                 np.save(array, values)
+
+
+def _stream(path: str, file: BinaryIO):
+    """Returns what zipfile writes to: a device or a pipe without its `tell`, which always says 0 of /dev/null."""
+    return types.SimpleNamespace(write=file.write, flush=file.flush) if files.is_special(path) else file
 
 
 class TextComparisons:

@@ -1,5 +1,7 @@
 """Search and pairs of like texts against numpy's sorting; blocks change nothing; what an index holds is checked."""
 
+import concurrent.futures
+import os
 import zipfile
 
 import numpy as np
@@ -144,13 +146,17 @@ def damaged(change):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda path: path.write_bytes(b""), "is no index"),
-        (lambda path: path.write_text("the cat\n"), "is no index"),
-        (lambda path: path.write_bytes(zipfile.ZipFile.__doc__.encode()), "is no index"),
-        (lambda path: np.save(path.open("wb"), CORPUS), "is no index"),
-        (damaged({"ends": None}), "('ends is not a file in the archive'); make it anew with predict.py --index="),
+        (lambda path: path.write_bytes(b""), "cannot be read as a .zip file"),
+        (lambda path: path.write_text("the cat\n"), "cannot be read as a .zip file"),
+        (lambda path: path.write_bytes(zipfile.ZipFile.__doc__.encode()), "cannot be read as a .zip file"),
+        (lambda path: np.save(path.open("wb"), CORPUS), "cannot be read as a .zip file"),
+        (damaged({"ends": None}), "lacks the array ends; make it anew with predict.py --index="),
+        (damaged({"ends": np.float64([1, 2])}), "is no index (the ends of its texts are no list of int64)"),
+        (damaged({"ends": np.int64([[1, 2]])}), "is no index (the ends of its texts are no list of int64)"),
+        (damaged({"texts": np.empty(0, np.uint8), "ends": np.int64([]), "vectors": CORPUS[:0]}), "it has no text"),
+        (damaged({"vectors": CORPUS[:2, :0]}), "vectors without a component"),
         (damaged({"texts": np.frombuffer(b"a\xff", np.uint8)}), "can't decode byte 0xff"),
-        (damaged({"texts": np.array(["a", None])}), "is no index (Object arrays cannot be loaded"),
+        (damaged({"texts": np.array(["a", None])}), "its array texts cannot be read (it has Python objects"),
         (damaged({"ends": np.int64([3, 2])}), "do not belong together"),
         (damaged({"ends": np.int64([1, 3])}), "do not belong together"),
         (damaged({"vectors": CORPUS[:3]}), "do not belong together"),
@@ -167,6 +173,16 @@ def test_a_file_that_is_no_index_is_named(tmp_path, write, message):
         Table().search("the cat", path)
     assert str(error.value).startswith(f"{path}: ")
     assert message in str(error.value)
+
+
+def test_an_index_may_be_written_to_nothing_or_through_a_pipe(tmp_path):
+    write_index("/dev/null", ["a"], [CORPUS[:1]])
+    os.mkfifo(tmp_path / "pipe")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        content = pool.submit((tmp_path / "pipe").read_bytes)
+        write_index(str(tmp_path / "pipe"), ["a"], [CORPUS[:1]])
+    (tmp_path / "copy").write_bytes(content.result())
+    assert Index.read(str(tmp_path / "copy")).texts == ["a"]
 
 
 def test_similarity_is_the_cosine():

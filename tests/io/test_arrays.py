@@ -1,0 +1,166 @@
+"""Damaged .npy, .npz and .zip files end in one sentence, and no header makes a reader reserve memory."""
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from official_bert.io import archives, arrays
+from official_bert.io.errors import InputError
+
+REMEDY = "make it anew"
+VALUES = np.arange(600, dtype=np.float32).reshape(200, 3)
+
+
+def npy(header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
+    """The bytes of a .npy file with a header of any text."""
+    text = header.encode("latin-1") + b"\n"
+    return b"\x93NUMPY" + version + len(text).to_bytes(2 if version[0] == 1 else 4, "little") + text + data
+
+
+def described(descr: str = "'<f4'", shape: str = "(3,)", order: str = "False") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
+
+
+@pytest.mark.parametrize("array", [VALUES, np.asfortranarray(VALUES), np.empty((0, 3)), np.float64(7), np.array(["é"])])
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
+def test_arrays_are_read_as_by_numpy(tmp_path, array, version):
+    path = tmp_path / "a.npy"
+    with path.open("wb") as file:
+        np.lib.format.write_array(file, np.asanyarray(array), version)
+    read, known = arrays.read_npy(str(path)), np.load(path)
+    np.testing.assert_array_equal(read, known)
+    assert (read.dtype, read.shape) == (known.dtype, known.shape)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "does not begin as an array"),
+        (b"\x93NUMPY", "header is damaged"),
+        (npy(described(), b"\0" * 12, b"\x09\x00"), "header is damaged"),
+        (npy("[" * 4000), "header is damaged"),
+        (npy("(" * 60), "header is damaged"),
+        (npy("'''"), "header is damaged"),
+        (npy("{'descr': 'x"), "header is damaged"),
+        (npy(described(shape="(" + "9" * 5000 + ",)")), "header is damaged"),
+        (npy(described(descr="'|O'"), b"\0" * 24), "Python objects"),
+        (npy(described(shape="(1 << 50,)")), "header is damaged"),
+        (npy(described(shape="(1125899906842624,)"), b"\0" * 12), "behind it are 12 bytes"),
+        (npy(described(descr="'<U1000000000'"), b"\0" * 12), "header is damaged"),
+        (npy(described(), b"\0" * 11), "behind it are 11 bytes"),
+        (npy(described(), b"\0" * 13), "behind it are 13 bytes"),
+        (npy(described(shape="(-3,)"), b"\0" * 12), ""),
+    ],
+)
+def test_a_damaged_array_is_named(tmp_path, content, fault):
+    path = tmp_path / "a.npy"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"a\.npy: cannot be read as \.npy \(.*{fault}.*\); write it anew"):
+        arrays.read_npy(str(path))
+
+
+def test_a_device_without_end_is_no_array():
+    with pytest.raises(InputError, match=r"/dev/zero: cannot be read as \.npy"):
+        arrays.read_npy("/dev/zero")
+
+
+def write_zip(path, compression=zipfile.ZIP_DEFLATED, names=("values",)):
+    buffer = io.BytesIO()
+    np.save(buffer, VALUES)
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name in names:
+            archive.writestr(f"{name}.npy", buffer.getvalue())
+
+
+def changed(path, change):
+    content = bytearray(path.read_bytes())
+    result = change(content)
+    path.write_bytes(content if result is None else result)
+
+
+def set_in_headers(local: int, central: int, value: bytes):
+    """A change of a field of the header of the first entry, and of its copy in the directory at the end."""
+
+    def change(content):
+        directory = content.index(b"PK\x01\x02")
+        content[local : local + len(value)] = value
+        content[directory + central : directory + central + len(value)] = value
+
+    return change
+
+
+def flip(place: int):
+    def change(content):
+        content[place] ^= 0xFF
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (set_in_headers(6, 8, b"\x01\x00"), "is encrypted"),
+        (set_in_headers(8, 10, (99).to_bytes(2, "little")), "compression method"),
+        (flip(100), ""),
+        (flip(60), ""),
+        (lambda content: content[:60] + content[90:], ""),
+        (lambda content: content[:-30], "not a zip file"),
+        (set_in_headers(18, 20, b"\xff\xff\xff\x7f"), "claims more bytes than the file has"),
+        (set_in_headers(0, 42, b"\xff\xff\xff\x7f"), ""),
+        (lambda content: b"", "not a zip file"),
+    ],
+)
+def test_a_damaged_archive_is_named(tmp_path, change, fault):
+    path = tmp_path / "a.npz"
+    write_zip(path)
+    changed(path, change)
+    with pytest.raises(InputError, match=rf"a\.npz: cannot be read as a \.zip file \(.*{fault}.*\); make it anew$"):
+        arrays.read_npz(str(path), ["values"], REMEDY)
+
+
+def test_every_flipped_byte_gives_the_array_or_the_sentence(tmp_path):
+    """Of the first bytes and of the directory; where a flip changes nothing that is read, the array is the same."""
+    path = tmp_path / "a.npz"
+    write_zip(path)
+    whole, sentences = path.read_bytes(), []
+    places = [*range(80), *range(len(whole) - 80, len(whole))]
+    for place in places:
+        path.write_bytes(whole)
+        changed(path, flip(place))
+        try:
+            np.testing.assert_array_equal(arrays.read_npz(str(path), ["values"], REMEDY)["values"], VALUES)
+        except InputError as error:
+            sentences.append(str(error))
+    assert len(sentences) > 100
+    assert not [one for one in sentences if not one.startswith(f"{path}: ") or not one.endswith(REMEDY)]
+
+
+def test_an_archive_of_other_entries_is_named(tmp_path):
+    path = str(tmp_path / "a.npz")
+    write_zip(path, zipfile.ZIP_STORED, ("other",))
+    with pytest.raises(InputError, match="lacks the array values; make it anew"):
+        arrays.read_npz(path, ["values"], REMEDY)
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        write_zip(path, names=("values", "values"))
+    with pytest.raises(InputError, match=r"two entries 'values\.npy'"):
+        arrays.read_npz(path, ["values"], REMEDY)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("values.npy", npy(described(shape="(1125899906842624,)")))
+    with pytest.raises(InputError, match="its array values cannot be read"):
+        arrays.read_npz(path, ["values"], REMEDY)
+
+
+def test_entries_are_sorted_and_chosen(tmp_path):
+    path = str(tmp_path / "a.zip")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
+        for name in ("b", "c", "a"):
+            archive.writestr(name, name * 3)
+    assert list(archives.read_entries(path, lambda name: name != "c", REMEDY)) == [("a", b"aaa"), ("b", b"bbb")]
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/zero"])
+def test_a_device_is_no_archive(path):
+    with pytest.raises(InputError, match="is a device or a pipe"):
+        list(archives.read_entries(path, lambda _: True, REMEDY))
