@@ -23,7 +23,7 @@ from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
 from official_bert.model_dir import ModelFolder, TaskRecord, holds_checkpoints
-from official_bert.options.fields import fault_of, kind_of
+from official_bert.options.fields import fault_of, format_flag, kind_of
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
 from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig, unknown_casing
 
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 _NO_SHAPE = ("num_attention_heads", "hidden_act", "direction")
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-# What the weights were trained with, so that another value gives answers without meaning; the other settings of a
-# training may be changed.
-_FIXED = ("do_lower_case", "strip_accents", "max_seq_length", "label_type")
 _UNUSED_PIECE = "[unused"
 
 
@@ -179,7 +176,8 @@ class ModelSource:
         settings = self.task.settings if is_used else {}
 
         def value(field: dataclasses.Field, given, fallback):
-            if field.name in ("do_lower_case", "strip_accents"):
+            is_casing = field.name in ("do_lower_case", "strip_accents")
+            if is_casing:
                 source, known = (os.path.join(folder, TOKENIZER_CONFIG_NAME), getattr(tokenizer, field.name, None))
                 if field.name == "strip_accents" and tokenizer and given is not None:
                     known = tokenizer.strips_accents
@@ -193,10 +191,11 @@ class ModelSource:
                     raise unknown_casing(source)
                 longest = tokenizer.model_max_length if tokenizer else None
                 return min(fallback, longest) if field.name == "max_seq_length" and longest else fallback
-            if known is not None and given != known and field.name in _FIXED:
+            is_fixed = is_casing or field.metadata["fixed_by_training"]
+            if known is not None and given != known and is_fixed:
                 raise InputError(
-                    f"--{field.name}={given}: {source} says {known}, with which the model was trained; leave the flag "
-                    "out"
+                    f"{format_flag(field.name, given)}: {source} says {known}, with which the model was trained; leave "
+                    "the flag out"
                 )
             return given
 

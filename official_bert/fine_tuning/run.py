@@ -32,7 +32,7 @@ from official_bert.serving.export import check_export
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles, Task
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
-from official_bert.training import distribution, reporting, run_log
+from official_bert.training import distribution, reporting, run_log, starting_point
 from official_bert.training.workers import check_equal, num_workers, output_folder
 
 
@@ -157,6 +157,8 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
 def _check_run(source: ModelSource):
     """Validates, before any set is read, what would fail later: the frozen layers and the checkpoint."""
     options = source.options
+    if source.resumes and options.do_train:
+        starting_point.refuse_fixed_flags(options)
     adaptation.check(options, source.config)
     if _calibrates(options) and not (options.do_train or source.resumes):
         raise InputError("--calibrate: writes into the folder of a model; give --do_train, or its --output_dir")

@@ -60,6 +60,7 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
         LOSSES[0],
         basic=True,
         choices=LOSSES,
+        fixed_by_training=True,
         help="What the training minimises. multiple_negatives_ranking: for each first text, find its second among "
         "those of the whole batch, and among hard negatives if the examples have some. simcse: the same with one "
         "sentence under two dropout masks. cosent, cosine_similarity: order pairs, or let their cosine be, as their "
@@ -71,35 +72,50 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
             lambda widths: all(width.isdecimal() and int(width) for width in widths),
             "must be positive whole numbers, separated by commas",
         ),
+        fixed_by_training=True,
         help="Apply the loss to the first components of the vectors, too: all wanted numbers of components, such as "
         "768,384,128,64. Cut vectors can then be used (Kusupati et al., 2022).",
     )
     scale: float = option(
         20.0,
         check=POSITIVE,
+        changes_training=True,
         help="What multiple_negatives_ranking, simcse and cosent multiply cosines by, the inverse of a temperature.",
     )
     symmetric: bool = option(
-        False, help="With multiple_negatives_ranking, find the first text among those of the batch by its second, too."
+        False,
+        changes_training=True,
+        help="With multiple_negatives_ranking, find the first text among those of the batch by its second, too.",
     )
     triplet_margin: float = option(
-        5.0, check=POSITIVE, help="With triplet, by how much the third text must be farther, as a Euclidean distance."
+        5.0,
+        check=POSITIVE,
+        changes_training=True,
+        help="With triplet, by how much the third text must be farther, as a Euclidean distance.",
     )
     teacher: str | None = option(
-        None, help="With mse, the folder or the name of the model whose vectors are learned, as of SentenceEncoder."
+        None,
+        changes_training=True,
+        help="With mse, the folder or the name of the model whose vectors are learned, as of SentenceEncoder.",
     )
     pooling: str | None = option(
         fallback=None,
         choices=POOLINGS,
+        fixed_by_training=True,
         help="How the vectors of the tokens become one: their mean, that of [CLS], the maximum of each component, "
         "or mean_sqrt_len, their sum divided by the square root of their number. Without this flag, and the next "
         "two, the folder of the model decides if it is one of vectors; else the mean.",
     )
     projection: int | None = option(
-        fallback=None, check=SIZE, help="The width of a linear layer behind the pooling; none without this flag."
+        fallback=None,
+        check=SIZE,
+        fixed_by_training=True,
+        help="The width of a linear layer behind the pooling; none without this flag.",
     )
     normalize: bool | None = option(
-        fallback=None, help="Divide the vectors by their norms, so that a product of two is their cosine."
+        fallback=None,
+        fixed_by_training=True,
+        help="Divide the vectors by their norms, so that a product of two is their cosine.",
     )
     eval_task: str | None = option(
         None,

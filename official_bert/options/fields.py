@@ -68,6 +68,21 @@ def without_flag(field: dataclasses.Field):
     return field.default if fallback is dataclasses.MISSING else fallback
 
 
+def flag_names(options_class: type, declaration: str) -> list[str]:
+    """Returns the flags whose fields declare something, such as `changes_training`, as `option` describes."""
+    return [field.name for field in dataclasses.fields(options_class) if field.metadata[declaration]]
+
+
+def format_flag(name: str, value: object) -> str:
+    """Returns a flag as a user types it; what is not typed is "no --name"."""
+    return f"no --{name}" if value is None else f"--{name}={format_value(value)}"
+
+
+def format_value(value: object) -> str:
+    """Returns the value of a flag as a user types it."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
 def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
     """Reads `name=value,name=value`, the value of a flag that holds several settings; a value may have commas.
 
@@ -106,6 +121,8 @@ def option(
     alias: str | None = None,
     basic: bool = False,
     fallback: object = dataclasses.MISSING,
+    changes_training: bool = False,
+    fixed_by_training: bool = False,
     after_dashes: bool = False,
     is_first_word: bool = False,
 ):
@@ -118,6 +135,11 @@ def option(
         basic: whether a beginner needs it, so that `--help` shows it; `--helpfull` shows all flags.
         fallback: for a field whose value the model's folder may say: the value without the flag and without such a
             folder. The default is then None, which `model_source.resolve` replaces.
+        changes_training: whether the updates of a training depend on it, so that a run that resumes with another value
+            names the flag.
+        fixed_by_training: whether it changes a training and cannot change in its middle, so that a run that resumes
+            with another value is refused. If the folder of the model records it, evaluations and exports of the folder
+            refuse another value, too.
         after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.
     """
     if fallback is not dataclasses.MISSING:
@@ -129,6 +151,8 @@ def option(
         "alias": alias,
         "basic": basic,
         "fallback": fallback,
+        "changes_training": changes_training or fixed_by_training,
+        "fixed_by_training": fixed_by_training,
         "after_dashes": after_dashes,
         "is_first_word": is_first_word,
     }

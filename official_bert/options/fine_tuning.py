@@ -69,28 +69,36 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     )
     predict_batch_size: int = option(8, check=SIZE, help="The number of examples in a prediction batch.")
     num_train_epochs: float = option(
-        3.0, basic=True, check=NOT_NEGATIVE, help="The number of passes over the training set. It need not be whole."
+        3.0,
+        basic=True,
+        check=NOT_NEGATIVE,
+        changes_training=True,
+        help="The number of passes over the training set. It need not be whole.",
     )
     warmup_proportion: float = option(
         0.1,
         check=PROBABILITY,
+        changes_training=True,
         help="The proportion of all updates during which the learning rate warms up; 0.1 is the first tenth.",
     )
     shuffle_buffer_size: int | None = option(
         None,
         check=NOT_NEGATIVE,
+        changes_training=True,
         help="The number of examples in the buffer from which the training draws; 0 shuffles the whole training set "
         "anew for each pass. Without this flag it is the original's 100 for SQuAD and its tasks, and 0 for others.",
     )
     freeze_layers: int | None = option(
         None,
         check=NOT_NEGATIVE,
+        fixed_by_training=True,
         help="The number of encoder layers, counted from the input, whose variables are frozen together with the "
         "embeddings. 0 freezes the embeddings only. Without this flag all variables are trainable.",
     )
     lora_rank: int | None = option(
         None,
         check=SIZE,
+        fixed_by_training=True,
         help="Train, instead of the encoder, two matrices of this rank, such as 8, beside each dense layer of its "
         "layers, attention and feed-forward network (LoRA; Hu et al., 2021), and the head. A higher --learning_rate is "
         "usual, such as 5e-4. adapters.safetensors in --output_dir has only what was trained; whatever reads the "
@@ -99,6 +107,7 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     layer_wise_lr_decay: float = option(
         1.0,
         check=(lambda decay: 0.0 < decay <= 1.0, "must be above 0 and at most 1"),
+        changes_training=True,
         help="What the learning rate of an encoder layer is multiplied by to become that of the layer below it, such "
         "as 0.9 (Howard and Ruder, 2018; Sun et al., 2019; Clark et al., 2020). The head, the pooler and the last "
         "layer have --learning_rate, the embeddings have the lowest.",
@@ -106,12 +115,14 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     reinit_layers: int | None = option(
         None,
         check=NOT_NEGATIVE,
+        fixed_by_training=True,
         help="The number of encoder layers, counted from the output, that with the pooler do not start with their "
         "pre-trained weights but with random ones, such as 1 (Zhang et al., 2021). 0 draws the pooler alone anew.",
     )
     num_bilstm_layers: int | None = option(
         None,
         check=NOT_NEGATIVE,
+        fixed_by_training=True,
         help="The number of bidirectional LSTM layers, with random initial weights, between encoder and head of "
         "the task, as in the paper's ablation. The bert_config.json in --output_dir keeps it. Without this flag it is "
         "that of the configuration, usually 0.",
@@ -123,6 +134,7 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
             "must be positive: a number of updates, such as 500, or of passes over the training set, such as "
             "0.5epochs, perhaps with the patience, such as 500,patience=2",
         ),
+        changes_training=True,
         help="Evaluate the model during training, on the development set or in run_squad.py on --predict_file: "
         "whenever 500 updates are done, or, with 0.5epochs, half a pass over the training set. output_dir/best keeps "
         "the checkpoint that is best by the task's metric, and evaluation and prediction after training use it. With "
@@ -156,6 +168,7 @@ class DataFilesOptions(FineTuningOptions):
     max_seq_length: int | None = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
+        fixed_by_training=True,
         help="The number of tokens, special ones included, of the longest input that the model is given. run_swag.py "
         "truncates longer examples, run_ner.py splits them.",
     )
@@ -218,6 +231,7 @@ class TextOptions:
     label_type: str | None = option(
         fallback=SINGLE,
         choices=LABEL_TYPES,
+        fixed_by_training=True,
         help="With text, what an example has: single is one label, multi any number of labels, score a number.",
     )
 
@@ -244,11 +258,13 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions, D
     max_seq_length: int | None = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
+        fixed_by_training=True,
         help="The most tokens of an example, special ones included. --long_texts says what becomes of longer ones.",
     )
     long_texts: str | None = option(
         fallback=TRUNCATE,
         choices=(TRUNCATE, WINDOWS),
+        fixed_by_training=True,
         help="What becomes of texts of more than --max_seq_length tokens: truncate leaves out their ends, windows "
         "reads all of a text in overlapping windows. In training each of them has the label of the text, and its "
         "weight divided by their number; elsewhere their logits are pooled. Not for pairs.",
@@ -256,16 +272,20 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions, D
     doc_stride: int | None = option(
         fallback=128,
         check=LENGTH,
+        changes_training=True,
         help="With --long_texts=windows, the number of tokens from the start of a window to the start of the next.",
     )
     pooling: str | None = option(
         fallback=WINDOW_POOLINGS[0],
         choices=WINDOW_POOLINGS,
+        fixed_by_training=True,
         help="With --long_texts=windows, how the logits of a text's windows become one: their mean, the largest of "
         "each label, or those of the first window.",
     )
     class_weights: list[str] | None = option(
-        None, help="The weights of the labels in the training loss, separated by commas, in the order of the labels."
+        None,
+        fixed_by_training=True,
+        help="The weights of the labels in the training loss, separated by commas, in the order of the labels.",
     )
     abstain_below: float | None = option(
         fallback=None,
@@ -300,10 +320,12 @@ class TaggingOptions(DataFilesOptions, CalibrationOptions, DistillationOptions):
     )
     do_lower_case: bool | None = option(
         fallback=True,
+        fixed_by_training=True,
         help="Lower-case the text, as uncased models need; cased ones, the paper's for names, need --nodo_lower_case.",
     )
     document_context: bool = option(
         False,
+        changes_training=True,
         help="Fill each window with the text around the sentence in its document, as in the paper. The files need a "
         "-DOCSTART- line before each document.",
     )
@@ -326,11 +348,13 @@ class SquadServing:
     doc_stride: int = option(
         128,
         check=LENGTH,
+        changes_training=True,
         help="The number of tokens from the start of a window of a long document to the start of the next.",
     )
     max_query_length: int = option(
         64,
         check=LENGTH_OR_NONE,
+        changes_training=True,
         help="The number of tokens of a question that are kept. Longer questions are truncated.",
     )
     n_best_size: int = option(
@@ -340,7 +364,9 @@ class SquadServing:
         "best answers to each question that are kept.",
     )
     max_answer_length: int = option(30, check=LENGTH, help="The number of tokens of the longest answer.")
-    version_2_with_negative: bool = option(False, basic=True, help="Let a question have no answer, as in SQuAD 2.0.")
+    version_2_with_negative: bool = option(
+        False, basic=True, changes_training=True, help="Let a question have no answer, as in SQuAD 2.0."
+    )
     null_score_diff_threshold: float = option(
         0.0,
         check=(lambda odds: not math.isnan(odds), "must be a number"),
@@ -349,6 +375,7 @@ class SquadServing:
     )
     length_aware_batches: bool = option(
         False,
+        changes_training=True,
         help="Pad a prediction batch to its longest window, except on a TPU. That is faster, but since the original "
         "ranks padding positions too, a few answers may differ.",
     )
@@ -383,6 +410,7 @@ class SquadOptions(SquadServing, FineTuningOptions, DistillationOptions):
     max_seq_length: int | None = option(
         fallback=384,
         check=LENGTH,
+        fixed_by_training=True,
         help="The number of tokens of a window together with its question and the special tokens.",
     )
     verbose_logging: bool = option(

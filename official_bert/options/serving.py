@@ -55,6 +55,7 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
         basic=True,
         fallback=128,
         check=MIN_SEQ_LENGTH,
+        fixed_by_training=True,
         help="The number of tokens, special ones included, that an example may have. Longer examples are truncated, "
         "and the model sees shorter ones padded.",
     )
@@ -95,6 +96,7 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
         basic=True,
         fallback=128,
         check=MIN_SEQ_LENGTH,
+        fixed_by_training=True,
         help="The number of tokens, special ones included, to which the export truncates text. Without this flag "
         "it is the length of the training. Requests that hold token ids may be as long as the model has positions.",
     )
@@ -107,17 +109,21 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
     label_type: str | None = option(
         fallback=SINGLE,
         choices=LABEL_TYPES,
+        fixed_by_training=True,
         help="With text, what an example has: single is one label, multi any number of labels, score a number.",
     )
     pooling: str | None = option(
         fallback="mean",
         choices=tuple(dict.fromkeys((*POOLINGS, *WINDOW_POOLINGS))),
+        fixed_by_training=True,
         help="With embedding, how the vectors of the tokens become one: their mean, the vector of [CLS], the "
         "largest value of each coordinate, or with mean_sqrt_len their sum divided by the square root of their number. "
         "With a classifier of --long_texts=windows, its --pooling.",
     )
     normalize: bool | None = option(
-        fallback=True, help="With embedding, divide a vector by its norm, so that a product of two is their cosine."
+        fallback=True,
+        fixed_by_training=True,
+        help="With embedding, divide a vector by its norm, so that a product of two is their cosine.",
     )
 
 

@@ -53,11 +53,13 @@ class TokenizerOptions(ModelOptions):
     )
     do_lower_case: bool | None = option(
         fallback=True,
+        fixed_by_training=True,
         help="Lower-case the text. Uncased models need this; cased models need --nodo_lower_case. Without this flag "
         "the tokenizer_config.json of the model's folder decides, if there is one.",
     )
     strip_accents: bool | None = option(
         fallback=None,
+        fixed_by_training=True,
         help="Remove accents from the text, which also takes the syllables of Korean apart. Without this flag the "
         "tokenizer removes accents when it lower-cases, as the original does, unless the tokenizer_config.json of the "
         "model's folder says otherwise.",
@@ -74,6 +76,7 @@ class PrecisionOptions:
     dtype: str = option(
         FLOAT32,
         choices=(FLOAT32, BFLOAT16, FLOAT16, AUTO),
+        changes_training=True,
         help="The type of the matrix products in training, evaluation and prediction, and of the activations between "
         "them; the rest is float32, the weights and the checkpoints included. bfloat16 is for TPUs, newer GPUs and "
         "CPUs with AMX or AVX512_BF16; float16, with a scaled loss, for GPUs. auto: bfloat16 on those, else float32.",
@@ -140,6 +143,7 @@ class DistributionOptions:
     all_reduce_dtype: str = option(
         FLOAT32,
         choices=(FLOAT32, BFLOAT16),
+        changes_training=True,
         help="The type in which several devices sum gradients. bfloat16 halves what they send, and rounds to 8 bits.",
     )
     jit_compile: bool = option(
@@ -167,20 +171,27 @@ class MaskingOptions:
     """
 
     do_whole_word_mask: bool = option(
-        False, help="Choose whole words for masking, with all their pieces, instead of single pieces."
+        False,
+        changes_training=True,
+        help="Choose whole words for masking, with all their pieces, instead of single pieces.",
     )
     masked_lm_prob: float = option(
-        0.15, check=PROBABILITY, help="The proportion of the tokens of a sequence that are masked."
+        0.15,
+        check=PROBABILITY,
+        changes_training=True,
+        help="The proportion of the tokens of a sequence that are masked.",
     )
     mask_rates: str = option(
         "0.8,0.1",
         check=(_are_rates, "must be two numbers between 0 and 1 with a comma, whose sum is at most 1"),
+        changes_training=True,
         help="The share of the predicted tokens that [MASK] replaces, and that which a random word of the vocabulary "
         "replaces. The others stay as they are.",
     )
     ngram_masking: int = option(
         1,
         check=between(1, MAX_SPAN),
+        changes_training=True,
         help="With --do_whole_word_mask: mask spans of 1 to this many whole words, a span of n "
         "words with a probability in proportion to 1/n.",
     )

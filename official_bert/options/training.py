@@ -29,21 +29,30 @@ class OptimizationOptions:
     optimizer_type: str = option(
         ADAMW,
         choices=OPTIMIZERS,
+        changes_training=True,
         help="The optimizer: adamw is the original's; adamw_bias_correction corrects the bias of Adam's moments, as "
         "Adam's authors do and the original does not, which makes fine-tuning on few examples fail less often; lamb "
         "(You et al., 2020) corrects it, too, and scales each matrix's update to its norm, as large batches need.",
     )
-    adam_beta1: float = option(0.9, check=_DECAY_RATE, help="The decay rate of the mean of the gradients.")
-    adam_beta2: float = option(0.999, check=_DECAY_RATE, help="The decay rate of the mean of their squares.")
-    adam_epsilon: float = option(1e-6, check=POSITIVE, help="What is added to the root of this mean.")
+    adam_beta1: float = option(
+        0.9, check=_DECAY_RATE, changes_training=True, help="The decay rate of the mean of the gradients."
+    )
+    adam_beta2: float = option(
+        0.999, check=_DECAY_RATE, changes_training=True, help="The decay rate of the mean of their squares."
+    )
+    adam_epsilon: float = option(
+        1e-6, check=POSITIVE, changes_training=True, help="What is added to the root of this mean."
+    )
     weight_decay_rate: float = option(
         0.01,
         check=NOT_NEGATIVE,
+        changes_training=True,
         help="The weight decay: an update takes this share of the rate from each weight but biases and layer norms.",
     )
     ema_decay: float | None = option(
         None,
         check=_DECAY_RATE,
+        changes_training=True,
         help="The decay rate of an exponential moving average of the trained weights (Polyak and Juditsky, 1992; "
         "Tarvainen and Valpola, 2017), such as 0.999, which evaluation, prediction and exports then use instead of the "
         "weights themselves. After t updates the rate is at most (1 + t) / (10 + t), so that a short training averages "
@@ -52,6 +61,7 @@ class OptimizationOptions:
     lr_schedule: str = option(
         LINEAR,
         choices=SCHEDULES,
+        changes_training=True,
         help="The learning rate after the warm-up: linear is the original's, the peak times 1 - g/N at step g of N; "
         "constant is the peak; cosine falls from it to 0 as half a cosine wave; wsd (warm-up, stable, decay) is the "
         "peak, and falls to 0 in a straight line over the last tenth of the steps.",
@@ -65,6 +75,7 @@ class OptimizationOptions:
     gradient_clipping: str = option(
         GLOBAL,
         choices=(GLOBAL, PER_REPLICA),
+        changes_training=True,
         help="The gradient whose norm is clipped to 1: global is that of the whole batch; per_replica is that of each "
         "replica before their mean, as on the original's TPU.",
     )
@@ -89,18 +100,20 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
     )
     init_checkpoint: str | None = option(
         None,
+        changes_training=True,
         help="The checkpoint whose weights the model starts with: a TF1 checkpoint prefix or folder, the "
         "--output_dir of a training script, or a Hugging Face folder. A checkpoint in --output_dir takes precedence.",
     )
     allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
     do_train: bool = option(False, basic=True, help="Train the model.")
     train_batch_size: int = option(
-        32, check=SIZE, help="The number of examples in an update, over all replicas together."
+        32, check=SIZE, changes_training=True, help="The number of examples in an update, over all replicas together."
     )
     learning_rate: float = option(
         5e-5,
         basic=True,
         check=NOT_NEGATIVE,
+        changes_training=True,
         help="The peak of the learning rate: the warm-up rises towards it, and --lr_schedule says what follows.",
     )
     save_checkpoints_steps: int = option(1000, check=POSITIVE, help="The number of updates between two checkpoints.")
@@ -127,18 +140,21 @@ class DistillationOptions:
 
     teacher: str | None = option(
         None,
+        changes_training=True,
         help="The folder or the name of a trained model, usually a larger one with the same vocabulary, whose outputs "
         "the model learns, too (distillation). In fine-tuning it is the --output_dir of a training on the same task.",
     )
     distillation_weight: float = option(
         0.5,
         check=between(0, 1),
+        changes_training=True,
         help="With --teacher, the weight w of its loss: the whole is (1 - w) times the loss of the labels plus w times "
         "that of the teacher's outputs.",
     )
     distillation_temperature: float = option(
         2.0,
         check=POSITIVE,
+        changes_training=True,
         help="With --teacher, what its logits and those of the model are divided by before the softmax, so that the "
         "less probable labels count more (Hinton et al., 2015). Scores have none.",
     )
@@ -178,24 +194,34 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
         "Face. It must be given unless --model is, or the checkpoint's folder has it.",
     )
     max_seq_length: int = option(
-        128, basic=True, check=LENGTH, help="The length of the sequences in the TFRecords, in tokens."
+        128,
+        basic=True,
+        check=LENGTH,
+        changes_training=True,
+        help="The length of the sequences in the TFRecords, in tokens.",
     )
     max_predictions_per_seq: int = option(
-        20, check=LENGTH, help="The number of masked LM positions that each sequence in the TFRecords has room for."
+        20,
+        check=LENGTH,
+        changes_training=True,
+        help="The number of masked LM positions that each sequence in the TFRecords has room for.",
     )
     dynamic_masking: bool = option(
         False,
+        changes_training=True,
         help="Draw masks while reading, new ones in each pass over the records, which create_pretraining_data.py has "
         "made with --dynamic_masking, too. It needs the vocabulary. The flags of the masks are those of that script.",
     )
     use_next_sentence: bool = option(
         True,
+        changes_training=True,
         help="Learn next sentences, too. --nouse_next_sentence learns masked words alone, for records of "
         "create_pretraining_data.py --nouse_next_sentence for instance.",
     )
     distillation: list[str] | None = option(
         None,
         check=(lambda names: {*names} <= {*TAUGHT_OF_TEXT}, f"must be of {', '.join(TAUGHT_OF_TEXT)}"),
+        changes_training=True,
         help="With --teacher, what the model learns of it, separated by commas, as a sum: logits (the default), those "
         "of masked words; hidden, the outputs of its layers, through a linear map (Jiao et al., 2020); "
         "attention_relations, how its queries, its keys and its values are related (Wang et al., 2021).",
@@ -203,18 +229,21 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
     teacher_layer: int | None = option(
         None,
         check=NOT_NEGATIVE,
+        changes_training=True,
         help="With attention_relations, the layer of the teacher that the last layer of the model learns, from 0. "
         "Without this flag it is the last one.",
     )
     relation_heads: int | None = option(
         None,
         check=SIZE,
+        changes_training=True,
         help="With attention_relations, the number of relation heads, a divisor of both widths. Without this flag it "
         "is the number of the teacher's heads.",
     )
     file_order: str = option(
         "original",
         choices=FILE_ORDERS,
+        changes_training=True,
         help="The order of the input files. original repeats them first and shuffles then, as the original does: of a "
         "few files, one may be read twice at the same time, which fills batches with the same records, and another "
         "only later. each_pass shuffles them anew for each pass, so that a pass reads each record once. own and "
@@ -228,20 +257,27 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
         100000,
         basic=True,
         check=POSITIVE,
+        changes_training=True,
         help="The number of updates in total, those of earlier runs in --output_dir included.",
     )
     num_warmup_steps: int = option(
-        10000, basic=True, check=NOT_NEGATIVE, help="The number of updates during which the learning rate warms up."
+        10000,
+        basic=True,
+        check=NOT_NEGATIVE,
+        changes_training=True,
+        help="The number of updates during which the learning rate warms up.",
     )
     max_train_hours: float | None = option(
         None,
         check=POSITIVE,
+        changes_training=True,
         help="The hours after which the training ends, those of earlier runs in --output_dir included. The learning "
         "rate and --train_batch_size_ramp then follow the time: they are where they would be after the same share of "
         "--num_train_steps, which still ends a training that reaches it first. The warm-up counts updates.",
     )
     train_batch_size_ramp: list[str] | None = option(
         None,
+        changes_training=True,
         help="Larger batches later in the training, each with the share of the updates after which it begins: "
         "256:0.1,1024:0.6 is --train_batch_size at first, 256 from a tenth of the updates on and 1,024 from 0.6 on. "
         "Each is a multiple of --train_batch_size, in parts of which it is computed.",

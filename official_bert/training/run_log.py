@@ -28,6 +28,7 @@ from absl import logging
 from official_bert import __version__
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
+from official_bert.options.fields import format_value
 
 FILE = "run.jsonl"
 START, TRAIN, EVALUATION, CHECKPOINT, END = "start", "train", "evaluation", "checkpoint", "end"
@@ -132,7 +133,7 @@ def _lines(output_dir: str) -> Iterator[dict]:
 def changed_flags(before: Mapping, now: Mapping, names: Iterable[str]) -> str:
     """Returns the flags that both runs know and that differ, as "--learning_rate=0.1 (0.2 before)"."""
     return ", ".join(
-        f"--{name}={now[name]} ({before[name]} before)"
+        f"--{name}={format_value(now[name])} ({format_value(before[name])} before)"
         for name in names
         if name in now and name in before and now[name] != before[name]
     )

@@ -14,41 +14,9 @@ from official_bert.checkpoints import CheckpointManager, load_checkpoint, named_
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.model_source import check_config_beside, difference_beside
+from official_bert.options.fields import flag_names, format_flag
 from official_bert.options.training import TrainingOptions
 from official_bert.training import run_log, workers
-
-# Flags on which the updates depend, beside those of the data and the model, which are compared elsewhere.
-_OF_UPDATES = (
-    "optimizer_type",
-    "adam_beta1",
-    "adam_beta2",
-    "adam_epsilon",
-    "weight_decay_rate",
-    "gradient_clipping",
-    "ema_decay",
-    "learning_rate",
-    "layer_wise_lr_decay",
-    "lr_schedule",
-    "num_train_steps",
-    "max_train_hours",
-    "train_batch_size_ramp",
-    "num_train_epochs",
-    "num_warmup_steps",
-    "warmup_proportion",
-    "masked_lm_prob",
-    "do_whole_word_mask",
-    "mask_rates",
-    "ngram_masking",
-    "use_next_sentence",
-    "train_batch_size",
-    "dtype",
-    "teacher",
-    "distillation_weight",
-    "distillation_temperature",
-    "distillation",
-    "teacher_layer",
-    "relation_heads",
-)
 
 
 def check_config(options: TrainingOptions, checkpoints: CheckpointManager, config: BertConfig):
@@ -148,12 +116,34 @@ def check_same_weights(strategy: tf.distribute.Strategy, weights: Mapping[str, t
         workers.check_equal(strategy, {"the weights that they begin with": sums})
 
 
-def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
-    """Warns of flags that make the rest of a training differ from its beginning, which may be on purpose."""
+def _flags_before(run_dir: str) -> dict[str, object]:
+    """Returns the flags with which the last training in a folder began; none if there was no training."""
     earlier = run_log.trainings(run_dir)
-    now = dataclasses.asdict(options)
-    before = (earlier[-1].get("flags") or {}) if earlier else {}
-    if changed := run_log.changed_flags(before, now, _OF_UPDATES):
+    return (earlier[-1].get("flags") or {}) if earlier else {}
+
+
+def refuse_fixed_flags(options: TrainingOptions):
+    """Refuses to resume the training in output_dir with another value of a flag that cannot change in its middle.
+
+    The declaration of a flag says whether it can: `fixed_by_training` of options/fields.py.
+    """
+    before, now = _flags_before(options.output_dir), dataclasses.asdict(options)
+    for name in flag_names(type(options), "fixed_by_training"):
+        if name in before and before[name] != now[name]:
+            raise InputError(
+                f"--output_dir={options.output_dir}: its training began with {format_flag(name, before[name])}, which "
+                f"cannot change in the middle, and this command has {format_flag(name, now[name])}; give the same as "
+                "before, or another --output_dir"
+            )
+
+
+def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
+    """Warns of flags that make the rest of a training differ from its beginning, which may be on purpose.
+
+    The declaration of a flag says whether it does: `changes_training` of options/fields.py.
+    """
+    names = flag_names(type(options), "changes_training")
+    if changed := run_log.changed_flags(_flags_before(run_dir), dataclasses.asdict(options), names):
         logging.warning("%s goes on from step %d with other flags than before: %s", run_dir, step, changed)
 
 

@@ -1,0 +1,59 @@
+"""What the fields of options declare: whether a flag changes a training, and with which others it has an effect."""
+
+import dataclasses
+
+import pytest
+
+from official_bert.options.embedding import EmbeddingOptions
+from official_bert.options.fields import flag_names
+from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions, TaggingOptions
+from official_bert.options.training import PretrainingOptions
+
+TRAININGS = (PretrainingOptions, ClassificationOptions, ChoiceOptions, SquadOptions, TaggingOptions, EmbeddingOptions)
+
+# Flags that change no update of a training, by the reason.
+DATA_AND_MODEL = """
+model vocab_file bert_config_file allow_missing_weights random_seed input_file data_dir train_file task_name columns
+quoting data_format labels
+"""  # whose content is compared, or which is kept with the checkpoint
+DEVICES = """
+use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores iterations_per_loop steps_per_loop distribution_strategy
+num_devices collective jit_compile num_accumulation_steps recompute_layers
+"""
+AROUND_THE_TRAINING = """
+output_dir do_train do_eval do_predict save_checkpoints_steps keep_checkpoint_max log_every_steps search calibrate
+eval_input_file dev_file test_file predict_file eval_batch_size predict_batch_size max_eval_steps eval_task vectors
+abstain_below n_best_size max_answer_length null_score_diff_threshold verbose_logging ensemble_dirs
+"""
+CASING = {"do_lower_case", "strip_accents"}  # in pre-training that of the records, for the users of the model
+CHANGE_NOTHING = {*DATA_AND_MODEL.split(), *DEVICES.split(), *AROUND_THE_TRAINING.split()}
+
+
+@pytest.mark.parametrize("options_class", TRAININGS)
+def test_every_flag_of_a_training_changes_it_or_is_known_not_to(options_class):
+    """A new flag declares that it changes a training, or is added to a list here."""
+    names = {field.name for field in dataclasses.fields(options_class)}
+    changing = set(flag_names(options_class, "changes_training"))
+    assert changing == names - CHANGE_NOTHING - (CASING if options_class is PretrainingOptions else set())
+    assert changing >= set(flag_names(options_class, "fixed_by_training"))
+
+
+def test_what_cannot_change_in_the_middle_of_a_training():
+    fixed = {each: set(flag_names(each, "fixed_by_training")) for each in TRAININGS}
+    tuning = {
+        "do_lower_case",
+        "strip_accents",
+        "max_seq_length",
+        "freeze_layers",
+        "lora_rank",
+        "reinit_layers",
+        "num_bilstm_layers",
+    }
+    assert fixed == {
+        PretrainingOptions: set(),
+        ChoiceOptions: tuning,
+        SquadOptions: tuning,
+        TaggingOptions: tuning,
+        ClassificationOptions: tuning | {"label_type", "long_texts", "pooling", "class_weights"},
+        EmbeddingOptions: tuning | {"loss", "matryoshka", "pooling", "projection", "normalize"},
+    }
