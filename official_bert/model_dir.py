@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from official_bert.config import BertConfig
-from official_bert.io import files, reading, writing
+from official_bert.io import errors, files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
-from official_bert.options.serving import TASKS_OF_CLASSES
+from official_bert.options.serving import MODEL_CLASSES, TASKS_OF_CLASSES
 from official_bert.tokenization import load_vocab, write_vocabulary
 from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME, TokenizerConfig
 
@@ -29,6 +29,13 @@ VOCAB_NAME = "vocab.txt"
 CONFIG_NAME, HUGGINGFACE_CONFIG_NAME = "bert_config.json", "config.json"
 LABELS_NAME = "labels.txt"
 TASK_NAME = "task.json"
+_RECORD_FIELDS = {"task_name": str, "family": str, "settings": dict}
+# What config.json of Hugging Face calls the label types; a folder without the field has one label a text.
+PROBLEM_TYPES = {SINGLE: "single_label_classification", MULTI: "multi_label_classification", SCORE: "regression"}
+_LABEL_TYPES = {name: label_type for label_type, name in PROBLEM_TYPES.items()}
+_CLASSES_WITH_LABELS = (MODEL_CLASSES["classification"], MODEL_CLASSES["tagging"])
+# The activation of a cross-encoder of sentence-transformers that gives the scores and probabilities of this project.
+_ACTIVATIONS = {SINGLE: ("Identity", "Softmax"), MULTI: ("Identity", "Sigmoid"), SCORE: ("Identity",)}
 ADAPTERS_NAME = "adapters.safetensors"  # what a training with LoRA changes, and nothing else
 
 
@@ -64,7 +71,7 @@ class ModelFolder:
         self._folders = [self.path, above or os.curdir] if name == BEST_FOLDER else [self.path]
         self.vocab_file = self._find(VOCAB_NAME) or self._find(TOKENIZER_NAME)
         self.labels_file = self._find(LABELS_NAME)
-        self.task_file = self._find(TASK_NAME)
+        self.task_file = next(filter(_is_record, [self._find(TASK_NAME)]), None)
         self.config_file = next(filter(_is_config, map(self._find, (CONFIG_NAME, HUGGINGFACE_CONFIG_NAME))), None)
 
     def _find(self, name: str) -> str | None:
@@ -78,44 +85,119 @@ class ModelFolder:
         return TokenizerConfig.read(os.path.dirname(found)) if found else None
 
     def task(self) -> TaskRecord | None:
-        """Reads what the model was trained on."""
+        """Reads what the model was trained on, which task.json says, or else the class that config.json names."""
         if self.task_file is None:
-            return None
+            return self._huggingface_record()
         content = reading.read_json(self.task_file)
-        kinds = {"task_name": str, "family": str, "settings": dict}
-        known = {name: field(content, name, kinds[name], self.task_file) for name in kinds}
+        known = {name: field(content, name, kind, self.task_file) for name, kind in _RECORD_FIELDS.items()}
         return TaskRecord(**known, labels=content.get("labels"))
 
     def labels(self) -> list[str] | None:
-        """Reads the labels, which must be those of the training."""
-        labels, record = None if self.labels_file is None else read_labels(self.labels_file), self.task()
-        if labels and record and record.labels not in (None, record_of_labels(labels)):
+        """Reads the labels: those of labels.txt, which must be those of the training, or else of config.json.
+
+        Without a task.json, names in config.json go before a labels.txt, which another program may have written.
+        """
+        labels = None if self.labels_file is None else read_labels(self.labels_file)
+        if self.task_file is None:
+            names = self.huggingface_labels()
+            if labels and names and labels != names:
+                errors.warn(
+                    "Ignoring %s, because id2label in %s names other labels", self.labels_file, self.config_file
+                )
+            return names or labels
+        record = self.task()
+        if labels and record.labels not in (None, record_of_labels(labels)):
             raise InputError(
                 f"{self.labels_file}: the model was trained with other labels or another order, as {self.task_file} "
                 "says; restore what the training wrote"
             )
         return labels
 
+    @property
+    def labels_source(self) -> str | None:
+        """The file that `labels` reads, for messages."""
+        is_foreign = self.task_file is None and self.huggingface_labels()
+        return self.config_file if is_foreign else self.labels_file
+
     def evaluations(self) -> list[str]:
         """Returns the files with the metrics of evaluations."""
         return [path for folder in self._folders for path in files.matching("eval_results*.txt", folder)]
 
-    def huggingface_task(self) -> tuple[TaskRecord | None, list[str] | None]:
-        """Returns the task and the labels that a config.json of Hugging Face tells, None for those that it does not."""
-        if os.path.basename(self.config_file or "") != HUGGINGFACE_CONFIG_NAME:
-            return None, None
-        content = reading.read_json(self.config_file)
-        architectures = content.get("architectures")
-        known = [name for name in TASKS_OF_CLASSES if isinstance(architectures, list) and name in architectures]
-        if not known:
-            return None, None
-        ids = reading.as_object(content.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"}), self.config_file)
-        kinds = {"multi_label_classification": MULTI, "regression": SCORE}
-        kind = SCORE if len(ids) == 1 else kinds.get(str(content.get("problem_type")), SINGLE)
-        task_name, family = TASKS_OF_CLASSES[known[0]]
-        record = TaskRecord(task_name, family, {"label_type": kind} if family == "classification" else {})
-        labels = [field(ids, str(number), str, f"{self.config_file}: id2label") for number in range(len(ids))]
-        return record, None if kind == SCORE else labels
+    def huggingface_class(self) -> str | None:
+        """Returns the class that a config.json of Hugging Face names, if it is one with a known head."""
+        architectures = self._huggingface_config().get("architectures")
+        listed = architectures if isinstance(architectures, list) else []
+        return next((name for name in TASKS_OF_CLASSES if name in listed), None)
+
+    def huggingface_labels(self) -> list[str] | None:
+        """Returns the labels in config.json; None for a model without them, or with LABEL_0, LABEL_1, ... only."""
+        if self.huggingface_class() not in _CLASSES_WITH_LABELS or self._label_type() == SCORE:
+            return None
+        ids, source = self._label_names(), f"{self.config_file}: id2label"
+        labels = [field(ids, str(number), str, source) for number in range(len(ids))]
+        if labels == default_labels(len(labels)):
+            return None
+        if fault := labels_fault(labels):
+            raise InputError(f"{source}: {fault}; write a name for each output")
+        return labels
+
+    def check_activation(self):
+        """Refuses a cross-encoder of sentence-transformers whose outputs have another activation than here."""
+        config = self._huggingface_config()
+        settings = config.get("sentence_transformers")
+        key = "activation_fn" if isinstance(settings, dict) else "sbert_ce_default_activation_function"
+        value = settings.get(key) if isinstance(settings, dict) else config.get(key)
+        name = str(value or "Identity").rpartition(".")[2]
+        if self.huggingface_class() == MODEL_CLASSES["classification"] and name not in _ACTIVATIONS[self._label_type()]:
+            raise InputError(
+                f"{self.config_file}: {key} is {name}, which is not applied to the outputs here; write "
+                "torch.nn.modules.linear.Identity there to use the scores without it, whose order is the same"
+            )
+
+    def output_names(self) -> list[str] | None:
+        """Returns the labels or, where config.json leaves them open, LABEL_0, LABEL_1, ... of transformers."""
+        has_names = self.huggingface_class() in _CLASSES_WITH_LABELS and self._label_type() != SCORE
+        return self.labels() or (default_labels(len(self._label_names())) if has_names else None)
+
+    def _huggingface_record(self) -> TaskRecord | None:
+        if (name := self.huggingface_class()) is None:
+            return None
+        task_name, family = TASKS_OF_CLASSES[name]
+        return TaskRecord(task_name, family, {"label_type": self._label_type()} if family == "classification" else {})
+
+    def huggingface_fields(self, *names: str) -> dict[str, Any]:
+        """Returns the fields with these names that a config.json of Hugging Face has."""
+        return {name: value for name, value in self._huggingface_config().items() if name in names}
+
+    def _huggingface_config(self) -> dict[str, Any]:
+        """Returns the content of the config.json of Hugging Face; it is empty for a model with bert_config.json."""
+        is_theirs = os.path.basename(self.config_file or "") == HUGGINGFACE_CONFIG_NAME
+        return reading.read_json(self.config_file) if is_theirs else {}
+
+    def _label_names(self) -> dict[str, Any]:
+        return reading.as_object(self._huggingface_config().get("id2label", _TWO_LABELS), self.config_file)
+
+    def _label_type(self) -> str:
+        known = _LABEL_TYPES.get(str(self._huggingface_config().get("problem_type")), SINGLE)
+        return SCORE if len(self._label_names()) == 1 else known
+
+
+def default_labels(number: int) -> list[str]:
+    """Returns what transformers calls the outputs of a model whose labels nobody has named."""
+    return [f"LABEL_{number}" for number in range(number)]
+
+
+_TWO_LABELS = dict(zip("01", default_labels(2), strict=True))  # the value of id2label in a config.json without it
+
+
+def labels_fault(labels: Sequence[str]) -> str | None:
+    """Describes why labels cannot be the lines of labels.txt; None if they can."""
+    if "" in labels:
+        return "a label is empty"
+    if any(set("\r\n") & set(label) for label in labels):
+        return "a label has a line end"
+    twice = [label for label in labels if labels.count(label) > 1]
+    return f"the label {twice[0]} is there twice" if twice else None
 
 
 def read_labels(path: str) -> list[str]:
@@ -180,6 +262,14 @@ def write_record(folder: str, record: TaskRecord):
 def _write_text(folder: str, name: str, content: str):
     with writing.replacing(os.path.join(folder, name)) as file:
         file.write(content)
+
+
+def _is_record(path: str | None) -> bool:
+    """Returns whether a task.json is one of this project; that of another program says nothing about the model."""
+    if path is None:
+        return False
+    content = reading.read_json(path)
+    return isinstance(content, dict) and not _RECORD_FIELDS.keys().isdisjoint(content)
 
 
 def _is_config(path: str | None) -> bool:

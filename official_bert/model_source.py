@@ -22,8 +22,9 @@ from official_bert.data.records.record_files import SHARD_NAME, manifest_beside
 from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
-from official_bert.model_dir import ModelFolder, TaskRecord, holds_checkpoints
+from official_bert.model_dir import ModelFolder, TaskRecord, default_labels, holds_checkpoints
 from official_bert.options.fields import fault_of, format_flag, kind_of
+from official_bert.options.serving import FAMILIES, MODEL_CLASSES
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
 from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig, unknown_casing
 
@@ -93,7 +94,7 @@ class ModelSource:
 
     @functools.cached_property
     def labels(self) -> list[str] | None:
-        """The labels beside the checkpoint, in the order of the outputs."""
+        """The labels beside the checkpoint or in its config.json, in the order of the outputs."""
         return self.dir.labels() if self.dir else None
 
     @functools.cached_property
@@ -172,8 +173,7 @@ class ModelSource:
         if tokenizer is None and vocab_file and files.exists(vocab_file):
             folder = os.path.dirname(vocab_file)
             tokenizer = TokenizerConfig.read(folder)
-        is_used = self.task and self.task.family == family and not getattr(self.options, "do_train", False)
-        settings = self.task.settings if is_used else {}
+        settings = self._task_settings(family)
 
         def value(field: dataclasses.Field, given, fallback):
             is_casing = field.name in ("do_lower_case", "strip_accents")
@@ -201,6 +201,25 @@ class ModelSource:
 
         return value
 
+    def _task_settings(self, family: str | None) -> dict[str, Any]:
+        """Returns the settings that a model brings along where it is used on a task of its family and not trained."""
+        if not self.task or getattr(self.options, "do_train", False):
+            return {}
+        is_recorded = self.dir.task_file is not None
+        if not is_recorded and family in MODEL_CLASSES and self.task.family in MODEL_CLASSES.keys() - {family}:
+            raise InputError(
+                f"{self.dir.config_file}: is of a {MODEL_CLASSES[self.task.family]}, whose head is not one for this "
+                f"task; give --task_name={self.task.task_name}, or the checkpoint of another model"
+            )
+        if self.task.family != family:
+            return {}
+        if is_recorded:
+            return self.task.settings
+        self.dir.check_activation()
+        # A class of transformers says how texts are labelled, which the tasks with a layout of their own know.
+        is_general = self.options.task_name in (None, *FAMILIES)
+        return self.task.settings if is_general else {}
+
     def check_task(self, task_name: str, is_same: Callable[[str, str], bool]):
         """Refuses to train a folder's model on with another task, and warns of its evaluation on another.
 
@@ -208,7 +227,7 @@ class ModelSource:
         """
         is_training = self.options.do_train
         record = self.task if self.resumes or not is_training else None
-        if record is None or is_same(task_name, record.task_name):
+        if record is None or self.dir.task_file is None or is_same(task_name, record.task_name):
             return
         if is_training:
             raise InputError(
@@ -231,14 +250,26 @@ class ModelSource:
         is_training = self.options.do_train
         if labels is None or (is_training and not self.resumes):
             return
-        names = [str(label) for label in labels]
-        if self.labels in (None, names):
+        if self.has_labels(labels):
             return
+        names = [str(label) for label in labels]
         remedy = "give another --output_dir" if is_training else "take a checkpoint of this task"
         raise InputError(
-            f"{self.dir.labels_file}: the model's outputs stand for {', '.join(self.labels)}, but the task's labels "
+            f"{self.dir.labels_source}: the model's outputs stand for {', '.join(self.labels)}, but the task's labels "
             f"are {', '.join(names)}; name the labels in the model's order, or {remedy}"
         )
+
+    def has_labels(self, labels: Sequence) -> bool:
+        """Returns whether the model's outputs stand for these labels in this order, so far as its folder says.
+
+        The labels 0, 1, ... of a task are the numbers of the outputs, which config.json may name in words, such as
+        not_equivalent.
+        """
+        names = [str(label) for label in labels]
+        if self.labels in (None, names, default_labels(len(names))):
+            return True
+        is_theirs = self.dir.labels_source == self.dir.config_file
+        return is_theirs and names == [str(number) for number in range(len(self.labels))]
 
     def vocabulary(self, records: Iterable[str] = ()) -> tuple[str | None, TokenizerConfig | None]:
         """Returns the path of a pre-training's vocabulary and how text is tokenized, for the folder of its model.

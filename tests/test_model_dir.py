@@ -79,6 +79,47 @@ def test_a_corrupt_record_is_refused(tmp_path, content, sentence):
         ModelFolder(str(tmp_path)).task()
 
 
+@pytest.mark.parametrize("content", ['{"version": "2.0.0", "tasks": []}', "[]"])
+def test_a_record_of_another_program_decides_nothing(tmp_path, content):
+    write_all(tmp_path / "out", tmp_path)
+    (tmp_path / "out" / "task.json").write_text(content)
+    folder = ModelFolder(str(tmp_path / "out"))
+    assert (folder.task_file, folder.task(), folder.labels()) == (None, None, ["b", "a"])
+
+
+def huggingface_folder(folder, labels, **fields) -> ModelFolder:
+    ids = {str(number): label for number, label in enumerate(labels)}
+    content = {"num_attention_heads": 2, "architectures": ["BertForSequenceClassification"], "id2label": ids}
+    (folder / "config.json").write_text(json.dumps(content | fields))
+    return ModelFolder(str(folder))
+
+
+def test_the_labels_of_a_config_go_before_a_file_without_a_record(tmp_path, caplog):
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    folder = huggingface_folder(tmp_path, ["no", "yes"])
+    assert (folder.labels(), folder.labels_source) == (["no", "yes"], str(tmp_path / "config.json"))
+    assert "Ignoring" in caplog.text
+    folder = huggingface_folder(tmp_path, ["LABEL_0", "LABEL_1"])
+    assert (folder.labels(), folder.labels_source) == (["cat", "dog"], str(tmp_path / "labels.txt"))
+    (tmp_path / "labels.txt").unlink()
+    folder = huggingface_folder(tmp_path, ["LABEL_0", "LABEL_1"])
+    assert (folder.labels(), folder.output_names()) == (None, ["LABEL_0", "LABEL_1"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "fault"),
+    [
+        (["a", ""], "a label is empty"),
+        (["a", "a"], "the label a is there twice"),
+        (["a", "b\nc"], "a label has a line end"),
+        (["a", "b\rc"], "a label has a line end"),
+    ],
+)
+def test_labels_of_a_config_that_no_output_can_have_are_refused(tmp_path, labels, fault):
+    with pytest.raises(InputError, match=f"config.json: id2label: {fault}; write a name for each output"):
+        huggingface_folder(tmp_path, labels).labels()
+
+
 @pytest.mark.parametrize(
     ("name", "read"),
     [

@@ -288,6 +288,50 @@ def test_a_training_may_begin_from_a_model_of_other_labels(choice, tmp_path):
         ModelSource(choice).check_labels(["x", "y"])
 
 
+def write_huggingface_config(folder, architecture="BertForSequenceClassification", labels=("x", "y", "z"), **fields):
+    names = {str(number): label for number, label in enumerate(labels)}
+    content = {"model_type": "bert", "num_attention_heads": 2, "architectures": [architecture], "id2label": names}
+    (folder / "config.json").write_text(json.dumps(content | fields))
+
+
+@pytest.mark.parametrize("task_labels", [["y", "x", "z"], ["x", "y"], ["X", "Y", "Z"]])
+def test_the_labels_of_a_config_are_compared_as_those_of_labels_txt(tmp_path, choice, task_labels):
+    write_huggingface_config(tmp_path)
+    source = ModelSource(dataclasses.replace(choice, init_checkpoint=str(tmp_path)))
+    assert source.labels == ["x", "y", "z"]
+    source.check_labels(["x", "y", "z"])
+    with pytest.raises(InputError, match=r"config.json: the model's outputs stand for x, y, z, but the task's labels"):
+        source.check_labels(task_labels)
+
+
+def test_labels_of_a_config_that_name_nothing_else_are_no_contradiction(tmp_path, choice):
+    source = dataclasses.replace(choice, init_checkpoint=str(tmp_path))
+    write_huggingface_config(tmp_path, labels=("not_equivalent", "equivalent"))
+    ModelSource(source).check_labels(["0", "1"])  # of MRPC: the numbers of the outputs
+    with pytest.raises(InputError, match="outputs stand for not_equivalent, equivalent"):
+        ModelSource(source).check_labels(["1", "0"])
+    write_huggingface_config(tmp_path, labels=("LABEL_0", "LABEL_1"))  # as transformers writes them without names
+    ModelSource(source).check_labels(["b", "a"])
+
+
+def test_what_a_config_says_of_the_outputs_decides_how_they_are_used(make):
+    folder = make()
+    write_huggingface_config(folder, problem_type="multi_label_classification")
+    (folder / "bert_config.json").unlink()
+    use = classification(model=str(folder), task_name="text", do_eval=True)
+    assert resolved(use, "classification").label_type == "multi"
+    assert resolved(dataclasses.replace(use, do_train=True), "classification").label_type == "single"
+    assert resolved(dataclasses.replace(use, task_name="CoLA"), "classification").label_type == "single"
+    with pytest.raises(InputError, match=r"config.json: is of a BertForSequenceClassification, whose head .*=tsv"):
+        resolved(use, "tagging")
+    sentence = r"config.json: activation_fn is Sigmoid, which is not applied .* write torch.nn.modules.linear.Identity"
+    cross_encoder = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    write_huggingface_config(folder, labels=("LABEL_0",), sentence_transformers=cross_encoder)
+    with pytest.raises(InputError, match=sentence):
+        resolved(use, "classification")
+    assert resolved(dataclasses.replace(use, do_train=True), "classification").label_type == "single"
+
+
 def test_a_folder_keeps_its_task(choice, tmp_path, caplog):
     save_model(tmp_path / "out", "ab")
     model_dir.write_record(str(tmp_path / "out"), model_dir.TaskRecord("sst-2", "classification", {}))

@@ -3,6 +3,8 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -117,11 +119,12 @@ def write(
     config: BertConfig,
     linear_class: str = SEQUENCE_CLASSIFICATION,
     labels: Sequence[str] | None = None,
+    further_fields: Mapping[str, Any] = MappingProxyType({}),
 ):
     """Writes config.json and model.safetensors of tensors by TF1 name, each of which the table of names must have.
 
     `linear_class` is the class of a model with the head `output_weights`, whose shape is the same for texts, tokens and
-    choices; the labels are in the order of its outputs.
+    choices; the labels are in the order of its outputs. config.json gets the `further_fields`.
     """
     entries = [names.to_huggingface(name) for name in tensors]
     heads = [entry.tf1 for entry in entries if not entry.tf1.startswith("bert/")]
@@ -134,7 +137,7 @@ def write(
         renamed[entry.huggingface.removeprefix(prefix)] = np.ascontiguousarray(tensor)
 
     architecture = _architecture(heads, linear_class)
-    fields = config.to_huggingface_dict() | {"architectures": [architecture]}
+    fields = config.to_huggingface_dict() | dict(further_fields) | {"architectures": [architecture]}
     if architecture in (SEQUENCE_CLASSIFICATION, MODEL_CLASSES["tagging"]):
         num_outputs = len(tensors["output_bias"])
         if labels is None or len(labels) != num_outputs:

@@ -6,6 +6,7 @@ bit-identical weights.
 
 import dataclasses
 import os
+from typing import Any
 
 from absl import logging
 
@@ -16,7 +17,7 @@ from official_bert.checkpoints.sentence_folder import MODULES_NAME, PROJECTION, 
 from official_bert.config import BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import CONFIG_NAME, LABELS_NAME, TASK_NAME, VOCAB_NAME, ModelFolder
+from official_bert.model_dir import CONFIG_NAME, LABELS_NAME, PROBLEM_TYPES, TASK_NAME, VOCAB_NAME, ModelFolder
 from official_bert.options.serving import EMBEDDING, FAMILIES, MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab, vocabulary_lines
 from official_bert.tokenizer_config import TokenizerConfig, has_capital_pieces
@@ -39,8 +40,11 @@ def run(options: ConversionOptions):
     vocab_file = _vocab_file(options, source, config)
     modules = _sentence_modules(options, source)
     chosen = _chosen_names(options, checkpoint, PROJECTION if modules else ())
-    linear_class, labels, record = _linear_class(options, source, chosen), source.labels(), source.task()
+    linear_class = _linear_class(options, source, chosen)
+    labels, record = source.output_names(), source.task()
     tokenizer_config = _tokenizer_config(options, source, vocab_file, config)
+    if options.output_format != "huggingface":
+        source.check_activation()
     for name in filter(names.to_huggingface, chosen):
         tf1.check_type(checkpoint, name)
 
@@ -50,9 +54,12 @@ def run(options: ConversionOptions):
         tensors |= dict(zip(PROJECTION, (dense.kernel.T, dense.bias), strict=True))
     with writing.replacing_folder(options.output_dir) as folder:
         if options.output_format == "huggingface":
-            huggingface.write(folder, tensors, config, linear_class, labels)
+            huggingface.write(folder, tensors, config, linear_class, labels, _further_fields(source, linear_class))
         else:
             loading.write(folder, tensors, config)
+        if options.output_format == "huggingface":  # whose config.json names the class and the labels
+            record = record if source.task_file else None
+            labels = labels if source.labels_file else None
         model_dir.write_beside(folder, vocab_file, tokenizer_config, record, labels)
         if modules is not None:
             sentence_folder.write(folder, modules, config.hidden_size)
@@ -116,9 +123,12 @@ def check_weights(checkpoint: Checkpoint, config: BertConfig):
 
 def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertConfig) -> str | None:
     path = options.vocab_file or source.vocab_file
-    for name, own in ((VOCAB_NAME, path), (LABELS_NAME, source.labels_file), (TASK_NAME, source.task_file)):
+    written = {VOCAB_NAME: path, LABELS_NAME: source.labels_file, TASK_NAME: source.task_file}
+    if options.output_format != "huggingface":
+        written |= {LABELS_NAME: source.output_names(), TASK_NAME: source.task()}
+    for name, content in written.items():
         there = os.path.join(options.output_dir, name)
-        if own is None and files.exists(there):
+        if content is None and files.exists(there):
             remedy = "name its own with --vocab_file, or" if name == VOCAB_NAME else "give"
             raise InputError(
                 f"{there}: is of another conversion, and {source.checkpoint} has none; {remedy} another --output_dir"
@@ -164,7 +174,10 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
         given = MODEL_CLASSES[FAMILIES[options.task_name]]
         if recorded not in (None, given):
             logging.warning(
-                "--task_name=%s: %s says that the model is a %s", options.task_name, folder.task_file, recorded
+                "--task_name=%s: %s says that the model is a %s",
+                options.task_name,
+                folder.task_file or folder.config_file,
+                recorded,
             )
         return given
     if recorded:
@@ -182,3 +195,13 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
         flag,
     )
     return huggingface.SEQUENCE_CLASSIFICATION
+
+
+def _further_fields(source: ModelFolder, linear_class: str) -> dict[str, Any]:
+    """Returns the fields of a classifier's config.json that decide what transformers makes of its outputs."""
+    record = source.task()
+    if record is None or linear_class != huggingface.SEQUENCE_CLASSIFICATION:
+        return {}
+    kept = source.huggingface_fields("sentence_transformers", "sbert_ce_default_activation_function")
+    problem_type = PROBLEM_TYPES.get(record.settings.get("label_type"))
+    return kept | ({"problem_type": problem_type} if problem_type else {})

@@ -99,7 +99,7 @@ def _task_of(source: ModelSource) -> tuple[TaskRecord | None, list[str] | None]:
     """Returns what the folder of the student says of its head; modules.json becomes a record of a training."""
     folder = source.dir.path
     if not files.exists(os.path.join(folder, MODULES_NAME)):
-        return (source.task, source.labels) if source.task else source.dir.huggingface_task()
+        return source.task, source.labels
     found = SentenceModules.of(folder)
     if any(layer != NORMALIZE for layer in found.layers):
         errors.warn("%s: has a Dense module, which the student lacks", folder)

@@ -17,7 +17,7 @@ from official_bert.data.model_inputs import check_vocabulary
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import LABELS_NAME, VOCAB_NAME, ModelFolder, TaskRecord
+from official_bert.model_dir import LABELS_NAME, PROBLEM_TYPES, VOCAB_NAME, ModelFolder, TaskRecord
 from official_bert.modeling.layers import Dense
 from official_bert.modeling.lora import load_adapters
 from official_bert.options.serving import TASKS_OF_CLASSES
@@ -39,6 +39,7 @@ class ConfiguredModel(keras.Model):
     has_open_outputs = False  # whether the constructor has the argument `num_outputs`
     huggingface_class = ""  # of transformers, for a head of one linear layer
     labels: tuple[str, ...] | None = None  # beside the checkpoint of `from_pretrained`, in the order of the outputs
+    label_type: str | None = None  # of the checkpoint of `from_pretrained`, if it is a classifier's
 
     @classmethod
     def from_pretrained(cls, folder: str | Checkpoint, **arguments) -> Self:
@@ -63,6 +64,8 @@ class ConfiguredModel(keras.Model):
         if cls.has_open_outputs:
             labels = _labels(checkpoint) or ()
             model.labels = tuple(labels) if len(labels) == model.num_outputs else None
+            record = ModelFolder(checkpoint.path).task()
+            model.label_type = record.settings.get("label_type") if record else None
         return model
 
     load_adapters = load_adapters
@@ -110,7 +113,8 @@ class ConfiguredModel(keras.Model):
             if format == "tf1":
                 loading.write(temporary, tensors, self.config)
             else:
-                huggingface.write(temporary, tensors, self.config, self.huggingface_class, labels)
+                fields = {"problem_type": PROBLEM_TYPES[self.label_type]} if self.label_type else {}
+                huggingface.write(temporary, tensors, self.config, self.huggingface_class, labels, fields)
             model_dir.write_beside(temporary, None, settings, record, labels)
 
     def _record_of(self, labels: Sequence[str]) -> TaskRecord:
@@ -118,7 +122,8 @@ class ConfiguredModel(keras.Model):
         number = self.num_outputs if self.has_open_outputs else 0
         if number < 2 or len(labels) != number or len({*labels, ""}) <= number or "\n" in "".join(labels):
             raise InputError(f"labels: must be {number} different texts, one for each output of the model")
-        return TaskRecord(*TASKS_OF_CLASSES[self.huggingface_class], {})
+        settings = {"label_type": self.label_type} if self.label_type else {}
+        return TaskRecord(*TASKS_OF_CLASSES[self.huggingface_class], settings)
 
     def export(self, filepath, *arguments, input_signature=None, **keywords):
         """Does what Keras' export does; the model need not have been called.
@@ -211,8 +216,7 @@ def _variables(model) -> dict:
 
 
 def _labels(checkpoint: Checkpoint) -> list[str] | None:
-    folder = ModelFolder(checkpoint.path)
-    return folder.labels() or folder.huggingface_task()[1]
+    return ModelFolder(checkpoint.path).labels()
 
 
 def _num_outputs(checkpoint: Checkpoint) -> int:

@@ -45,12 +45,10 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     """Builds the task and the model, whose kernels and tables are stored in `dtype`, and loads the weights."""
     source = ModelSource(options)
     checkpoint = source.checkpoint
-    theirs, their_labels = (source.task, None) if source.task else source.dir.huggingface_task()
-    if not options.task_name:
-        source.task = theirs
     task_name = options.task_name or _task_name(source)
     family = registry.family_of(task_name)
-    if source.task and family == source.task.family and not registry.is_same(task_name, source.task.task_name):
+    is_recorded = source.dir.task_file and family == source.task.family
+    if is_recorded and not registry.is_same(task_name, source.task.task_name):
         raise InputError(
             f"--task_name={task_name}: {source.dir.task_file} says {source.task.task_name}; leave the flag out"
         )
@@ -59,7 +57,7 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     options = source.options
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     config, tokenizer = source.config, source.tokenizer
-    task = _make_task(source, their_labels).for_checkpoint(checkpoint.shapes, tokenizer, config)
+    task = _make_task(source).for_checkpoint(checkpoint.shapes, tokenizer, config)
     with precision.stored_in(dtype):
         model = task.build_model(config, use_one_hot_embeddings=False)
     load_checkpoint(model, checkpoint).check_complete(
@@ -114,19 +112,24 @@ def _task_name(source: ModelSource) -> str:
     return "pretraining"
 
 
-def _make_task(source: ModelSource, their_labels: list[str] | None) -> ServedTask:
-    """Makes the task with the labels that the flags give, those beside the checkpoint, or Hugging Face's."""
-    options, beside = source.options, source.labels
+def _make_task(source: ModelSource) -> ServedTask:
+    """Makes the task with the labels that the flags give, or else those that the folder of the model names."""
+    options = source.options
     settings = (source.task.settings if source.task else {}) | vars(options)
-    settings["checkpoint_labels"] = beside or their_labels
+    settings["checkpoint_labels"] = source.dir.output_names()
     task = registry.make_task(options.task_name, settings)
-    known = task.labels
-    if beside and known is not None and list(map(str, known)) != beside:
-        given, remedy = f"--task_name={options.task_name}: its labels", "name the task that it was trained on"
+    if task.labels is not None and not source.has_labels(task.labels):
+        flag, remedy = f"--task_name={options.task_name}: its labels", "name the task that it was trained on"
         if options.labels:
-            given, remedy = "--labels: they", "leave the flag out"
-        labels = ", ".join(map(str, known))
-        raise InputError(f"{given} are {labels}, but those beside the checkpoint are {', '.join(beside)}; {remedy}")
+            flag, remedy = "--labels: they", "leave the flag out"
+        elif source.dir.task_file is None:
+            general = source.task.task_name if source.task else "text"
+            remedy = f"give --task_name={general}, which takes the labels of the model"
+        labels = ", ".join(map(str, task.labels))
+        raise InputError(
+            f"{flag} are {labels}, but those beside the checkpoint are {', '.join(source.labels)}, as "
+            f"{source.dir.labels_source} says; {remedy}"
+        )
     return task
 
 

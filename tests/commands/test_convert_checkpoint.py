@@ -10,7 +10,7 @@ import pytest
 
 from official_bert import model_dir
 from official_bert.checkpoints import folder as checkpoint_folder
-from official_bert.checkpoints import open_checkpoint, tf1
+from official_bert.checkpoints import huggingface, open_checkpoint, tf1
 from official_bert.commands import convert_checkpoint
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
@@ -129,6 +129,52 @@ def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
         assert config["architectures"] == ["BertForSequenceClassification"]
     config = class_of("mine:Tagger", "mine:Tagger", task_name="ner")
     assert config["architectures"] == ["BertForTokenClassification"]
+
+
+@pytest.mark.parametrize("form", ["tf1", "tf1_weights", "huggingface"])
+@pytest.mark.parametrize(
+    ("architecture", "label_type", "fields"),
+    [
+        ("BertForTokenClassification", None, {}),
+        ("BertForSequenceClassification", "single", {}),
+        ("BertForSequenceClassification", "multi", {"problem_type": "multi_label_classification"}),
+    ],
+)
+def test_class_labels_and_problem_type_stay(tmp_path, trained, form, architecture, label_type, fields):
+    """What a folder of Hugging Face says of its head holds after a conversion, and after the way back."""
+    _, weights = trained
+    head = {"output_weights": np.ones((3, 8), np.float32), "output_bias": np.zeros(3, np.float32)}
+    encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
+    there, labels = tmp_path / "there", ["O", "B-a", "I-a"]
+    os.makedirs(there)
+    huggingface.write(str(there), encoder | head, CONFIG, architecture, labels, fields)
+    wanted = model_dir.ModelFolder(str(there)).task()
+    assert wanted.settings.get("label_type") == label_type
+
+    converted(model=there, output_dir=tmp_path / "out", output_format=form)
+    folder = model_dir.ModelFolder(str(tmp_path / "out"))
+    assert folder.task()._replace(labels=None) == wanted
+    assert folder.labels() == labels
+    converted(model=tmp_path / "out", output_dir=tmp_path / "back", output_format="huggingface")
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert config["architectures"] == [architecture]
+    assert list(config["id2label"].values()) == labels
+    kinds = {"single": "single_label_classification", "multi": "multi_label_classification"}
+    assert config.get("problem_type") == kinds.get(label_type)
+
+
+def test_the_activation_of_a_cross_encoder_stays_or_is_refused(tmp_path, trained):
+    _, weights = trained
+    head = {"output_weights": np.ones((1, 8), np.float32), "output_bias": np.zeros(1, np.float32)}
+    encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
+    there, activation = tmp_path / "there", {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    os.makedirs(there)
+    fields = {"sentence_transformers": activation}
+    huggingface.write(str(there), encoder | head, CONFIG, "BertForSequenceClassification", None, fields)
+    converted(model=there, output_dir=tmp_path / "out", output_format="huggingface")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["sentence_transformers"] == activation
+    with pytest.raises(InputError, match="activation_fn is Sigmoid"):
+        converted(model=there, output_dir=tmp_path / "out2", output_format="tf1")
 
 
 def test_config_and_vocabulary_from_flags(tmp_path, trained, caplog):

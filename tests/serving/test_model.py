@@ -1,5 +1,6 @@
 """The folder of a model answers as an export of it, for every kind of task."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -7,8 +8,9 @@ import shutil
 import numpy as np
 import pytest
 
-from official_bert import BertClassifier, BertConfig, Predictor, model_dir
-from official_bert.serving.model import Export, InMemoryModel
+from official_bert import BertClassifier, BertConfig, InputError, Predictor, model_dir
+from official_bert.options.serving import ServedOptions
+from official_bert.serving.model import Export, InMemoryModel, build
 from official_bert.tasks import registry
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
@@ -67,6 +69,25 @@ def test_a_model_of_python_or_of_hugging_face_answers_by_its_labels(
         return
     expected = 1 / (1 + np.exp(-logits)) if problem else np.exp(logits) / np.exp(logits).sum()
     assert answer["probabilities"] == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=1e-5)
+
+
+def test_the_labels_of_a_hugging_face_folder_are_compared_with_those_of_the_task(tmp_path, tokenizer):
+    """As transformers writes a model of MNLI, whose outputs have another order than those of the original."""
+    labels = ["entailment", "neutral", "contradiction"]
+    model = BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), 3)
+    model.save_pretrained(str(tmp_path), "huggingface", tokenizer, labels)
+    for name in ("task.json", "labels.txt"):
+        (tmp_path / name).unlink()
+    options = ServedOptions(model=str(tmp_path), task_name="MNLI")
+    sentence = (
+        "--task_name=MNLI: its labels are contradiction, entailment, neutral, but those beside the checkpoint are "
+    )
+    sentence += "entailment, neutral, contradiction, as .*config.json says; give --task_name=tsv"
+    with pytest.raises(InputError, match=sentence):
+        build(options)
+    with pytest.raises(InputError, match="--labels: they are b, a, c, but those beside"):
+        build(dataclasses.replace(options, task_name="text", labels=["b", "a", "c"]))
+    assert build(dataclasses.replace(options, task_name="text")).task.labels == labels
 
 
 def test_casing_and_threshold_come_from_the_folder(tmp_path):
