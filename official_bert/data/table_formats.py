@@ -63,6 +63,11 @@ def is_table(path: str) -> bool:
     return path.endswith(OTHER_ENDINGS)
 
 
+def has_table_ending(path: str) -> bool:
+    """Returns whether the name of a file is that of a table of any format."""
+    return path.lower().removesuffix(".gz").endswith(tuple(itertools.chain(*_ENDINGS.values())))
+
+
 def read_records(
     given: str, flag: str, data_format: str | None = None, has_header: bool = True, is_quoted: bool = False
 ) -> Iterator[tuple[Row, dict[str, Any]]]:

@@ -133,6 +133,10 @@ class Predictor(TextComparisons):
             vectors[start : start + size] = window
         return vectors
 
+    def token_ids(self, text: str) -> tuple[int, ...]:
+        """Returns the ids of the WordPieces that the model reads of a text; those of two texts tell if they differ."""
+        return tuple(self._model.tokenizer.encode(text)[: self._model.max_seq_length - 2])
+
     def rank(self, query: str, texts: list[str]) -> list[dict]:
         """Returns the texts in the order in which they fit a query, best first, each with `text`, `row` and `score`.
 
