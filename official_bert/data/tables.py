@@ -4,6 +4,7 @@ The readers remove a byte order mark, and name the file and line in their errors
 """
 
 import csv
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ _OTHER_FORMS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".tsv.gz")
 DOCUMENT_START = "-DOCSTART-"
 _match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: splits at the last separator
 _columns_of = re.compile(r"[^ \t]+").findall  # other white space may be part of a word
+_is_number = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?").fullmatch
 is_tag = re.compile(r"O|[BI]-.+").fullmatch
 
 
@@ -112,6 +114,12 @@ def numbered_lines(path: str, undecodable="ignore", **settings: bool) -> Iterato
         if line == 1:
             text = text.removeprefix("\ufeff")
         yield line, text
+
+
+def parse_number(text: str) -> float:
+    """Returns the number of a text; NaN for another text, for infinity and for forms that only Python reads, as 1_0."""
+    number = float(text) if _is_number(text.strip()) else math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 def log_blank(path: str, num_blank: int):

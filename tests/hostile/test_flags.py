@@ -223,7 +223,7 @@ ROWS = [
     row(
         "table with a column name twice",
         lambda folder: table_of(folder, NAMED_TWICE, "--columns=text_a=x"),
-        "--columns: text_a=x",
+        "--columns=text_a=x: ",
         "several columns of this name",
     ),
 ]

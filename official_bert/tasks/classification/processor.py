@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from absl import logging
 
-from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
+from official_bert.data.tables import Row, not_empty, parse_number, read_csv, read_tsv
 from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import LARGEST_SCORE, InputExample
 
@@ -163,10 +163,7 @@ def warn_of_lost_row(header: Row, column: int, labels: Sequence[str] | None):
 def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:
     """Returns the label of a row after validating that it is known or, if `labels` is None, a finite score."""
     if labels is None:
-        try:
-            score = float(label)
-        except ValueError:
-            score = math.nan
+        score = parse_number(label)
         if not math.isfinite(score):
             raise row.error(f"has the score {label!r}, which is no number; correct it")
         if abs(score) > LARGEST_SCORE:

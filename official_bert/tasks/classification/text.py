@@ -7,26 +7,30 @@ from typing import Any, Self
 
 from absl import logging
 
+from official_bert.data.column_roles import Columns, Role, decide_columns, fold_name
 from official_bert.data.table_formats import CSV, TSV, find_table, format_of, label_of, paths_of, read_rows, text_of
 from official_bert.data.tables import Row, not_empty
 from official_bert.io.errors import InputError
 from official_bert.options.fields import parse_settings, without_flag
 from official_bert.options.fine_tuning import COLUMNS, MULTI, SCORE, SINGLE, TextOptions
+from official_bert.tasks.classification import labels as label_checks
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import DataProcessor, checked_label, warn_of_lost_row
 
 FILE_FLAGS = ("train_file", "dev_file", "test_file")
-_TEXT_NAMES = ("text", "sentence", "sentence1")
-_SECOND_NAMES = ("text_b", "sentence2")
+_TEXT_A = Role("text_a", ("text", "text_a", "sentence", "sentence1"), True, position=0, can_be_guessed=True)
+_TEXT_B = Role("text_b", ("text_b", "sentence2"))
+_LABEL = Role("label", ("label", "labels"), True, position=-1, can_be_guessed=True)
+_UNREAD_LABEL = _LABEL._replace(is_required=False, is_read=False)  # of a test set
 
 
 class TextProcessor(DataProcessor):
     """The processor of a task whose files the user describes.
 
-    A column is named as in the header, or by its number from 0 (negative: from the end). `text_a_column` is None for
-    the one that is called a text, or the first of two. `labels` are None if the training file defines them. With
-    `is_multi_label` an example may have several labels, or none; with `is_quoted` fields of TSV may be quoted as in
-    CSV. `data_format` is None for that of each file's name.
+    A column is named as in the header, in any case, or by its number from 0 (negative: from the end); None is for the
+    one that has a usual name or is left; `text_b_column` is "" for single texts. `labels` are None if the training file
+    defines them. With `is_multi_label` an example may have several labels, or none; with `is_quoted` fields of TSV may
+    be quoted as in CSV. `data_format` is None for that of each file's name.
 
     Attributes:
         named: set (train, dev, test) -> its files, separated by commas, or its rows below the names of the columns; a
@@ -48,6 +52,7 @@ class TextProcessor(DataProcessor):
         is_regression: bool = False,
         is_quoted: bool = False,
         data_format: str | None = None,
+        has_teacher: bool = False,
     ):
         if is_regression and labels:
             raise InputError("--labels: a regression has scores instead of labels; leave one of the two off")
@@ -55,11 +60,15 @@ class TextProcessor(DataProcessor):
             raise InputError("--columns: separator= is empty; give what stands between the labels of an example")
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: names a label twice")
+        label_checks.check_names("--labels", labels or ())
         if labels and len(labels) == 1 and not is_multi_label:
             raise InputError(f"--labels={labels[0]}: is one label, and there is nothing to choose; name all labels")
-        self._text_a, self._text_b, self._label = text_a_column, text_b_column, label_column
+        assigned = {"text_a": text_a_column, "text_b": text_b_column, "label": label_column}
+        self._assigned = {role: column for role, column in assigned.items() if column is not None}
+        self._guessed_names: dict[str, str] = {}  # of columns of the training set, by role
+        self._has_teacher = has_teacher
         self._has_header, self._is_quoted, self._data_format = has_header, is_quoted, data_format
-        self.has_pairs = self.needs_pairs = text_b_column is not None
+        self.has_pairs = self.needs_pairs = bool(text_b_column)
         self._labels = list(labels) if labels else None
         self._separator = label_separator
         self.is_multi_label, self.is_regression = is_multi_label, is_regression
@@ -84,7 +93,7 @@ class TextProcessor(DataProcessor):
         columns = COLUMNS | named
         processor = cls(
             named.get("text_a"),
-            columns["text_b"] or None,
+            named.get("text_b"),
             named.get("label"),
             has_header=_truth(columns["header"]),
             labels=settings.get("labels") or learnt,
@@ -93,6 +102,7 @@ class TextProcessor(DataProcessor):
             is_regression=label_type == SCORE,
             is_quoted=settings.get("quoting") == CSV,
             data_format=settings.get("data_format"),
+            has_teacher=bool(settings.get("teacher")),
         )
         if "columns" not in settings:
             num_texts = settings.get("num_texts")
@@ -104,16 +114,19 @@ class TextProcessor(DataProcessor):
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Reads the training examples, and takes the labels from them unless they were given."""
-        table = self._table(data_dir, "train")
+        table = self._table(data_dir, "train", _LABEL)
         if self._labels is None and not self.is_regression:
             self._labels = self._learnt_labels(table)
+        # In the other sets the columns that were guessed are those of the same names, wherever they are.
+        columns = table.columns
+        self._guessed_names = {role: columns.name(columns.number(role)) for role in columns.guessed}
         return self._examples(table, "train")
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        return self._examples(self._table(data_dir, "dev"), "dev")
+        return self._examples(self._table(data_dir, "dev", _LABEL), "dev")
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        return self._examples(self._table(data_dir, "test"), "test", labelled=False)
+        return self._examples(self._table(data_dir, "test", _UNREAD_LABEL), "test")
 
     def get_labels(self) -> list[str] | None:
         if self.is_regression:
@@ -122,10 +135,30 @@ class TextProcessor(DataProcessor):
             raise InputError("--labels: are not known; name them, or read the training file first")
         return list(self._labels)
 
-    def _table(self, data_dir: str | None, set_name: str) -> "_Table":
+    def _table(self, data_dir: str | None, set_name: str, label: Role) -> "_Table":
+        """Reads the files of a set, and decides their columns; `label` is the role of that of the label."""
+        rows = self._all_rows(data_dir, set_name)
+        names = rows[0].fields if self._has_header else ()
+        assigned = {role: name for role, name in self._guessed_names.items() if name in names} | self._assigned
+        if not label.is_read and assigned.get("label") not in names:
+            assigned.pop("label", None)
+        if not label.is_read and not names:
+            label = label._replace(position=None)
+        second = _TEXT_B._replace(is_read=self.needs_pairs)
+        columns = decide_columns(rows[0].path, names, (_TEXT_A, second, label), assigned, len(rows[0].fields))
+        unread = columns.number("text_b")
+        if unread is not None and not second.is_read and "text_a" not in self._assigned:
+            name = columns.name(unread)
+            raise InputError(
+                f"{columns.path}: the column {name} is a second text; name it, --columns=text_b={name}, or write "
+                "--columns=text_b= for single texts"
+            )
+        return _Table(rows, columns)
+
+    def _all_rows(self, data_dir: str | None, set_name: str) -> list[Row]:
         given = self.named.get(set_name)
         if isinstance(given, list):
-            return _Table(given)
+            return given
         if given:
             paths = paths_of(given, f"{set_name}_file")
         elif data_dir:
@@ -136,7 +169,7 @@ class TextProcessor(DataProcessor):
         rows, *others = (self._rows(*file) for file in zip(paths, formats, strict=True))
         for more in others:
             rows = rows + (_in_columns_of(rows[0], more) if self._has_header else more)
-        return _Table(rows, self._has_header, formats[0] == TSV)
+        return rows
 
     def _rows(self, path: str, data_format: str) -> list[Row]:
         """Reads a file; its first row has the names of the columns, if it has a header."""
@@ -164,58 +197,61 @@ class TextProcessor(DataProcessor):
                 f"{table.path}: all examples have the label {found.pop()!r}, so that there is nothing to learn; check "
                 "the label of --columns, or name all labels with --labels"
             )
+        label_checks.check_names(table.path, found)
         try:
             labels = sorted(found, key=lambda label: (int(label), label))
         except ValueError:
             labels = sorted(found)
+        if self.is_multi_label:
+            label_checks.refuse_multi_hot(table.path, [labels_of(row) for row in table.rows])
         logging.info("%s: has the labels %s", table.path, ", ".join(labels))
+        label_checks.warn_of_similar(table.path, labels)
         return labels
 
-    def _examples(self, table: "_Table", guid: str, labelled: bool = True) -> list[InputExample]:
-        first, second = table.text_column(self._text_a), self._text_b
-        text_a = table.text(first, "text_a")
-        text_b = table.text(second, "text_b") if second else lambda row: None
-        if second and table.number(first, "text_a") == table.number(second, "text_b"):
-            raise InputError(f"--columns: text_b={second} is the column of text_a={first}, too; name both")
-        if self._text_a is None and not second:
-            table.warn_of_second_text()
+    def _examples(self, table: "_Table", guid: str) -> list[InputExample]:
+        text_a, text_b = table.text("text_a"), table.text("text_b") if self.needs_pairs else lambda row: None
+        is_labelled = guid != "test"
         unknown = () if self.is_multi_label else None  # the encoder turns () into a zero for each label
-        target_of = self._target_of(table, self.takes_unknown and guid == "dev") if labelled else lambda row: unknown
-        if labelled and table.header and table.header.line:
-            label = table.number(table.label_column(self._label), "label")
-            warn_of_lost_row(table.header, label, self.get_labels())
+        target_of = self._target_of(table, self.takes_unknown and guid == "dev") if is_labelled else lambda row: unknown
+        if is_labelled and table.header and table.header.line:
+            warn_of_lost_row(table.header, table.columns.number("label"), self.get_labels())
         examples = [
             InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), target_of(row)) for row in table.rows
         ]
+        if is_labelled and not self.is_multi_label:
+            self._check_variety(table, guid, [example.label for example in examples])
         return not_empty(examples, table.path)
+
+    def _check_variety(self, table: "_Table", guid: str, labels: Sequence[str]):
+        if self.is_regression:
+            label_checks.check_scores(table.path, labels, can_train=guid == "dev" or self._has_teacher)
+        else:
+            guessed = table.columns.name(table.columns.number("label")) if "label" in table.columns.guessed else None
+            label_checks.check_variety(table.path, labels, guessed)
 
     def _target_of(self, table: "_Table", takes_unknown: bool) -> Callable[[Row], str | tuple[str, ...]]:
         """Returns a function from a row to the label, the labels or the score of its example."""
         labels, labels_of = self.get_labels(), self._labels_of(table)
         if self.is_multi_label:
-            return lambda row: tuple(checked_label(row, label, labels) for label in labels_of(row))
+            return lambda row: label_checks.check_repeated(
+                row, [checked_label(row, label, labels) for label in labels_of(row)]
+            )
         if takes_unknown:
             return lambda row: labels_of(row)[0]  # the encoder looks at it
         return lambda row: checked_label(row, *labels_of(row), labels)
 
     def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:
         """Returns a function from a row to the values of its label column, without surrounding blanks."""
-        column = table.label_column(self._label)
-        field = table.column(column, "label")
-        for flag, text in (("text_a", table.text_column(self._text_a)), ("text_b", self._text_b)):
-            if text and table.number(text, flag) == table.number(column, "label"):
-                raise InputError(
-                    f"--columns: label={column} is the column of {flag}={text}, too; correct one of the two"
-                )
+        field = table.column("label")
 
         def several(row: Row) -> list[str]:
-            found = field(row)
-            parts = found.split(self._separator) if isinstance(found, str) else found
-            parts = parts if isinstance(parts, list) else [parts]
+            parts = label_checks.split_labels(row, field(row), self._separator)
             return [label for part in parts if (label := label_of(row, part))]
 
         def one(row: Row) -> list[str]:
-            label = label_of(row, field(row))
+            value = field(row)
+            label_checks.refuse_list(row, value)
+            label = label_of(row, value)
             if not label:
                 raise row.error("has no label; complete the row, or leave it out")
             return [label]
@@ -239,13 +275,17 @@ def _truth(text: str) -> bool:
 
 def _in_columns_of(header: Row, rows: Sequence[Row]) -> list[Row]:
     """Returns the rows of another file, below its header, with the columns of the first one."""
-    names, own = header.fields, rows[0].fields
-    if missing := [name for name in names if name not in own]:
+    names, other_names = header.fields, rows[0].fields
+    if names == other_names:
+        return list(rows[1:])
+    numbers = {fold_name(name): number for number, name in enumerate(other_names)}
+    numbers |= {name: number for number, name in enumerate(other_names)}
+    if missing := [name for name in names if not {name, fold_name(name)} & numbers.keys()]:
         raise InputError(
             f"{rows[0].path}: has no column {', '.join(missing)}, as {header.path} has; give files with equal columns"
         )
-    columns = [(own.index(name), name) for name in names] if names != own else []
-    return [row._replace(fields=[row.field(*one) for one in columns] or row.fields) for row in rows[1:]]
+    columns = [(numbers[name] if name in numbers else numbers[fold_name(name)], name) for name in names]
+    return [row._replace(fields=[row.field(*column) for column in columns]) for row in rows[1:]]
 
 
 def _warn_of_quotes(rows: Sequence[Row]):
@@ -263,56 +303,21 @@ def _warn_of_quotes(rows: Sequence[Row]):
 
 
 class _Table:
-    def __init__(self, rows: Sequence[Row], has_header: bool = True, is_tsv: bool = False):
-        self.path = rows[0].path
-        self.header = rows[0] if has_header else None
-        self._names, self._is_tsv = self.header.fields if self.header else [], is_tsv
-        self._width = len(rows[0].fields)
-        self.rows = rows[1:] if has_header else rows
+    """The rows of a set below the names of the columns, and the roles of the columns."""
 
-    def text_column(self, column: str | None) -> str:
-        """Returns the given column of the first text, or the one whose name says that it is one."""
-        named = [name for name in self._names if name.lower() in _TEXT_NAMES]
-        if column is None and len(named) != 1 and self.header and self._width > 2:
-            raise InputError(
-                f"--columns: {self.path} has {self._width} columns, {', '.join(self._names)}; name that of the text, "
-                "--columns=text_a=..."
-            )
-        return (named[0] if len(named) == 1 else COLUMNS["text_a"]) if column is None else column
+    def __init__(self, rows: Sequence[Row], columns: Columns):
+        self.path, self.columns = rows[0].path, columns
+        self.header = rows[0] if columns.names else None
+        self.rows = rows[1:] if columns.names else rows
 
-    def label_column(self, column: str | None) -> str:
-        """Returns the given column of the label, or the one of that name, or the last; in TSV always the last."""
-        named = "label" in self._names and not self._is_tsv
-        return ("label" if named else COLUMNS["label"]) if column is None else column
+    def column(self, role: str) -> Callable[[Row], Any]:
+        """Returns a function from a row to the field of a role's column."""
+        number = self.columns.number(role)
+        name = f"--columns={role}={self.columns.name(number)}"
+        return lambda row: row.field(number, name)
 
-    def warn_of_second_text(self):
-        """Warns of a column whose name says that it is the second text of a pair, which is not read."""
-        for name in self._names:
-            if name.lower() in _SECOND_NAMES:
-                logging.warning("%s: the column %s is not read; name it, --columns=text_b=%s", self.path, name, name)
-
-    def number(self, column: str, flag: str) -> int:
-        """Returns the index of a column; it stays negative if it lies outside the first row."""
-        if self._names.count(column) > 1:
-            raise InputError(
-                f"--columns: {flag}={column}: {self.path} has several columns of this name; give its number from 0"
-            )
-        if column in self._names:
-            return self._names.index(column)
-        try:
-            number = int(column)
-        except ValueError:
-            found = f"its columns are {', '.join(self._names)}" if self._names else "give its number from 0"
-            raise InputError(f"--columns: {flag}={column}: {self.path} names no such column; {found}") from None
-        # Counted in the first row: a row that lacks a column has another last column.
-        return number + self._width if -self._width <= number < 0 else number
-
-    def column(self, column: str, flag: str) -> Callable[[Row], Any]:
-        """Returns a function from a row to the field in a column; see `number`."""
-        number = self.number(column, flag)
-        return lambda row: row.field(number, f"--columns={flag}={column}")
-
-    def text(self, column: str, flag: str) -> Callable[[Row], str]:
-        """Returns a function from a row to the text in a column."""
-        field = self.column(column, flag)
-        return lambda row: text_of(row, field(row), f"--columns={flag}={column}")
+    def text(self, role: str) -> Callable[[Row], str]:
+        """Returns a function from a row to the text of a role's column."""
+        field = self.column(role)
+        name = f"--columns={role}={self.columns.name(self.columns.number(role))}"
+        return lambda row: text_of(row, field(row), name)

@@ -1,6 +1,7 @@
 import contextlib
 import csv
 import io
+import json
 import re
 
 import pytest
@@ -74,8 +75,8 @@ def test_scores(write):
 @pytest.mark.parametrize(
     ("rows", "settings", "message"),
     [
-        ("", {"text_a_column": "body"}, r"--columns: text_a=body: .*no such column; its columns are text, label$"),
-        ("", {"text_a_column": "text", "has_header": False}, r"--columns: text_a=text: .*; give its number from 0"),
+        ("", {"text_a_column": "body"}, r"--columns=text_a=body: .*has no such column, only text, label$"),
+        ("", {"text_a_column": "text", "has_header": False}, r"--columns=text_a=text: .*; give its number from 0"),
         (
             "",
             {"text_a_column": "7", "labels": ["x", "y"]},
@@ -85,13 +86,17 @@ def test_scores(write):
         ("", {"labels": ["a", "b", "a"]}, "--labels=a,b,a: names a label twice"),
         ("", {"is_multi_label": True, "label_separator": ""}, "--columns: separator= is empty"),
         # Counted from its own end, the label of this row would be its text.
-        ("sunny\n", {}, r"line 3: has 1 columns, but --columns=label=-1 is expected in column 2"),
+        ("sunny\n", {}, r"line 3: has 1 columns, but --columns=label=label is expected in column 2"),
         ("a\tb\tx\n", {}, r"line 3: has 3 columns, the header 2; take the tabs out"),
         ("a\t \n", {}, r"line 3: has no label; complete the row"),
-        ("", {"label_column": "text"}, r"--columns: label=text is the column of text_a=0, too"),
-        ("", {"text_b_column": "1"}, r"--columns: label=-1 is the column of text_b=1, too"),
-        ("", {"text_a_column": None, "label_column": "0"}, "--columns: label=0 is the column of text_a=text, too"),
-        ("b\ty\n", {"text_a_column": None, "text_b_column": "0"}, "text_b=0 is the column of text_a=text, too;"),
+        ("", {"label_column": "text"}, r"--columns=label=text: is the column of text_a=0, too"),
+        ("", {"text_b_column": "1"}, r"--columns=label=-1: is the column of text_b=1, too"),
+        (
+            "",
+            {"text_a_column": None, "label_column": "0"},
+            "--columns=label=0: is the column that text_a is read from; name that of text_a",
+        ),
+        ("b\ty\n", {"text_a_column": None, "text_b_column": "0"}, "text_b=0: is the column that text_a is read from;"),
     ],
 )
 def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
@@ -101,20 +106,92 @@ def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
 
 
 @pytest.mark.parametrize(
-    ("header", "text"),
-    [("id\tText\tlabel", "b"), ("id\tsentence\tlabel", "b"), ("sentence1\tsentence2\tlabel", "a"),
-     ("body\tlabel", "a"), ("id\tkind\tReview Text", None), ("text\tsentence\tlabel", None)],
-)  # fmt: skip
-def test_the_text_column_is_named_or_its_name_is_known(write, header, text, caplog):
-    data_dir = write(train=f"{header}\na\tb\tx\nc\td\ty\n" if header.count("\t") == 2 else f"{header}\na\tx\nb\ty\n")
+    ("header", "expected"),
+    [
+        ("id\tText\tlabel", ("b", "c")),
+        ("id\tsentence\tlabel", ("b", "c")),
+        ("label\tText\tdate", ("b", "a")),  # the name wins over the position
+        ("Label\tid\tbody", ("c", "a")),
+        ("TEXT\t label \tdate", ("a", "b")),
+        ("text\tkind\tid", ("a", "b")),  # the column that is left
+        ("id\tkind\tReview Text", "has 3 columns, id, kind, Review Text; name that of text_a, --columns=text_a=..."),
+        ("text\tkind\tdate", "has 3 columns, text, kind, date; name that of label, --columns=label=..."),
+        ("text\tsentence\tlabel", "each of the columns text and sentence could be text_a; name the right one"),
+        ("text\tlabel\tLABEL", "each of the columns label and LABEL could be label; name the right one"),
+        ("sentence1\tsentence2\tlabel", "the column sentence2 is a second text; name it, --columns=text_b=sentence2"),
+    ],
+)
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
+def test_columns_are_known_by_their_names_in_every_format(tmp_path, ending, header, expected):
+    names, rows = header.split("\t"), ["abc", "def", "ghc", "jbf"]
+    if ending == ".jsonl":
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
+    else:
+        separator = "," if ending == ".csv" else "\t"
+        lines = [separator.join(fields) for fields in (names, *rows)]
+    (tmp_path / f"train{ending}").write_text("".join(f"{line}\n" for line in lines))
     processor = TextProcessor.from_settings({"columns": None})
-    if text:
-        assert processor.get_train_examples(data_dir)[0].text_a == text
-        is_pair = "sentence2" in header
-        assert ("the column sentence2 is not read; name it, --columns=text_b=sentence2" in caplog.text) == is_pair
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=re.escape(expected)):
+            processor.get_train_examples(str(tmp_path))
         return
-    with pytest.raises(InputError, match=r"^--columns: .*train.tsv has 3 columns, \w.*; name that of the text, --col"):
+    example = processor.get_train_examples(str(tmp_path))[0]
+    assert (example.text_a, example.label) == expected
+
+
+def test_two_columns_without_usual_names_are_the_text_and_the_label_of_all_sets(write):
+    data_dir = write(train="body\tkind\na\tx\nb\ty\n", dev="Kind\tBody\nx\tc\n".lower(), test="kind\tbody\nx\td\n")
+    processor = TextProcessor.from_settings({"columns": None})
+    assert [(one.text_a, one.label) for one in processor.get_train_examples(data_dir)] == [("a", "x"), ("b", "y")]
+    assert [(one.text_a, one.label) for one in processor.get_dev_examples(data_dir)] == [("c", "x")]
+    assert [(one.text_a, one.label) for one in processor.get_test_examples(data_dir)] == [("d", None)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "text_b"), [("text_b=", None), ("text_b=sentence2", "b"), ("text_a=sentence1", None)]
+)
+def test_a_second_text_is_read_or_left_out_as_columns_says(write, columns, text_b):
+    data_dir = write(train="sentence1\tSentence2\tlabel\na\tb\tx\nc\td\ty\n")
+    processor = TextProcessor.from_settings({"columns": columns})
+    assert processor.get_train_examples(data_dir)[0] == InputExample("train-1", "a", text_b, "x")
+
+
+def test_a_column_with_another_label_for_each_example(write, caplog):
+    rows = "".join(f"text {number}\t{number}\n" for number in range(4))
+    data_dir = write(train=f"text\tnumber\n{rows}")
+    with pytest.raises(InputError, match="every example has another label in the column number; name the column"):
+        TextProcessor.from_settings({"columns": None}).get_train_examples(data_dir)
+    TextProcessor.from_settings({"columns": "label=number"}).get_train_examples(data_dir)
+    assert "4 examples have 4 different labels; check the label of --columns" in caplog.text
+
+
+@pytest.mark.parametrize("has_teacher", [False, True])
+def test_equal_scores(write, caplog, has_teacher):
+    """Only a teacher's answers make a training of them."""
+    data_dir = write(train="text\tlabel\na\t3\nb\t3.0\n", dev="text\tlabel\na\t2\nb\t2\n")
+    processor = TextProcessor.from_settings({"columns": None, "label_type": "score", "teacher": has_teacher})
+    processor.get_dev_examples(data_dir)
+    assert "dev.tsv: all examples have the score 2, with which no correlation is defined" in caplog.text
+    if has_teacher:
         processor.get_train_examples(data_dir)
+        return
+    with pytest.raises(
+        InputError, match=r"train.tsv: all examples have the score 3, so that there is nothing to learn"
+    ):
+        processor.get_train_examples(data_dir)
+
+
+@pytest.mark.parametrize("text", ["1_0", "\u0663", "0x1", "1,5", "inf", "nan"])
+def test_scores_are_plain_numbers(write, text):
+    data_dir = write(train=f"text\tlabel\na\t{text}\nb\t2\n")
+    with pytest.raises(InputError, match=f"line 2: has the score {text!r}, which is no number"):
+        TextProcessor.from_settings({"columns": None, "label_type": "score"}).get_train_examples(data_dir)
+
+
+def test_a_set_with_one_label_is_warned_of(write, caplog):
+    data_dir = write(dev="text\tlabel\na\tx\nb\tx\n")
+    TextProcessor("text", labels=["x", "y"]).get_dev_examples(data_dir)
+    assert "dev.tsv: all 2 examples have the label x" in caplog.text
 
 
 @pytest.mark.parametrize(

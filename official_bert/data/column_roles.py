@@ -1,0 +1,219 @@
+"""Decides which column of a table has which role: one function for all tasks and all formats.
+
+In: the names of the columns, the roles of a task with the usual names of their columns, and the value of --columns.
+Out: the columns of each role, by number. Names match without regard to case and to blanks around them.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from absl import logging
+
+from official_bert.io.errors import InputError
+
+_ROW_NAMES = {"", "id", "idx", "index", "guid", "uid", "unnamed: 0"}  # columns that only name the rows
+_MOST_LOGGED = 12  # ignored columns in the log
+_match_numbered = re.compile(r"(.+)_[0-9]+").fullmatch
+
+
+class Role(NamedTuple):
+    """A role of columns.
+
+    Attributes:
+        name: what --columns calls it.
+        usual_names: the names, in lower case, of a column that has the role where --columns does not assign one.
+        is_required: whether a table without such a column is refused.
+        is_list: whether several columns may have the role; then `<usual name>_<number>` is a usual name, too.
+        position: the number of the column in a file that does not name its columns; None for no column.
+        can_be_guessed: whether the only column that is left has the role.
+        is_read: whether the task reads the columns; others are only known, so that no other role gets them.
+    """
+
+    name: str
+    usual_names: tuple[str, ...] = ()
+    is_required: bool = False
+    is_list: bool = False
+    position: int | None = None
+    can_be_guessed: bool = False
+    is_read: bool = True
+
+
+class Columns(NamedTuple):
+    """The columns of a table: the numbers of those of each role, the names of all, and the roles that were guessed."""
+
+    path: str
+    names: Sequence[str]
+    by_role: Mapping[str, Sequence[int]]
+    guessed: frozenset[str] = frozenset()
+
+    def number(self, role: str) -> int | None:
+        """Returns the number of a role's only column; None if it has none."""
+        numbers = self.by_role[role]
+        return numbers[0] if numbers else None
+
+    def name(self, number: int) -> str:
+        """Returns the name of a column, or its number where the file does not name it."""
+        return self.names[number] if 0 <= number < len(self.names) else str(number)
+
+
+def decide_columns(
+    path: str,
+    names: Sequence[str],
+    roles: Sequence[Role],
+    assigned: Mapping[str, str] | None = None,
+    width: int | None = None,
+    flag: str | None = "--columns",
+) -> Columns:
+    """Decides the columns of each role, and logs them in one line.
+
+    Args:
+        path: the table, for messages.
+        names: the names of its columns; empty for a file that does not name them.
+        roles: the roles of the task, the most important first.
+        assigned: role -> column, from --columns: a name or a number, negative from the end; "" for no column, and
+            several with commas for a list.
+        width: the number of columns; by default that of the names.
+        flag: the flag that assigns columns, for messages; None for tasks without one.
+
+    Raises:
+        InputError: a column is missing, has two roles, or could be one of several.
+    """
+    width = len(names) if width is None else width
+    assigned = assigned or {}
+    by_role: dict[str, list[int]] = {}
+    written: dict[int, str] = {}  # what assigned a column, by its number
+    for role in roles:
+        if role.name not in assigned:
+            continue
+        text = assigned[role.name]
+        if not text and role.is_required:
+            raise InputError(f"{flag}={role.name}=: is empty; name the column")
+        parts = text.split(",") if role.is_list else [text]
+        by_role[role.name] = []
+        for part in parts if text else ():
+            number = _find(path, names, part, f"{flag}={role.name}={part}", width)
+            if number in written:
+                raise InputError(
+                    f"{flag}={role.name}={part}: is the column of {written[number]}, too; give each a column of its own"
+                )
+            by_role[role.name].append(number)
+            written[number] = f"{role.name}={part}"
+    for role in roles:
+        if role.name not in by_role:
+            by_role[role.name] = _usual(path, names, role, written, flag) if names else _at_position(role, width)
+    _check_apart(path, names, by_role, flag)
+    guessed = _guess(path, names, roles, by_role, written, flag)
+    columns = Columns(path, names, by_role, frozenset(guessed))
+    _log(columns, roles)
+    return columns
+
+
+def fold_name(name: str) -> str:
+    """Returns the name of a column as names are compared: without regard to case and to blanks around it."""
+    return name.strip().casefold()
+
+
+def _find(path: str, names: Sequence[str], column: str, where: str, width: int) -> int:
+    """Returns the number of a column that a flag names; it stays out of range if the first row has no such column."""
+    for matches in ([name == column for name in names], [fold_name(name) == fold_name(column) for name in names]):
+        if sum(matches) > 1:
+            raise InputError(f"{where}: {path} has several columns of this name; give its number from 0")
+        if any(matches):
+            return matches.index(True)
+    try:
+        number = int(column)
+    except ValueError:
+        remedy = f"has no such column, only {', '.join(names)}" if names else "names no columns; give its number from 0"
+        raise InputError(f"{where}: {path} {remedy}") from None
+    # Counted in the first row: a row that lacks a column has another last column.
+    return number + width if -width <= number < 0 else number
+
+
+def _usual(path: str, names: Sequence[str], role: Role, written: Mapping[int, str], flag: str | None) -> list[int]:
+    """Returns the columns of usual names, without those that a flag assigns to another role."""
+    matches = [number for number, name in enumerate(names) if _is_usual(fold_name(name), role)]
+    free = [number for number in matches if number not in written]
+    if len(free) > 1 and not role.is_list:
+        several = " and ".join(names[number] for number in free)
+        remedy = "rename all but one"
+        if flag:
+            remedy = f"name the right one, {flag}={role.name}=..., or its number from 0"
+        raise InputError(f"{path}: each of the columns {several} could be {role.name}; {remedy}")
+    if matches and not free and role.is_required:
+        raise InputError(
+            f"{flag}={written[matches[0]]}: is the column that {role.name} is read from; name that of {role.name}, too"
+        )
+    return free
+
+
+def _is_usual(name: str, role: Role) -> bool:
+    match = _match_numbered(name) if role.is_list else None
+    return name in role.usual_names or bool(match and match[1] in role.usual_names)
+
+
+def _at_position(role: Role, width: int) -> list[int]:
+    """Returns the column of a role in a file that does not name its columns."""
+    if role.position is None:
+        return []
+    return [role.position + width if -width <= role.position < 0 else role.position]
+
+
+def _check_apart(path: str, names: Sequence[str], by_role: Mapping[str, list[int]], flag: str | None):
+    """Raises InputError if two roles have one column, as in a file without names whose only column is the text."""
+    role_names: dict[int, str] = {}
+    for role, numbers in by_role.items():
+        for number in numbers:
+            if number in role_names:
+                name = names[number] if number < len(names) else number
+                raise InputError(
+                    f"{flag}: {role} and {role_names[number]} of {path} are one column, {name}; name both, "
+                    f"{flag}={role_names[number]}=...,{role}=..."
+                )
+            role_names[number] = role
+
+
+def _guess(
+    path: str,
+    names: Sequence[str],
+    roles: Sequence[Role],
+    by_role: dict[str, list[int]],
+    written: Mapping[int, str],
+    flag: str | None,
+) -> list[str]:
+    """Adds columns of required roles that no name tells, and returns these roles.
+
+    The only column that is left has the role; of a table of two columns the first is that of the first role. Columns
+    that only name the rows are not counted.
+    """
+    missing = [role for role in roles if role.is_required and not by_role[role.name]]
+    if not missing:
+        return []
+    taken = {number for numbers in by_role.values() for number in numbers} | set(written)
+    left = [number for number in range(len(names)) if number not in taken]
+    if len(names) > 2:
+        left = [number for number in left if fold_name(names[number]) not in _ROW_NAMES]
+    is_clear = len(left) == len(missing) == 1 or (len(names) <= 2 and len(left) >= len(missing))
+    if is_clear and all(role.can_be_guessed for role in missing):
+        for role, number in zip(missing, left, strict=False):
+            by_role[role.name] = [number]
+        return [role.name for role in missing]
+    role = missing[0]
+    what = f"{len(names)} columns, {', '.join(names)}" if names else "no names of columns"
+    if not flag:
+        raise InputError(f"{path}: has {what}, and none called {' or '.join(role.usual_names)}; name it so")
+    if role.can_be_guessed:
+        raise InputError(f"{flag}: {path} has {what}; name that of {role.name}, {flag}={role.name}=...")
+    raise InputError(
+        f"{path}: none of its columns {', '.join(names)} has a usual name; name them, as in {flag}={role.name}=question"
+    )
+
+
+def _log(columns: Columns, roles: Sequence[Role]):
+    read = {role.name: columns.by_role[role.name] for role in roles if role.is_read and columns.by_role[role.name]}
+    reading = ", ".join(f"{role}={'+'.join(map(columns.name, numbers))}" for role, numbers in read.items())
+    numbers_read = {number for numbers in read.values() for number in numbers}
+    ignored = [name for number, name in enumerate(columns.names) if number not in numbers_read]
+    more = f" and {len(ignored) - _MOST_LOGGED} more" if len(ignored) > _MOST_LOGGED else ""
+    ending = f"; ignoring {', '.join(ignored[:_MOST_LOGGED])}{more}" if ignored else ""
+    logging.info("%s: Reading %s%s", columns.path, reading, ending)

@@ -1,0 +1,116 @@
+"""Labels of tables: several in one field, and those that can't be meant."""
+
+import pytest
+
+from official_bert.data.tables import Row
+from official_bert.io.errors import InputError
+from official_bert.tasks.classification import labels
+from official_bert.tasks.classification.text import TextProcessor
+
+ROW = Row("a.csv", 2, [])
+
+
+def examples(values, label_type="multi", **settings):
+    """The labels of the training set with these values in the column of the label."""
+    processor = TextProcessor.from_settings({"columns": None, "label_type": label_type, **settings})
+    fields = [["text", "label"], *([f"text {number}", value] for number, value in enumerate(values))]
+    processor.named = {"train": [Row("train", number, row, "row") for number, row in enumerate(fields)]}
+    return [example.label for example in processor.get_train_examples(None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("['a', 'b']", ["a", "b"]),
+        (' ["a, b", "c"] ', ["a, b", "c"]),
+        ("('a',)", ["a"]),
+        ("{'b', 'a'}", ["a", "b"]),
+        ("[]", []),
+        ("set()", []),
+        ("[1, 2]", [1, 2]),
+        ("['it\\'s', \"b]\"]", ["it's", "b]"]),
+        ("a,b", ["a", "b"]),
+        ("[PER]", ["[PER]"]),
+        ("[PER],[LOC]", ["[PER]", "[LOC]"]),
+        ("(other)", ["(other)"]),
+        ("{a}", ["{a}"]),
+        ("(1)", ["(1)"]),
+    ],
+)
+def test_printed_lists_are_lists(text, expected):
+    assert labels.split_labels(ROW, text, ",") == expected
+
+
+@pytest.mark.parametrize("text", ["['a' 'b']", "[1 0 1]", "[a, b]", "['a'\n 'b']", "['a', b]"])
+def test_printed_lists_that_cannot_be_read(text):
+    with pytest.raises(
+        InputError, match=r"line 2: the label .* is a printed list that cannot be read; write the labels"
+    ):
+        labels.split_labels(ROW, text, ",")
+
+
+def test_printed_and_real_lists_are_equal():
+    assert examples(["['a', 'b']", "['b']"]) == examples([["a", "b"], ["b"]]) == [("a", "b"), ("b",)]
+    assert examples([[0], [0, 1], []]) == [("0",), ("0", "1"), ()]  # labels that are called so
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[1, 0, 1], [0, 1, 0]],
+        [[1.0, 0.0], [0.0, 1.0]],
+        [[True, False], [False, False]],
+        ["1,0", "0,0"],
+        ["[1, 0, 1]", "[0, 0, 0]"],
+        ["1", "0"],  # a column for each label
+        [1, 0],
+    ],
+)
+def test_zeros_and_ones_are_no_names_of_labels(values):
+    with pytest.raises(InputError, match="zeros or ones in place of labels; give the names of its labels"):
+        examples(values)
+
+
+def test_zeros_and_ones_that_are_named():
+    assert examples(["1", "0"], labels=["0", "1"]) == [("1",), ("0",)]
+    with pytest.raises(InputError, match="has the label '1', which is none of x, y"):
+        examples([[1, 0], [0, 1]], labels=["x", "y"])
+    with pytest.raises(InputError, match="row 1: names the label 1 twice"):
+        examples([[1, 0, 1], [0, 1, 0]], labels=["0", "1"])
+
+
+@pytest.mark.parametrize("value", [["a"], "['a']", '["a", "b"]'])
+def test_a_list_where_an_example_has_one_label(value):
+    with pytest.raises(InputError, match=r"row 2: the label is a list; .* --label_type=multi"):
+        examples(["x", value], "single")
+
+
+@pytest.mark.parametrize("label", ["a\nb", "a\rb", "a\tb"])
+@pytest.mark.parametrize("label_type", ["single", "multi"])
+def test_labels_that_the_files_of_a_model_cannot_contain(label, label_type):
+    with pytest.raises(InputError, match=r"train: the label .* has a tab or a line end, which the files of the model"):
+        examples([label, "c"], label_type)
+    with pytest.raises(InputError, match=r"^--labels: the label .* has a tab or a line end"):
+        TextProcessor("text", labels=[label, "c"])
+
+
+def test_labels_with_other_signs_are_kept():
+    assert examples(["a = b", " c  d ", "é\u2028x"], "single") == ["a = b", "c  d", "é\u2028x"]
+    with pytest.raises(InputError, match="the name of a label is empty"):
+        TextProcessor("text", labels=["", "b"])
+
+
+def test_labels_that_look_alike_are_warned_of(caplog):
+    labels.warn_of_similar("a.csv", ["Pos", "pos", "neg", "1", "1.0", "01", "nan"])
+    assert caplog.messages == [
+        "a.csv: Pos and pos are different labels; write them alike if they are one",
+        "a.csv: 1 and 1.0 and 01 are different labels; write them alike if they are one",
+        "a.csv: the label nan looks like a missing value; leave such rows out",
+    ]
+
+
+def test_nearly_as_many_labels_as_examples(caplog):
+    labels.check_variety("a.csv", [str(number % 11) for number in range(22)], None)
+    assert caplog.messages == []
+    labels.check_variety("a.csv", [str(number % 12) for number in range(22)], None)
+    assert "a.csv: 22 examples have 12 different labels" in caplog.text
