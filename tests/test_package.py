@@ -129,7 +129,7 @@ def command(installed, folder, *words, status=0) -> subprocess.CompletedProcess:
 def test_the_command_lists_its_subcommands_and_names_itself_in_messages(installed, tmp_path):
     stdout = command(installed, tmp_path).stdout
     assert re.findall(r"^  (\w+)", stdout, re.MULTILINE) == list(COMMANDS)
-    assert "--task_name" in command(installed, tmp_path, "run-classifier", "--help", status=1).stdout
+    assert "--task_name" in command(installed, tmp_path, "run-classifier", "--help").stdout
     flags = ["--input_file=no", "--vocab_file=no", "--output_file=x"]
     stderr = command(installed, tmp_path, "create-pretraining-data", *flags, status=1).stderr
     assert stderr.splitlines()[-1].startswith("official-bert create-pretraining-data: no: no such file")

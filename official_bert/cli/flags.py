@@ -202,13 +202,13 @@ def _suggestion(word: str) -> str:
 
 
 def _answer_help(argv, options_class):
-    """Prints the flags under their headings and ends the script with status 1, as absl does, if --help is given."""
+    """Prints the flags under their headings and ends the script with status 0 if --help is given."""
     shows_all = bool(_HELPFULL_FLAGS.intersection(argv[1:]))
     if not (shows_all or _HELP_FLAGS.intersection(argv[1:])):
         return
     with quiet_reader():
         _print_help(argv, options_class, shows_all)
-    sys.exit(1)
+    sys.exit(0)
 
 
 @contextlib.contextmanager

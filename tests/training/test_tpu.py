@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.fine_tuning.pretrain import pretrain
+from official_bert.modeling import regions
 from official_bert.options.training import PretrainingOptions
 from official_bert.training import distribution, trainer
 from official_bert.training.step import TrainingStep
@@ -76,10 +77,23 @@ def test_a_shape_that_is_not_fixed_is_seen():
     assert BOUNDED_DYNAMIC in hlo(lambda x: tf.boolean_mask(x, x > 0.0), tf.constant([1.0, -1.0]))
 
 
-@pytest.mark.needs_extra("libtpu")
-def test_the_tpu_compiler_accepts_the_step_in_bfloat16(tmp_path, monkeypatch):
+@pytest.fixture
+def tpu_compile(monkeypatch):
+    """The benchmark that compiles the step for TPUs."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    tpu_compile = importlib.import_module("tpu_compile")
+    return importlib.import_module("tpu_compile")
+
+
+def test_the_step_that_is_compiled_in_bfloat16_is_that_of_a_tpu(tpu_compile, monkeypatch):
+    for name in ("activated", "merged", "attention_weights"):  # what only CPUs compute
+        monkeypatch.setattr(regions, name, None)
+    text = tpu_compile.lowered(tpu_compile.Step.parse("tiny:128:8:bfloat16"), stage="hlo")
+    widest = re.findall(r"= (\w+)\[\d+,\d+\]\S* dot\((\w+)\[1024,512\]", text)
+    assert set(widest) == {("bf16", "bf16")}, "the products behind the intermediate layers"
+
+
+@pytest.mark.needs_extra("libtpu")
+def test_the_tpu_compiler_accepts_the_step_in_bfloat16(tmp_path, tpu_compile):
     step = tpu_compile.Step.parse("tiny:128:8:bfloat16")
     assert (step.dtype, step.recompute_layers) == ("bfloat16", False)
     module = tmp_path / "module.hlo.pb"
@@ -87,9 +101,6 @@ def test_the_tpu_compiler_accepts_the_step_in_bfloat16(tmp_path, monkeypatch):
     row = tpu_compile.compiled_for_tpu(module, "v5e:2x2")
     assert row["fits"]
     assert row["device"] == "TPU v5 lite"
-    text = tpu_compile.lowered(step, stage="hlo")
-    widest = re.findall(r"= (\w+)\[\d+,\d+\]\S* dot\((\w+)\[1024,512\]", text)
-    assert set(widest) == {("bf16", "bf16")}, "the products behind the intermediate layers"
 
 
 # The coordinator of a slice of two hosts with two cores each: CPUs of two TensorFlow servers. The strategy is a fake
