@@ -23,6 +23,22 @@ _TRANSFORMERS_NAMES = (
     property(lambda output: (output.embedding_output, *output.all_encoder_layers)),
     property(lambda output: output.all_attention_probabilities and tuple(output.all_attention_probabilities)),
 )
+
+
+def _named_item(output: tuple, name: str):
+    """Returns a field of an output by its name, as in `out["last_hidden_state"]`.
+
+    Positions are refused: in transformers the first is the last hidden state and the second the pooled output, and here
+    they would be other tensors, the first one of the same shape.
+    """
+    if isinstance(name, str):
+        return getattr(output, name)
+    raise TypeError(
+        f"{type(output).__name__}[{name!r}]: has other positions than an output of transformers; name the field, such "
+        "as last_hidden_state (theirs at 0), pooler_output (theirs at 1) or hidden_states"
+    )
+
+
 _given_vectors: contextvars.ContextVar = contextvars.ContextVar("given_vectors", default=None)
 
 
@@ -39,8 +55,8 @@ def in_place_of_look_ups(vectors):
 class BertOutput(NamedTuple):
     """The output of BertModel; its `all_attention_probabilities` is None.
 
-    It answers to the names of transformers, too: `last_hidden_state`, `pooler_output`, `hidden_states` (the embeddings
-    and all layers) and `attentions`.
+    It has the names of transformers, too: `last_hidden_state`, `pooler_output`, `hidden_states` (the embeddings and all
+    layers) and `attentions`. A field may be read as `out["pooler_output"]`, and none by its position.
 
     Attributes:
         embedding_output: float[B, S, hidden], the embeddings after layer norm (and dropout in training).
@@ -58,6 +74,7 @@ class BertOutput(NamedTuple):
 
     all_attention_probabilities = None  # no field, because an output of a Keras layer holds tensors only
     last_hidden_state, pooler_output, hidden_states, attentions = _TRANSFORMERS_NAMES
+    __getitem__ = _named_item
 
 
 class BertOutputWithAttentions(NamedTuple):
@@ -74,6 +91,7 @@ class BertOutputWithAttentions(NamedTuple):
     all_attention_probabilities: list
 
     last_hidden_state, pooler_output, hidden_states, attentions = _TRANSFORMERS_NAMES
+    __getitem__ = _named_item
 
 
 class Embeddings(keras.layers.Layer):
@@ -186,6 +204,7 @@ class BertModel(ConfiguredModel):
         dropout_seed=None,
         first_token_only=False,
         output_attentions=False,
+        output_hidden_states=None,
         **keywords,
     ):
         """Encodes a batch.
@@ -205,6 +224,8 @@ class BertModel(ConfiguredModel):
             first_token_only: whether the last layer is computed only for the token that is pooled, which suffices
                 for the pooled output.
             output_attentions: whether the attention probabilities of all layers are returned, too.
+            output_hidden_states: transformers' argument, without effect, since `hidden_states` is always there; so is
+                `return_dict=True`.
 
         Returns:
             BertOutput or, with `output_attentions`, BertOutputWithAttentions.

@@ -49,6 +49,11 @@ class Encoder(keras.layers.Layer):
         for layer in self.stack:
             layer.build((None, self.config.hidden_size))
 
+    @property
+    def layer(self) -> list[EncoderLayer]:
+        """The layers from first to last, by their name in transformers: `model.encoder.layer[0].trainable = False`."""
+        return self.stack
+
     def call(self, x, input_mask, dropout_seed=None, first_token_only=False, output_attentions=False):
         """Returns the outputs of all layers, float[B, S, hidden] each, and a list of their attention probabilities.
 

@@ -13,6 +13,12 @@ from official_bert.features import BATCH_FEATURES, ENCODER_INPUTS
 from official_bert.io.errors import InputError, did_you_mean
 
 SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # the names that transformers uses
+# Arguments of transformers' models with the values that change nothing here.
+_WITHOUT_EFFECT = {
+    "return_dict": (None, True),
+    "output_hidden_states": (None, False),
+    "output_attentions": (None, False),
+}
 _BELONG = "use the vocabulary and the configuration that belong together"
 
 
@@ -37,6 +43,7 @@ def given_features(features, keywords: Mapping, names: Collection[str]) -> dict:
     `names`, which the model reads, a dict may have the features of our batches. Other names are refused in eager and
     functional calls; the batches of a compiled step, as in `fit`, may have labels of any name that is no misprint.
     """
+    keywords = {name: value for name, value in keywords.items() if not _is_without_effect(name, value)}
     _check_names(keywords, names, names)
     given = _in_our_names(keywords)
     if isinstance(features, Mapping):
@@ -56,6 +63,10 @@ def given_features(features, keywords: Mapping, names: Collection[str]) -> dict:
             f"got {', '.join(given) or 'nothing'}"
         )
     return given
+
+
+def _is_without_effect(name: str, value) -> bool:
+    return any(value is one for one in _WITHOUT_EFFECT.get(name, ()))
 
 
 def _check_names(given: Iterable[str], names: Iterable[str], known: Container[str]):

@@ -99,6 +99,18 @@ class BertPretrainer(HeadedModel):
         )
         return PretrainingOutput(words, self.cls.seq_relationship(encoded.pooled_output), encoded)
 
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Computes the loss of `fit`: labels that are one tensor are those of the words, as of a masked LM."""
+        return super().compute_loss(x, y, _labelled_output(y, y_pred), sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Computes the metrics of `fit` for the output that `compute_loss` takes."""
+        return super().compute_metrics(x, y, _labelled_output(y, y_pred), sample_weight)
+
+
+def _labelled_output(labels, output: PretrainingOutput):
+    return output if keras.tree.is_nested(labels) else output.logits
+
 
 def _logits(model: HeadedModel, features, training, dropout_seed, output: str):
     """Returns logits, float32[..., K], for the encoder's output of this name in BertOutput."""

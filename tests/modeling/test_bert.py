@@ -47,6 +47,40 @@ def test_missing_mask_is_ones_and_missing_segments_are_zeros(model):
     assert bare.sequence_output is bare.all_encoder_layers[-1]
 
 
+@pytest.mark.parametrize("output_attentions", [False, True])
+def test_outputs_are_read_by_name_and_not_by_position(model, output_attentions):
+    """The first output of transformers has the shape of our first one, and is another tensor."""
+    out = model(IDS, output_attentions=output_attentions)
+    assert out["last_hidden_state"] is out.sequence_output
+    assert out["pooler_output"] is out.pooled_output
+    for position in (0, 1, -1, slice(2)):
+        with pytest.raises(TypeError, match=r"has other positions than an output .* last_hidden_state \(theirs at 0\)"):
+            out[position]
+    embedded, layers, *_ = out
+    assert embedded is out.embedding_output
+    assert layers is out.all_encoder_layers
+
+
+def test_layers_have_the_name_of_transformers():
+    model = BertModel(CONFIG)
+    model.encoder.layer[1].trainable = False
+    frozen = {variable.path.split("/")[2] for variable in model.weights} - {
+        variable.path.split("/")[2] for variable in model.trainable_variables
+    }
+    assert frozen == {"layer_1"}
+
+
+def test_arguments_of_transformers_that_change_nothing_are_taken(model):
+    out = model(IDS, output_hidden_states=True, return_dict=True)
+    assert len(out.hidden_states) == 6
+    with pytest.raises(InputError, match="return_dict: no input of the model"):
+        model(IDS, return_dict=False)
+    pretrainer = BertPretrainer(CONFIG)
+    assert pretrainer(IDS[:2], return_dict=True, output_attentions=False).logits.shape == (2, 7, 99)
+    with pytest.raises(InputError, match="output_hidden_states: no input of the model"):
+        pretrainer(IDS[:2], output_hidden_states=True)
+
+
 def test_every_dropout_has_draws_of_its_own(model, monkeypatch):
     indices = []
     for module in (bert, layers):
@@ -92,7 +126,7 @@ def test_attention_probabilities_are_those_of_the_weights_and_the_first_token_al
         np.testing.assert_allclose(probabilities, expected, atol=2e-6)
     plain = model(IDS, mask)
     assert plain.all_attention_probabilities is None
-    for ours, theirs in zip(plain, out[:4], strict=True):
+    for ours, theirs in zip(plain, tuple(out)[:4], strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
     first = model(IDS, mask, first_token_only=True, output_attentions=True)

@@ -1,5 +1,6 @@
 """The model against what the original computed."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -142,3 +143,23 @@ def test_every_position_is_scored_without_positions():
     np.testing.assert_allclose(chosen, some.masked_lm_logits, atol=1e-5)
     np.testing.assert_allclose(np.exp(every.masked_lm_log_probs).sum(-1), np.ones((2, 4)), rtol=1e-5)
     np.testing.assert_array_equal(every.next_sentence_logits, some.next_sentence_logits)
+
+
+def test_fit_learns_masked_words_as_a_masked_lm_of_transformers():
+    """The labels are ids, and -100 where no loss counts; the loss is the mean over the rest."""
+    model, ids = BertPretrainer(SMALL), np.int32([[2, 7, 9, 3], [2, 8, 3, 0]])
+    labels = np.where(ids > 6, ids, -100)
+    model.compile(
+        "sgd",
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100),
+        metrics=["sparse_categorical_accuracy"],
+        run_eagerly=True,
+    )
+    before = model.get_weights()
+    log_probs = np.asarray(model(ids).masked_lm_log_probs)
+    loss, accuracy = model.evaluate(ids, labels, verbose=0)
+    rows, places = np.nonzero(ids > 6)
+    assert loss == pytest.approx(-log_probs[rows, places, ids[rows, places]].mean(), rel=1e-5)
+    assert accuracy == pytest.approx((log_probs.argmax(-1) == labels).mean())
+    model.fit(ids, labels, verbose=0)
+    assert any((new != old).any() for new, old in zip(model.get_weights(), before, strict=True))
