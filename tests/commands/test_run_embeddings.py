@@ -197,7 +197,7 @@ def test_the_texts_are_in_the_order_of_the_file(tmp_path):
         ("a.tsv", "text\nx\n", {}, "a.tsv: line 2: --loss=multiple_negatives_ranking needs two texts"),
         ("a.tsv", "text\tanswer\nx\ty\n", {"loss": "triplet"}, "line 2: --loss=triplet needs an anchor, a positive"),
         ("a.tsv", "text\tanswer\tscore\nx\ty\tgood\n", {"loss": "cosent"}, "line 2: the label 'good' is no number"),
-        ("a.tsv", "text\tanswer\nx\ty\n", {"loss": "cosent"}, "line 2: the label '' is no number"),
+        ("a.tsv", "text\tanswer\nx\ty\n", {"loss": "cosent"}, "line 2: has no label; give the pair a number"),
         ("a.tsv", "text\tanswer\tscore\nx\ty\tnan\n", {"loss": "cosent"}, "line 2: the label 'nan' is no number"),
         ("a.tsv", "x\ty\n", {"columns": "anchor=0,header=no"}, "--columns: header=no: must be true or false"),
         ("a.jsonl", '{"text": ["a", "b"], "answer": "c"}\n', {}, "line 1: text is a list of 2 texts; give it one"),

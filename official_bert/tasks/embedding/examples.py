@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,8 +11,9 @@ import numpy as np
 from absl import logging
 
 from official_bert.data import table_formats
+from official_bert.data.column_roles import Role, decide_columns
 from official_bert.data.model_inputs import ModelInputs, model_input_ids
-from official_bert.data.tables import Row, not_empty, numbered_lines
+from official_bert.data.tables import Row, not_empty, numbered_lines, parse_number
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.options.embedding import COLUMNS
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from official_bert.tasks.embedding.losses import Loss
 
 ANCHOR, POSITIVE, NEGATIVE, LABEL, HEADER = COLUMNS
+_ROLES = [
+    Role(name, COLUMNS[name], is_required=name == ANCHOR, is_list=name == NEGATIVE)
+    for name in (ANCHOR, POSITIVE, NEGATIVE, LABEL)
+]
 _LINES = (".txt", ".txt.gz")
 _TRUTHS = {"true": "1", "false": "0"}  # of JSON and Parquet
 
@@ -40,9 +44,11 @@ class Example(NamedTuple):
 
     def score(self) -> float:
         """Returns the label as a number."""
-        with contextlib.suppress(ValueError):
-            if math.isfinite(score := float(_TRUTHS.get(self.label, self.label))):
-                return score
+        if not self.label:
+            raise InputError(f"{self.where}: has no label; give the pair a number, or leave the row out")
+        score = parse_number(_TRUTHS.get(self.label, self.label))
+        if math.isfinite(score):
+            return score
         raise InputError(f"{self.where}: the label {self.label!r} is no number; correct it")
 
 
@@ -64,38 +70,21 @@ def read_examples(given: str, flag: str, settings: Mapping[str, Any]) -> list[Ex
 
 
 def _read_tables(given: str, flag: str, named: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[Example]:
+    assigned = {role: column for role, column in named.items() if role != HEADER}
     if named.get(HEADER, "true") not in ("true", "false"):
         raise InputError(f"--columns: header={named[HEADER]}: must be true or false")
     is_quoted, has_header = settings.get("quoting") == CSV, named.get(HEADER) != "false"
-    columns, names = None, None
+    columns, names = {}, None
     for row, record in table_formats.read_records(given, flag, settings.get("data_format"), has_header, is_quoted):
-        if names != (names := list(record)):
-            columns = _columns_of(row.path, names, named)
+        if names != list(record):
+            names = list(record)
+            decided = decide_columns(row.path, names, _ROLES, assigned)
+            columns = {role: [names[number] for number in numbers] for role, numbers in decided.by_role.items()}
         label = table_formats.label_of(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
         anchors, positives, negatives = (_texts(row, record, columns[key]) for key in (ANCHOR, POSITIVE, NEGATIVE))
         if len(anchors) != 1:
             raise row.error(f"{columns[ANCHOR][0]} is a list of {len(anchors)} texts; give it one text")
         yield Example(row.where, anchors[0], positives, negatives, label)
-
-
-def _columns_of(path: str, names: Sequence[str], named: Mapping[str, str]) -> dict[str, list[str]]:
-    """Returns the columns of a table by their part in an example: those of the flag, else those of a usual name."""
-    columns = {}
-    for key, usual in COLUMNS.items():
-        if key in named:
-            columns[key] = named[key].split(",") if key == NEGATIVE else [named[key]]
-        else:
-            start = NEGATIVE if key == NEGATIVE else None
-            found = [name for name in names if name.lower() in usual or (start and name.lower().startswith(start))]
-            columns[key] = found if key == NEGATIVE else found[:1]
-        if missing := [name for name in columns[key] if name not in names and key != HEADER]:
-            raise InputError(f"--columns={key}={missing[0]}: {path} has no such column, only {', '.join(names)}")
-    if not columns[ANCHOR]:
-        raise InputError(
-            f"{path}: none of its columns {', '.join(names)} has a usual name; name them, as in "
-            "--columns=anchor=question,positive=answer"
-        )
-    return columns
 
 
 def _texts(row: Row, record: Mapping[str, Any], columns: Iterable[str]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from official_bert.modeling.heads import POOLINGS
 from official_bert.options.serving import EMBEDDING
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
-from official_bert.tasks.embedding import evaluation
+from official_bert.tasks.embedding import evaluation, label_checks
 from official_bert.tasks.embedding.evaluation import EncodedTexts
 from official_bert.tasks.embedding.examples import EncodedExamples, Example, all_texts, read_examples, rows_of_examples
 from official_bert.tasks.embedding.losses import LOSSES, Loss, Matryoshka
@@ -60,6 +60,7 @@ class EmbeddingTask(Task):
         if set_name == "dev":
             self._kind = self._flags.get("eval_task") or evaluation.kind_of(examples)
             logging.info("The evaluation is %s, whose main metric is %s", self._kind, self.main_metric)
+            label_checks.warn_of_unread_parts(examples, self._kind)
         return {"": examples}
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples | EncodedTexts:
@@ -76,6 +77,7 @@ class EmbeddingTask(Task):
         if self._flags.get("teacher") and loss.reads != "targets":
             raise InputError(f"--teacher: goes with --loss=mse, which learns its vectors, not {self._flags['loss']}")
         rows, texts_of = rows_of_examples(examples, loss, self._flags["loss"])
+        label_checks.check_training(examples, self._flags["loss"])
         further, targets = {}, None
         if loss.reads == "scores":
             further = {"scores": np.array([one.score() for one in examples for _ in one.positives], np.float32)}

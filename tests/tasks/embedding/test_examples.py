@@ -1,11 +1,13 @@
 """Examples of texts that belong together: the columns of tables in every form, and the rows of a training."""
 
 import json
+import re
 import types
 
 import numpy as np
 import pytest
 
+from official_bert.io.errors import InputError
 from official_bert.tasks.embedding.examples import Example, read_examples, rows_of_examples
 
 QUESTION = {"query": "where is it", "positive": ["here", "there"], "negatives": ["then", "now"], "label": 1}
@@ -28,12 +30,52 @@ def read(path, content: str, **settings) -> list[Example]:
         ("a.txt", "\n\n a text \n", {}, (" a text ", (), (), "")),
         ("a.txt", "text\tanswer\na\tb\n", {"data_format": "tsv"}, ("a", ("b",), (), "")),
         ("a.tsv", "Text\tAnswer\tNegative_1\na\tb\tc\n", {}, ("a", ("b",), ("c",), "")),
+        (
+            "a.csv",
+            "anchor,positive,negative,negative_score,negative_id\na,b,c,0.83,17\n",
+            {},
+            ("a", ("b",), ("c",), ""),
+        ),
+        ("a.csv", "anchor,positive,label\na,b,0\n", {"columns": "label="}, ("a", ("b",), (), "")),
+        ("a.csv", "Frage,Antwort\na,b\n", {"columns": "anchor=frage,positive=ANTWORT"}, ("a", ("b",), (), "")),
+        ("a.csv", "sentence1,sentence2\na,b\n", {"columns": "anchor=sentence2"}, ("b", (), (), "")),
     ],
 )
 def test_columns_of_usual_and_of_given_names(tmp_path, name, content, settings, expected):
     (found,) = read(tmp_path / name, content, **settings)
     assert found[1:] == expected
     assert found.where == f"{tmp_path / name}: line {content.count(chr(10)) or 1}"
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "message"),
+    [
+        ("a,b", "anchor=a,positive=a", "--columns=positive=a: is the column of anchor=a, too"),
+        ("text,b", "positive=b,negative=b", "--columns=negative=b: is the column of positive=b, too"),
+        ("a,b", "anchor=a,label=a", "--columns=label=a: is the column of anchor=a, too"),
+        ("text,question", "", "each of the columns text and question could be anchor; name the right one"),
+        ("Anchor,anchor", "", "each of the columns Anchor and anchor could be anchor"),
+        ("text,score,label", "", "each of the columns score and label could be label"),
+    ],
+)
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
+def test_columns_that_are_not_clear(tmp_path, ending, names, columns, message):
+    names = names.split(",")
+    separator = "\t" if ending == ".tsv" else ","
+    content = "".join(separator.join(row) + "\n" for row in (names, names))
+    if ending == ".jsonl":
+        content = json.dumps(dict.fromkeys(names, "x"))
+    with pytest.raises(InputError, match=re.escape(message)):
+        read(tmp_path / f"a{ending}", content, columns=columns)
+
+
+@pytest.mark.parametrize("label", ["1_0", "\u0663", "one", "inf"])
+def test_scores_are_plain_numbers(label):
+    with pytest.raises(InputError, match=f"^a: the label '{label}' is no number"):
+        Example("a", "x", label=label).score()
+    with pytest.raises(InputError, match=r"^a: has no label; give the pair a number"):
+        Example("a", "x").score()
+    assert (Example("a", "x", label="-1.5e1").score(), Example("a", "x", label="true").score()) == (-15, 1)
 
 
 def test_several_files_are_one_set(tmp_path):
