@@ -21,7 +21,8 @@ from official_bert.io.reading import field
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
 from official_bert.options.serving import MODEL_CLASSES, TASKS_OF_CLASSES
 from official_bert.tokenization import load_vocab, write_vocabulary
-from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME, TokenizerConfig
+from official_bert.tokenizer_config import TokenizerConfig
+from official_bert.tokenizer_files import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME
 
 BEST_FOLDER = "best"  # the subfolder of an output_dir with the checkpoint that had the best metric
 STATE_NAME = "checkpoint"  # TensorFlow's list of a folder's checkpoints
@@ -81,8 +82,8 @@ class ModelFolder:
 
     def tokenizer_config(self) -> TokenizerConfig | None:
         """Reads how text is tokenized."""
-        found = self._find(TOKENIZER_CONFIG_NAME)
-        return TokenizerConfig.read(os.path.dirname(found)) if found else None
+        settings = map(TokenizerConfig.read, self._folders)
+        return next((each for each in settings if each is not None), None)
 
     def task(self) -> TaskRecord | None:
         """Reads what the model was trained on, which task.json says, or else the class that config.json names."""

@@ -18,7 +18,8 @@ import zlib
 
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError, brief, did_you_mean
-from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig
+from official_bert.tokenizer_config import TokenizerConfig
+from official_bert.tokenizer_files import TOKENIZER_CONFIG_NAME
 
 CACHE, ARCHIVES = "OFFICIAL_BERT_CACHE", "OFFICIAL_BERT_ARCHIVES"  # environment variables
 _DEFAULTS = {CACHE: "~/.cache/official_bert", ARCHIVES: "https://storage.googleapis.com/bert_models"}

@@ -26,7 +26,8 @@ from official_bert.model_dir import ModelFolder, TaskRecord, default_labels, hol
 from official_bert.options.fields import fault_of, format_flag, kind_of
 from official_bert.options.serving import FAMILIES, MODEL_CLASSES
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
-from official_bert.tokenizer_config import TOKENIZER_CONFIG_NAME, TokenizerConfig, unknown_casing
+from official_bert.tokenizer_config import TokenizerConfig, unknown_casing
+from official_bert.tokenizer_files import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME
 
 if TYPE_CHECKING:
     from official_bert.checkpoints.loading import Checkpoint
@@ -178,7 +179,7 @@ class ModelSource:
         def value(field: dataclasses.Field, given, fallback):
             is_casing = field.name in ("do_lower_case", "strip_accents")
             if is_casing:
-                source, known = (os.path.join(folder, TOKENIZER_CONFIG_NAME), getattr(tokenizer, field.name, None))
+                source, known = (_tokenizer_settings_file(folder), getattr(tokenizer, field.name, None))
                 if field.name == "strip_accents" and tokenizer and given is not None:
                     known = tokenizer.strips_accents
             else:
@@ -296,6 +297,12 @@ class ModelSource:
         tokenizer = FullTokenizer(vocab_file, settings.do_lower_case)
         check_vocabulary(tokenizer, self.config.vocab_size, vocab_file)
         return vocab_file, settings
+
+
+def _tokenizer_settings_file(folder: str) -> str:
+    """Returns the file that says how text is tokenized: tokenizer_config.json, or tokenizer.json alone."""
+    paths = [os.path.join(folder, name) for name in (TOKENIZER_CONFIG_NAME, TOKENIZER_NAME)]
+    return next(filter(files.exists, paths), paths[0])
 
 
 def _as_recorded(settings: TokenizerConfig, path: str) -> TokenizerConfig:

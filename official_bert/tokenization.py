@@ -18,13 +18,8 @@ from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field, is_of_kind
 from official_bert.tokenizer_call import model_inputs, transformers_inputs
-from official_bert.tokenizer_config import (
-    MAX_INPUT_CHARS_PER_WORD,
-    TOKENIZER_CONFIG_NAME,
-    TOKENIZER_NAME,
-    TokenizerConfig,
-    unknown_casing,
-)
+from official_bert.tokenizer_config import MAX_INPUT_CHARS_PER_WORD, TokenizerConfig, unknown_casing, warn_of_casing
+from official_bert.tokenizer_files import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME
 
 _FRAME = ("[PAD]", "[CLS]", "[SEP]")  # the pieces of model inputs that stand for no part of the text
 
@@ -178,6 +173,7 @@ class FullTokenizer:
         vocab_file = next(filter(files.exists, paths), paths[0])
         tokenizer = cls(files.check_model_file(vocab_file), config.do_lower_case, config.strip_accents)
         tokenizer.model_max_length = config.model_max_length
+        warn_of_casing(tokenizer.vocab, config.do_lower_case, vocab_file)
         return tokenizer
 
     def tokenize(self, text: str | bytes) -> list[str]:

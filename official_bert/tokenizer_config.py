@@ -2,18 +2,15 @@
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from official_bert.io import errors, files, reading
+from official_bert import tokenizer_files
+from official_bert.io import errors
 from official_bert.io.errors import InputError
+from official_bert.tokenizer_files import SPECIAL_TOKENS
 
-TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
-TOKENIZER_NAME = "tokenizer.json"  # of the library tokenizers: the vocabulary and the rules in one file
 MAX_INPUT_CHARS_PER_WORD = 200
-_SPECIAL = ("unk", "sep", "pad", "cls", "mask")
-_LARGEST_LENGTH = 1 << 31  # above it Hugging Face means "no limit"
 _CASED_SHARE = 0.001  # an uncased vocabulary has no capitals but in control tokens such as <S>
 
 
@@ -36,29 +33,13 @@ class TokenizerConfig:
 
     @classmethod
     def read(cls, folder: str) -> Self | None:
-        """Reads the tokenizer_config.json of a folder; returns None if the folder has none."""
-        path = os.path.join(folder, TOKENIZER_CONFIG_NAME)
-        if not files.exists(path):
-            return None
-        content = reading.as_object(reading.read_json(files.check_model_file(path)), path)
-        for name in ("do_lower_case", "strip_accents"):
-            if not any(content.get(name) is value for value in (True, False, None)):
-                raise InputError(f"{path}: {name} is {content[name]!r}; write true or false")
-        tokenizer_class = content.get("tokenizer_class") or "BertTokenizer"
-        if tokenizer_class not in ("BertTokenizer", "BertTokenizerFast"):
-            raise InputError(
-                f"{path}: is of a {tokenizer_class}; only models with WordPieces (BertTokenizer) can be used"
-            )
-        if content.get("tokenize_chinese_chars") is False:
-            errors.warn("%s: tokenize_chinese_chars is false, but ideographs are always single words", path)
-        length = content.get("model_max_length")
-        is_length = isinstance(length, int) and not isinstance(length, bool) and 0 < length < _LARGEST_LENGTH
-        return cls(content.get("do_lower_case", True), content.get("strip_accents"), length if is_length else None)
+        """Reads the tokenizer_config.json and tokenizer.json of a folder; returns None if the folder has neither."""
+        settings = tokenizer_files.read_settings(folder)
+        return None if settings is None else cls(**settings)
 
     def to_json_string(self) -> str:
         """Returns the content of a tokenizer_config.json, with which transformers' AutoTokenizer gives our tokens."""
-        special = {f"{name}_token": f"[{name.upper()}]" for name in _SPECIAL}
-        settings = dataclasses.asdict(self) | special
+        settings = dataclasses.asdict(self) | SPECIAL_TOKENS
         return json.dumps(settings | {"tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer"}, indent=2)
 
     def to_tokenizer_json(self, vocab: Mapping[str, int]) -> str | None:
@@ -71,7 +52,7 @@ class TokenizerConfig:
         if self.do_lower_case is None or not {"[UNK]", "[CLS]", "[SEP]"} <= vocab.keys():
             return None
         rule = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
-        special = {vocab[token]: token for name in _SPECIAL if (token := f"[{name.upper()}]") in vocab}
+        special = {vocab[token]: token for token in SPECIAL_TOKENS.values() if token in vocab}
         pair = [
             {"Sequence" if name in "AB" else "SpecialToken": {"id": name, "type_id": int(place > 2)}}
             for place, name in enumerate(("[CLS]", "A", "[SEP]", "B", "[SEP]"))
@@ -109,6 +90,16 @@ def has_case(vocabulary: Iterable[str]) -> bool:
     """Tells whether half of a vocabulary's pieces or more could have capitals, as those of Chinese or Hindi cannot."""
     pieces = [piece for piece in vocabulary if not piece.startswith(("[", "<"))]
     return 2 * sum(piece.upper() != piece.lower() for piece in pieces) >= len(pieces)
+
+
+def warn_of_casing(vocabulary: Iterable[str], do_lower_case: bool | None, vocab_file: str):
+    """Warns if text is lower-cased although the vocabulary has capitals, or is not although it has none."""
+    has_capitals = has_capital_pieces(vocabulary)
+    if do_lower_case is not None and do_lower_case == has_capitals and (do_lower_case or has_case(vocabulary)):
+        fault = "has no capitals, but the text keeps its own"
+        if do_lower_case:
+            fault = "has capitals, but the text is lower-cased"
+        errors.warn("%s: %s: is --do_lower_case=%s right?", vocab_file, fault, do_lower_case)
 
 
 def unknown_casing(path: str) -> InputError:

@@ -30,6 +30,7 @@ LINES = (
     {"features", "config", "tokenization", "metrics"},
     {"model_hub", "tokenizer_call"},
     {"tokenizer_config"},
+    {"tokenizer_files"},
     {"options", "io", "__version__"},
 )
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
@@ -44,7 +45,7 @@ SINGLE_IMPORTER = {
 }
 _LIGHT_ROOMS = """
 cli config data features io metrics model_dir model_hub model_source options tasks tokenization tokenizer_call
-tokenizer_config
+tokenizer_config tokenizer_files
 """
 LIGHT_ROOMS = _LIGHT_ROOMS.split()
 # Of the light rooms; what makes instances loads none of them.

@@ -188,6 +188,15 @@ def test_what_is_written_is_read_again_and_complete_for_hugging_face(tmp_path):
         ("{", "tokenizer_config.json: line 1, column 2: no JSON"),
         ({"do_lower_case": "no"}, "tokenizer_config.json: do_lower_case is 'no'; write true or false"),
         ({"tokenizer_class": "RobertaTokenizer"}, r"is of a RobertaTokenizer; only models with WordPieces"),
+        (
+            {"word_tokenizer_type": "mecab"},
+            "word_tokenizer_type is 'mecab', and only 'basic' can be used; take another",
+        ),
+        ({"subword_tokenizer_type": "character"}, "subword_tokenizer_type is 'character', and only 'wordpiece'"),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize is False, and only True"),
+        ({"truncation_side": "left"}, "truncation_side is 'left', and only 'right'"),
+        ({"cls_token": "<s>"}, r"cls_token is '<s>', and only '\[CLS\]' can be used"),
+        ({"sep_token": {"content": "</s>"}}, "sep_token is '</s>'"),
     ],
 )
 def test_what_cannot_be_used_is_said(tmp_path, content, sentence):
@@ -200,6 +209,30 @@ def test_ideographs_that_form_words_are_warned_of(tmp_path, caplog):
     write_tokenizer_config(tmp_path, {"tokenize_chinese_chars": False})
     TokenizerConfig.read(str(tmp_path))
     assert "tokenize_chinese_chars is false, but ideographs are always single words" in caplog.text
+
+
+def test_words_that_are_not_split_elsewhere_are_warned_of(tmp_path, caplog):
+    write_tokenizer_config(tmp_path, {"never_split": ["[USER]", "[LINK]"]})
+    TokenizerConfig.read(str(tmp_path))
+    assert "never_split has [USER], [LINK], but each text is split at punctuation" in caplog.text
+
+
+def test_the_tokenizer_of_a_config_counts_where_no_other_file_names_it(tmp_path):
+    content = {"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"config.json: is of a BertJapaneseTokenizer; only models with WordPieces"):
+        TokenizerConfig.read(str(tmp_path))
+    write_tokenizer_config(tmp_path, {"tokenizer_class": "BertTokenizer"})
+    assert TokenizerConfig.read(str(tmp_path)) == TokenizerConfig()
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "config.json").write_text('{"tokenizer_class": "mine"}')  # of another program
+    assert TokenizerConfig.read(str(tmp_path)) is None
+
+
+def test_a_cased_vocabulary_without_a_config_is_lower_cased_with_a_warning(tmp_path, caplog):
+    toy.write_vocabulary(tmp_path, [*toy.VOCABULARY, "The"])
+    assert FullTokenizer.from_pretrained(tmp_path).tokenize("The") == ["the"]
+    assert "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?" in caplog.text
 
 
 def test_a_vocabulary_with_capitals_is_cased():

@@ -76,6 +76,115 @@ def test_a_vocabulary_is_read_from_it_where_there_is_no_other(tmp_path):
     assert found.encode("The children, café") == wanted.encode("The children, café")
 
 
+def edited(folder, content: dict, **changes) -> None:
+    """Writes tokenizer.json with changes; those of `normalizer` and `model` are of parts."""
+    parts = {name: content[name] | changes.pop(name) for name in ("normalizer", "model") if name in changes}
+    (folder / "tokenizer.json").write_text(json.dumps(content | parts | changes), encoding="utf-8")
+
+
+ADDED = {"id": len(PIECES), "content": "[E1]", "special": True}
+SEQUENCE = {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}
+
+
+@pytest.mark.parametrize("has_vocab", [True, False])
+def test_the_normalizer_says_how_text_is_read(tmp_path, has_vocab):
+    for config in (TokenizerConfig(False), TokenizerConfig(True, False), TokenizerConfig(False, True)):
+        content = written(tmp_path, config)
+        if not has_vocab:
+            (tmp_path / "vocab.txt").unlink()
+        assert TokenizerConfig.read(str(tmp_path)) == config
+        basic = FullTokenizer.from_pretrained(tmp_path).basic_tokenizer
+        assert (basic.do_lower_case, basic.strip_accents) == (config.do_lower_case, config.strips_accents)
+        normalizer = {"type": "Sequence", "normalizers": [content["normalizer"]]}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content | {"normalizer": normalizer}))
+        assert TokenizerConfig.read(str(tmp_path)) == config
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 9}')
+    assert TokenizerConfig.read(str(tmp_path)) == TokenizerConfig(False, True, 9)
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "value"),
+    [({"do_lower_case": True}, "do_lower_case", False), ({"strip_accents": True}, "strip_accents", False)],
+)
+def test_a_normalizer_that_contradicts_the_settings_is_refused(tmp_path, config, name, value):
+    edited(tmp_path, written(tmp_path, TokenizerConfig(False)), normalizer={"lowercase": False, "strip_accents": False})
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=f"tokenizer.json: its normalizer says {name}={value}, and tokenizer_config"):
+        FullTokenizer.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"normalizer": {"type": "NFC"}}, r"its normalizer \(NFC\) gives other tokens than the BertNormalizer of BERT"),
+        ({"normalizer": SEQUENCE}, r"its normalizer \(Sequence\) gives other"),
+        ({"normalizer": {"clean_text": False}}, "its normalizer keeps control characters"),
+        ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, r"its pre_tokenizer \(WhitespaceSplit\) gives"),
+        ({"pre_tokenizer": None}, r"its pre_tokenizer \(none\) gives"),
+        ({"post_processor": None}, r"its post_processor \(none\) gives"),
+        ({"post_processor": {"type": "TemplateProcessing", "single": []}}, r"its post_processor \(TemplateProcessing"),
+        ({"post_processor": {"type": "BertProcessing", "cls": ["[SEP]", 3]}}, r"its post_processor \(BertProcessing"),
+        ({"model": {"unk_token": "<unk>"}}, "unk_token is '<unk>', and only '\\[UNK\\]' can be used"),
+        ({"model": {"continuing_subword_prefix": "@@"}}, "continuing_subword_prefix is '@@'"),
+        ({"model": {"type": "BPE"}}, "holds no vocabulary of WordPieces"),
+        ({"added_tokens": [ADDED]}, r"the added token '\[E1\]' is one token for transformers .*; remove it from"),
+        ({"added_tokens": [{"id": 0, "content": "cat"}]}, "the added token 'cat' .* or get another id here"),
+    ],
+)
+def test_rules_that_give_other_tokens_are_refused(tmp_path, changes, sentence):
+    edited(tmp_path, written(tmp_path, TokenizerConfig()), **changes)
+    with pytest.raises(InputError, match=f"tokenizer.json: {sentence}"):
+        FullTokenizer.from_pretrained(tmp_path)
+
+
+def test_rules_of_the_same_tokens_are_accepted(tmp_path, caplog):
+    content = written(tmp_path, TokenizerConfig())
+    number = FullTokenizer.from_pretrained(tmp_path).vocab["sat"]
+    added = [*content["added_tokens"], {"id": number, "content": "sat"}]
+    frame = {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}
+    cut = {"max_length": 8}
+    edited(tmp_path, content, added_tokens=added, post_processor=frame, truncation=cut, padding={"length": 8})
+    assert FullTokenizer.from_pretrained(tmp_path).tokenize("The cat") == ["the", "cat"]
+    edited(tmp_path, content, normalizer={"handle_chinese_chars": False})
+    FullTokenizer.from_pretrained(tmp_path)
+    assert "handle_chinese_chars is false, but ideographs are always single words" in caplog.text
+
+
+def test_a_vocabulary_that_contradicts_the_other_is_refused(tmp_path):
+    content = written(tmp_path, TokenizerConfig())
+    vocab = content["model"]["vocab"]
+    for changed in (
+        vocab | {"cat": vocab["sat"], "sat": vocab["cat"]},
+        vocab | {"dog": len(PIECES)},
+        {piece: number for piece, number in vocab.items() if piece != "cat"},
+    ):
+        edited(tmp_path, content, model={"vocab": changed})
+        with pytest.raises(
+            InputError, match=r"tokenizer.json: the id of '.*' is .* there, and .* in vocab.txt; delete"
+        ):
+            FullTokenizer.from_pretrained(tmp_path)
+    for foreign in ("{}", "[]", '{"model": "bert"}'):  # of another program
+        (tmp_path / "tokenizer.json").write_text(foreign)
+        assert FullTokenizer.from_pretrained(tmp_path).vocab["cat"] == vocab["cat"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("added_tokens.json", {"[E1]": len(PIECES)}),
+        ("special_tokens_map.json", {"additional_special_tokens": [{"content": "[E1]"}]}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {str(len(PIECES)): {"content": "[E1]"}}}),
+        ("tokenizer_config.json", {"additional_special_tokens": ["[E1]"]}),
+        ("tokenizer_config.json", {"extra_special_tokens": {"marker": "[E1]"}}),
+    ],
+)
+def test_added_tokens_are_refused_in_each_place(tmp_path, name, content):
+    toy.write_vocabulary(tmp_path)
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(InputError, match=rf"{name}: the added token '\[E1\]' is one token for transformers"):
+        FullTokenizer.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("kind", "vocab"),
     [

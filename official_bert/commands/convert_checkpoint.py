@@ -20,7 +20,7 @@ from official_bert.io.errors import InputError
 from official_bert.model_dir import CONFIG_NAME, LABELS_NAME, PROBLEM_TYPES, TASK_NAME, VOCAB_NAME, ModelFolder
 from official_bert.options.serving import EMBEDDING, FAMILIES, MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab, vocabulary_lines
-from official_bert.tokenizer_config import TokenizerConfig, has_capital_pieces
+from official_bert.tokenizer_config import TokenizerConfig, warn_of_casing
 
 
 def run(options: ConversionOptions):
@@ -82,13 +82,13 @@ def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, config_fi
 def _tokenizer_config(
     options: ConversionOptions, source: ModelFolder, vocab_file: str | None, config: BertConfig
 ) -> TokenizerConfig | None:
-    """Returns how text is tokenized: by the flag, by the folder of the checkpoint, or else by the vocabulary."""
+    """Returns how text is tokenized: by the flag, by the folder of the checkpoint, or else as by default."""
     if vocab_file is None:
         return None
     known, given = source.tokenizer_config(), options.do_lower_case
     if known is None:
-        known = TokenizerConfig(not has_capital_pieces(load_vocab(vocab_file)))
-        logging.info("%s: without a flag, its capitals say do_lower_case=%s", vocab_file, known.do_lower_case)
+        known = TokenizerConfig()
+        warn_of_casing(load_vocab(vocab_file), known.do_lower_case if given is None else given, vocab_file)
     return dataclasses.replace(
         known,
         do_lower_case=known.do_lower_case if given is None else given,

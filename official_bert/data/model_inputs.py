@@ -11,7 +11,7 @@ from official_bert.features import EncodedSet, encoder_features
 from official_bert.io.errors import InputError, warn
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import NEEDED_PIECES
-from official_bert.tokenizer_config import has_capital_pieces, has_case, joined
+from official_bert.tokenizer_config import joined, warn_of_casing
 
 _SHOWN_TOKENS = 20
 _UNKNOWN_SHARE, _FEWEST_TOKENS = 0.2, 100  # of the tokens of a text; fewer are no sample
@@ -143,10 +143,7 @@ def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str)
 
 def check_casing(tokenizer: FullTokenizer, vocab_file: str):
     """Warns if text is lower-cased although the vocabulary has capitals, or is not although it has none."""
-    lower, has_capitals = tokenizer.basic_tokenizer.do_lower_case, has_capital_pieces(tokenizer.vocab)
-    if lower is not None and lower == has_capitals and (lower or has_case(tokenizer.vocab)):
-        fault = "has capitals, but the text is lower-cased" if lower else "has no capitals, but the text keeps its own"
-        warn("%s: %s: is --do_lower_case=%s right?", vocab_file, fault, lower)
+    warn_of_casing(tokenizer.vocab, tokenizer.basic_tokenizer.do_lower_case, vocab_file)
 
 
 def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray):

@@ -316,7 +316,7 @@ class ConversionOptions:
     do_lower_case: bool | None = option(
         None,
         help="Whether the model reads lower-cased text, for the tokenizer_config.json in --output_dir. Without this "
-        "flag the tokenizer_config.json beside the checkpoint tells, or else whether the vocabulary has capitals.",
+        "flag the tokenizer_config.json or tokenizer.json beside the checkpoint tells, or else it does.",
     )
     vocab_file: str | None = option(
         None, help="The model's vocabulary; by default vocab.txt, or else tokenizer.json, beside the checkpoint."

@@ -131,6 +131,15 @@ def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
     assert config["architectures"] == ["BertForTokenClassification"]
 
 
+def test_a_cased_vocabulary_without_a_config_is_lower_cased_as_by_all_scripts(tmp_path, trained, caplog):
+    folder, _ = trained
+    (folder / "vocab.txt").write_text(VOCAB.replace("w1\n", "W1\n"))
+    converted(model=folder, output_dir=tmp_path / "out", output_format="huggingface")
+    settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert settings["do_lower_case"] is True
+    assert "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?" in caplog.text
+
+
 @pytest.mark.parametrize("form", ["tf1", "tf1_weights", "huggingface"])
 @pytest.mark.parametrize(
     ("architecture", "label_type", "fields"),
