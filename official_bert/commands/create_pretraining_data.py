@@ -10,7 +10,7 @@ import random
 from absl import logging
 
 from official_bert.data.model_inputs import FIRST_TEXTS, check_casing, check_unknown
-from official_bert.data.pretraining import shards
+from official_bert.data.pretraining import corpus_checks, shards
 from official_bert.data.pretraining.documents import Documents, read_documents
 from official_bert.data.pretraining.exact import create_instances
 from official_bert.data.pretraining.settings import InstanceVocabulary, mask_config, pair_config
@@ -60,11 +60,15 @@ def _run_exact(
         documents = read_documents(input_files, tokenizer, options.num_workers, Progress("tokens read"), read_lines)
         _log_corpus(documents)
         check_unknown(tokenizer, documents.ids[: documents.segment_starts[:FIRST_TEXTS][-1]])
+        if options.do_whole_word_mask:
+            corpus_checks.check_whole_words(documents.ids, tokenizer)
         rng = random.Random(options.random_seed)
         progress = Progress("documents visited", options.dupe_factor * len(documents))
         instances, order = create_instances(
             documents, vocabulary, pair_config(options), mask_config(options), rng, progress
         )
+        num_sentences = len(documents.segment_starts) - 1
+        corpus_checks.check_next_sentences(instances.num_random_next, len(order), len(documents), num_sentences)
         log_files("Writing to output files", options.output_file)
         write_features(instances.batches(order), example_files, tokenizer.inv_vocab)
     shards.write_exact_manifests(options)
@@ -83,10 +87,17 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
     try:
         with locked(job.work_folder):
             read_lines = line_reader(options.input_format, options.split_sentences)
+            if options.do_whole_word_mask:
+                corpus_checks.check_whole_words(corpus_checks.first_ids(input_files, tokenizer, read_lines), tokenizer)
             manifest = shards.write_shards(job, input_files, options.num_workers, read_lines)
     finally:
         shards.remove_work_folder(job)
     log_manifest(manifest, job)
+    counts = manifest["counts"]
+    if options.use_next_sentence:
+        corpus_checks.check_next_sentences(
+            counts["random_next"], counts["records"], counts["documents"], counts["sentences"]
+        )
 
 
 def _only_output(options: PretrainingDataOptions) -> str:

@@ -223,6 +223,11 @@ class Instances:
     def __len__(self) -> int:
         return len(self._is_random_next)
 
+    @property
+    def num_random_next(self) -> int:
+        """The number of instances whose second segment was drawn at random."""
+        return sum(self._is_random_next)
+
     def append(self, pair: SentencePair, positions: list[int], replacements: list[int]):
         """Adds a pair of offsets in `documents.ids`, masked positions in any order, and the input ids at them."""
         self._spans.extend((pair.a_begin, pair.a_end, pair.b_begin, pair.b_end))

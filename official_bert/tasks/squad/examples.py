@@ -18,6 +18,7 @@ from official_bert.metrics.squad import Question
 
 # The separators of a document's words; other white space, such as the no-break space, is part of a word.
 find_words = re.compile("[^ \t\r\n\u202f]+").finditer
+_SHARE_OF_AMBIGUOUS = 0.01  # of the questions; text with blanks has a few such answers, as in "3-3"
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ def read_squad_examples(
             num_questions,
         )
     _warn_of_repeated_ids(input_file, examples)
+    _warn_of_ambiguous_answers(input_file, examples)
     return examples
 
 
@@ -175,6 +177,24 @@ def _add_answer(example: SquadExample, question: dict, context: str, word_starts
         return True
     logging.warning("The document has '%s' where the answer '%s' should be", found, cleaned)
     return False
+
+
+def _warn_of_ambiguous_answers(input_file: str, examples: Sequence[SquadExample]):
+    """Warns of a text without blanks, of which the original takes the first place of an answer, not `answer_start`."""
+    num_ambiguous = sum(map(_is_ambiguous, examples))
+    if num_ambiguous > _SHARE_OF_AMBIGUOUS * len(examples):
+        logging.warning(
+            "%s: of %d questions, the answer stands several times in the same word, and the training takes the first "
+            "place, whatever answer_start says, as the original does; separate the words of the text by blanks",
+            input_file,
+            num_ambiguous,
+        )
+
+
+def _is_ambiguous(example: SquadExample) -> bool:
+    if not example.orig_answer_text or example.start_position != example.end_position:
+        return False
+    return example.doc_tokens[example.start_position].count(example.orig_answer_text.strip()) > 1
 
 
 def _warn_of_repeated_ids(input_file: str, examples: Sequence[SquadExample]):

@@ -178,3 +178,22 @@ def test_rows_that_cannot_be_used(tmp_path, changes, message):
 def test_a_glob_without_files_is_refused_by_the_name_of_its_flag(given, flag):
     with pytest.raises(InputError, match=rf"--{flag}: no file matches 'absent\*.jsonl'"):
         read_squad_examples("absent*.jsonl", **{"is_training": False, **given})
+
+
+CHINESE = "我爱北京天安门.北京的人民在上海工作.我的北京"
+
+
+@pytest.mark.parametrize(("answer", "num_ambiguous"), [("北京", 2), ("上海", 0)])
+def test_answers_that_stand_several_times_in_a_word_are_counted(tmp_path, caplog, answer, num_ambiguous):
+    questions = [question(answer, CHINESE.index(answer)), question(answer, CHINESE.rindex(answer), id="r")]
+    read_squad_examples(write_squad(tmp_path, questions, CHINESE), is_training=True)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == bool(num_ambiguous)
+    assert all(f"of {num_ambiguous} questions, the answer stands several times" in warning for warning in warnings)
+
+
+def test_a_rare_ambiguous_answer_is_not_warned_of(tmp_path, caplog):
+    common = [question("Driver", 4, id=str(number)) for number in range(99)]
+    rare = question("3", 18, id="rare")
+    read_squad_examples(write_squad(tmp_path, [*common, rare], "The Driver waved, 3-3."), is_training=True)
+    assert caplog.text == ""
