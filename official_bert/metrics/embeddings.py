@@ -74,30 +74,36 @@ def retrieval(
     corpus: np.ndarray,
     relevant: Sequence[Collection[int]],
     candidates: Sequence[Collection[int]] | None = None,
+    own_rows: Sequence[int] | None = None,
 ) -> dict[str, float]:
     """Returns how high the relevant rows of a corpus rank by their cosine to queries, as means over the queries.
 
     The scores are `ndcg_at_10`, `mrr_at_10`, `map_at_100`, `recall_at_1`, `..._5`, `..._10`, `..._100` and
-    `accuracy_at_1`. Cosines are compared as float32; of equal ones the lower row ranks first. A query without relevant
-    rows is left out.
+    `accuracy_at_1`. Cosines are compared as float32; of equal ones the lower row ranks first. A query is left out if it
+    has no relevant row, or if it ranks only relevant rows, because every ranking of them is right.
 
     With `candidates` only these rows are ranked, as in the selection of answers: `map` is over all of them, in place of
-    `map_at_100`. A relevant row that is no candidate is not found. A query whose candidates are its relevant rows is
-    left out, because every ranking of them is right.
+    `map_at_100`. A relevant row that is no candidate is not found. The row of the query itself is never ranked.
 
     Args:
         queries: float32[q, width].
         corpus: float32[n, width], also a np.memmap, of which a block at a time is computed with.
         relevant: the rows of `corpus` that answer each query.
         candidates: the rows of `corpus` that are ranked for each query; by default all.
+        own_rows: the row of `corpus` that is each query itself, -1 for none; by default no query is in the corpus.
     """
-    wanted = [_rows(one) for one in relevant]
-    ranked = [_rows(one) for one in ([()] * len(wanted) if candidates is None else candidates)]
-    kept = [number for number, rows in enumerate(wanted) if len(rows) and not np.array_equal(rows, ranked[number])]
+    own = np.full(len(relevant), -1) if own_rows is None else np.asarray(own_rows)
+    wanted = [_other_rows(rows, one) for rows, one in zip(relevant, own, strict=True)]
+    if candidates is None:
+        num_ranked = len(corpus) - (own >= 0)
+        kept = [number for number, rows in enumerate(wanted) if 0 < len(rows) < num_ranked[number]]
+    else:
+        ranked = [_other_rows(rows, one) for rows, one in zip(candidates, own, strict=True)]
+        kept = [number for number, rows in enumerate(wanted) if len(rows) and not np.array_equal(rows, ranked[number])]
     if not kept:
         raise InputError("no query has a relevant text to be found among others; give it one, or leave out the metrics")
     if candidates is None:
-        places = _places_in_corpus(queries[kept], corpus, [wanted[number] for number in kept])
+        places = _places_in_corpus(queries[kept], corpus, [wanted[number] for number in kept], own[kept])
     else:
         places = (_places_of_candidates(queries[number], corpus, wanted[number], ranked[number]) for number in kept)
     found = [_scores_of(one, len(wanted[number])) for number, one in zip(kept, places, strict=True)]
@@ -126,10 +132,12 @@ def _places_of_candidates(query: np.ndarray, corpus: np.ndarray, wanted: np.ndar
     return np.flatnonzero(np.isin(ranked[order], wanted)) + 1
 
 
-def _places_in_corpus(queries: np.ndarray, corpus: np.ndarray, wanted: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+def _places_in_corpus(
+    queries: np.ndarray, corpus: np.ndarray, wanted: Sequence[np.ndarray], own: np.ndarray
+) -> Iterator[np.ndarray]:
     """Yields the places of each query's wanted rows, without those behind _DEPTH others of them.
 
-    A place is one more than the number of rows before it. To count these needs no sorting.
+    A place is one more than the number of rows before it, but the query's own. To count these needs no sorting.
     """
     for first in range(0, len(queries), _QUERY_ROWS):
         block = queries[first : first + _QUERY_ROWS]
@@ -138,8 +146,9 @@ def _places_in_corpus(queries: np.ndarray, corpus: np.ndarray, wanted: Sequence[
         for start in range(0, len(corpus), _CORPUS_ROWS):
             scores = all_cosines(block, corpus[start : start + _CORPUS_ROWS])
             others = np.arange(start, start + scores.shape[1])
-            for place, of_query, (bars, rows) in zip(places, scores, marks, strict=True):
+            for place, of_query, (bars, rows), own_row in zip(places, scores, marks, own[first:], strict=False):
                 bars, rows = bars[:, None], rows[:, None]
+                of_query = np.where(others == own_row, -np.inf, of_query)
                 is_before = np.where(others < rows, of_query >= bars, of_query > bars)
                 place += is_before.sum(axis=1)  # [wanted, corpus] -> [wanted]
         yield from places
@@ -157,8 +166,10 @@ def all_cosines(queries: np.ndarray, corpus: np.ndarray) -> np.ndarray:
     return (unit_vectors(queries) @ unit_vectors(corpus).T).astype(np.float32)
 
 
-def _rows(given: Iterable[int]) -> np.ndarray:
-    return np.unique(np.fromiter(given, np.int64))
+def _other_rows(rows: Iterable[int], own_row: int) -> np.ndarray:
+    """Returns different rows, sorted, without one."""
+    different = np.unique(np.fromiter(rows, np.int64))
+    return different[different != own_row]
 
 
 def unit_vectors(vectors: np.ndarray, dtype: type = np.float64) -> np.ndarray:

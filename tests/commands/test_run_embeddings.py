@@ -183,9 +183,12 @@ def test_classes_are_clustered_and_learnt_from_few_examples(tmp_path):
 
 def test_the_texts_are_in_the_order_of_the_file(tmp_path):
     """It does not depend on what is measured, so vectors of the texts of --do_predict fit."""
-    (tmp_path / "dev.jsonl").write_text('{"text": "a", "positive": ["b", "c"], "negative": ["d", "e"], "label": "1"}\n')
+    rows = [("a", ["b", "c"], ["d", "e"], "1"), ("f", ["b"], ["e"], "0"), ("g", ["c"], ["d"], "1")]
+    names = ("text", "positive", "negative", "label")
+    lines = [json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows]
+    (tmp_path / "dev.jsonl").write_text("".join(lines))
     for kind in ("triplets", "retrieval", "clustering", "sts"):
-        assert prepared(tmp_path / "dev.jsonl", kind).texts == list("abcde")
+        assert prepared(tmp_path / "dev.jsonl", kind).texts == list("abcdefg")
 
 
 @pytest.mark.parametrize(

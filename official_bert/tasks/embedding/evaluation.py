@@ -65,13 +65,30 @@ def _pairs(examples: Sequence[Example], rows: TextRows) -> tuple[np.ndarray, np.
 
 def _sts(examples, rows):
     first, second, scores = _pairs(examples, rows)
-    return lambda vectors: embeddings.sts(vectors[first], vectors[second], scores)
+    if len(set(scores)) < 2:
+        raise InputError(
+            f"{examples[0].where}: all pairs have the score {scores[0]:g}, with which nothing correlates; give "
+            "pairs of several scores"
+        )
+
+    def metrics(vectors):
+        values = embeddings.sts(vectors[first], vectors[second], scores)
+        if np.isnan(values["spearman"]):
+            logging.warning("All pairs have the same cosine, so no correlation is defined: the vectors are alike")
+        return values
+
+    return metrics
 
 
 def _pair_classification(examples, rows):
     first, second, labels = _pairs(examples, rows)
     if not set(labels) <= {0.0, 1.0}:
         raise InputError(f"{examples[0].where}: --eval_task=pairs needs labels 0 and 1; correct them, or take sts")
+    if len(set(labels)) < 2:
+        raise InputError(
+            f"{examples[0].where}: all pairs have label {labels[0]:g}, and --eval_task=pairs tells those of label 1 "
+            "from those of label 0; give both"
+        )
 
     return lambda vectors: embeddings.pair_classification(embeddings.cosines(vectors[first], vectors[second]), labels)
 
@@ -86,30 +103,43 @@ def _triplets(examples, rows):
     if not listed:
         raise InputError(f"{examples[0].where}: has no negative text; name its column, --columns=negative=...")
     anchors, positives, negatives = np.array(listed).T
+    if num_same := int(np.sum((negatives == positives) | (negatives == anchors))):
+        logging.warning("%d triplets have a negative that is their anchor or positive: always wrong", num_same)
     return lambda vectors: embeddings.triplets(vectors[anchors], vectors[positives], vectors[negatives])
 
 
 def _retrieval(examples, rows):
-    """Ranks all texts that are no query or, for labelled pairs, the second texts of the query."""
+    """Ranks all texts that are an answer or, for labelled pairs, the second texts of the query; never the query."""
     ranked = collections.defaultdict(list)  # of each query
     relevant = collections.defaultdict(set)
     is_labelled = any(example.label for example in examples)
+    num_own = 0
     for example in examples:
         query = rows(example.anchor)
+        answers = list(map(rows, example.positives))
         is_right = not is_labelled or example.score() > 0
-        relevant[query].update(map(rows, example.positives if is_right else ()))
-        ranked[query] += map(rows, (*example.positives, *example.negatives))
-    corpus = np.array(sorted({text for texts in ranked.values() for text in texts}), np.int64)
-    place = {text: number for number, text in enumerate(corpus.tolist())}
-    queries = [query for query, right in relevant.items() if right and (not is_labelled or right < set(ranked[query]))]
+        num_own += is_right and query in answers
+        relevant[query].update(answer for answer in answers if is_right and answer != query)
+        ranked[query] += answers + list(map(rows, example.negatives))
+    if num_own:
+        logging.warning("%d examples have the query itself as its answer, which no search returns", num_own)
+    texts = sorted({text for answers in ranked.values() for text in answers})
+    corpus, place = np.array(texts, np.int64), {text: number for number, text in enumerate(texts)}
+    queries = []
+    for query, right in relevant.items():
+        candidates = set(ranked[query] if is_labelled else texts) - {query}
+        if right and right != candidates:
+            queries.append(query)
     if not queries:
-        raise InputError(f"{examples[0].where}: no query has a text to find; check --columns")
+        raise InputError(
+            f"{examples[0].where}: no query has a text to find among others; check --columns, or give more examples"
+        )
     if len(queries) < len(ranked):
         logging.info("%d queries without a right or a wrong text are left out", len(ranked) - len(queries))
-    right = [np.array(sorted(place[text] for text in relevant[query])) for query in queries]
-    candidates = [np.array(sorted({place[text] for text in ranked[query]})) for query in queries]
-    candidates = candidates if is_labelled else None
-    return lambda vectors: embeddings.retrieval(vectors[queries], vectors[corpus], right, candidates)
+    right = [[place[text] for text in relevant[query]] for query in queries]
+    candidates = [[place[text] for text in ranked[query]] for query in queries] if is_labelled else None
+    own_rows = [place.get(query, -1) for query in queries]
+    return lambda vectors: embeddings.retrieval(vectors[queries], vectors[corpus], right, candidates, own_rows)
 
 
 def _classes(examples, rows) -> tuple[np.ndarray, np.ndarray]:
@@ -121,6 +151,12 @@ def _classes(examples, rows) -> tuple[np.ndarray, np.ndarray]:
 
 def _clustering(examples, rows):
     texts, classes = _classes(examples, rows)
+    num_labels, num_texts = len(set(classes)), len(set(texts))
+    if not 1 < num_labels < num_texts:
+        raise InputError(
+            f"{examples[0].where}: {num_texts} different texts have {num_labels} labels, for which any clusters are "
+            "perfect; --eval_task=clustering needs several labels, and several texts of a label"
+        )
     return lambda vectors: probing.clustering(vectors[texts], classes, _SEED)
 
 
