@@ -13,10 +13,11 @@ from importlib import metadata
 import tensorflow as tf
 from absl import logging
 
+from official_bert.config import BertConfig
 from official_bert.exported_model import DEFAULT, RUNTIMES, import_runtime
 from official_bert.io import files
 from official_bert.io.errors import InputError
-from official_bert.options.serving import INT8, LITERT, ONNX
+from official_bert.options.serving import INT8, LITERT, ONNX, SAVED_MODEL
 
 _OPSET = "17"
 
@@ -68,6 +69,15 @@ def check_packages(export_format: str):
     for package in CONVERTERS[export_format][1]:
         if importlib.util.find_spec(package) is None:
             raise InputError(f"{package}: is not installed; pip install -r requirements-runtimes.txt")
+
+
+def check_model(export_format: str, config: BertConfig):
+    """Raises InputError if the runtime of the format cannot compute a model of this configuration."""
+    if export_format == ONNX and config.num_attention_heads == 1:
+        raise InputError(
+            f"--export_format={ONNX}: onnxruntime's fusion of scores and scale fails for a model with one attention "
+            f"head; give {LITERT} or {SAVED_MODEL}"
+        )
 
 
 def convert(saved_model: str, folder: str, formats: Sequence[str], dtype: str, signatures: Sequence[str]) -> dict:

@@ -68,6 +68,8 @@ def export_model(built: TrainedModel) -> str:
         )
     formats = options.export_format or [SAVED_MODEL]
     to_convert = [name for name in formats if name != SAVED_MODEL]
+    for name in to_convert:
+        converters.check_model(name, built.config)
     _warn_of_other_versions(options, options.task_name)
     with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
         content = _text_content(built, folder) if options.export_text else _tensor_content(built)

@@ -12,13 +12,14 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
-from official_bert import Predictor, SentenceEncoder
+from official_bert import BertConfig, Predictor, SentenceEncoder
 from official_bert.exported_model import RECORD_FILE, RUNTIMES, OpenedExport, set_threads
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.options.serving import EXPORT_FORMATS, ExportOptions
 from official_bert.serving import model as serving_model
+from official_bert.serving.export import TrainedModel, export_model
 from official_bert.serving.model import open_model
 from official_bert.tasks.classification.glue import MrpcProcessor
 from tests import toy
@@ -235,6 +236,17 @@ def test_a_corrupt_model_with_its_digest_is_refused(export_format, tmp_path, tmp
 def test_flags_that_do_not_go_together(flags, message, tmp_path):
     with pytest.raises(InputError, match=message):
         serving_model.export(ExportOptions(export_dir=str(tmp_path / "exports"), **flags))
+    assert not (tmp_path / "exports").exists()
+
+
+def test_onnx_takes_no_model_with_one_attention_head(tmp_path):
+    config = BertConfig(100, hidden_size=8, num_attention_heads=1)
+    options = ExportOptions(export_dir=str(tmp_path / "exports"), export_format=["onnx"], task_name="pretraining")
+    built = TrainedModel(options, task=None, model=None, config=config, tokenizer=None, facts={})
+    with pytest.raises(
+        InputError, match="--export_format=onnx: onnxruntime's fusion .* one attention head; give litert"
+    ):
+        export_model(built)
     assert not (tmp_path / "exports").exists()
 
 
