@@ -142,9 +142,9 @@ class Pieces(NamedTuple):
     (code points) of `readable(text)`, as Python does, and as `tf.strings.substr` does with unit="UTF8_CHAR". A piece
     has the offsets of its basic token if that has another number of characters than the text it comes from, because of
     a combining accent, for example. Where removed and added characters balance, as in Bengali words of which one vowel
-    sign is left out and another becomes two, the offsets of a piece are those of the character with its number, as in the
-    original's get_final_text. White space separates words, as in the documents of tasks/squad/examples.py;
-    `words` are the indices of the pieces' words in the text.
+    sign is left out and another becomes two, the offsets of a piece are those of the character with its number, as in
+    the original's get_final_text. White space separates words, as in the documents of tasks/squad/examples.py; `words`
+    are the indices of the pieces' words in the text.
     """
 
     ids: tf.RaggedTensor

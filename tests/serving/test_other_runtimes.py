@@ -244,7 +244,7 @@ def test_onnx_takes_no_model_with_one_attention_head(tmp_path):
     options = ExportOptions(export_dir=str(tmp_path / "exports"), export_format=["onnx"], task_name="pretraining")
     built = TrainedModel(options, task=None, model=None, config=config, tokenizer=None, facts={})
     with pytest.raises(
-        InputError, match="--export_format=onnx: onnxruntime's fusion .* one attention head; give litert"
+        InputError, match=r"--export_format=onnx: onnxruntime's fusion .* one attention head; give litert"
     ):
         export_model(built)
     assert not (tmp_path / "exports").exists()
