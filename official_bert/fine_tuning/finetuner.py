@@ -134,12 +134,6 @@ class Finetuner:
         After a run with evaluations on `dev_set` the model has its best weights.
         """
         options, trainer = self.options, self.trainer
-        distribution.check_divides(
-            options.train_batch_size,
-            self.strategy.num_replicas_in_sync,
-            "train_batch_size",
-            options.num_accumulation_steps,
-        )
         logging.info("***** Running training *****")
         for kind, count in counts_of(encoded).items():
             logging.info("  Num %sexamples = %d", kind, count)

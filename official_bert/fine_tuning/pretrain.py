@@ -37,8 +37,7 @@ def pretrain(options: PretrainingOptions):
     check_flags(options)
     if not (options.do_train or options.do_eval):
         raise InputError("nothing to do: give --do_train or --do_eval")
-    if source.resumes and options.do_train:
-        starting_point.refuse_fixed_flags(options)
+    starting_point.check_output_dir(source)
     ramp = _ramp(options)
     strategy = distribution.make_strategy(options)
     # Both are checked first, so that a wrong evaluation batch size does not waste a training run.

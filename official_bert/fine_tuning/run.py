@@ -74,7 +74,7 @@ def fine_tune(options: FineTuningOptions, in_memory: Mapping[str, Any] = Mapping
     if options.search:
         return search(options, fine_tune, distribution.make_strategy(options).num_replicas_in_sync)
     strategy = distribution.make_strategy(options)
-    _check_run(source)
+    _check_run(source, strategy.num_replicas_in_sync)
     contents = {"bert_config_file": config.to_dict(), "vocab_file": tokenizer.vocab}
     with output_folder(given, strategy, contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
@@ -154,11 +154,14 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
     return task
 
 
-def _check_run(source: ModelSource):
-    """Validates, before any set is read, what would fail later: the frozen layers and the checkpoint."""
+def _check_run(source: ModelSource, num_replicas: int):
+    """Validates, before any set is read, what would fail later: folder, batch size, frozen layers and checkpoint."""
     options = source.options
-    if source.resumes and options.do_train:
-        starting_point.refuse_fixed_flags(options)
+    starting_point.check_output_dir(source)
+    if options.do_train:
+        distribution.check_divides(
+            options.train_batch_size, num_replicas, "train_batch_size", options.num_accumulation_steps
+        )
     adaptation.check(options, source.config)
     if _calibrates(options) and not (options.do_train or source.resumes):
         raise InputError("--calibrate: writes into the folder of a model; give --do_train, or its --output_dir")

@@ -12,8 +12,9 @@ from absl import logging
 
 from official_bert.checkpoints import CheckpointManager, load_checkpoint, named_variables
 from official_bert.config import BertConfig
+from official_bert.io import files
 from official_bert.io.errors import InputError
-from official_bert.model_source import check_config_beside, difference_beside
+from official_bert.model_source import ModelSource, check_config_beside, difference_beside
 from official_bert.options.fields import flag_names, format_flag
 from official_bert.options.training import TrainingOptions
 from official_bert.training import run_log, workers
@@ -120,6 +121,20 @@ def _flags_before(run_dir: str) -> dict[str, object]:
     """Returns the flags with which the last training in a folder began; none if there was no training."""
     earlier = run_log.trainings(run_dir)
     return (earlier[-1].get("flags") or {}) if earlier else {}
+
+
+def check_output_dir(source: ModelSource):
+    """Refuses a training that cannot begin in its output_dir, or cannot go on there; before anything is written."""
+    options = source.options
+    if not options.do_train:
+        return
+    if source.resumes:
+        refuse_fixed_flags(options)
+    elif source.dir and files.real_path(source.dir.path) == files.real_path(options.output_dir):
+        raise InputError(
+            f"--output_dir={options.output_dir}: is the folder of the model that the training begins with, and would "
+            "become that of the trained model; name another folder"
+        )
 
 
 def refuse_fixed_flags(options: TrainingOptions):

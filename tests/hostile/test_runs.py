@@ -18,7 +18,7 @@ from official_bert.training.batches import RecordBatches
 from official_bert.training.trainer import Trainer
 from tests.commands.pretraining_run import write_records
 from tests.hostile.checkpoints import tensors_of, with_head, with_value, write_output_dir
-from tests.hostile.commands import classifier, export, features, pretraining
+from tests.hostile.commands import classifier, embeddings, export, features, pretraining
 from tests.hostile.rows import Row, check, edit_json, row, table
 from tests.scripts import end_of
 from tests.training.counted_steps import count_steps
@@ -205,7 +205,32 @@ DATA = [
 ]
 
 
-@table([*RESUMING, *CONFIGS, *DATA])
+# Faults of a training that are seen before anything is written.
+BEGINNINGS = [
+    *(
+        row(
+            f"{make.__name__}: {name}",
+            lambda folder, make=make, flags=flags: make(folder, "--do_train", *flags(folder)),
+            says,
+        )
+        for make in (classifier, embeddings, pretraining)
+        for name, flags, says in (
+            (
+                "micro-batches that are no part of the batch",
+                lambda folder: ["--train_batch_size=8", "--num_accumulation_steps=3"],
+                "--train_batch_size=8 cannot be computed by 1 replicas in --num_accumulation_steps=3 equal parts",
+            ),
+            (
+                "the folder of the model as that of the results",
+                lambda folder: [f"--output_dir={folder}/."],
+                "is the folder of the model that the training begins with",
+            ),
+        )
+    )
+]
+
+
+@table([*RESUMING, *CONFIGS, *DATA, *BEGINNINGS])
 def test_runs(row, folder):
     had_out = row in RESUMING
     check(row, folder)
