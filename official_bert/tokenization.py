@@ -17,7 +17,7 @@ from official_bert import model_hub
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field, is_of_kind
-from official_bert.tokenizer_call import model_inputs, transformers_inputs
+from official_bert.tokenizer_call import TransformersNames, model_inputs, transformers_inputs
 from official_bert.tokenizer_config import MAX_INPUT_CHARS_PER_WORD, TokenizerConfig, unknown_casing, warn_of_casing
 from official_bert.tokenizer_files import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME
 
@@ -127,7 +127,7 @@ def whitespace_tokenize(text: str) -> list[str]:
     return text.split()
 
 
-class FullTokenizer:
+class FullTokenizer(TransformersNames):
     """Splits text into words with BasicTokenizer, and words into WordPieces with WordpieceTokenizer.
 
     Args:
@@ -180,13 +180,18 @@ class FullTokenizer:
         """Returns the WordPieces of a text, without special tokens and without truncation."""
         return self._look_up(self._pieces, text)
 
-    def encode(self, text: str | bytes) -> list[int]:
+    def encode(self, text: str | bytes, text_pair: str | bytes | None = None, **of_transformers) -> list[int]:
         """Returns convert_tokens_to_ids(tokenize(text)), but without making the token strings.
+
+        With a second text or an argument of transformers, such as `add_special_tokens=True`, the ids are those of a
+        call: [CLS] text [SEP] text_pair [SEP].
 
         Raises:
             KeyError: a word has no WordPieces, and the vocabulary has no [UNK].
         """
-        return self._look_up(self._ids, text)
+        if text_pair is None and not of_transformers:
+            return self._look_up(self._ids, text)
+        return self(text, text_pair, **({"padding": False} | of_transformers))["input_ids"]
 
     def encode_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encodes many lines without "\\n" at once, which is several times faster than one by one.
@@ -234,7 +239,8 @@ class FullTokenizer:
                 They are `text_pair`, another name of `pairs`, and, with their defaults, `padding=False` ("longest" or
                 True, "max_length"), `truncation=None` ("longest_first" or True, "only_first", "only_second"),
                 `max_length=None`, `stride=0`, `return_tensors=None` ("np", "tf"), `return_overflowing_tokens=False`,
-                `return_offsets_mapping=False` and `add_special_tokens=True`.
+                `return_offsets_mapping=False`, `return_special_tokens_mask=False`, `return_length=False`,
+                `return_token_type_ids=True`, `return_attention_mask=True` and `add_special_tokens=True`.
 
         Returns:
             `input_ids`, `input_mask` and `segment_ids`, each int32[B, S], padded with 0 to the longest example. With an
@@ -267,6 +273,21 @@ class FullTokenizer:
                 raise InputError(f"ids: {number} is not in the vocabulary; give ids that it made")
         kept = [piece for piece in self.convert_ids_to_tokens(ids) if not skip_special_tokens or piece not in _FRAME]
         return " ".join(kept).replace(" ##", "")
+
+    def save_pretrained(self, folder: str):
+        """Writes vocab.txt, tokenizer_config.json and tokenizer.json, of which `from_pretrained` makes the tokenizer.
+
+        A model's `save_pretrained` writes them beside its weights, with its tokenizer as an argument.
+        """
+        basic = self.basic_tokenizer
+        config = TokenizerConfig(basic.do_lower_case, basic.strip_accents, self.model_max_length)
+        texts = {TOKENIZER_CONFIG_NAME: config.to_json_string(), TOKENIZER_NAME: config.to_tokenizer_json(self.vocab)}
+        files.make_folder(folder)
+        write_vocabulary(self.vocab, os.path.join(folder, "vocab.txt"))
+        for name, text in texts.items():
+            if text is not None:
+                with writing.replacing(os.path.join(folder, name)) as file:
+                    file.write(text)
 
     def _start_caches(self):
         basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer

@@ -93,3 +93,90 @@ def test_wrong_arguments_are_named(tokenizer, arguments, message):
 def test_an_unknown_argument_is_an_error_of_python(tokenizer):
     with pytest.raises(TypeError, match="pading"):
         tokenizer("the cat", pading=True)
+
+
+def test_names_of_transformers(tokenizer):
+    """The expected values are those of transformers' BertTokenizerFast with this vocabulary."""
+    assert (len(tokenizer), tokenizer.vocab_size) == (50, 50)
+    assert (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.cls_token_id) == (0, 1, 2)
+    assert (tokenizer.sep_token_id, tokenizer.mask_token_id, tokenizer.mask_token) == (3, 4, "[MASK]")
+    assert sorted(tokenizer.all_special_ids) == [0, 1, 2, 3, 4]
+    assert tokenizer.special_tokens_map["unk_token"] == "[UNK]"
+    tokenizer.get_vocab().clear()
+    assert len(tokenizer.get_vocab()) == 50
+    assert tokenizer.encode("the cat", "rain") == [2, 5, 6, 3, 38, 3]
+    assert tokenizer.encode("the cat", add_special_tokens=True) == [2, 5, 6, 3]
+    assert tokenizer.encode("the cat") == tokenizer.encode("the cat", add_special_tokens=False) == [5, 6]
+    assert tokenizer.batch_decode([[2, 5, 6, 7, 3], [2, 38, 4, 3, 0]]) == ["the cat sat", "rain [MASK]"]
+
+
+def test_a_vocabulary_without_a_special_token_says_so(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\nthe\nthe\n")
+    lacking = FullTokenizer(str(tmp_path / "vocab.txt"))
+    assert len(lacking) == 3  # the ids are 0 and 2
+    assert lacking.all_special_ids == [0]
+    with pytest.raises(InputError, match=r"the vocabulary lacks \[MASK\]; add a line for it"):
+        print(lacking.mask_token_id)
+
+
+def test_masks_and_lengths_that_are_asked_for(tokenizer):
+    """The expected values are those of transformers' BertTokenizerFast with this vocabulary."""
+    wanted = {"return_special_tokens_mask": True, "return_length": True}
+    made = tokenizer(["the cat sat", "rain [MASK]"], padding=True, **wanted)
+    assert made["special_tokens_mask"] == [[1, 0, 0, 0, 1], [1, 0, 0, 1, 1]]
+    assert made["length"] == [5, 5]
+    made = tokenizer("the cat", "rain", **wanted, return_token_type_ids=False, return_attention_mask=False)
+    expected = {"input_ids": [2, 5, 6, 3, 38, 3], "special_tokens_mask": [1, 0, 0, 1, 0, 1], "length": [6]}
+    assert made == expected
+
+
+def test_pads_what_it_made(tokenizer):
+    """The expected values are those of transformers' BertTokenizerFast with this vocabulary."""
+    made = tokenizer(["the cat sat", "rain [MASK]"], padding=False, return_special_tokens_mask=True)
+    expected = tokenizer(["the cat sat", "rain [MASK]"], padding=True, return_special_tokens_mask=True)
+    examples = [{name: rows[number] for name, rows in made.items()} for number in (0, 1)]
+    assert tokenizer.pad(made) == tokenizer.pad(examples) == expected
+    longer = tokenizer.pad(examples, padding="max_length", max_length=6)
+    assert longer["attention_mask"] == [[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0]]
+    assert longer["special_tokens_mask"] == [[1, 0, 0, 0, 1, 1], [1, 0, 0, 1, 1, 1]]
+    assert tokenizer.pad({"input_ids": [[2, 3], [4]]}) == {
+        "input_ids": [[2, 3], [4, 0]],
+        "attention_mask": [[1, 1], [1, 0]],
+    }
+    one = tokenizer.pad({"input_ids": [2, 3]}, "max_length", 3)
+    assert one == {"input_ids": [2, 3, 0], "attention_mask": [1, 1, 0]}
+
+
+@pytest.mark.parametrize("kind", ["np", "tf"])
+def test_labels_keep_their_values_when_padded(tokenizer, kind):
+    examples = [{"input_ids": np.array([2, 3]), "labels": 0.5}, {"input_ids": np.array([4]), "labels": 1.25}]
+    made = tokenizer.pad(examples, return_tensors=kind)
+    assert np.asarray(made["labels"]).tolist() == [0.5, 1.25]
+    assert np.asarray(made["input_ids"]).tolist() == [[2, 3], [4, 0]]
+    whole = tokenizer.pad([{"input_ids": [2], "labels": 3}], return_tensors=kind)
+    assert np.asarray(whole["labels"]).dtype.kind == "i"
+
+
+def test_what_cannot_be_padded_is_named(tokenizer):
+    for wrong in ({}, [], [{"labels": 1}], {"input_ids": []}):
+        with pytest.raises(InputError, match="encoded: has no input_ids; give what a call of the tokenizer returned"):
+            tokenizer.pad(wrong)
+    with pytest.raises(InputError, match="padding='max_length': give max_length"):
+        tokenizer.pad({"input_ids": [2]}, padding="max_length")
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_saved_tokenizer_is_read_again(tmp_path, lower):
+    toy.write_vocabulary(tmp_path)
+    tokenizer = FullTokenizer(str(tmp_path / "vocab.txt"), lower, strip_accents=not lower)
+    tokenizer.model_max_length = 7
+    tokenizer.save_pretrained(str(tmp_path / "new" / "folder"))
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    ]
+    again = FullTokenizer.from_pretrained(str(tmp_path / "new" / "folder"))
+    assert (again.vocab, again.model_max_length) == (tokenizer.vocab, 7)
+    assert again.encode("The Caf\u00e9 sat") == tokenizer.encode("The Caf\u00e9 sat")
+    assert vars(again.basic_tokenizer) == vars(tokenizer.basic_tokenizer)
