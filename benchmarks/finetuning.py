@@ -68,7 +68,7 @@ def our_run(benchmark: tasks.Benchmark, options) -> dict:
     timed("outputs", "eval")
     fine_tune(options)
     lines = (pathlib.Path(options.output_dir) / "eval_results.txt").read_text().splitlines()
-    results = {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+    results = {name: float(value) for name, value in (line.rsplit(" = ", 1) for line in lines)}
     return {"results": results, "updates": int(results["global_step"])} | secs
 
 

@@ -59,7 +59,7 @@ def lines_of(folder: pathlib.Path) -> Iterator[str]:
     changed = {name: value for name, value in flags.items() if value != defaults.get(name, value)}
     yield markdown_table(("flag", "value"), ((f"`--{name}`", code(value)) for name, value in changed.items()))
     for path in sorted(folder.glob("eval_results*.txt")):
-        rows = [line.split(" = ") for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [line.rsplit(" = ", 1) for line in path.read_text(encoding="utf-8").splitlines()]
         yield f"\n## Results: {path.name}\n\n{markdown_table(('metric', 'value'), rows)}"
     yield f"\n## Versions\n\n{markdown_table(('package', 'version'), record['versions'].items())}"
 

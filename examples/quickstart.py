@@ -267,7 +267,7 @@ def publish(output: pathlib.Path):
 def results(output_dir: pathlib.Path) -> dict[str, float]:
     """Reads the eval_results.txt of a run."""
     lines = (output_dir / "eval_results.txt").read_text(encoding="utf-8").splitlines()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+    return {name: float(value) for name, value in (line.rsplit(" = ", 1) for line in lines)}
 
 
 def print_table(start: dict[str, float], end: dict[str, float], baseline: Baselines):

@@ -52,6 +52,11 @@ class Columns(NamedTuple):
         numbers = self.by_role[role]
         return numbers[0] if numbers else None
 
+    def column_name(self, role: str) -> str | None:
+        """Returns the name of a role's only column; None if it has none."""
+        number = self.number(role)
+        return None if number is None else self.name(number)
+
     def name(self, number: int) -> str:
         """Returns the name of a column, or its number where the file does not name it."""
         return self.names[number] if 0 <= number < len(self.names) else str(number)

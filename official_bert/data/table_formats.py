@@ -4,6 +4,8 @@ In: a name, or several with commas and globs. Out: rows, of which the first has 
 and CSV is a text; one of JSON lines and Parquet is any JSON value. The one module that imports pyarrow, when it reads.
 """
 
+import datetime
+import decimal
 import itertools
 import json
 import os
@@ -12,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from official_bert.data import tables
+from official_bert.data.column_roles import Role, decide_columns
 from official_bert.data.tables import ConllFile, Row, Sentence, numbered_lines, read_csv, read_tsv
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
@@ -20,6 +23,8 @@ from official_bert.options.fine_tuning import DATA_FORMATS
 TSV, CSV, JSON_LINES, PARQUET = DATA_FORMATS
 _ENDINGS = {TSV: (".tsv",), CSV: (".csv",), JSON_LINES: (".jsonl", ".json"), PARQUET: (".parquet",)}
 OTHER_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")  # what tasks with a format of their own read, too
+_TOKENS = Role("tokens", ("tokens",), is_required=True)
+_TAGS = Role("tags", ("ner_tags", "tags"))
 _is_word = re.compile(r"[^ \t\r\n]+").fullmatch
 
 
@@ -99,21 +104,33 @@ def label_of(row: Row, value: Any) -> str:
         return str(value).lower()
     if value is None or value != value:  # also the NaN that stands for none
         return ""
-    return repr(value) if isinstance(value, (int, float)) else text_of(row, value, "the label").strip()
+    if isinstance(value, list):
+        raise row.error("the label is a list; give the row one label")
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (decimal.Decimal, datetime.date, datetime.time)):  # of Parquet
+        return str(value)
+    return text_of(row, value, "the label").strip()
 
 
 def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
     """Reads sentences as `read_conll` does, from the columns `tokens` and `ner_tags`, or `tags`, of their tags."""
     sentences, written, document, has_documents = [], [], 0, False
+    path, roles = "", (_TOKENS, _TAGS._replace(is_required=labelled))
     for row, record in read_records(given, flag):
-        name = "ner_tags" if "ner_tags" in record else "tags"
+        if path != row.path:
+            path, names = row.path, list(record)
+            decided = decide_columns(path, names, roles, flag=None)
+            tokens, name = decided.column_name("tokens"), decided.column_name("tags")
         has_tags = labelled or record.get(name) is not None
-        columns = [_texts(row, record, column) for column in (["tokens", name] if has_tags else ["tokens"])]
+        columns = [_texts(row, record, column) for column in ([tokens, name] if has_tags else [tokens])]
         words, tags = columns[0], columns[1] if has_tags else []
         if wrong := [word for word in words if not _is_word(word)]:
             raise row.error(f"has the token {wrong[0]!r}; give words without blanks")
         if wrong := [tag for tag in tags if not tables.is_tag(tag)]:
-            raise row.error(f"has the tag {wrong[0]!r}; tags are O, B-type and I-type (IOB1 or IOB2)")
+            raise row.error(f"has the tag {wrong[0]!r}; {tables.TAG_FORMS}")
+        if wrong := [tag for tag in tags if not _is_word(tag)]:
+            raise row.error(f"has the tag {wrong[0]!r}; give types without blanks, which separate the columns of CoNLL")
         if len(columns[-1]) != len(words):
             raise row.error(f"has {len(words)} tokens and {len(tags)} {name}; give each token one tag")
         if words[:1] == [tables.DOCUMENT_START]:
@@ -139,6 +156,8 @@ def _read_json_lines(path: str) -> Iterator[Row]:
         if not text.strip():
             num_blank += 1
             continue
+        if not objects and text.lstrip().startswith("["):
+            raise InputError(f"{path}: line {line}: begins a JSON array; write its objects without it, one a line")
         try:
             value = reading.parse_json(text, has_lines=False, object_pairs_hook=_distinct)
         except InputError as error:
@@ -176,12 +195,13 @@ def _read_parquet(path: str) -> Iterator[Row]:
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as Parquet ({brief(error)}); write it anew") from error
     labels = _recorded_labels((table.schema.metadata or {}).get(b"huggingface"))
-    for number, name in enumerate(table.column_names):
-        if name in labels:
-            columns[number] = [_named(value, labels[name]) for value in columns[number]]
     yield Row(path, 0, table.column_names, "row")
     for number, fields in enumerate(zip(*columns, strict=True), start=1):
-        yield Row(path, number, list(fields), "row")
+        row = Row(path, number, list(fields), "row")
+        for column, name in enumerate(table.column_names):
+            if name in labels:
+                row.fields[column] = _label_name(row, row.fields[column], labels[name])
+        yield row
 
 
 def _recorded_labels(metadata: bytes | None) -> dict[str, list[str]]:
@@ -190,14 +210,26 @@ def _recorded_labels(metadata: bytes | None) -> dict[str, list[str]]:
         features = dict(json.loads(metadata or "{}")["info"]["features"])
     except (ValueError, LookupError, TypeError):  # another program's
         return {}
-    of_one = ((name, one.get("feature", one)) for name, one in features.items() if isinstance(one, dict))
-    return {name: one["names"] for name, one in of_one if isinstance(one, dict) and "names" in one}
+    labels = {}
+    for name, feature in features.items():
+        feature = feature.get("feature", feature) if isinstance(feature, dict) else None
+        names = feature.get("names") if isinstance(feature, dict) else None
+        if isinstance(names, list) and names and all(isinstance(one, str) for one in names):
+            labels[name] = names
+    return labels
 
 
-def _named(value: Any, names: Sequence[str]) -> Any:
+def _label_name(row: Row, value: Any, names: Sequence[str]) -> Any:
+    """Returns the name of a label's number, None for -1, which stands for unknown, and other values as they are."""
     if isinstance(value, list):
-        return [_named(one, names) for one in value]
-    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None  # -1 stands for unknown
+        return [_label_name(row, one, names) for one in value]
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    if value == -1:
+        return None
+    if not 0 <= value < len(names):
+        raise row.error(f"has the label {value}, but the file names the labels 0 to {len(names) - 1}; write it anew")
+    return names[value]
 
 
 _READERS = {

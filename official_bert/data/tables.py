@@ -24,7 +24,8 @@ DOCUMENT_START = "-DOCSTART-"
 _match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: splits at the last separator
 _columns_of = re.compile(r"[^ \t]+").findall  # other white space may be part of a word
 _is_number = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?").fullmatch
-is_tag = re.compile(r"O|[BI]-.+").fullmatch
+is_tag = re.compile(r"O|[BI](-.+)?").fullmatch  # B and I alone have no type
+TAG_FORMS = "tags are O, B-type and I-type, or B and I (IOB1 or IOB2)"
 
 
 class Row(NamedTuple):
@@ -180,7 +181,7 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
     """Reads a file of one word with its columns on each line, and logs the scheme of the tags in the last column.
 
     The columns are separated by runs of spaces or tabs; bytes that are not UTF-8 become U+FFFD. If `labelled`, the last
-    column must be a tag (IOB1 or IOB2, also called BIO) and is read as one.
+    column must be a tag (IOB1 or IOB2, also called BIO, with or without types) and is read as one.
     """
     blocks, has_documents = _blocks(path)
     sentences = [Sentence(line, document, columns, None) for line, document, columns in blocks]
@@ -196,9 +197,8 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
                     "columns, and only them, by spaces or tabs"
                 )
             if labelled and not is_tag(columns[-1]):
-                raise InputError(
-                    f"{path}: line {line}: has the tag {columns[-1]!r}; tags are O, B-type and I-type (IOB1 or IOB2)"
-                )
+                raise InputError(f"{path}: line {line}: has the tag {columns[-1]!r}; {TAG_FORMS}")
+    _refuse_word_numbers(path, sentences, num_columns - labelled)
     written = [[columns[-1] for columns in sentence.columns] for sentence in sentences]
     if not labelled:
         has_tags = num_columns > 1 and all(is_tag(tag) for tags in written for tag in tags)
@@ -223,11 +223,30 @@ def in_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
     return to_iob1(tags) if scheme == IOB1 else tags
 
 
+def _refuse_word_numbers(path: str, sentences: Sequence[Sentence], num_columns: int):
+    """Raises InputError if the first of several columns beside the tag counts the words of each sentence."""
+    if num_columns < 2 or max(len(sentence.columns) for sentence in sentences) < 2:
+        return
+    for first in (0, 1):
+        if all(
+            sentence.words == [str(first + place) for place in range(len(sentence.words))] for sentence in sentences
+        ):
+            raise InputError(
+                f"{path}: line {sentences[0].line}: the first column counts the words, and it should have the words; "
+                "take it out"
+            )
+
+
+def _begins_chunk(before: str, tag: str) -> bool:
+    """Returns whether a tag other than O has another type than the tag before it, or follows O."""
+    return before == "O" or tag[1:] != before[1:]
+
+
 def to_iob2(tags: Sequence[str]) -> list[str]:
     """Converts tags of either scheme to IOB2, where every chunk begins with B-."""
     previous = ["O", *tags]
     return [
-        f"B{tag[1:]}" if tag[0] == "I" and tag[1:] != before[1:] else tag
+        f"B{tag[1:]}" if tag[0] == "I" and _begins_chunk(before, tag) else tag
         for before, tag in zip(previous, tags, strict=False)
     ]
 
@@ -236,7 +255,7 @@ def to_iob1(tags: Sequence[str]) -> list[str]:
     """Converts IOB2 tags to IOB1, where a chunk begins with B- only if it directly follows one of its own type."""
     previous = ["O", *tags]
     return [
-        f"I{tag[1:]}" if tag[0] == "B" and tag[1:] != before[1:] else tag
+        f"I{tag[1:]}" if tag[0] == "B" and _begins_chunk(before, tag) else tag
         for before, tag in zip(previous, tags, strict=False)
     ]
 
@@ -264,7 +283,7 @@ def logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
     begun = {"B": 0, "I": 0}
     for tags in sentences:
         for before, tag in zip(["O", *tags], tags, strict=False):
-            if tag != "O" and tag[1:] != before[1:]:
+            if tag != "O" and _begins_chunk(before, tag):
                 begun[tag[0]] += 1
     if begun["I"] and not begun["B"]:
         logging.info("%s: tags are IOB1", path)

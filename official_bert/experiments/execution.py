@@ -162,7 +162,7 @@ def read_metrics(output_dir: str) -> dict[str, float | None]:
     for path in files.matching(f"{_EVALUATION}*{_SUFFIX}", folder):
         suffix = os.path.basename(path).removeprefix(_EVALUATION).removesuffix(_SUFFIX)
         for line in reading.read_lines(path):
-            name, equals, text = line.partition(" = ")
+            name, equals, text = line.rpartition(" = ")
             if equals:
                 metrics[f"{name}{suffix}"] = float(text) if math.isfinite(float(text)) else None
     return metrics

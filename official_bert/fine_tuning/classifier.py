@@ -118,8 +118,7 @@ class Classifier(Predictor):
         fine_tune(options, sets)
         trained = cls(folder)
         if dev is not None:
-            lines = reading.read_lines(os.path.join(options.output_dir, "eval_results.txt"))
-            trained.metrics = {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+            trained.metrics = reading.read_metrics(os.path.join(options.output_dir, "eval_results.txt"))
         return trained
 
 

@@ -51,6 +51,16 @@ def read_lines(
         errors.warn("%s: %s bytes that are not UTF-8 in %d lines", path, done, num_corrupt)
 
 
+def read_metrics(path: str) -> dict[str, float]:
+    """Reads a file of metrics, `name = value` a line; names, such as those of labels, may contain " = ".
+
+    Raises:
+        ValueError: a line has another form.
+    """
+    pairs = (line.rsplit(" = ", 1) for line in read_lines(path))
+    return {name: float(value) for name, value in pairs}
+
+
 def unpacked_size(path: str) -> int | None:
     """Returns the number of bytes that a gzip file has when it is decompressed; None for any other file."""
     if not _begins_as_gzip(path):

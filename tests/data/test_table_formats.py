@@ -1,6 +1,8 @@
 """The same rows in every format of tables, and files that cannot be read as one."""
 
 import csv
+import datetime
+import decimal
 import gzip
 import io
 import json
@@ -8,8 +10,8 @@ import sys
 
 import pytest
 
-from official_bert.data.table_formats import find_table, format_of, read_rows, read_tagged
-from official_bert.data.tables import read_conll
+from official_bert.data.table_formats import find_table, format_of, label_of, read_rows, read_tagged
+from official_bert.data.tables import Row, read_conll
 from official_bert.io.errors import InputError
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.classification.text import TextProcessor
@@ -212,21 +214,74 @@ def test_tokens_and_tags_are_read_as_the_columns_of_conll(tmp_path, name, labell
     expected = read_conll(write(tmp_path / "a.conll", CONLL), labelled)
     assert [one[1:4] for one in read.sentences] == [one[1:4] for one in expected.sentences]
     assert read[2:] == expected[2:]
+    capitals = [{name.upper(): value for name, value in row.items()} for row in SENTENCES]
+    assert read_tagged(write(tmp_path / name, content(name, capitals)), "train_file", labelled) == read
+
+
+def test_tokens_without_tags(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"Tokens": ["a", "b"]}\n')
+    assert read_tagged(path, "test_file", labelled=False).sentences[0].words == ["a", "b"]
+    with pytest.raises(
+        InputError, match=r"a.jsonl: has 1 columns, Tokens, and none called ner_tags or tags; name it so"
+    ):
+        read_tagged(path, "train_file")
+
+
+def with_metadata(path, table, features):
+    """Writes a table with what Hugging Face's library records of its columns."""
+    from pyarrow import parquet
+
+    metadata = features if isinstance(features, str) else json.dumps({"info": {"features": features}})
+    parquet.write_table(table.replace_schema_metadata({"huggingface": metadata}), path)
+    return str(path)
 
 
 @needs_pyarrow
 def test_numbers_of_labels_have_the_names_that_hugging_face_records(tmp_path):
     """-1 stands for a label that is not known."""
     import pyarrow
-    from pyarrow import parquet
 
     names = {"names": ["O", "B-X"], "_type": "ClassLabel"}
     features = {"ner_tags": {"feature": names, "_type": "List"}, "label": names, "tokens": {"_type": "List"}}
     table = pyarrow.table({"tokens": [["a", "b"]], "ner_tags": [[1, 0]], "label": [-1]})
-    recorded = json.dumps({"info": {"features": features}})
-    for metadata, tags, label in ((recorded, ["B-X", "O"], None), ("[1]", [1, 0], -1)):
-        parquet.write_table(table.replace_schema_metadata({"huggingface": metadata}), tmp_path / "a.parquet")
-        assert list(read_rows(str(tmp_path / "a.parquet")))[1].fields == [["a", "b"], tags, label]
+    for metadata, tags, label in ((features, ["B-X", "O"], None), ("[1]", [1, 0], -1)):
+        path = with_metadata(tmp_path / "a.parquet", table, metadata)
+        assert list(read_rows(path))[1].fields == [["a", "b"], tags, label]
+
+
+@needs_pyarrow
+@pytest.mark.parametrize("names", [None, {"0": "a"}, [], [1, 2], "ab"])
+def test_names_of_labels_that_are_no_list_of_texts_are_not_read(tmp_path, names):
+    import pyarrow
+
+    path = with_metadata(tmp_path / "a.parquet", pyarrow.table({"label": [1]}), {"label": {"names": names}})
+    assert list(read_rows(path))[1].fields == [1]
+
+
+@needs_pyarrow
+def test_labels_of_other_kinds_than_their_recorded_names(tmp_path):
+    import pyarrow
+
+    features = {"label": {"names": ["x", "y"]}}
+    path = with_metadata(tmp_path / "a.parquet", pyarrow.table({"label": [0.5, 1.0, None]}), features)
+    assert [row.fields for row in read_rows(path)][1:] == [[0.5], [1.0], [None]]
+    path = with_metadata(tmp_path / "a.parquet", pyarrow.table({"label": [0, 2]}), features)
+    with pytest.raises(InputError, match="row 2: has the label 2, but the file names the labels 0 to 1"):
+        list(read_rows(path))
+
+
+def test_labels_of_parquets_kinds_are_texts():
+    row = Row("a.parquet", 1, [], "row")
+    assert label_of(row, decimal.Decimal("2.50")) == "2.50"
+    assert label_of(row, datetime.date(2024, 1, 31)) == "2024-01-31"
+    with pytest.raises(InputError, match="row 1: the label is a list; give the row one label"):
+        label_of(row, ["a"])
+
+
+@pytest.mark.parametrize("text", ['[{"text": "a", "label": "x"}]', '[\n{"text": "a", "label": "x"}\n]'])
+def test_a_json_array_is_no_table_of_lines(tmp_path, text):
+    with pytest.raises(InputError, match=r"a.json: line 1: begins a JSON array; write its objects without it, one a"):
+        examples(write(tmp_path / "a.json", text))
 
 
 @pytest.mark.parametrize(
@@ -234,6 +289,10 @@ def test_numbers_of_labels_have_the_names_that_hugging_face_records(tmp_path):
     [
         ({"ner_tags": ["O"]}, "line 1: has 3 tokens and 1 ner_tags; give each token one tag"),
         ({"ner_tags": ["O", "X", "O"]}, "line 1: has the tag 'X'; tags are O, B-type and I-type"),
+        ({"ner_tags": ["O", "B-Body Part", "O"]}, "line 1: has the tag 'B-Body Part'; give types without blanks"),
+        ({"ner_tags": ["O", "B-a\tb", "O"]}, r"line 1: has the tag 'B-a.tb'; give types without blanks"),
+        ({"tags": ["O", "O", "O"]}, "each of the columns ner_tags and tags could be tags; rename all but one"),
+        ({"Tokens": ["O", "O", "O"]}, "each of the columns tokens and Tokens could be tokens; rename all but one"),
         ({"ner_tags": [0, 1, 0]}, "line 1: an element of ner_tags is no text"),
         ({"ner_tags": None}, 'line 1: "ner_tags" is not a list; give it a list'),
         ({"tokens": ["a", "b c", "d"]}, "line 1: has the token 'b c'; give words without blanks"),

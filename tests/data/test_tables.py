@@ -1,9 +1,21 @@
 """Tables of every layout: TSV, CSV, lines of sentences, and CoNLL files with their schemes of tags."""
 
+import math
+
 import pytest
 from absl import logging
 
-from official_bert.data.tables import IOB1, IOB2, read_conll, read_csv, read_sentences, read_tsv, write_predictions
+from official_bert.data.tables import (
+    IOB1,
+    IOB2,
+    parse_number,
+    read_conll,
+    read_csv,
+    read_sentences,
+    read_tsv,
+    to_iob1,
+    write_predictions,
+)
 from official_bert.io.errors import InputError
 
 
@@ -127,11 +139,48 @@ def test_predictions_stand_beside_the_columns_in_the_files_scheme(write, tmp_pat
         ("I-a B-a I-a I-b", IOB1, "B-a B-a I-a B-b"),
         ("I-a O B-b I-b", IOB2, "B-a O B-b I-b"),  # neither: what begins with I- is a chunk all the same
         ("B-creative-work I-creative-work", IOB2, "B-creative-work I-creative-work"),
+        ("O B I O B B", IOB2, "O B I O B B"),  # no types
+        ("I I O I B", IOB1, "B I O B B"),
+        ("O I B-x I", IOB2, "O B B-x B"),
     ],
 )
 def test_schemes(write, tags, scheme, iob2):
     read = read_conll(write("".join(f"word {tag}\n" for tag in tags.split())))
     assert (read.scheme, read.sentences[0].tags, read.has_documents) == (scheme, iob2.split(), False)
+
+
+def test_iob1_without_types():
+    assert to_iob1(["B", "I", "O", "B", "B"]) == ["I", "I", "O", "I", "B"]
+
+
+@pytest.mark.parametrize(
+    ("text", "labelled", "is_refused"),
+    [
+        ("0\tthe\tO\n1\tcat\tB-X\n\n0\tit\tO\n", True, True),
+        ("1 the O\n2 cat B-X\n", True, True),
+        ("1 the\n2 cat\n", False, True),
+        ("1 O\n2 B-X\n", True, False),  # the numbers are the words
+        ("1 CD O\n2 CD O\n\nthe DT O\n", True, False),
+        ("1 CD O\n", True, False),
+        ("1\n2\n", False, False),
+    ],
+)
+def test_a_column_that_counts_the_words(write, text, labelled, is_refused):
+    path = write(text)
+    if not is_refused:
+        read_conll(path, labelled)
+        return
+    with pytest.raises(InputError, match=f"^{path}: line 1: the first column counts the words, .*; take it out$"):
+        read_conll(path, labelled)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1", 1), ("-1.5e1", -15), (" .5 ", 0.5), ("5.", 5), ("1_0", None), ("\u0663", None), ("1e999", None), ("", None)],
+)
+def test_numbers_are_of_ascii_digits(text, number):
+    found = parse_number(text)
+    assert found == number or (number is None and math.isnan(found))
 
 
 def test_the_number_of_odd_beginnings_is_logged(write, logged):

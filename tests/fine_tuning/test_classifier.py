@@ -82,7 +82,7 @@ def test_the_labels_tell_their_type(labels, label_type):
 @pytest.mark.parametrize(
     ("texts", "labels", "answer", "metric"),
     [
-        (PAIRS, [{"x", "y, z"}, ()], {"labels", "probabilities"}, "eval_micro_f1"),
+        (PAIRS, [{"x", "y, z", "a = b"}, ()], {"labels", "probabilities"}, "eval_f1_a = b"),
         *in_test_long(
             (PAIRS, [0, 1], {"label", "probabilities"}, "eval_accuracy"),
             (["the cat", "a train"], [0.5, 2], {"score"}, "eval_spearman"),
@@ -95,6 +95,9 @@ def test_pairs_scores_and_label_lists(base, tmp_path, texts, labels, answer, met
     trained = Classifier.train(tmp_path / "model", data, dev=data, model=str(base), **flags)
     assert set(trained(texts[0])) == answer
     assert metric in trained.metrics
+    (kept,) = trained._model.trained.facts["metrics"].values()
+    assert kept.items() <= trained.metrics.items()
+    assert metric in kept
 
 
 @pytest.mark.needs_extra("pandas")
@@ -120,6 +123,8 @@ NO_FLAG = "Classifier.train takes no such flag"
         (["a", ("b", "c")], ["x", "y"], {}, "^train: row 2: has 2 texts and the first row 1; give as many"),
         (["a", 3], ["x", "y"], {}, "^train: row 2: --columns=text_a=text_a is no text; give it a text"),
         (["a", "b"], ["x", float("nan")], {}, "^train: row 2: has no label"),
+        (["a", "b"], [[1, 0, 1], [0, 1, 0]], {}, "^train: each example has 3 zeros or ones in place of labels; give"),
+        (["a", "b"], ["a\nb", "c"], {}, r"^train: the label 'a\\nb' has a tab or a line end, which the files of"),
         (["a", "b"], ["x", "x"], {}, "train: all examples have the label 'x'"),
         ([], [], {}, "^train: holds no example"),
         (["a"], ["x"], {"lerning_rate": 1}, f"^lerning_rate: {NO_FLAG}; did you mean learning_"),

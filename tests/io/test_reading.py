@@ -1,5 +1,7 @@
 """Text and JSON are read as they are, and what is neither is named with its first fault."""
 
+import math
+
 import pytest
 
 from official_bert.io import reading
@@ -64,3 +66,14 @@ def test_an_error_names_the_object_the_field_and_the_type(holder, name, kind, me
     with pytest.raises(InputError) as refused:
         field(holder, name, kind, "a.json: question 2")
     assert str(refused.value) == message
+
+
+def test_metrics_of_labels_with_an_equals_sign(tmp_path):
+    path = tmp_path / "eval_results.txt"
+    path.write_text("eval_f1_a = b = 0.5\neval_f1_ = 1 = nan\nglobal_step = 3\n")
+    metrics = reading.read_metrics(str(path))
+    assert math.isnan(metrics.pop("eval_f1_ = 1"))
+    assert metrics == {"eval_f1_a = b": 0.5, "global_step": 3}
+    path.write_text("no metric\n")
+    with pytest.raises(ValueError, match="not enough values"):
+        reading.read_metrics(str(path))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from official_bert.data.column_roles import Role, decide_columns, fold_name
 from official_bert.data.model_inputs import ModelInputs, model_input_ids
 from official_bert.data.table_formats import OTHER_ENDINGS, is_table, label_of, paths_of, read_rows, text_of
 from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
@@ -91,8 +92,9 @@ def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> lis
     header = next(rows, None)
     names = header.fields if header else []
     wanted = (*_SWAG_TEXTS, "label") if labelled else _SWAG_TEXTS
-    _check_swag_header(path, names, wanted)
-    columns = [names.index(name) for name in wanted]
+    _check_swag_header(path, [fold_name(name) for name in names], wanted)
+    decided = decide_columns(path, names, [Role(name, (name,)) for name in wanted], flag=None)
+    columns = [decided.number(name) for name in wanted]
     examples = []
     for number, row in enumerate(rows, start=1):
         if len(row.fields) != len(names):

@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import logging
 
+from official_bert.data.column_roles import Role, decide_columns
 from official_bert.data.table_formats import is_table, read_records
 from official_bert.data.tables import Row
 from official_bert.io import reading
@@ -18,6 +19,7 @@ from official_bert.metrics.squad import Question
 
 # The separators of a document's words; other white space, such as the no-break space, is part of a word.
 find_words = re.compile("[^ \t\r\n\u202f]+").finditer
+_ROLES = [Role(name, (name,)) for name in ("id", "question", "context", "answers", "is_impossible")]
 _SHARE_OF_AMBIGUOUS = 0.01  # of the questions; text with blanks has a few such answers, as in "3-3"
 
 
@@ -120,10 +122,21 @@ def _paragraphs(input_file: str, flag: str) -> Iterator[tuple[str, dict]]:
 
 def _paragraphs_of_table(given: str, flag: str) -> Iterator[tuple[str, dict]]:
     """Yields neighbouring rows with the same `context` as a paragraph, from the columns of Hugging Face's data set."""
-    records = read_records(given, flag)
+    records = _records(given, flag)
     for context, group in itertools.groupby(records, key=lambda found: found[1].get("context")):
         rows = list(group)
         yield rows[0][0].where, {"context": context, "qas": [_question(row, record) for row, record in rows]}
+
+
+def _records(given: str, flag: str) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Yields the rows of tables and their fields by the names of Hugging Face's columns, which may be in any case."""
+    path, columns = "", {}
+    for row, record in read_records(given, flag):
+        if path != row.path:
+            path = row.path
+            decided = decide_columns(path, list(record), _ROLES, flag=None)
+            columns = {role.name: decided.column_name(role.name) for role in _ROLES}
+        yield row, {name: record[column] for name, column in columns.items() if column is not None}
 
 
 def _question(row: Row, record: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,16 @@ from absl import logging
 from keras import ops
 
 from official_bert.data.table_formats import OTHER_ENDINGS, is_table, read_tagged
-from official_bert.data.tables import IOB2, ConllFile, Sentence, in_scheme, is_tag, read_conll, write_predictions
+from official_bert.data.tables import (
+    IOB2,
+    TAG_FORMS,
+    ConllFile,
+    Sentence,
+    in_scheme,
+    is_tag,
+    read_conll,
+    write_predictions,
+)
 from official_bert.graph_text.text_reader import TextReader, in_batches
 from official_bert.graph_text.tokenizer import readable
 from official_bert.io.errors import InputError
@@ -72,9 +81,11 @@ class TaggingTask(Task):
         others = [label for label in labels or () if not is_tag(label)]
         if others:
             raise InputError(
-                f"{', '.join(others)}: no tags (O, B-type, I-type), so the model is of another task; name a checkpoint "
-                "that run_ner.py trained, or correct --labels"
+                f"{', '.join(others)}: no tags ({TAG_FORMS}), so the model is of another task; name a checkpoint that "
+                "run_ner.py trained, or correct --labels"
             )
+        if labels and len(set(labels)) < len(labels):
+            raise InputError(f"--labels={','.join(labels)}: names a tag twice; name each output once")
         task = cls(labels, settings.get("document_context", False))
         task.temperature = temperature.recorded(settings)
         task.keeps_logits = bool(settings.get("calibrate") or task.temperature)
@@ -89,8 +100,18 @@ class TaggingTask(Task):
         source = read_tagged(path, f"{set_name}_file", labelled) if is_table(path) else read_conll(path, labelled)
         if set_name == "train":
             self.labels = labels_of(source.sentences)
+        if set_name == "test":
+            self._check_columns()
         check_words(source, self.labels, self._document_context)
         return {"": source}
+
+    def _check_columns(self):
+        """Raises InputError if predictions.conll can't contain the tags."""
+        if with_blanks := [label for label in self.labels if re.search(r"[ \t\r\n]", label)]:
+            raise InputError(
+                f"{with_blanks[0]!r}: the tag has a blank, which separates the columns of predictions.conll; use "
+                "predict.py, or train on types without blanks"
+            )
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedWords:
         return encoded_words(examples, self._known_labels(), max_seq_length, tokenizer, self._document_context)

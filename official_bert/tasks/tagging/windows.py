@@ -51,9 +51,9 @@ class EncodedWords:
 
 
 def labels_of(sentences: Iterable[Sentence]) -> list[str]:
-    """Returns the label O, then B- and I- of every type that occurs, sorted."""
-    types = sorted({tag[2:] for sentence in sentences for tag in sentence.tags if tag != "O"})
-    return ["O", *(f"{prefix}-{name}" for name in types for prefix in "BI")]
+    """Returns the label O, then B and I of every type that occurs, sorted; tags may have no type."""
+    types = sorted({tag[1:] for sentence in sentences for tag in sentence.tags if tag != "O"})
+    return ["O", *(f"{mark}{type_}" for type_ in types for mark in "BI")]
 
 
 def encoded_words(

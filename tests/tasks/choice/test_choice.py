@@ -32,6 +32,7 @@ def test_swag(write):
     path = write(f"{HEADER},label\n{row},2\n")
     choices = ('It purrs, "loud".', "It b", "It c", "It d")
     assert read_swag(path, "train") == [ChoiceExample("train-1", "A cat, sat.", choices, 2)]
+    assert read_swag(write(f"{HEADER.title()},Label\n{row},2\n"), "train")[0].label == 2
     assert read_swag(write(f"{HEADER}\n{row}\n"), "test", labelled=False) == [
         ChoiceExample("test-1", "A cat, sat.", choices, None)
     ]
@@ -75,6 +76,7 @@ def test_codah(write):
         (read_swag, True, f"{HEADER},label\n{SWAG_ROW}\n", f"line 2: has 11 columns and the header 12; {COMPLETE}"),
         (read_swag, False, f"{HEADER}\n{SWAG_ROW},3\n", "line 2: has 12 columns and the header 11"),
         (read_swag, True, f"{HEADER},label,ending1\n", "names the column ending1 twice; name each column once"),
+        (read_swag, True, f"{HEADER},label,Label\n", "names the column label twice; name each column once"),
         (
             read_swag,
             True,

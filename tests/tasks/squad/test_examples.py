@@ -150,6 +150,10 @@ def test_rows_of_hugging_face_are_the_questions_of_a_squad_file(tmp_path):
         assert examples[0].doc_tokens is examples[1].doc_tokens
     assert read_gold_answers(path) == read_gold_answers(expected)
     assert read_gold_answers(write_rows(tmp_path, [row | {"answers": None} for row in rows])) is None
+    capitals = [{name.title(): value for name, value in row.items()} for row in rows]
+    assert read_squad_examples(write_rows(tmp_path, capitals), False) == read_squad_examples(expected, False)
+    with pytest.raises(InputError, match="each of the columns answers and Answers could be answers; rename all but"):
+        read_squad_examples(write_rows(tmp_path, [rows[0] | {"Answers": None}]), True)
 
 
 @pytest.mark.parametrize(

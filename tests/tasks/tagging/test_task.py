@@ -3,6 +3,8 @@ import pytest
 
 from official_bert.data.model_inputs import ModelInputs, RaggedRows
 from official_bert.data.tables import ConllFile, Sentence, to_iob2
+from official_bert.io.errors import InputError
+from official_bert.tasks.base import DataFiles
 from official_bert.tasks.tagging.task import TaggingTask
 from official_bert.tasks.tagging.windows import EncodedWords
 from tests.tasks.classification.test_task import Answering
@@ -63,3 +65,33 @@ def test_the_accuracy_is_that_of_the_tags_as_predictions_conll_has_them(scheme, 
     encoded = EncodedWords(source, ModelInputs([([9] * 4, 4)]), RaggedRows([[0, 2, 3, 0]]))
     metrics = TASK.metrics(encoded, {"tags": np.int32([[0, *predicted, 0]])})
     assert metrics["eval_accuracy"] == accuracy
+
+
+def test_entities_without_types():
+    sentence = Sentence(1, 0, [["a", "B"], ["b", "I"]], ["B", "I"])
+    encoded = EncodedWords(
+        ConllFile("here", [sentence], "IOB2", False), ModelInputs([([9] * 4, 4)]), RaggedRows([[0, 2, 3, 0]])
+    )
+    task = TaggingTask.from_settings(None, {"checkpoint_labels": ["O", "B", "I"]})
+    metrics = task.metrics(encoded, {"tags": np.int32([[0, 1, 2, 0]])})
+    assert (metrics["eval_f1"], metrics["eval_f1__"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["O", "B-X", "O"], "--labels=O,B-X,O: names a tag twice"),
+        (["O", "S-X"], r"S-X: no tags \(tags are O, B-type and I-type, or B and I"),
+    ],
+)
+def test_labels_that_are_no_tags(labels, message):
+    with pytest.raises(InputError, match=message):
+        TaggingTask.from_settings(None, {"labels": labels})
+
+
+def test_predictions_of_types_with_blanks_are_refused_before_they_are_written(tmp_path):
+    """A model of Hugging Face may have such types, and Predictor can say them."""
+    (tmp_path / "test.conll").write_text("the\ncat\n")
+    task = TaggingTask.from_settings(None, {"checkpoint_labels": ["O", "B-Body Part", "I-Body Part"]})
+    with pytest.raises(InputError, match=r"'B-Body Part': the tag has a blank, .* columns of predictions.conll"):
+        task.read(DataFiles(str(tmp_path)), "test")

@@ -36,6 +36,16 @@ def read(tmp_path):
     return read_text
 
 
+def test_tags_without_types_have_labels_without_types(read):
+    """The tag sets of BioBERT's files."""
+    source = read("the O\ncat I\nsat I\n\non B\n")
+    labels = labels_of(source.sentences)
+    assert labels == ["O", "B", "I"]
+    assert [sentence.tags for sentence in source.sentences] == [["O", "B", "I"], ["B"]]
+    check_words(source, labels)
+    assert labels_of(read("a B\nb I-x\n").sentences) == ["O", "B", "I", "B-x", "I-x"]
+
+
 def windows(encoded, tokenizer):
     """Each window as text: pieces with the number of their label behind a slash, where they have one."""
     texts = []
