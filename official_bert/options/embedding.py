@@ -19,6 +19,14 @@ LOSSES = ("multiple_negatives_ranking", "simcse", "cosent", "cosine_similarity",
 EVALUATIONS = ("sts", "pairs", "triplets", "retrieval", "clustering", "few_shot")
 
 
+def _are_widths(texts: list[str]) -> bool:
+    """Returns whether texts are numbers of components, each once."""
+    if not all(text.isascii() and text.isdecimal() and len(text) < 8 for text in texts):
+        return False
+    widths = [int(text) for text in texts]
+    return all(map(SIZE[0], widths)) and len(set(widths)) == len(widths)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextTables:
     """How the tables of texts that belong together are read."""
@@ -68,10 +76,7 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
     )
     matryoshka: list[str] | None = option(
         None,
-        check=(
-            lambda widths: all(width.isdecimal() and int(width) for width in widths),
-            "must be positive whole numbers, separated by commas",
-        ),
+        check=(_are_widths, "must be different positive whole numbers, separated by commas"),
         fixed_by_training=True,
         help="Apply the loss to the first components of the vectors, too: all wanted numbers of components, such as "
         "768,384,128,64. Cut vectors can then be used (Kusupati et al., 2022).",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertEmbedder
 from official_bert.modeling.heads import POOLINGS
+from official_bert.options.fields import format_flag
 from official_bert.options.serving import EMBEDDING
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
@@ -48,6 +49,8 @@ class EmbeddingTask(Task):
         own = ("pooling", "normalize", "projection")
         given = {name: settings[name] for name in own if settings.get(name) is not None}
         said = _said_of_vectors(settings["init_checkpoint"]) if settings.get("init_checkpoint") else {}
+        if said and not settings.get("do_train"):
+            _refuse_contradictions(settings["init_checkpoint"], given, said)
         return cls(**said | given, **{name: value for name, value in settings.items() if name not in own})
 
     @property
@@ -92,7 +95,10 @@ class EmbeddingTask(Task):
         if not self._flags.get("teacher"):
             raise InputError("--loss=mse: needs a --teacher, whose vectors are learned")
         logging.info("%d texts get their vectors from the teacher", len(texts))
-        vectors = SentenceEncoder(self._flags["teacher"]).encode(texts)
+        try:
+            vectors = SentenceEncoder(self._flags["teacher"]).encode(texts)
+        except InputError as error:
+            raise InputError(f"--teacher={self._flags['teacher']}: {error}") from None
         self._target_width = vectors.shape[1]
         return vectors
 
@@ -168,6 +174,18 @@ def _said_of_vectors(checkpoint: str) -> dict[str, Any]:
     if width and not is_ours:
         errors.warn("%s: has a Dense module, which the training leaves out", checkpoint)
     return said | {"projection": width if is_ours else None}
+
+
+def _refuse_contradictions(checkpoint: str, typed: Mapping[str, Any], recorded: Mapping[str, Any]):
+    """Refuses flags that contradict a folder of sentence-transformers; those against task.json are refused before."""
+    if SentenceModules.read(checkpoint) is None:
+        return
+    for name in ("pooling", "normalize"):
+        if typed.get(name, recorded[name]) != recorded[name]:
+            raise InputError(
+                f"{format_flag(name, typed[name])}: the modules of {checkpoint} say {recorded[name]}, with which the "
+                "model was trained; leave the flag out"
+            )
 
 
 class BatchObjective:
