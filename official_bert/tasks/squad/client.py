@@ -35,7 +35,17 @@ class SquadClient(TextClient):
         return len(self.model.tokenizer.encode(texts[0])) > self._rules.max_query_length
 
     def postprocess(self, texts: Texts, answer: dict) -> dict:
-        """Returns `answer`, `start`, `end`, and `score`: the probability, or from an export of text the logits' sum."""
+        """Returns `answer`, `start`, `end`, and `score`: the probability, or from an export of text the logits' sum.
+
+        Where the n best starts and ends of version 1 make no span, the answer is the best of all spans. If there is
+        none, or an export of text searched for it, the answer is "" with the score 0, and not "empty" with the
+        probability 1 as in the original's files.
+        """
+        if answer["start"] is None and not self._rules.version_2_with_negative:
+            if not self.model.reads_text:
+                (answer,) = self._answers([texts], self._rules.of_all_positions())
+            if answer["start"] is None:
+                return {"answer": "", "start": None, "end": None, "score": 0.0}
         brief = {name: answer[name] for name in ("answer", "start", "end")}
         return brief | {"score": answer.get("probability", answer["score"])}
 
@@ -47,6 +57,10 @@ class SquadClient(TextClient):
         """
         if self.model.reads_text:
             return super().answers(requests)
+        return self._answers(requests, self._rules)
+
+    def _answers(self, requests: Sequence[Texts], rules: SquadRules) -> list[dict]:
+        """Returns the answers by an export of tensors, from the spans that the rules consider."""
         matches = [list(find_words(context)) for _, context in requests]
         examples = [
             SquadExample(str(number), question, [match.group() for match in words])
@@ -61,13 +75,15 @@ class SquadClient(TextClient):
                 for name, logits in outputs.items()
             }
         results = raw_results(encoded.windows, outputs)
-        rankings = rank_answers(examples, encoded.windows, results, self._rules)
+        rankings = rank_answers(examples, encoded.windows, results, rules)
         return [
             self._answer_of(ranking, [match.start() for match in words], example.doc_tokens)
             for ranking, words, example in zip(rankings, matches, examples, strict=True)
         ]
 
     def _answer_of(self, ranking: Ranking, word_starts: list[int], doc_tokens: list[str]) -> dict:
+        if not self._rules.version_2_with_negative:
+            ranking = ranking._replace(entries=ranking.entries[: self._rules.n_best_size])
         nbest, odds = ranking.nbest(), ranking.null_odds
         null_odds = {} if odds is None else {"": odds}
         text = choose_answers({"": nbest}, null_odds, self._rules.null_score_diff_threshold)[""]
