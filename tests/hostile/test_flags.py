@@ -175,7 +175,7 @@ ROWS = [
             ("--loss=cosine", "--loss=cosine"),
             ("--scale=0", "--scale=0"),
             ("--triplet_margin=-1", "--triplet_margin=-1"),
-            ("--matryoshka=8,half", "must be positive whole numbers, separated by commas"),
+            ("--matryoshka=8,half", "must be different positive whole numbers, separated by commas"),
             ("--projection=0", "--projection=0"),
             ("--pooling=min", "--pooling=min"),
             ("--eval_task=ndcg", "--eval_task=ndcg"),
