@@ -121,6 +121,7 @@ def check_format(options: ExportOptions):
     for name in formats:
         if name != SAVED_MODEL:
             converters.check_packages(name)
+    quality.check_flags(options)
 
 
 def _convert(

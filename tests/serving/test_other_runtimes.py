@@ -19,6 +19,7 @@ from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.options.serving import EXPORT_FORMATS, ExportOptions
 from official_bert.serving import model as serving_model
+from official_bert.serving import quality
 from official_bert.serving.export import TrainedModel, export_model
 from official_bert.serving.model import open_model
 from official_bert.tasks.classification.glue import MrpcProcessor
@@ -369,7 +370,7 @@ def test_an_export_that_loses_too_much_is_refused(lost, tmp_path, monkeypatch):
         ("embedding", "eval_spearman"),
     ],
 )
-def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path):
+def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path, monkeypatch):
     """Weights of a toy are too small to be quantized: 8 bits lose nothing, if the outputs become those of the task."""
     context = "the cat sat on the mat . a train left the station ."
     tags = ["O", "B-X", "O", "I-X"] * 3 + ["O"]
@@ -378,7 +379,8 @@ def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path):
     data = [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]
     scores = (("the cat", "a cat", 0.1), ("rain", "the rain", 0.9), ("a day", "the train left", 0.4))
     (tmp_path / "squad").write_text(json.dumps({"version": "1.1", "data": data}))
-    (tmp_path / "ner").write_text("".join(f"{pair[0]} {pair[1]}\n" for pair in zip(context.split(), tags, strict=True)))
+    sentence = "".join(f"{word} {tag}\n" for word, tag in zip(context.split(), tags, strict=True))
+    (tmp_path / "ner").write_text(f"{sentence}\n{sentence}")
     choices = "the cat,sat,on the mat,rain,a day,the train"
     (tmp_path / "swag").write_text(
         "sent1,sent2,ending0,ending1,ending2,ending3,label\n" + "".join(f"{choices},{k}\n" for k in range(4))
@@ -390,13 +392,19 @@ def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path):
     (tmp_path / "dev.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     exported.make_checkpoint(tmp_path, kind)
     given = {"sts-b": {"data_dir": str(tmp_path)}, "embedding": {"dev_file": str(tmp_path / "embedding.tsv")}}
-    more = given.get(kind, {"dev_file": str(tmp_path / kind)}) | FLAGS_OF_LOSS | {"max_loss": 0.0}
+    more = given.get(kind, {"dev_file": str(tmp_path / kind)}) | FLAGS_OF_LOSS
     more |= {"max_query_length": 6} if kind == "squad" else {}
+    if kind == "squad":  # a toy finds no answer
+        with pytest.raises(InputError, match=f"{metric} is 0 in float32, of which nothing can be lost"):
+            serving_model.export(exported.export_options(tmp_path, kind, **more))
+        assert not (tmp_path / "exports").exists()
+        monkeypatch.setattr(quality, "check_measurable", lambda *_: None)
+        monkeypatch.setattr(quality, "_lost_share", lambda whole, small: 0.0)
     serving_model.export(exported.export_options(tmp_path, kind, **more))
     found = json.loads((tmp_path / "exports" / "1" / RECORD_FILE).read_text())["converted"]["metrics"]
     assert found["metric"] == metric
     assert found["litert"] == found["float32"]
-    assert found["float32"] or kind in ("ner", "squad")  # a toy finds no entity, and no answer
+    assert bool(found["float32"]) == (kind != "squad")
 
 
 @pytest.mark.parametrize(
@@ -404,11 +412,11 @@ def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path):
     [
         ("mrpc", {"dtype": "float32"}, "--max_loss: measures what 8 bits cost; give --dtype=int8, too"),
         ("mrpc", {"max_loss": None, "dev_file": "x"}, "--dev_file, --data_dir: .* give --max_loss, too"),
-        ("mrpc", {}, "--data_dir: must be given"),
-        ("squad", {"data_dir": "x", "max_query_length": 6}, "--dev_file: must be given"),
+        ("mrpc", {}, "--max_loss: is measured on a development set; give its --dev_file, or its --data_dir"),
+        ("squad", {"data_dir": ".", "max_query_length": 6}, "--dev_file: must be given"),
         ("squad", {"dev_file": "unanswered", "max_query_length": 6}, "has no answers to measure a loss with; give a"),
         ("ner", {"dev_file": "absent"}, "absent: no such file"),
-        ("pretraining", {"dev_file": "x"}, "--max_loss: --task_name=pretraining has no metric of a dev set"),
+        ("pretraining", {"dev_file": "unanswered"}, "--max_loss: --task_name=pretraining has no metric of a dev set"),
     ],
 )
 @pytest.mark.needs_extra("ai_edge_litert")
