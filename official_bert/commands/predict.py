@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from absl import logging
 
+from official_bert.data.column_roles import fold_name
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
@@ -207,7 +208,21 @@ def _json_object(line: str, columns: Sequence[str]) -> dict:
     return found
 
 
+def _by_column(fields: dict, columns: Sequence[str]) -> dict:
+    """Returns the texts of a request by column; names match without regard to case, as those of tables do."""
+    by_column = {}
+    for name, value in fields.items():
+        column = fold_name(name)
+        if column in by_column and column in columns:
+            raise InputError(f"two fields are called {column}, in any case; keep one")
+        by_column[column] = value
+    if "text_b" in by_column and columns == ("text_a",) and by_column["text_b"] is not None:
+        raise InputError("the model reads text_a alone; leave text_b out")
+    return by_column
+
+
 def _texts_of(found: dict, predictor: Predictor) -> list[str]:
+    found = _by_column(found, predictor.columns)
     missing = [name for name in predictor.columns[: predictor.num_required] if found.get(name) is None]
     if missing:
         raise InputError(f"the fields {', '.join(missing)} are missing")

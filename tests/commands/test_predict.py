@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -64,7 +65,10 @@ def test_every_line_has_its_answer_in_its_place(tmp_path, tags_dir, monkeypatch)
 
 def test_json_texts_may_hold_tabs_and_line_ends(tmp_path, squad_dir):
     request = {"id": 7, "context": "the cat\tsat\non the mat", "question": "who ?"}
-    (answer,) = answers_to(tmp_path, squad_dir, json.dumps(request).encode(), input_format="json", max_query_length=8)
+    named = {"id": 7, "Context": request["context"], " QUESTION": "who ?"}  # in any case, as the columns of tables
+    lines = "\n".join(map(json.dumps, (request, named))).encode()
+    answer, same = answers_to(tmp_path, squad_dir, lines, input_format="json", max_query_length=8)
+    assert same == answer
     cut = request["context"][answer["start"] : answer["end"]]
     assert answer["answer"] == " ".join(cut.split())
     assert (answer["id"], "truncated" in answer) == (7, False)
@@ -83,11 +87,19 @@ def test_an_id_and_a_cut_are_told(tmp_path, squad_dir):
     assert {"id": good["id"]} | answer == first
 
 
+def test_a_second_text_that_a_model_does_not_read_is_refused():
+    predictor = types.SimpleNamespace(columns=("text_a",), num_required=1)
+    assert predict._texts_of({"Text_A": "a", "text_b": None, "label": "x"}, predictor) == ["a"]
+    with pytest.raises(InputError, match=r"^the model reads text_a alone; leave text_b out$"):
+        predict._texts_of({"text_a": "a", "Text_B": "b"}, predictor)
+
+
 BAD_JSON = [
     (b"", "no JSON (Expecting value: line 1 column 1 (char 0))"),
     (b"[" * 100000, "no JSON (maximum recursion depth exceeded"),
     (b'["who ?"]', "no JSON object; give one with the fields question, context"),
     (b'{"question": "who ?"}', "the fields context are missing"),
+    (b'{"question": "a", "Question": "b", "context": "a"}', "two fields are called question, in any case; keep one"),
     (b'{"question": "who ?", "context": ["a"]}', "the field context is no text"),
     (b'{"question": "\\ud800", "context": "a"}', r"the field question has '\ud800', half of a surrogate pair"),
     (b'{"question": "a", "context": "a", "question": 3}', "the field question is no text"),
