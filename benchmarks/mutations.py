@@ -151,7 +151,12 @@ data/records/pretraining_input.py: data/records/test_pretraining_input.py
     key += ("shuffles each pass",) -> pass
 data/tables.py: data/test_tables.py
     text.removeprefix("\ufeff") -> text
-    tag[0] == "I" and tag[1:] != before[1:] -> tag[0] == "I"
+    tag[0] == "I" and _begins_chunk(before, tag) -> tag[0] == "I"
+    before == "O" or tag[1:] != before[1:] -> tag[1:] != before[1:]
+data/column_roles.py: data/test_column_roles.py
+    [fold_name(name) == fold_name(column) for name in names] -> [False for name in names]
+    len(free) > 1 and not role.is_list -> len(free) > 2 and not role.is_list
+    if number not in written] -> ]
 checkpoints/names.py: checkpoints/test_names.py checkpoints/test_huggingface.py
     {huggingface}.weight", transposed=True) -> {huggingface}.weight")
     or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE) -> or False
@@ -239,7 +244,7 @@ tasks/classification/windows.py: tasks/classification/test_windows.py
     starts = np.cumsum(counts) - counts -> starts = np.cumsum(counts) - 1
 tasks/tagging/windows.py: tasks/tagging/test_windows.py
     start + room, side="right") -> start + room, side="left")
-    for prefix in "BI" -> for prefix in "IB"
+    for mark in "BI" -> for mark in "IB"
 tasks/choice/examples.py: tasks/choice/test_choice.py
     f"{start} {ending}" -> f"{ending} {start}"
 tasks/pretraining/objective.py: tasks/pretraining/test_objective.py
@@ -279,7 +284,7 @@ tasks/embedding/examples.py: tasks/embedding/test_examples.py
     for positive in example.positives -> for positive in example.positives[:1]
     min(most - 2, numbers[0]) -> min(most - 2, numbers[-1])
     len(example.negatives) >= num_negatives -> example.negatives
-    found if key == NEGATIVE else found[:1] -> found[:1]
+    is_list=name == NEGATIVE -> is_list=False
 tasks/embedding/evaluation.py: commands/test_run_embeddings.py
     right < set(ranked[query]) -> True
     example.score() > 0 -> True

@@ -41,8 +41,9 @@ class TextTables:
         ),
         help="The columns of the texts, by name or, with header=false, by number from 0, such as "
         "--columns=anchor=question,positive=answer. negative may be several columns, label is the score of a pair or "
-        "the class of a text. Without this flag columns of usual names are taken: anchor, query, sentence1, text; "
-        "positive, answer, sentence2; negative; label, score. Files .txt have one sentence a line.",
+        "the class of a text; label= leaves a column of that name out. Without this flag columns of usual names are "
+        "read, in any case: anchor, query, sentence1, text; positive, answer, sentence2; negative, negative_1; label, "
+        "score. Files .txt have one sentence a line.",
     )
     quoting: str = option(
         NO_QUOTING,

@@ -207,9 +207,10 @@ class TextOptions:
             lambda text: are_settings(text, COLUMNS),
             'must have the form "text_a=text,text_b=other,label=kind,header=true,separator=,", or be a part of that',
         ),
-        help="With text, the columns by name or number, such as --columns=text_a=text,label=kind; without this flag "
-        "text_a is the column called text, sentence or sentence1, else of two columns the first, and label the one "
-        "called label, in TSV files always -1, the last one. text_b is the second text if the examples are pairs. With "
+        help="With text, the columns by name or number, such as --columns=text_a=text,label=kind; names match in "
+        "any case. Without this flag text_a is the column called text, sentence or sentence1 and label the one called "
+        "label, or else the only one that is left, of two columns the first and the last. text_b is the second text if "
+        "the examples are pairs; text_b= leaves a column called sentence2 out. With "
         "header=false the first line is an example, too. separator=, stands between the labels of an example with "
         '--label_type=multi; in a shell, quote a semicolon: --columns="separator=;".',
     )
