@@ -90,19 +90,45 @@ def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
 Requests = Sequence[Sequence[str]]
 
 
+def _warn_of_json(first_line: bytes, options: PredictOptions):
+    """Warns of JSON lines that are read as texts, as those of a log may be on purpose."""
+    if options.input_format == JSON or not first_line.lstrip(b"\xef\xbb\xbf ").startswith(b"{"):
+        return
+    try:
+        reading.parse_json(first_line, has_lines=False)
+    except InputError:
+        return
+    logging.warning(
+        "%s: line 1 is a JSON object and is read as a text; --input_format=json reads its fields",
+        _name(options.input_file),
+    )
+
+
 def _write_index(lines_in: BinaryIO, predictor: Predictor, options: PredictOptions):
     """Writes the texts and their vectors into the file of --index."""
     predictor.encode([])  # refuses a model without vectors
     texts, blocks, progress = [], [], Progress("lines")
+    num_lines, num_blank, has_ids = 0, 0, False
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
-        requests, errors, _ = _parsed(lines, len(texts), predictor, options)
+        if not num_lines:
+            _warn_of_json(lines[0], options)
+        requests, errors, further = _parsed(lines, num_lines, predictor, options)
         for row, error in errors.items():
-            raise _stopped(options, len(texts) + row, error)
-        blocks.append(predictor.encode([text for (text,) in requests]))
-        texts += [text for (text,) in requests]
-        progress(len(texts))
+            raise _stopped(options, num_lines + row, error)
+        window = [text for (text,) in requests if text.strip()]
+        num_lines += len(lines)
+        num_blank += len(lines) - len(window)
+        has_ids = has_ids or any("id" in fields for fields in further)
+        if window:
+            blocks.append(predictor.encode(window))
+            texts += window
+        progress(num_lines)
     if not texts:
         raise InputError(f"{_name(options.input_file)}: has no line to embed; give one text a line")
+    if num_blank:
+        logging.warning("%s: skipped %d blank lines; rows count the texts", _name(options.input_file), num_blank)
+    if has_ids:
+        logging.warning("%s: an index keeps no ids; rows count its texts from 0", _name(options.input_file))
     vector_search.write_index(options.index, texts, blocks)
     logging.info("Wrote %s, with the vectors of %d texts", options.index, len(texts))
 
@@ -167,6 +193,8 @@ def _answer_lines(
     progress, done, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
     answer_all = answers_to if options.on_error == STOP else functools.partial(_answers, answers_to)
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
+        if not done:
+            _warn_of_json(lines[0], options)
         requests, errors, further = _parsed(lines, done, predictor, options)
         answers = answer_all(requests)
         for row in range(len(requests) + len(errors)):

@@ -178,6 +178,29 @@ def test_lines_that_make_no_index_are_named(tmp_path, vectors_dir, data, message
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+def test_blank_lines_are_no_texts_of_an_index(tmp_path, vectors_dir, monkeypatch, caplog):
+    """Also in a window of their own, and an error names the line of the file."""
+    monkeypatch.setattr(predict, "WINDOW_BATCHES", 1)
+    lines = [{"id": 1, "text_a": "the cat"}, {"text_a": " "}, {"text_a": ""}, {"text_a": "rain"}]
+    (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    files = {"input_file": str(tmp_path / "in"), "index": str(tmp_path / "corpus.npz"), "input_format": "json"}
+    predict.run(PredictOptions(model=vectors_dir, batch_size=2, **files))
+    index = Index.read(files["index"])
+    assert (index.texts, index.vectors.shape) == (["the cat", "rain"], (2, 16))
+    assert "in: skipped 2 blank lines; rows count the texts" in caplog.text
+    assert "in: an index keeps no ids" in caplog.text
+    (tmp_path / "in").write_text("\n\nthe cat\na\tb\n")
+    with pytest.raises(InputError, match="in: line 4: the model takes 1 text"):
+        predict.run(PredictOptions(model=vectors_dir, batch_size=1, **files | {"input_format": "tsv"}))
+
+
+def test_json_lines_that_are_read_as_texts_are_warned_of(tmp_path, vectors_dir, caplog):
+    answers_to(tmp_path, vectors_dir, b"{not JSON\n{}")
+    assert "JSON object" not in caplog.text
+    answers_to(tmp_path, vectors_dir, b'\xef\xbb\xbf{"text": "a dog"}\n')
+    assert "line 1 is a JSON object and is read as a text; --input_format=json reads its fields" in caplog.text
+
+
 def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
     """Returns the lines that `available_lines` yields from a pipe; each write waits for the lines before it."""
     reading, writing = os.pipe()
