@@ -18,6 +18,7 @@ _BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "false", "true"}
 _MISSING = {"nan", "none", "null", "n/a", "<na>"}  # what programs write for a value that is not there
 _MANY_ROWS = 20
+_SEPARATORS = (";", "|", ",")
 _strip_quoted = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"").sub
 _are_neighbours = re.compile(r"[q\w]\s*q|q\s*\w").search  # texts without a comma, as numpy prints them
 
@@ -76,8 +77,6 @@ def check_repeated(row: Row, labels: Sequence[str]) -> tuple[str, ...]:
 def check_names(where: str, labels: Collection[str]):
     """Raises InputError for labels that labels.txt or confusion_matrix.tsv can't contain."""
     for label in labels:
-        if not label.strip():
-            raise InputError(f"{where}: the name of a label is empty; give each label a name")
         if re.search(r"[\t\r\n]", label):
             raise InputError(
                 f"{where}: the label {label!r} has a tab or a line end, which the files of the model can't contain; "
@@ -94,6 +93,20 @@ def refuse_multi_hot(path: str, label_lists: Sequence[Sequence[str]]):
             f"{path}: each example has {lengths.pop()} zeros or ones in place of labels; give the names of its labels, "
             "as in a,b or a JSON list, in one column"
         )
+
+
+def refuse_other_separators(path: str, label_lists: Sequence[Sequence[str]], separator: str):
+    """Raises InputError if no example has several labels and some labels have what others write between labels."""
+    labels = sorted({label for labels in label_lists for label in labels})
+    if any(len(labels) > 1 for labels in label_lists):
+        return
+    for other in _SEPARATORS:
+        several = [label for label in labels if other in label]
+        if several and other != separator:
+            raise InputError(
+                f"{path}: no example has several labels, but {several[0]!r} may be some; write them with {separator!r} "
+                f'between them, or give --columns="separator={other}"'
+            )
 
 
 def warn_of_similar(path: str, labels: Sequence[str]):

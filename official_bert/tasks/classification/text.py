@@ -21,7 +21,7 @@ FILE_FLAGS = ("train_file", "dev_file", "test_file")
 _TEXT_A = Role("text_a", ("text", "text_a", "sentence", "sentence1"), True, position=0, can_be_guessed=True)
 _TEXT_B = Role("text_b", ("text_b", "sentence2"))
 _LABEL = Role("label", ("label", "labels"), True, position=-1, can_be_guessed=True)
-_UNREAD_LABEL = _LABEL._replace(is_required=False, is_read=False)  # of a test set
+_SCORE = _LABEL._replace(usual_names=("label", "score"))
 
 
 class TextProcessor(DataProcessor):
@@ -60,13 +60,14 @@ class TextProcessor(DataProcessor):
             raise InputError("--columns: separator= is empty; give what stands between the labels of an example")
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: names a label twice")
-        label_checks.check_names("--labels", labels or ())
+        if labels and "" in labels:
+            raise InputError("--labels: the name of a label is empty; give each label a name")
         if labels and len(labels) == 1 and not is_multi_label:
             raise InputError(f"--labels={labels[0]}: is one label, and there is nothing to choose; name all labels")
         assigned = {"text_a": text_a_column, "text_b": text_b_column, "label": label_column}
         self._assigned = {role: column for role, column in assigned.items() if column is not None}
         self._guessed_names: dict[str, str] = {}  # of columns of the training set, by role
-        self._has_teacher = has_teacher
+        self._label_role, self._has_teacher = _SCORE if is_regression else _LABEL, has_teacher
         self._has_header, self._is_quoted, self._data_format = has_header, is_quoted, data_format
         self.has_pairs = self.needs_pairs = bool(text_b_column)
         self._labels = list(labels) if labels else None
@@ -83,6 +84,7 @@ class TextProcessor(DataProcessor):
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Makes the processor of the flags; an export has no columns and takes pairs as its record says, or both."""
         label_type, learnt = settings.get("label_type") or SINGLE, settings.get("checkpoint_labels")
+        label_checks.check_names("--labels", settings.get("labels") or ())
         if label_type == SCORE and learnt:
             raise InputError(
                 f"--label_type={SCORE}: the checkpoint was trained on labels ({', '.join(learnt)}), as labels.txt "
@@ -114,7 +116,7 @@ class TextProcessor(DataProcessor):
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Reads the training examples, and takes the labels from them unless they were given."""
-        table = self._table(data_dir, "train", _LABEL)
+        table = self._table(data_dir, "train", self._label_role)
         if self._labels is None and not self.is_regression:
             self._labels = self._learnt_labels(table)
         # In the other sets the columns that were guessed are those of the same names, wherever they are.
@@ -123,10 +125,11 @@ class TextProcessor(DataProcessor):
         return self._examples(table, "train")
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        return self._examples(self._table(data_dir, "dev", _LABEL), "dev")
+        return self._examples(self._table(data_dir, "dev", self._label_role), "dev")
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        return self._examples(self._table(data_dir, "test", _UNREAD_LABEL), "test")
+        label = self._label_role._replace(is_required=False, is_read=False)
+        return self._examples(self._table(data_dir, "test", label), "test")
 
     def get_labels(self) -> list[str] | None:
         if self.is_regression:
@@ -197,13 +200,14 @@ class TextProcessor(DataProcessor):
                 f"{table.path}: all examples have the label {found.pop()!r}, so that there is nothing to learn; check "
                 "the label of --columns, or name all labels with --labels"
             )
-        label_checks.check_names(table.path, found)
         try:
             labels = sorted(found, key=lambda label: (int(label), label))
         except ValueError:
             labels = sorted(found)
         if self.is_multi_label:
-            label_checks.refuse_multi_hot(table.path, [labels_of(row) for row in table.rows])
+            label_lists = [labels_of(row) for row in table.rows]
+            label_checks.refuse_multi_hot(table.path, label_lists)
+            label_checks.refuse_other_separators(table.path, label_lists, self._separator)
         logging.info("%s: has the labels %s", table.path, ", ".join(labels))
         label_checks.warn_of_similar(table.path, labels)
         return labels
@@ -211,6 +215,8 @@ class TextProcessor(DataProcessor):
     def _examples(self, table: "_Table", guid: str) -> list[InputExample]:
         text_a, text_b = table.text("text_a"), table.text("text_b") if self.needs_pairs else lambda row: None
         is_labelled = guid != "test"
+        if is_labelled:
+            label_checks.check_names(table.path, self.get_labels() or ())
         unknown = () if self.is_multi_label else None  # the encoder turns () into a zero for each label
         target_of = self._target_of(table, self.takes_unknown and guid == "dev") if is_labelled else lambda row: unknown
         if is_labelled and table.header and table.header.line:

@@ -14,6 +14,7 @@ from official_bert.data import table_formats
 from official_bert.data.column_roles import Role, decide_columns
 from official_bert.data.model_inputs import ModelInputs, model_input_ids
 from official_bert.data.tables import Row, not_empty, numbered_lines, parse_number
+from official_bert.io import errors
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.options.embedding import COLUMNS
@@ -57,6 +58,8 @@ def read_examples(given: str, flag: str, settings: Mapping[str, Any]) -> list[Ex
     named = parse_settings(settings.get("columns") or "", COLUMNS) if settings.get("columns") else {}
     paths = table_formats.paths_of(given, flag)
     lines = [path for path in paths if path.endswith(_LINES) and not settings.get("data_format")]
+    for path in lines:
+        _warn_of_tabs(path)
     examples = [
         Example(f"{path}: line {line}", text)
         for path in lines
@@ -67,6 +70,12 @@ def read_examples(given: str, flag: str, settings: Mapping[str, Any]) -> list[Ex
         if path not in lines:
             examples += _read_tables(path, flag, named, settings)
     return not_empty(examples, given)
+
+
+def _warn_of_tabs(path: str):
+    """Warns of sentences that are the rows of a table."""
+    if all("\t" in text for _, text in numbered_lines(path, decompresses=True) if text.strip()):
+        errors.warn("%s: has a tab in each line, which is read as one text; for a table, give --data_format=tsv", path)
 
 
 def _read_tables(given: str, flag: str, named: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[Example]:

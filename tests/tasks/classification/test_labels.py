@@ -79,6 +79,24 @@ def test_zeros_and_ones_that_are_named():
         examples([[1, 0, 1], [0, 1, 0]], labels=["0", "1"])
 
 
+@pytest.mark.parametrize(
+    ("values", "separator", "message"),
+    [
+        (["a;b", "b"], ",", """'a;b' may be some; .* give --columns="separator=;"$"""),
+        (["a | b", "c|d"], ",", """'a \\| b' may be some; .* give --columns="separator=\\|"$"""),
+        (["a,b", "b"], ";", "'a,b' may be some; write them with ';' between them"),
+        (["a;b", "b,c"], ",", None),
+        (["a", "b"], ",", None),
+    ],
+)
+def test_other_separators_than_that_of_the_labels(values, separator, message):
+    if message is None:
+        examples(values)
+        return
+    with pytest.raises(InputError, match=message):
+        examples(values, columns=f"separator={separator}")
+
+
 @pytest.mark.parametrize("value", [["a"], "['a']", '["a", "b"]'])
 def test_a_list_where_an_example_has_one_label(value):
     with pytest.raises(InputError, match=r"row 2: the label is a list; .* --label_type=multi"):
@@ -91,7 +109,15 @@ def test_labels_that_the_files_of_a_model_cannot_contain(label, label_type):
     with pytest.raises(InputError, match=r"train: the label .* has a tab or a line end, which the files of the model"):
         examples([label, "c"], label_type)
     with pytest.raises(InputError, match=r"^--labels: the label .* has a tab or a line end"):
-        TextProcessor("text", labels=[label, "c"])
+        TextProcessor.from_settings({"labels": [label, "c"]})
+
+
+def test_labels_of_a_model_of_hugging_face_may_have_a_tab_where_no_file_is_written(tmp_path):
+    processor = TextProcessor.from_settings({"checkpoint_labels": ["a\tb", "c"]})
+    assert processor.get_labels() == ["a\tb", "c"]
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nx\tc\n")
+    with pytest.raises(InputError, match=r"dev.tsv: the label 'a\\tb' has a tab or a line end"):
+        processor.get_dev_examples(str(tmp_path))
 
 
 def test_labels_with_other_signs_are_kept():

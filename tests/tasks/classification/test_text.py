@@ -165,6 +165,17 @@ def test_a_column_with_another_label_for_each_example(write, caplog):
     assert "4 examples have 4 different labels; check the label of --columns" in caplog.text
 
 
+@pytest.mark.parametrize(("label_type", "label"), [("score", "1"), ("single", None)])
+def test_a_column_called_score_is_that_of_a_regression(write, label_type, label):
+    data_dir = write(train="text\tscore\tsplit\na\t1\tx\nb\t2\ty\n")
+    processor = TextProcessor.from_settings({"columns": None, "label_type": label_type})
+    if label:
+        assert processor.get_train_examples(data_dir)[0].label == label
+        return
+    with pytest.raises(InputError, match="name that of label, --columns=label="):
+        processor.get_train_examples(data_dir)
+
+
 @pytest.mark.parametrize("has_teacher", [False, True])
 def test_equal_scores(write, caplog, has_teacher):
     """Only a teacher's answers make a training of them."""

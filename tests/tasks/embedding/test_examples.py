@@ -78,6 +78,12 @@ def test_scores_are_plain_numbers(label):
     assert (Example("a", "x", label="-1.5e1").score(), Example("a", "x", label="true").score()) == (-15, 1)
 
 
+@pytest.mark.parametrize("content", ["anchor\tpositive\na\tb\n", "a\n\nb\tc\n"])
+def test_lines_that_are_rows_of_a_table_are_warned_of(tmp_path, content, caplog):
+    assert read(tmp_path / "a.txt", content)[-1].anchor.endswith(content[-4:-1])
+    assert ("a.txt: has a tab in each line" in caplog.text) == content.startswith("anchor")
+
+
 def test_several_files_are_one_set(tmp_path):
     (tmp_path / "a.tsv").write_text("text\tanswer\na\tb\n")
     (tmp_path / "b.csv").write_text("positive,anchor\nd,c\n")
