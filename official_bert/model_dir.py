@@ -163,8 +163,7 @@ class ModelFolder:
     def _huggingface_record(self) -> TaskRecord | None:
         if (name := self.huggingface_class()) is None:
             return None
-        task_name, family = TASKS_OF_CLASSES[name]
-        return TaskRecord(task_name, family, {"label_type": self._label_type()} if family == "classification" else {})
+        return class_record(name, self._label_type())
 
     def huggingface_fields(self, *names: str) -> dict[str, Any]:
         """Returns the fields with these names that a config.json of Hugging Face has."""
@@ -181,6 +180,18 @@ class ModelFolder:
     def _label_type(self) -> str:
         known = _LABEL_TYPES.get(str(self._huggingface_config().get("problem_type")), SINGLE)
         return SCORE if len(self._label_names()) == 1 else known
+
+
+def class_record(name: str, label_type: str | None) -> TaskRecord:
+    """Returns the record of a model of a class of transformers that none of our scripts trained.
+
+    A tagger is one of running text, and not of the words of a file.
+    """
+    task_name, family = TASKS_OF_CLASSES[name]
+    settings = {"label_type": label_type} if family == "classification" and label_type else {}
+    if family == "tagging":
+        settings["split_punctuation"] = True
+    return TaskRecord(task_name, family, settings)
 
 
 def default_labels(number: int) -> list[str]:

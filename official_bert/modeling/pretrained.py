@@ -20,7 +20,6 @@ from official_bert.io.errors import InputError
 from official_bert.model_dir import LABELS_NAME, PROBLEM_TYPES, VOCAB_NAME, ModelFolder, TaskRecord
 from official_bert.modeling.layers import Dense
 from official_bert.modeling.lora import load_adapters
-from official_bert.options.serving import TASKS_OF_CLASSES
 from official_bert.tokenization import FullTokenizer, write_vocabulary
 from official_bert.tokenizer_config import TokenizerConfig
 
@@ -122,8 +121,7 @@ class ConfiguredModel(keras.Model):
         number = self.num_outputs if self.has_open_outputs else 0
         if number < 2 or len(labels) != number or len({*labels, ""}) <= number or "\n" in "".join(labels):
             raise InputError(f"labels: must be {number} different texts, one for each output of the model")
-        settings = {"label_type": self.label_type} if self.label_type else {}
-        return TaskRecord(*TASKS_OF_CLASSES[self.huggingface_class], settings)
+        return model_dir.class_record(self.huggingface_class, self.label_type)
 
     def export(self, filepath, *arguments, input_signature=None, **keywords):
         """Does what Keras' export does; the model need not have been called.

@@ -217,6 +217,12 @@ class PredictorOptions(recorded(SquadServing, "SQuAD", " Without this flag the v
         help="With a classifier of one label, another threshold than its --abstain_below: no label below this "
         "probability; with 0 every text gets one.",
     )
+    split_punctuation: bool | None = option(
+        None,
+        help="With a tagger, whether punctuation and ideographs are words of their own, as in running text, or words "
+        "are what blanks separate. By default the words of a model that run_ner.py trained are separated by blanks, as "
+        "in its data, and those of a folder of transformers are split.",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

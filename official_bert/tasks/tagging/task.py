@@ -23,6 +23,7 @@ from official_bert.data.tables import (
 )
 from official_bert.graph_text.text_reader import TextReader, in_batches
 from official_bert.graph_text.tokenizer import readable
+from official_bert.io import errors
 from official_bert.io.errors import InputError
 from official_bert.metrics.entities import entities_of, entity_scores
 from official_bert.modeling import BertTagger
@@ -31,6 +32,7 @@ from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
 from official_bert.tasks.tagging.windows import EncodedWords, check_words, encoded_words, labels_of, predicted_tags
+from official_bert.tokenization import BasicTokenizer, find_words
 
 
 def tag_words(
@@ -62,6 +64,8 @@ def tag_words(
 
 
 _words_of = re.compile("[^ \t\r\n]+").finditer
+_IDEOGRAPHS_OF_A_SENTENCE = 4  # a text of so many without a blank is hardly one word
+_ends_a_sentence = re.compile(r"[^\s.?!][.?!]\s*$").search
 _FILE_ENDINGS = (".conll", ".txt", *OTHER_ENDINGS)
 
 
@@ -70,6 +74,7 @@ class TaggingTask(Task):
     text_inputs: ClassVar = {"text": [None]}
     temperature: float | None = None  # by which logits are divided for probabilities; None for 1
     keeps_logits = False  # for an evaluation of the probabilities
+    splits_punctuation = False  # of the texts that a client tags; a file has words
 
     def __init__(self, labels: Sequence[str] | None = None, document_context: bool = False):
         """Sets the tags in the order of the outputs, None for those of the training file, and the kind of windows."""
@@ -88,6 +93,7 @@ class TaggingTask(Task):
             raise InputError(f"--labels={','.join(labels)}: names a tag twice; name each output once")
         task = cls(labels, settings.get("document_context", False))
         task.temperature = temperature.recorded(settings)
+        task.splits_punctuation = bool(settings.get("split_punctuation"))
         task.keeps_logits = bool(settings.get("calibrate") or task.temperature)
         return task
 
@@ -212,14 +218,20 @@ class TaggingTask(Task):
         }
 
     def serving_text(self, model, texts: dict, reader) -> dict:
+        if self.splits_punctuation:
+            errors.warn(
+                "The export of text splits at blanks only, so that punctuation stays at its word: an export of tensors "
+                "gives the entities that the folder of the model gives"
+            )
         return tag_words(model, texts["text"], reader, self.labels)
 
     def settings(self) -> dict[str, Any]:
-        return {"temperature": self.temperature} if self.temperature else {}
+        settings = {"split_punctuation": self.splits_punctuation}
+        return settings | ({"temperature": self.temperature} if self.temperature else {})
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> "TaggingClient":
-        return TaggingClient(model)
+        return TaggingClient(model, bool(settings.get("split_punctuation")))
 
 
 class TaggingClient(TextClient):
@@ -227,8 +239,30 @@ class TaggingClient(TextClient):
 
     method = "tag"
 
-    def __init__(self, model: ServedModel):
+    def __init__(self, model: ServedModel, splits_punctuation: bool = False):
+        """Connects the client; `splits_punctuation` makes punctuation and ideographs words of their own."""
         super().__init__(model, ("text",))
+        self._splits_punctuation, self._has_warned = splits_punctuation and not model.reads_text, False
+
+    def _warn_of_running_text(self, requests: Sequence[Texts]):
+        """Warns once of a text whose punctuation or whose ideographs should be words of their own."""
+        if self._splits_punctuation or self._has_warned:
+            return
+        text = next((text for (text,) in requests if _is_running_text(text)), None)
+        if text is not None:
+            self._has_warned = True
+            remedy = (
+                "separate them, or pass split_punctuation=True (--split_punctuation), which an export of text lacks"
+            )
+            errors.warn(
+                "%.60r: a word is what blanks separate, so that its punctuation is a part of it; %s", text, remedy
+            )
+
+    def _words(self, text: str) -> list[tuple[str, int, int]]:
+        """Returns the words of a text with their offsets."""
+        if self._splits_punctuation:
+            return split_words(text, self.model.tokenizer.basic_tokenizer)
+        return [(match.group(), *match.span()) for match in _words_of(text)]
 
     def is_cut(self, texts: Texts) -> bool:
         """A text is read in windows, as a whole."""
@@ -245,9 +279,10 @@ class TaggingClient(TextClient):
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
         """Returns `tags`: for each word the word, its offsets in the text (`start`, `end`) and its `tag`."""
+        self._warn_of_running_text(requests)
         if self.model.reads_text:
             return super().answers(requests)
-        words = [[(found.group(), *found.span()) for found in _words_of(text)] for (text,) in requests]
+        words = [self._words(text) for (text,) in requests]
         sentences = [
             Sentence(number, number, [[word] for word, _, _ in of_text], None) for number, of_text in enumerate(words)
         ]
@@ -272,6 +307,27 @@ def _of_words(encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> tuple[np
     """Returns the logits of the words of a labelled set, float32[words, labels], and the ids of their tags."""
     targets = encoded.targets.values
     return encoded.of_words(outputs["logits"]), targets[targets > 0] - 1
+
+
+def _is_running_text(text: str) -> bool:
+    """Returns whether a text ends in a word with a full stop, or consists of ideographs without a blank."""
+    has_blank = len(text.split()) > 1
+    return bool(_ends_a_sentence(text)) or (not has_blank and len(list(find_words(text))) >= _IDEOGRAPHS_OF_A_SENTENCE)
+
+
+def split_words(text: str, tokenizer: BasicTokenizer) -> list[tuple[str, int, int]]:
+    """Returns the words that a BasicTokenizer makes, as they are written in the text, with their offsets."""
+    # Between two letters a character of a word adds no word, a blank one, and a word of one character two.
+    widths = {char: len(tokenizer.tokenize(f"a{char}a")) for char in set(text)}
+    words, start = [], 0
+    for position, char in enumerate([*text, " "]):
+        if widths.get(char, 2) == 1:
+            continue
+        words.append((text[start:position], start, position))
+        start = position + 1
+        if position < len(text) and widths[char] == 3:
+            words.append((char, position, start))
+    return [word for word in words if tokenizer.tokenize(word[0])]
 
 
 def _tagged(word: str, start: int, end: int, tag: bytes) -> dict:
