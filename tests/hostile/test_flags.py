@@ -68,6 +68,7 @@ class Raises(DataProcessor):
 """
 
 ONE_LABEL = "text\tlabel\na\tyes\nb\tyes\n"
+PAIRS = "Sentence1\tSentence2\tLabel\na\tb\tyes\nc\td\tno\n"
 NAMED_TWICE = "x\tx\tlabel\nb\tc\tyes\ne\tf\tno\n"
 # Flags of a training, and parts of the sentence that refuses them; of a number alone, the flag itself.
 REFUSED = [
@@ -218,6 +219,17 @@ ROWS = [
             (RAISES, "NeedsMore", "making the task fails (TypeError"),
             (RAISES, "Raises", "KeyError"),
         )
+    ),
+    row(
+        "scores of pairs that the loss does not read",
+        lambda folder: embeddings(folder),
+        "train.tsv: line 2: has the label",
+        "--loss=multiple_negatives_ranking takes each pair",
+    ),
+    row(
+        "a table of pairs for single texts",
+        lambda folder: table_of(folder, PAIRS),
+        "the column Sentence2 is a second text; name it, --columns=text_b=Sentence2",
     ),
     row("table with one label", lambda folder: table_of(folder, ONE_LABEL), "all examples have the label 'yes'"),
     row(
