@@ -5,6 +5,8 @@ In: the folder of a model. Out: SentenceModules; `write` writes them as sentence
 
 import json
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,11 +17,16 @@ from official_bert.checkpoints.loading import open_checkpoint
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import as_object, field, is_of_kind
-from official_bert.model_dir import ModelFolder
+from official_bert.model_dir import ModelFolder, TaskRecord
 from official_bert.options.serving import EMBEDDING, POOLINGS
 from official_bert.tokenizer_config import TokenizerConfig
 
 MODULES_NAME = "modules.json"
+CONFIG_NAME = "config_sentence_transformers.json"
+ENCODER_CONFIG_NAME = "sentence_bert_config.json"
+COSINE = "cosine"
+_SIMILARITIES = (COSINE, "dot", "euclidean", "manhattan")
+_MODULE_FIELDS = ("idx", "path", "type")
 NORMALIZE = "Normalize"
 PROJECTION = ("projection/kernel", "projection/bias")  # of a trained model: float32[in, out], float32[out]
 # Our names by sentence-transformers': the longer ones are those of its older files.
@@ -43,6 +50,10 @@ class SentenceModules(NamedTuple):
     pooling: str = "mean"
     max_seq_length: int | None = None
     lowers: bool = False  # whether a text is lower-cased before the tokenizer reads it
+    truncate_dim: int | None = None  # the number of components of a vector that are kept, behind all layers
+    prompts: Mapping[str, str] = MappingProxyType({})  # texts to put before others, by name
+    default_prompt_name: str | None = None  # of the prompt that is put before each text
+    similarity: str = COSINE  # how the vectors are to be compared
 
     @classmethod
     def of(cls, folder: str) -> Self:
@@ -54,10 +65,10 @@ class SentenceModules(NamedTuple):
 
     @classmethod
     def read(cls, folder: str) -> Self | None:
-        """Reads modules.json and the modules that it names; None if there is no such file."""
-        path = os.path.join(folder, MODULES_NAME)
-        if not files.exists(path):
+        """Reads modules.json and the modules that it names; None if there is no such file of sentence-transformers."""
+        if not has_modules(folder):
             return None
+        path = os.path.join(folder, MODULES_NAME)
         listed = reading.read_json(path)
         listed = listed if isinstance(listed, list) else [listed]
         kinds = [field(one, "type", str, path) for one in listed]
@@ -66,13 +77,13 @@ class SentenceModules(NamedTuple):
             known = "Transformer, Pooling, then Dense and Normalize"
             raise InputError(f"{path}: lists the modules {', '.join(kinds)}; only {known} can be used")
         encoder, pooling, *others = (os.path.join(folder, field(one, "path", str, path)) for one in listed)
-        prompt = _settings(folder, "config_sentence_transformers.json").get("default_prompt_name")
-        if prompt is not None:
-            raise InputError(f"{folder}: puts the prompt {prompt!r} before each text, which is not supported")
-        own = _settings(encoder, "sentence_bert_config.json")
+        own = _settings(encoder, ENCODER_CONFIG_NAME)
         length = own.get("max_seq_length") or getattr(TokenizerConfig.read(encoder), "model_max_length", None)
         layers = (kind if kind == NORMALIZE else _dense(path) for kind, path in zip(kinds[2:], others, strict=True))
-        found = cls(encoder, tuple(layers), _pooling_of(pooling), length, own.get("do_lower_case") is True)
+        further = _library_settings(folder)
+        if further["prompts"] and _settings(pooling).get("include_prompt") is False:
+            raise InputError(f"{pooling}: leaves the tokens of a prompt out (include_prompt), which is not supported")
+        found = cls(encoder, tuple(layers), _pooling_of(pooling), length, own.get("do_lower_case") is True, **further)
         return found._checked(encoder)
 
     @classmethod
@@ -83,6 +94,36 @@ class SentenceModules(NamedTuple):
             kernel, bias = map(open_checkpoint(folder).read, PROJECTION)
             layers = (Dense(kernel.T, bias), *layers)
         return cls(folder, layers, settings.get("pooling", "mean"), settings.get("max_seq_length"))._checked(folder)
+
+    @property
+    def default_prompt(self) -> str:
+        """The text that is put before each text."""
+        return self.prompts[self.default_prompt_name] if self.default_prompt_name else ""
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether the vectors have the norm 1, so that their dot products are their cosines."""
+        return self.layers[-1:] == (NORMALIZE,) and self.truncate_dim is None
+
+    def record(self) -> TaskRecord:
+        """Returns the record of a training with this pooling; it has no field for what `rules_without_field` lists."""
+        settings = {
+            "pooling": self.pooling,
+            "normalize": NORMALIZE in self.layers,
+            "max_seq_length": self.max_seq_length,
+        }
+        known = {name: value for name, value in settings.items() if value is not None}
+        return TaskRecord(EMBEDDING, EMBEDDING, known)
+
+    def rules_without_field(self, tokenizer: TokenizerConfig | None) -> list[str]:
+        """Describes the rules that only SentenceEncoder applies, and no task.json or export records."""
+        rules = {
+            "a Dense module": any(isinstance(layer, Dense) for layer in self.layers),
+            f"truncate_dim={self.truncate_dim}": self.truncate_dim is not None,
+            f"the default prompt {self.default_prompt!r}": self.default_prompt != "",
+            "do_lower_case beside a cased tokenizer": self.lowers_beside(tokenizer),
+        }
+        return [rule for rule, is_there in rules.items() if is_there]
 
     def lowers_beside(self, tokenizer: TokenizerConfig | None) -> bool:
         """Tells whether texts are lower-cased before a cased tokenizer, as only SentenceEncoder does it."""
@@ -106,10 +147,13 @@ def write(folder: str, modules: SentenceModules, hidden_size: int):
     modes = {f"pooling_mode_{theirs}": ours == modules.pooling for theirs, ours in _POOLINGS.items()}
     contents = {
         MODULES_NAME: listed,
-        "sentence_bert_config.json": {"max_seq_length": modules.max_seq_length, "do_lower_case": modules.lowers},
-        "config_sentence_transformers.json": {
+        ENCODER_CONFIG_NAME: {"max_seq_length": modules.max_seq_length, "do_lower_case": modules.lowers},
+        CONFIG_NAME: {
             "__version__": {"official_bert": __version__},
-            "similarity_fn_name": "cosine",
+            "prompts": dict(modules.prompts),
+            "default_prompt_name": modules.default_prompt_name,
+            "similarity_fn_name": modules.similarity,
+            **({} if modules.truncate_dim is None else {"truncate_dim": modules.truncate_dim}),
         },
         f"{paths[1]}/config.json": {"word_embedding_dimension": hidden_size, **modes},
     }
@@ -127,6 +171,44 @@ def write(folder: str, modules: SentenceModules, hidden_size: int):
     for name, content in contents.items():
         with writing.replacing(os.path.join(folder, name)) as file:
             file.write(json.dumps(content, indent=2) + "\n")
+
+
+def has_modules(folder: str) -> bool:
+    """Returns whether a folder has a modules.json of sentence-transformers; that of another program says nothing."""
+    path = os.path.join(folder, MODULES_NAME)
+    if not files.exists(path):
+        return False
+    content = reading.read_json(files.check_model_file(path))
+    listed = content if isinstance(content, list) else [content]
+    return any(isinstance(one, dict) and not one.keys().isdisjoint(_MODULE_FIELDS) for one in listed)
+
+
+def module_files(folder: str) -> list[str]:
+    """Returns the names of the files and subfolders that say how a folder of sentence-transformers makes vectors."""
+    if not has_modules(folder):
+        return []
+    listed = reading.read_json(os.path.join(folder, MODULES_NAME))
+    folders = [one["path"] for one in listed if one.get("path")]
+    names = [MODULES_NAME, CONFIG_NAME, ENCODER_CONFIG_NAME, *folders]
+    return [name for name in names if files.exists(os.path.join(folder, name))]
+
+
+def _library_settings(folder: str) -> dict[str, Any]:
+    """Returns the settings in config_sentence_transformers.json, by the fields of SentenceModules."""
+    path, settings = os.path.join(folder, CONFIG_NAME), _settings(folder, CONFIG_NAME)
+    prompts = settings.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(prompt, str) for prompt in prompts.values()):
+        raise InputError(f"{path}: prompts is {prompts!r}; write a text for each name")
+    name = settings.get("default_prompt_name")
+    if name is not None and name not in prompts:
+        raise InputError(f"{path}: default_prompt_name is {name!r}, which is none of the prompts; add its text to them")
+    width = settings.get("truncate_dim")
+    if width is not None and (not is_of_kind(width, int) or width < 1):
+        raise InputError(f"{path}: truncate_dim is {width!r}; write a positive whole number")
+    similarity = settings.get("similarity_fn_name") or COSINE
+    if similarity not in _SIMILARITIES:
+        raise InputError(f"{path}: similarity_fn_name is {similarity!r}; write one of {', '.join(_SIMILARITIES)}")
+    return {"truncate_dim": width, "prompts": prompts, "default_prompt_name": name, "similarity": similarity}
 
 
 def _settings(folder: str, name: str = "config.json") -> dict[str, Any]:

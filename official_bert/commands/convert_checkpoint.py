@@ -13,11 +13,19 @@ from absl import logging
 from official_bert import model_dir
 from official_bert.checkpoints import huggingface, loading, names, open_checkpoint, sentence_folder, tf1
 from official_bert.checkpoints.loading import TF1_NAME, Checkpoint
-from official_bert.checkpoints.sentence_folder import MODULES_NAME, PROJECTION, Dense, SentenceModules
+from official_bert.checkpoints.sentence_folder import PROJECTION, Dense, SentenceModules, has_modules
 from official_bert.config import BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import CONFIG_NAME, LABELS_NAME, PROBLEM_TYPES, TASK_NAME, VOCAB_NAME, ModelFolder
+from official_bert.model_dir import (
+    CONFIG_NAME,
+    LABELS_NAME,
+    PROBLEM_TYPES,
+    TASK_NAME,
+    VOCAB_NAME,
+    ModelFolder,
+    TaskRecord,
+)
 from official_bert.options.serving import EMBEDDING, FAMILIES, MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab, vocabulary_lines
 from official_bert.tokenizer_config import TokenizerConfig, warn_of_casing
@@ -45,6 +53,7 @@ def run(options: ConversionOptions):
     tokenizer_config = _tokenizer_config(options, source, vocab_file, config)
     if options.output_format != "huggingface":
         source.check_activation()
+        record = record or _sentence_record(source)
     for name in filter(names.to_huggingface, chosen):
         tf1.check_type(checkpoint, name)
 
@@ -148,8 +157,20 @@ def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertCon
 def _sentence_modules(options: ConversionOptions, source: ModelFolder) -> SentenceModules | None:
     """Returns what a folder for sentence-transformers says beside the encoder, if the model makes sentence vectors."""
     record, folder = source.task(), source.path
-    is_known = (record and record.family == EMBEDDING) or files.exists(os.path.join(folder, MODULES_NAME))
+    is_known = (record and record.family == EMBEDDING) or has_modules(folder)
     return SentenceModules.of(options.model) if is_known and options.output_format == "huggingface" else None
+
+
+def _sentence_record(source: ModelFolder) -> TaskRecord | None:
+    """Returns the record of a model of sentence-transformers for a folder of the original's format."""
+    if (modules := SentenceModules.read(source.path)) is None:
+        return None
+    if rules := modules.rules_without_field(source.tokenizer_config()):
+        raise InputError(
+            f"{source.path}: has {rules[0]}, for which only folders of Hugging Face have a file; give "
+            "--output_format=huggingface"
+        )
+    return modules.record()
 
 
 def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint, elsewhere: tuple[str, ...]) -> list[str]:

@@ -6,7 +6,6 @@ In: the folder of a model. Out: a new folder with a model of fewer layers or of 
 from __future__ import annotations
 
 import copy
-import os
 import re
 from collections.abc import Sequence
 
@@ -15,15 +14,15 @@ from absl import logging
 from official_bert import model_dir
 from official_bert.checkpoints import loading, named_variables, names, tf1
 from official_bert.checkpoints.loading import Checkpoint
-from official_bert.checkpoints.sentence_folder import MODULES_NAME, NORMALIZE, SentenceModules
+from official_bert.checkpoints.sentence_folder import SentenceModules, has_modules
 from official_bert.commands.convert_checkpoint import check_weights
 from official_bert.config import BertConfig
-from official_bert.io import errors, files, writing
+from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import TaskRecord
 from official_bert.model_source import ModelSource, check_config_beside, resolve
 from official_bert.modeling import BertPretrainer
-from official_bert.options.serving import EMBEDDING, StudentOptions
+from official_bert.options.serving import StudentOptions
 from official_bert.training.starting_point import seed_initial_weights
 
 _layer = re.compile(r"(bert/encoder/layer_)(\d+)(/.*)")
@@ -98,12 +97,11 @@ def _with_layers(checkpoint: Checkpoint, kept: Sequence[int]) -> dict:
 def _task_of(source: ModelSource) -> tuple[TaskRecord | None, list[str] | None]:
     """Returns what the folder of the student says of its head; modules.json becomes a record of a training."""
     folder = source.dir.path
-    if not files.exists(os.path.join(folder, MODULES_NAME)):
+    if not has_modules(folder):
         return source.task, source.labels
     found = SentenceModules.of(folder)
-    if any(layer != NORMALIZE for layer in found.layers):
-        errors.warn("%s: has a Dense module, which the student lacks", folder)
     if found.lowers_beside(source.dir.tokenizer_config()):
         raise InputError(f"{folder}: has do_lower_case beside a cased tokenizer, which a student cannot keep")
-    said = {"pooling": found.pooling, "normalize": NORMALIZE in found.layers, "max_seq_length": found.max_seq_length}
-    return TaskRecord(EMBEDDING, EMBEDDING, {name: value for name, value in said.items() if value is not None}), None
+    for rule in found.rules_without_field(None):
+        errors.warn("%s: has %s, which the student lacks", folder, rule)
+    return found.record(), None

@@ -7,12 +7,13 @@ without the new words has the ids and the outputs that it had.
 import json
 import os
 import re
+import shutil
 
 import numpy as np
 from absl import logging
 
 from official_bert import model_dir
-from official_bert.checkpoints import huggingface, names, tf1
+from official_bert.checkpoints import huggingface, names, sentence_folder, tf1
 from official_bert.checkpoints.loading import TF1_NAME
 from official_bert.commands.convert_checkpoint import check_weights
 from official_bert.io import files, reading, writing
@@ -61,10 +62,26 @@ def run(options: GrowthOptions):
             changed = {name: value.astype(tensors[name].dtype) for name, value in changed.items()}
             tf1.write(os.path.join(folder, TF1_NAME), tensors | changed)
         settings = source.dir.tokenizer_config() or source.tokenizer_config
-        model_dir.write_beside(folder, None, settings, source.task, source.labels)
+        # config.json, which is kept, names the task and the labels of a folder of Hugging Face.
+        record = source.task if source.dir.task_file else None
+        labels = source.labels if source.dir.labels_file else None
+        model_dir.write_beside(folder, None, settings, record, labels)
+        for name in sentence_folder.module_files(source.dir.path):
+            _copy(os.path.join(source.dir.path, name), os.path.join(folder, name))
         left = {*files.list_folder(source.dir.path)}.difference(files.list_folder(folder))
     left = sorted(name for name in left if ".ckpt" not in name and not huggingface.is_weights_file(name))
     logging.info("Wrote %s; not copied there: %s", out, ", ".join(left) or "nothing")
+
+
+def _copy(source: str, target: str):
+    """Copies a file, or a folder with the files in it."""
+    if files.is_folder(source):
+        files.make_folder(target)
+        for name in files.list_folder(source):
+            _copy(os.path.join(source, name.rstrip("/")), os.path.join(target, name.rstrip("/")))
+        return
+    with files.open_file(source, "rb") as content, writing.replacing(target, "wb") as copy:
+        shutil.copyfileobj(content, copy)
 
 
 def _new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]:

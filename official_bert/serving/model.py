@@ -14,11 +14,11 @@ import tensorflow as tf
 from official_bert import model_hub
 from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.names import GLOBAL_STEP, families_of
-from official_bert.checkpoints.sentence_folder import MODULES_NAME, Dense, SentenceModules
+from official_bert.checkpoints.sentence_folder import COSINE, SentenceModules, has_modules
 from official_bert.data.model_inputs import check_unknown_in
 from official_bert.exported_model import OpenedExport, Record, answers_of, is_export, set_threads
 from official_bert.features import EncodedSet
-from official_bert.io import files, reading
+from official_bert.io import errors, reading
 from official_bert.io.errors import InputError, brief
 from official_bert.model_dir import ModelFolder
 from official_bert.model_source import ModelSource, check_config_beside
@@ -73,12 +73,15 @@ def _known_of_sentences(source: ModelSource) -> dict[str, Any]:
     found, options = SentenceModules.read(source.dir.path), source.options
     if found is None:
         return {}
-    for is_there, what in (
-        (any(isinstance(layer, Dense) for layer in found.layers), "a Dense module"),
-        (found.lowers_beside(source.dir.tokenizer_config()), "do_lower_case beside a cased tokenizer"),
-    ):
-        if is_there:
-            raise InputError(f"{source.dir.path}: has {what}, which SentenceEncoder reads and an export does not")
+    if rules := found.rules_without_field(source.dir.tokenizer_config()):
+        raise InputError(f"{source.dir.path}: has {rules[0]}, which SentenceEncoder reads and an export does not")
+    if found.similarity != COSINE and not found.is_normalized:
+        errors.warn(
+            "%s: similarity_fn_name is %s, but searches and comparisons here compute the cosine; compare the vectors "
+            "yourself",
+            source.dir.path,
+            found.similarity,
+        )
     said = {"pooling": found.pooling, "normalize": bool(found.layers), "max_seq_length": found.max_seq_length}
     return {name: value for name, value in said.items() if getattr(options, name) is None}
 
@@ -102,7 +105,7 @@ def _task_name(source: ModelSource) -> str:
     """
     if source.task:
         return source.task.task_name
-    if files.exists(os.path.join(source.dir.path, MODULES_NAME)):
+    if has_modules(source.dir.path):
         return EMBEDDING
     if families_of(source.checkpoint.shapes, source.path) - {"pretraining"}:
         raise InputError(

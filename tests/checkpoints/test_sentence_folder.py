@@ -13,9 +13,11 @@ from official_bert.checkpoints import open_checkpoint, tf1
 from official_bert.checkpoints.sentence_folder import Dense, SentenceModules, write
 from official_bert.commands import convert_checkpoint
 from official_bert.config import BertConfig
-from official_bert.options.serving import ConversionOptions, ServedOptions
+from official_bert.model_dir import ModelFolder
+from official_bert.options.serving import EMBEDDING, ConversionOptions, ServedOptions
 from official_bert.serving.model import build
 from official_bert.tokenizer_config import TokenizerConfig
+from tests import toy
 
 TEXTS = ["The cat sat on the mat. It was a sunny day in the park.", "", "A train left.", "Nobody was on board.", "Rain"]
 POOLS = {
@@ -111,12 +113,27 @@ def test_the_files(base, tmp_path):
     assert os.path.isdir(f"{there}/3_Normalize")
 
 
+def test_the_modules_of_a_folder_become_a_record_in_the_originals_format(tmp_path):
+    folder = toy.make_bert_base_dir(tmp_path / "model")
+    write(str(folder), SentenceModules(str(folder), (), "max", 9), 16)
+    out = converted(str(folder), tmp_path / "out", "tf1")
+    record = ModelFolder(out).task()
+    assert (record.family, record.settings) == (EMBEDDING, {"pooling": "max", "normalize": False, "max_seq_length": 9})
+    assert SentenceModules.of(out)[1:4] == ((), "max", 9)
+    (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 4}')
+    with pytest.raises(
+        InputError, match="has truncate_dim=4, for which only folders of Hugging Face have a file; give"
+    ):
+        converted(str(folder), tmp_path / "out2", "tf1")
+
+
 def test_what_is_written_is_read(tmp_path):
     kernel, bias = np.arange(12, dtype=np.float32).reshape(3, 4), np.arange(3, dtype=np.float32)
-    made = SentenceModules(str(tmp_path), (Dense(kernel, bias, "tanh"), "Normalize"), "cls", 33, lowers=True)
+    further = ("cls", 33, True, 2, {"q": "query: "}, "q", "dot")
+    made = SentenceModules(str(tmp_path), (Dense(kernel, bias, "tanh"), "Normalize"), *further)
     write(str(tmp_path), made, 4)
     (dense, last), *others = SentenceModules.read(str(tmp_path))[1:]
-    assert (last, *others) == ("Normalize", "cls", 33, True)
+    assert (last, *others) == ("Normalize", *further)
     np.testing.assert_array_equal(dense.kernel, kernel)
     np.testing.assert_array_equal(dense.bias, bias)
     assert dense.activation == "tanh"

@@ -98,6 +98,70 @@ def of_sentence_transformers(source: str, folder: pathlib.Path, modules, pooling
     return folder
 
 
+LIBRARY_CONFIG = "config_sentence_transformers.json"
+
+
+def test_truncate_dim_cuts_the_vectors_behind_all_modules(folder, tmp_path):
+    """As sentence-transformers does it: the norm is that of the cut vector, unless normalize asks for 1."""
+    kinds = ["Transformer", "Pooling", "Normalize"]
+    made = of_sentence_transformers(folder, tmp_path / "made", kinds, ["mean_tokens"])
+    whole = load_encoder(folder).encode(TEXTS)
+    (made / LIBRARY_CONFIG).write_text('{"truncate_dim": 5}')
+    encoder = SentenceEncoder(made)
+    np.testing.assert_allclose(encoder.encode(TEXTS), whole[:, :5], atol=1e-6)
+    unit = whole[:, :5] / np.linalg.norm(whole[:, :5], axis=1, keepdims=True)
+    np.testing.assert_allclose(SentenceEncoder(made, normalize=True).encode(TEXTS), unit, atol=1e-6)
+    with pytest.raises(InputError, match="has truncate_dim=5, which SentenceEncoder reads and an export does not"):
+        build(ServedOptions(model=str(made), task_name="embedding"))
+
+
+def test_prompts_are_put_before_texts(folder, tmp_path, caplog):
+    kinds = ["Transformer", "Pooling", "Normalize"]
+    made = of_sentence_transformers(folder, tmp_path / "made", kinds, ["mean_tokens"])
+    prompts = {"query": "the cat ", "document": "his hand "}
+    wanted = {name: load_encoder(folder).encode([prompt + text for text in TEXTS]) for name, prompt in prompts.items()}
+    plain = load_encoder(folder).encode(TEXTS)
+    (made / LIBRARY_CONFIG).write_text(json.dumps({"prompts": prompts}))
+    encoder = SentenceEncoder(made)
+    assert "no text gets one of the prompts query, document unless you pass it" in caplog.text
+    np.testing.assert_array_equal(encoder.encode(TEXTS), plain)
+    np.testing.assert_array_equal(encoder.encode(TEXTS, prompt=encoder.prompts["document"]), wanted["document"])
+    (made / LIBRARY_CONFIG).write_text(json.dumps({"prompts": prompts, "default_prompt_name": "query"}))
+    encoder = SentenceEncoder(made)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), wanted["query"])
+    np.testing.assert_array_equal(encoder.encode(TEXTS, prompt=""), plain)
+    with pytest.raises(InputError, match="has the default prompt 'the cat ', which SentenceEncoder reads and an"):
+        build(ServedOptions(model=str(made), task_name="embedding"))
+
+
+@pytest.mark.parametrize("similarity", ["dot", "euclidean", "manhattan"])
+def test_another_similarity_is_refused_where_it_would_rank_otherwise(folder, tmp_path, caplog, similarity):
+    made = of_sentence_transformers(folder, tmp_path / "made", ["Transformer", "Pooling"], ["mean_tokens"])
+    (made / LIBRARY_CONFIG).write_text(json.dumps({"similarity_fn_name": similarity}))
+    encoder = SentenceEncoder(made)
+    assert "not of norm 1" not in caplog.text
+    assert encoder.encode(TEXTS[:1]).shape == (1, 16)
+    for use in (
+        lambda: encoder.search("the cat", TEXTS),
+        lambda: encoder.similarity("the cat", "a train"),
+        lambda: encoder.paraphrases(TEXTS),
+    ):
+        with pytest.raises(InputError, match=f"compares vectors by {similarity}, and only the cosine can be computed"):
+            use()
+    unit = SentenceEncoder(made, normalize=True)
+    assert unit.similarity("the cat", "the cat") == pytest.approx(1)
+    build(ServedOptions(model=str(made), task_name="embedding"))
+    assert f"similarity_fn_name is {similarity}, but searches and comparisons here compute the cosine" in caplog.text
+
+
+def test_a_modules_json_of_another_program_decides_nothing(folder, tmp_path):
+    made = tmp_path / "made"
+    shutil.copytree(folder, made)
+    (made / "modules.json").write_text('{"modules": ["a", "b"]}')
+    np.testing.assert_array_equal(SentenceEncoder(made).encode(TEXTS), load_encoder(folder).encode(TEXTS))
+    assert build(ServedOptions(model=str(made))).options.task_name == "pretraining"
+
+
 @pytest.mark.parametrize(
     ("modules", "mode", "pool"),
     [
@@ -146,7 +210,21 @@ def test_modules_of_a_folder_are_computed_unless_an_argument_says_otherwise(fold
         (["LSTM"], ["cls_token"], {}, "lists the modules Transformer, Pooling, LSTM; only Transformer, Pooling, then"),
         (["my.Dense"], ["cls_token"], {}, "lists the modules Transformer, Pooling, my.Dense; only"),
         ([], ["cls_token"], {"sentence_bert_config.json": {"max_seq_length": "9"}}, "its max_seq_length is '9'; write"),
-        ([], ["cls_token"], {"config_sentence_transformers.json": {"default_prompt_name": "q"}}, "puts the prompt 'q'"),
+        (
+            [],
+            ["cls_token"],
+            {LIBRARY_CONFIG: {"default_prompt_name": "q"}},
+            "default_prompt_name is 'q', which is none",
+        ),
+        ([], ["cls_token"], {LIBRARY_CONFIG: {"prompts": ["q"]}}, "prompts is .'q'.; write a text for each name"),
+        ([], ["cls_token"], {LIBRARY_CONFIG: {"truncate_dim": 0}}, "truncate_dim is 0; write a positive whole number"),
+        ([], ["cls_token"], {LIBRARY_CONFIG: {"similarity_fn_name": "l2"}}, "similarity_fn_name is 'l2'; write one of"),
+        (
+            [],
+            ["cls_token"],
+            {LIBRARY_CONFIG: {"prompts": {"q": "a"}}, "1_Pooling/config.json": {"include_prompt": False}},
+            "leaves the tokens of a prompt out",
+        ),
         (["Dense"], ["cls_token"], {"2_Dense/config.json": {"activation_function": "torch.nn.Mish"}}, "'Mish' is not"),
         ([], ["cls_token"], {"modules.json": {"idx": 0}}, '"type" is missing'),
     ],

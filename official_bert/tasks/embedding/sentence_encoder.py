@@ -15,7 +15,7 @@ from absl import logging
 
 from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
-from official_bert.checkpoints.sentence_folder import NORMALIZE, PROJECTION, Dense, SentenceModules
+from official_bert.checkpoints.sentence_folder import COSINE, NORMALIZE, PROJECTION, Dense, SentenceModules
 from official_bert.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
@@ -24,7 +24,7 @@ from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, normalized, pooled
 from official_bert.options.serving import EMBEDDING
 from official_bert.tasks.embedding.vector_search import TextComparisons
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, convert_to_unicode
 from official_bert.tokenizer_call import listed_texts
 
 Vectors = Callable[[tf.Tensor], tf.Tensor]
@@ -34,10 +34,12 @@ def _layers_of(found: SentenceModules, normalize: bool | None) -> list[Vectors]:
     """Returns the functions behind the pooling."""
     kept = (layer for layer in found.layers if layer != NORMALIZE or normalize is not False)
     layers = [normalized if layer == NORMALIZE else _dense(layer) for layer in kept]
+    if found.truncate_dim is not None:
+        layers.append(lambda vectors: vectors[:, : found.truncate_dim])
     if layers[-1:] != [normalized]:
         if normalize:
             layers.append(normalized)
-        elif normalize is None:
+        elif normalize is None and found.similarity == COSINE:
             logging.warning("%s: its vectors are not of norm 1; give normalize=True for cosines", found.encoder)
     return layers
 
@@ -55,7 +57,11 @@ class SentenceEncoder(TextComparisons):
         first @ second  # the cosine of their angle
         encoder.search("When did it leave?", ["A train left.", "It rained."], k=1)  # [{"text": ..., "row": ..., ...}]
 
-    Its attributes are `model`, `tokenizer` and `max_seq_length`.
+    Attributes:
+        model: the encoder, or an opened export.
+        tokenizer: the tokenizer of the model.
+        max_seq_length: the number of tokens to which texts are truncated.
+        prompts: the prompts of a folder of sentence-transformers by name, such as "query".
     """
 
     def __init__(
@@ -81,6 +87,8 @@ class SentenceEncoder(TextComparisons):
             num_threads: the threads that an export computes with; by default those of all processors.
         """
         folder = model_hub.local_path(folder)
+        self.prompts: Mapping[str, str] = {}
+        self._default_prompt, self._similarity = "", COSINE
         if is_export(folder):
             self._open_export(folder, {"pooling": pooling, "normalize": normalize}, max_seq_length, num_threads)
             return
@@ -102,6 +110,15 @@ class SentenceEncoder(TextComparisons):
                 f"max_seq_length={max_seq_length}: the model was made for sequences up to {longest} tokens"
             )
         self._layers = _layers_of(found, normalize)
+        self.prompts, self._default_prompt = dict(found.prompts), found.default_prompt
+        if self._layers[-1:] != [normalized]:  # of vectors of norm 1 the cosine is the dot product
+            self._similarity = found.similarity
+        if self.prompts and not self._default_prompt:
+            logging.warning(
+                "%s: no text gets one of the prompts %s unless you pass it, as in encode(texts, prompt=...)",
+                folder,
+                ", ".join(self.prompts),
+            )
         # One trace for all shapes.
         signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ENCODER_INPUTS}
         self._encode = tf.function(self._vectors, input_signature=[signature], autograph=False)
@@ -120,14 +137,41 @@ class SentenceEncoder(TextComparisons):
         self._encode = lambda batch: opened(DEFAULT, batch)[EMBEDDING]
         self._width = self._encode(self.tokenizer([""], max_seq_length=longest)).shape[1]
 
-    def encode(self, texts: str | Iterable[str], batch_size: int = 32) -> np.ndarray:
+    def similarity(self, *arguments, **keywords) -> float | list[list[float]]:
+        self._check_similarity()
+        return super().similarity(*arguments, **keywords)
+
+    def search(self, *arguments, **keywords) -> list:
+        self._check_similarity()
+        return super().search(*arguments, **keywords)
+
+    def paraphrases(self, *arguments, **keywords) -> list[dict]:
+        self._check_similarity()
+        return super().paraphrases(*arguments, **keywords)
+
+    def _check_similarity(self):
+        if self._similarity != COSINE:
+            raise InputError(
+                f"similarity_fn_name: the model compares vectors by {self._similarity}, and only the cosine can be "
+                "computed here; compare the vectors of encode, or pass normalize=True to use the cosine"
+            )
+
+    def encode(self, texts: str | Iterable[str], batch_size: int = 32, prompt: str | None = None) -> np.ndarray:
         """Returns the vectors of texts in their order, float32[n, width]; a single text is a list of one.
 
         The texts are encoded in batches of like length, whose size does not change the vectors.
+
+        Args:
+            texts: the texts.
+            batch_size: the number of texts that are encoded at once.
+            prompt: a text to put before each text, such as `encoder.prompts["query"]`. None puts the default prompt of
+                the folder there, if it has one; "" puts nothing there.
         """
         if not is_of_kind(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
         texts = listed_texts("texts", texts)
+        if prompt := self._default_prompt if prompt is None else prompt:
+            texts = [prompt + convert_to_unicode(text) for text in texts]
         if self._lowers:
             texts = [text.lower() for text in texts]
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # characters tell enough about tokens

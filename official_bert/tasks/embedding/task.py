@@ -171,8 +171,8 @@ def _said_of_vectors(checkpoint: str) -> dict[str, Any]:
     found, is_ours = SentenceModules.of(checkpoint), SentenceModules.read(checkpoint) is None
     said = {"pooling": found.pooling, "normalize": NORMALIZE in found.layers}
     *_, width = (None, *(len(layer.kernel) for layer in found.layers if layer != NORMALIZE))
-    if width and not is_ours:
-        errors.warn("%s: has a Dense module, which the training leaves out", checkpoint)
+    for rule in found.rules_without_field(None) if not is_ours else ():
+        errors.warn("%s: has %s, which the training leaves out", checkpoint, rule)
     return said | {"projection": width if is_ours else None}
 
 
