@@ -43,6 +43,7 @@ _WITHOUT_OWNER = (
     *(f"bert-{name.format(case)}" for name in _CASES for case in ("-uncased", "-cased")),
     "bert-base-chinese",
 )
+_SHA256 = re.compile("[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(@[\w./-]+)?", re.ASCII)
 # What is read of a model, and of the modules of sentence-transformers in numbered folders. No pickles: they run code.
 _FILES = "model*.safetensors model.safetensors.index.json config.json vocab.txt tokenizer_config.json"
@@ -137,6 +138,8 @@ def _members(zipped: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
         *folders, name = member.filename.split("/")
         if {"", ".."} & set(folders):
             raise zipfile.BadZipFile(f"it has a member {member.filename!r}")
+        if name in found:
+            raise zipfile.BadZipFile(f"it has two {name}: {found[name].filename} and {member.filename}")
         if name in _MEMBERS:
             found[name] = member
     if missing := [name for name in _MEMBERS if name not in found]:
@@ -154,16 +157,40 @@ def _repository(model: str) -> str:
             "requirements-hub.txt"
         ) from None
     name, _, revision = model.partition("@")
+    repository = os.path.join(
+        huggingface_hub.constants.HF_HUB_CACHE,
+        huggingface_hub.file_download.repo_folder_name(repo_id=name, repo_type="model"),
+    )
+    known = _blobs(repository)
     try:
         folder = huggingface_hub.snapshot_download(name, revision=revision or None, allow_patterns=_PATTERNS)
     except Exception as error:  # of its HTTP library, too, which is another one in each version
         raise InputError(f"{model}: no such folder, and {_why(name, error)}") from error
+    _check_digests(model, sorted(_blobs(repository) - known))
     if not glob.glob("**/*.safetensors", root_dir=folder, recursive=True):
         raise InputError(
             f"{model}: the Hub has no model.safetensors of it, and other weights can hold code that runs; name another "
             "revision or model"
         )
     return folder
+
+
+def _blobs(repository: str) -> set[str]:
+    """Returns the whole files that the cache of huggingface_hub has of a repository."""
+    paths = glob.glob(os.path.join(glob.escape(repository), "blobs", "*"))
+    return {path for path in paths if not path.endswith(".incomplete")}
+
+
+def _check_digests(model: str, blobs: list[str]):
+    """Compares new files with the SHA-256 that the Hub announces, by which the cache names the large ones."""
+    for path in blobs:
+        name = os.path.basename(path)
+        if _SHA256.fullmatch(name) and (digest := files.sha256(path)) != name:
+            os.remove(path)
+            raise InputError(
+                f"{model}: a file has arrived with the SHA-256 {digest}, and the Hub announces {name}; start again to "
+                "download it anew"
+            )
 
 
 def _why(name: str, error: Exception) -> str:
@@ -174,5 +201,7 @@ def _why(name: str, error: Exception) -> str:
         case "RepositoryNotFoundError" | "GatedRepoError" | "HFValidationError":
             near = _near(name) or "check the name"
             return f"the Hub has no such model, or shows it to some users only (HF_TOKEN); {near}"
+        case "KeyError" | "TypeError" | "AttributeError" | "IndexError" | "JSONDecodeError":
+            return "the answer is not that of a Hugging Face Hub; check HF_ENDPOINT, or the network"
         case _:
             return f"the Hugging Face Hub cannot be asked ({brief(error)}); check the path, or the network"

@@ -1,5 +1,6 @@
 """Models by name, from a server on loopback that speaks the protocols of the archives and of the Hugging Face Hub."""
 
+import hashlib
 import http.server
 import json
 import os
@@ -33,7 +34,7 @@ CONTENT["vocab.txt"] = b"[UNK]\nThe\nthe\n"
 class Handler(http.server.BaseHTTPRequestHandler):
     """Answers with the files of `server.folder`, and notes in `server.asked` at which byte the requests begin.
 
-    `server.cuts` are the bytes after which the next answers break off.
+    `server.cuts` are the bytes after which the next answers break off, `server.digests` what the Hub announces by name.
     """
 
     timeout = LIMIT_SECS
@@ -52,6 +53,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             status, content = 206, content[start:]
         else:
             status = 200
+        if digest := self.server.digests.get(self.path.rpartition("/")[2]):
+            headers |= {"X-Linked-ETag": f'"{digest}"', "X-Linked-Size": len(content)}
         self.send_response(status)
         for name, value in (headers | {"Content-Length": len(content)}).items():
             self.send_header(name, str(value))
@@ -87,7 +90,7 @@ def server(tmp_path, monkeypatch):
     monkeypatch.setenv(model_hub.CACHE, str(tmp_path / "cache"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.folder, server.asked, server.cuts = tmp_path / "served", [], []
-        server.knows_ranges = True
+        server.knows_ranges, server.digests = True, {}
         monkeypatch.setenv(model_hub.ARCHIVES, f"http://127.0.0.1:{server.server_port}")
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
@@ -185,6 +188,7 @@ def test_an_archive_that_has_changed_is_refused(server, tmp_path):
         (CONTENT, "/etc/", b"", "it has a member '/etc/vocab.txt'"),
         ({"x/../../evil.sh": b"x"}, "", b"", "it has a member"),
         ({"vocab.txt": b"a\n"}, "", b"", "it lacks bert_config.json, bert_model.ckpt"),
+        (CONTENT | {"old/vocab.txt": b"a\n"}, "", b"", "it has two vocab.txt: vocab.txt and old/vocab.txt"),
         (CONTENT, "", b"[UNK]", "CRC"),
     ],
 )
@@ -270,6 +274,43 @@ def test_a_model_of_the_hub_is_fetched_without_pickles_and_found_again_offline(s
     server.server_close()
     assert in_process(server, tmp_path, "toys/bert@main") == [first]  # nothing answers
     assert in_process(server, tmp_path, "toys/bert", offline="1") == [first]
+
+
+@pytest.mark.needs_extra("huggingface_hub")
+def test_a_file_with_another_digest_than_the_hub_announces_is_refused(server, tmp_path):
+    repository(server, "bert", "config.json", "model.safetensors")
+    weights = server.folder / "toys" / "bert" / "model.safetensors"
+    server.digests[weights.name] = hashlib.sha256(weights.read_bytes()).hexdigest()
+    content = weights.read_bytes()
+    weights.write_bytes(content.swapcase())
+    (refused,) = in_process(server, tmp_path, "toys/bert")
+    digest = server.digests[weights.name]
+    assert re.match(
+        f"toys/bert: a file has arrived with the SHA-256 .*, and the Hub announces {digest}; start", refused
+    )
+    weights.write_bytes(content)
+    (folder,) = in_process(server, tmp_path, "toys/bert")
+    assert (pathlib.Path(folder) / weights.name).read_bytes() == content
+
+
+def test_only_digests_of_the_hub_are_compared(tmp_path):
+    """The cache names small files by another digest."""
+    digest = hashlib.sha256(b"right").hexdigest()
+    for name, content in ((digest, b"right"), ("0" * 40, b"small")):
+        (tmp_path / name).write_bytes(content)
+        model_hub._check_digests("a/b", [str(tmp_path / name)])
+    (tmp_path / digest).write_bytes(b"wrong")
+    with pytest.raises(InputError, match=f"^a/b: a file has arrived .*, and the Hub announces {digest}"):
+        model_hub._check_digests("a/b", [str(tmp_path / digest)])
+    assert not (tmp_path / digest).exists()
+
+
+@pytest.mark.parametrize("error", [KeyError("id"), TypeError("string indices must be integers"), AttributeError("x")])
+def test_the_answer_of_another_server_is_named_so(error):
+    assert (
+        model_hub._why("a/b", error)
+        == "the answer is not that of a Hugging Face Hub; check HF_ENDPOINT, or the network"
+    )
 
 
 @pytest.mark.needs_extra("huggingface_hub")

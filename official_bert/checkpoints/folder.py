@@ -18,6 +18,8 @@ _PART = re.compile(
     r"(model|input)\.ckpt-\d+(-\d+)?\.writing|\.?checkpoint\.tmp-.*"
     r"|model\.ckpt-(?P<model_step>\d+)\.data-.*|input\.ckpt-(?P<input_step>\d+)-\d+\.(index|data-.*)"
 )
+# What the files of one checkpoint are called behind its prefix.
+_PART_FILE = re.compile(r"(?P<prefix>.+)\.(data-\d{5}-of-\d{5}|index|meta)")
 _gfile = tf.io.gfile
 
 
@@ -29,16 +31,33 @@ def find_prefix(path: str) -> str | None:
     if _gfile.exists(f"{path}.index"):
         return path
     if not _gfile.isdir(path):
+        _refuse_part(path)
         # A checkpoint in the first format of TensorFlow is a single file.
         return path if _gfile.exists(path) and not path.endswith(".index") else None
     newest = latest_checkpoint(path)
     if newest:
         return newest
-    found = [name.removesuffix(".index") for name in _gfile.listdir(path) if name.endswith(".index")]
-    found = sorted(name for name in found if not name.startswith(INPUT_PREFIX))
+    names = _names_in(path)
+    found = [name.removesuffix(".index") for name in names if name.endswith(".index")]
+    # Another program's index of something else has no data.
+    found = sorted(name for name in found if not name.startswith(INPUT_PREFIX) and _has_data(name, names))
     if len(found) > 1:
         raise InputError(f"{path}: holds several checkpoints ({', '.join(found)}); name one of them")
     return os.path.join(path, found[0]) if found else None
+
+
+def _has_data(prefix: str, names: list[str]) -> bool:
+    return any(name.startswith(f"{prefix}.data-") for name in names)
+
+
+def _refuse_part(path: str):
+    """Refuses a file that is only a part of a checkpoint, with the name of the whole."""
+    match = _PART_FILE.fullmatch(path)
+    if match and _gfile.exists(path):
+        raise InputError(
+            f"{path}: is a part of the checkpoint {match['prefix']}, whose weights are found by the prefix of its "
+            f"files; give {match['prefix']}"
+        )
 
 
 def listed_paths(folder: str) -> list[str]:
@@ -132,7 +151,7 @@ def _delete(path: str):
 def _listed(folder: str) -> list[str]:
     """Returns the paths in a folder's `checkpoint` file, the current one last; none without the file."""
     state_file = os.path.join(folder, STATE_NAME)
-    if not _gfile.exists(state_file):
+    if not _gfile.exists(state_file) or _gfile.isdir(state_file):  # a folder is of another program
         return []
     files.check_model_file(state_file)
     try:

@@ -52,6 +52,8 @@ class HuggingFaceCheckpoint:
         for name in self._tensors:
             if not names.is_redundant(name):
                 entry = names.from_huggingface(name) or names.Entry(name, name)
+                if entry.tf1 in self._entries:
+                    self._check_same(self._entries[entry.tf1].huggingface, name)
                 self._entries[entry.tf1] = entry._replace(huggingface=name)
         self.dtypes = {name: self._dtype(entry) for name, entry in self._entries.items()}
         self._check_tied()
@@ -92,13 +94,24 @@ class HuggingFaceCheckpoint:
         return shape[::-1] if entry.transposed else shape
 
     def _check_tied(self):
-        words = self._entries.get("bert/embeddings/word_embeddings")
-        if not words or names.TIED_TABLE not in self._tensors or self.dtypes[words.tf1] not in _FLOATS.values():
-            return  # types that numpy lacks are refused where the weights are read
-        if not np.array_equal(self._tensor(names.TIED_TABLE), self._tensor(words.huggingface)):
+        for tf1_name, copy in names.COPIES.items():
+            entry = self._entries.get(tf1_name)
+            # Types that numpy lacks are refused where the weights are read.
+            if not entry or copy not in self._tensors or self.dtypes[tf1_name] not in _FLOATS.values():
+                continue
+            if not np.array_equal(self._tensor(copy), self._tensor(entry.huggingface)):
+                shared = "the word embeddings" if copy == names.TIED_TABLE else "this bias"
+                raise InputError(
+                    f"{self.path}: {copy} differs from {entry.huggingface}; only models that share {shared} with the "
+                    "output layer can be loaded"
+                )
+
+    def _check_same(self, name: str, other: str):
+        """Refuses a weight that is there under two names with different values."""
+        if not np.array_equal(self._tensor(name), self._tensor(other)):
             raise InputError(
-                f"{self.path}: {names.TIED_TABLE} differs from {words.huggingface}; only models that share the word "
-                "embeddings with the output layer can be loaded"
+                f"{self.path}: {name} and {other} name the same weight and differ; remove the one that is not of this "
+                "model"
             )
 
 

@@ -24,6 +24,16 @@ _MISSING = (
     "weights on purpose"
 )
 
+_CONVERT = "convert it with transformers' save_pretrained, which writes model.safetensors"
+# The weights of other formats by their ending, and the way from them to a checkpoint.
+_OTHER_FORMATS = {
+    ".h5": f"load it with transformers 4, BertModel.from_pretrained(folder, from_tf=True), and {_CONVERT}",
+    ".msgpack": f"load it with transformers 4, BertModel.from_pretrained(folder, from_flax=True), and {_CONVERT}",
+    ".keras": "load it with keras.saving.load_model(path) and call save_pretrained(folder) of the model",
+    ".onnx": "give the folder of the model that it was exported from",
+    ".tflite": "give the folder of the model that it was exported from",
+}
+
 Checkpoint = tf1.Tf1Checkpoint | huggingface.HuggingFaceCheckpoint
 
 
@@ -69,15 +79,25 @@ def open_checkpoint(path: str) -> Checkpoint:
     if best:
         logging.info("%s keeps its best checkpoint: %s", path, best)
         return WeightsInUse(best)
+    if (way := _way_from(path)) and files.exists(path) and not files.is_folder(path):
+        raise InputError(f"{path}: is not in a format of BERT's checkpoints; {way}")
     prefix = folder.find_prefix(path) if not huggingface.is_weights_file(path) else None
     if prefix:
         return WeightsInUse(prefix)
     if huggingface.is_huggingface(path):
         return huggingface.HuggingFaceCheckpoint(path)
+    there = sorted(files.list_folder(path)) if files.is_folder(path) else []
+    if others := list(filter(_way_from, there)):
+        raise InputError(f"{path}: its only weights are in {others[0]}, which is not read here; {_way_from(others[0])}")
     raise InputError(
         f"{path}: no checkpoint there; give a TF1 prefix (bert_model.ckpt, without .index), a folder that "
         f"holds one, or a Hugging Face folder with {huggingface.WEIGHTS_FILE}"
     )
+
+
+def _way_from(name: str) -> str | None:
+    """Returns how weights in a file with this name become a checkpoint; None for a format without a way."""
+    return _OTHER_FORMATS.get(os.path.splitext(name)[1])
 
 
 def named_variables(model) -> dict:
@@ -200,7 +220,9 @@ def _enumerated(found: list[str]) -> str:
 def _nothing_matches(checkpoint: Checkpoint) -> str:
     held = [name for name in checkpoint.shapes if not names.is_training_state(name)]
     objects = any(name.startswith("_CHECKPOINTABLE_OBJECT_GRAPH") for name in held)
-    kind = "it is a TF2 object-based checkpoint" if objects else f"it holds {', '.join(held[:3])}, ..."
+    kind = f"it holds {_enumerated(held)}" if held else "it holds no weight"
+    if objects:
+        kind = "it is a TF2 object-based checkpoint"
     return (
         f"{checkpoint.path}: no variable of the model is in this checkpoint ({kind}); give a name-based "
         "checkpoint of a BERT model"

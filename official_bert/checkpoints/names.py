@@ -148,18 +148,25 @@ def adapters_of(kernel: str) -> list[str]:
 
 
 def families_of(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
-    """Returns the families of tasks that the heads in a checkpoint may be of; none for an encoder alone."""
+    """Returns the families of tasks that the heads in a checkpoint may be of; none for an encoder alone.
+
+    Unknown heads beside a known one decide nothing.
+    """
     families: set[str] = set()
+    unknown: list[str] = []
     for name, shape in shapes.items():
         if is_training_state(name) or name.startswith(ENCODER) or not len(shape):
             continue
         of_head = next((found for start, found in HEADS.items() if name.startswith(start)), None)
         if of_head is None:
-            raise InputError(
-                f"{path}: has {name}, the head of no known task; name its task, module:Class for one of your own, with "
-                "export_saved_model.py --task_name=..."
-            )
-        families.update(of_head)
+            unknown.append(name)
+        families.update(of_head or ())
+    if unknown and not families:
+        raise InputError(
+            f"{path}: has {unknown[0]}, the head of no known task; name its task, module:Class for one of your own, "
+            "with export_saved_model.py --task_name=..., or use the encoder alone: "
+            "BertModel.from_pretrained(folder).save_pretrained(new_folder, tokenizer=...)"
+        )
     return families
 
 

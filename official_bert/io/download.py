@@ -33,7 +33,7 @@ def download(url: str, path: str, otherwise: str):
             why = _go_on(url, path, before)
         except urllib.error.HTTPError as error:
             if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                answer = f"{error.code} ({error.reason})"
+                answer = f"{error.code} ({str(error.reason).splitlines()[0]})"
                 raise InputError(f"{url}: the server answers {answer}; check the address, {otherwise}") from None
             if error.headers.get("Content-Range") == f"bytes */{before}":
                 return  # all was there

@@ -42,6 +42,30 @@ def test_names_and_layout_of_what_is_written(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["config.json", "model.safetensors"]
 
 
+WORDS, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "sentence"),
+    [
+        (WORDS, "embeddings.word_embeddings.weight", "name the same weight and differ; remove the one"),
+        ("bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma", "name the same weight and differ"),
+        (WORDS, "cls.predictions.decoder.weight", "only models that share the word embeddings with the output layer"),
+        (BIAS, "cls.predictions.decoder.bias", "only models that share this bias with the output layer"),
+    ],
+)
+def test_a_weight_under_two_names_has_one_value(tmp_path, name, other, sentence):
+    weights = random_weights(pretraining_shapes(CONFIG))
+    huggingface.write(str(tmp_path), weights, CONFIG)
+    path = tmp_path / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    safetensors.numpy.save_file(tensors | {other: tensors[name]}, path)
+    assert sorted(huggingface.HuggingFaceCheckpoint(str(tmp_path)).shapes) == sorted(weights)
+    safetensors.numpy.save_file(tensors | {other: tensors[name] + 1}, path)
+    with pytest.raises(InputError, match=sentence):
+        huggingface.HuggingFaceCheckpoint(str(tmp_path))
+
+
 def test_heads_name_the_class_and_a_bare_encoder_has_no_prefix(tmp_path):
     """tests/modeling/test_pretrained.py has the other classes."""
 

@@ -9,7 +9,14 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import folder as checkpoint_folder
-from official_bert.checkpoints import huggingface, load_checkpoint, log_trainable_variables, named_variables, tf1
+from official_bert.checkpoints import (
+    huggingface,
+    load_checkpoint,
+    log_trainable_variables,
+    named_variables,
+    open_checkpoint,
+    tf1,
+)
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertModel, BertPretrainer
@@ -139,8 +146,48 @@ def test_no_checkpoint_at_all(tmp_path):
     with pytest.raises(InputError, match="no checkpoint there"):
         load_checkpoint(BertModel(CONFIG), str(tmp_path))
     tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
-    with pytest.raises(InputError, match=r"ckpt\.index: no checkpoint there; .* without \.index"):
+    with pytest.raises(InputError, match=r"ckpt\.index: is a part of the checkpoint .*; give .*/bert_model.ckpt$"):
         load_checkpoint(BertModel(CONFIG), str(tmp_path / "bert_model.ckpt.index"))
+
+
+@pytest.mark.parametrize("ending", ["data-00000-of-00001", "index", "meta"])
+def test_a_part_of_a_checkpoint_names_the_whole(tmp_path, ending):
+    tf1.write(str(tmp_path / "model.ckpt-3"), {"a": np.float32(1)})
+    (tmp_path / "model.ckpt-3.meta").touch()
+    part = tmp_path / f"model.ckpt-3.{ending}"
+    with pytest.raises(InputError, match=f"{part.name}: is a part of the checkpoint .*; give .*/model.ckpt-3$"):
+        open_checkpoint(str(part))
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("tf_model.h5", "from_tf=True.*save_pretrained"),
+        ("flax_model.msgpack", "from_flax=True.*save_pretrained"),
+        ("model.keras", r"keras.saving.load_model\(path\) and call save_pretrained\(folder\)"),
+        ("model.onnx", "give the folder of the model that it was exported from"),
+    ],
+)
+def test_weights_of_another_format_name_the_way(tmp_path, name, way):
+    (tmp_path / name).touch()
+    with pytest.raises(InputError, match=f"{name}: is not in a format of BERT's checkpoints; .*{way}"):
+        open_checkpoint(str(tmp_path / name))
+    with pytest.raises(InputError, match=f"{tmp_path.name}: its only weights are in {name}, .*{way}"):
+        open_checkpoint(str(tmp_path))
+    tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
+    assert list(open_checkpoint(str(tmp_path)).shapes) == ["a"]
+
+
+def test_an_index_of_another_program_is_no_checkpoint(tmp_path):
+    (tmp_path / "faiss.index").write_bytes(b"IxFI")
+    tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
+    assert open_checkpoint(str(tmp_path)).path == str(tmp_path / "bert_model.ckpt")
+
+
+def test_a_checkpoint_without_weights_is_named_so(tmp_path):
+    tf1.write(str(tmp_path / "model.ckpt-3"), {"global_step": np.int64(3)})
+    with pytest.raises(InputError, match=r"no variable of the model is in this checkpoint \(it holds no weight\)"):
+        load_checkpoint(BertModel(CONFIG), str(tmp_path / "model.ckpt-3"))
 
 
 @pytest.mark.needs_shared("golden/minilm.npz")

@@ -93,4 +93,6 @@ def test_every_head_of_the_table_of_names_is_of_known_families():
     state = {"output_weights/adam_m": (2, 4), "global_step": (), "loss_scale": ()}
     assert names.families_of({"bert/pooler/dense/bias": (4,), "bilstm/kernel": (4,)} | state, "path") == set()
     with pytest.raises(InputError, match=r"^path: has relation/kernel, the head of no known task; name its task"):
-        names.families_of(heads | {"relation/kernel": (8, 2)}, "path")
+        names.families_of({"bert/pooler/dense/bias": (4,), "relation/kernel": (8, 2)}, "path")
+    beside = {"cls/predictions/output_bias": (20,), "relation/kernel": (8, 2)}
+    assert names.families_of(beside, "path") == {"pretraining"}
