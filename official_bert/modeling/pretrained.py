@@ -25,6 +25,8 @@ from official_bert.tokenizer_config import TokenizerConfig
 
 PACKAGE = "official_bert"  # Keras' name for the models of this project in a file
 FORMATS = {"tf1": f"{loading.TF1_NAME}.index", "huggingface": huggingface.WEIGHTS_FILE}
+_DROPOUT_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")  # of a configuration
+_LINEAR_HEAD = ("output_weights", "output_bias")
 # What may be missing, because fine-tuning learns it.
 _DRAWN = ("bert/pooler/", "bilstm", *names.HEADS)
 
@@ -51,20 +53,33 @@ class ConfiguredModel(keras.Model):
                 file, with bert_config.json or config.json beside it; or the name of a released model or of one on
                 the Hugging Face Hub, which is downloaded; or an opened checkpoint.
             **arguments: further arguments of the class, such as `use_one_hot_embeddings`. `num_outputs` of a classifier
-                or tagger is by default that of the checkpoint's head, or the number of lines of labels.txt beside it.
+                or tagger, also as `num_labels`, is by default that of the checkpoint's head, or the number of lines of
+                labels.txt beside it. As in transformers, `hidden_dropout_prob`, `attention_probs_dropout_prob` and
+                `classifier_dropout` replace the values of the configuration, and `ignore_mismatched_sizes=True` draws
+                a head whose weights have another shape in the checkpoint.
         """
         checkpoint = folder if isinstance(folder, Checkpoint) else open_checkpoint(folder)
         config = loading.read_config_beside(checkpoint)
-        if cls.has_open_outputs and arguments.get("num_outputs") is None:
-            arguments["num_outputs"] = _num_outputs(checkpoint)
+        draws_new_head = arguments.pop("ignore_mismatched_sizes", False)
+        arguments = _set_dropout_rates(config, arguments)
+        if cls.has_open_outputs:
+            arguments["num_outputs"] = _chosen_num_outputs(arguments) or _num_outputs(checkpoint)
         model = cls(config, **arguments)
-        report = load_checkpoint(model, checkpoint)
+        new_head = _mismatched_head(model, checkpoint)
+        if new_head and not draws_new_head:
+            name = new_head[0]
+            stored, built = list(checkpoint.shapes[name]), list(getattr(model, name).shape)
+            raise InputError(
+                f"{checkpoint.path}: {name} has shape {stored} in the checkpoint and {built} in the model; leave "
+                "num_outputs out, or pass ignore_mismatched_sizes=True, which draws a new head"
+            )
+        report = load_checkpoint(model, checkpoint, new_head)
         report.check_complete(_DRAWN, "so that it is no whole encoder; give a checkpoint of a BERT model")
         if cls.has_open_outputs:
             labels = _labels(checkpoint) or ()
             model.labels = tuple(labels) if len(labels) == model.num_outputs else None
             record = ModelFolder(checkpoint.path).task()
-            model.label_type = record.settings.get("label_type") if record else None
+            model.label_type = record.settings.get("label_type") if record and not new_head else None
         return model
 
     load_adapters = load_adapters
@@ -211,6 +226,35 @@ def _variables(model) -> dict:
     return {
         name: merged.get(id(variable), variable) for name, variable in variables.items() if id(variable) not in left_out
     }
+
+
+def _set_dropout_rates(config: BertConfig, arguments: dict) -> dict:
+    """Moves the dropout rates among the arguments into the configuration; returns the arguments of the class."""
+    others = dict(arguments)
+    for name in _DROPOUT_RATES:
+        rate = others.pop(name, None)
+        if rate is not None:
+            setattr(config, name, rate)
+    config.validate()
+    if others.get("return_dict") is True:  # which is what a model does
+        del others["return_dict"]
+    return others
+
+
+def _chosen_num_outputs(arguments: dict) -> int | None:
+    """Returns `num_outputs`, or `num_labels`, which is taken out of the arguments."""
+    num_labels, num_outputs = arguments.pop("num_labels", None), arguments.get("num_outputs")
+    if None not in (num_labels, num_outputs) and num_labels != num_outputs:
+        raise InputError(f"num_labels={num_labels}: is another name of num_outputs, which is {num_outputs}; give one")
+    return num_labels if num_outputs is None else num_outputs
+
+
+def _mismatched_head(model: ConfiguredModel, checkpoint: Checkpoint) -> list[str]:
+    """Returns the names of a linear head's weights that have another shape in the checkpoint."""
+    if not model.has_open_outputs:
+        return []
+    stored = {name: checkpoint.shapes[name] for name in _LINEAR_HEAD if name in checkpoint.shapes}
+    return [name for name, shape in stored.items() if list(shape) != list(getattr(model, name).shape)]
 
 
 def _labels(checkpoint: Checkpoint) -> list[str] | None:

@@ -444,6 +444,39 @@ def test_a_new_head_is_drawn_and_the_log_says_so(tmp_path, caplog):
     assert BertChoice.from_pretrained(folder).num_outputs == 1
 
 
+def test_arguments_of_transformers_at_from_pretrained(tmp_path):
+    weights = random_weights(encoder_shapes(SMALL))
+    weights |= {"output_weights": np.ones((3, SMALL.hidden_size), np.float32), "output_bias": np.ones(3, np.float32)}
+    folder = write_folder(tmp_path, weights)
+    (tmp_path / "labels.txt").write_text("yes\nno\nperhaps\n")
+    rates = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.5}
+    model = BertClassifier.from_pretrained(folder, num_labels=3, return_dict=True, **rates)
+    assert {name: getattr(model.config, name) for name in rates} == rates
+    assert {name: getattr(model.bert.config, name) for name in rates} == rates
+    assert (model.num_outputs, model.labels) == (3, ("yes", "no", "perhaps"))
+    with pytest.raises(InputError, match=r"hidden_dropout_prob must be a number from 0 to below 1, got 1.5"):
+        BertModel.from_pretrained(folder, hidden_dropout_prob=1.5)
+    with pytest.raises(InputError, match="num_labels=3: is another name of num_outputs, which is 2; give one"):
+        BertClassifier.from_pretrained(folder, num_labels=3, num_outputs=2)
+    with pytest.raises(TypeError, match="return_dict"):
+        BertModel.from_pretrained(folder, return_dict=False)
+
+
+def test_a_head_of_another_size_is_drawn_on_request(tmp_path):
+    weights = random_weights(encoder_shapes(SMALL))
+    head = {"output_weights": np.ones((3, SMALL.hidden_size), np.float32), "output_bias": np.ones(3, np.float32)}
+    folder = write_folder(tmp_path, weights | head)
+    (tmp_path / "labels.txt").write_text("yes\nno\nperhaps\n")
+    with pytest.raises(InputError, match=r"has shape \[3, .*or pass ignore_mismatched_sizes=True, which draws a new"):
+        BertClassifier.from_pretrained(folder, num_labels=4)
+    model = BertClassifier.from_pretrained(folder, num_labels=4, ignore_mismatched_sizes=True)
+    assert (model.num_outputs, model.labels, model.output_weights.shape[0]) == (4, None, 4)
+    assert_weights(model, weights)
+    assert not model.output_bias.numpy().any()
+    same = BertClassifier.from_pretrained(folder, ignore_mismatched_sizes=True)
+    np.testing.assert_array_equal(same.output_weights, head["output_weights"])
+
+
 def test_a_pooler_may_be_missing_but_no_layer(tmp_path, caplog):
     weights = random_weights(encoder_shapes(SMALL))
     for name in ("bert/pooler/dense/kernel", "bert/pooler/dense/bias"):
