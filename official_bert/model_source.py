@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
@@ -18,7 +18,7 @@ from absl import logging
 from official_bert import model_hub
 from official_bert.config import BertConfig, read_config
 from official_bert.data.model_inputs import check_vocabulary
-from official_bert.data.records.record_files import SHARD_NAME, manifest_beside
+from official_bert.data.records.record_files import SHARD_NAME, check_records_vocabulary, manifest_beside
 from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
@@ -272,7 +272,7 @@ class ModelSource:
         is_theirs = self.dir.labels_source == self.dir.config_file
         return is_theirs and names == [str(number) for number in range(len(self.labels))]
 
-    def vocabulary(self, records: Iterable[str] = ()) -> tuple[str | None, TokenizerConfig | None]:
+    def vocabulary(self, records: Sequence[str] = ()) -> tuple[str | None, TokenizerConfig | None]:
         """Returns the path of a pre-training's vocabulary and how text is tokenized, for the folder of its model.
 
         Both are None, with a warning, if the pre-training has no vocabulary. How the text of the `records` was
@@ -296,6 +296,7 @@ class ModelSource:
             )
         tokenizer = FullTokenizer(vocab_file, settings.do_lower_case)
         check_vocabulary(tokenizer, self.config.vocab_size, vocab_file)
+        check_records_vocabulary(records, vocab_file, tokenizer.vocab)
         return vocab_file, settings
 
 

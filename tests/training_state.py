@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.data.records.pretraining_input import reading_key, training_dataset
+from official_bert.data.records.record_files import record_contents
 from official_bert.features import Feature
 from official_bert.training.batches import RecordBatches
 from official_bert.training.starting_point import seed_initial_weights
@@ -52,6 +53,6 @@ def assert_input_is_at(
     saved = RecordBatches(dataset(), tf.distribute.get_strategy(), seed=0, key=0)
     saved.state.read(str(prefix)).assert_existing_objects_matched()
     assert int(saved.state.seed) == seed
-    assert int(saved.state.key) == reading_key(files, features, batch_size)
+    assert int(saved.state.key) == reading_key(record_contents(files), features, batch_size)
     for expected in itertools.islice(dataset(), num_read, num_read + 3):
         np.testing.assert_array_equal(saved.next_batch()["input_ids"], expected["input_ids"])

@@ -71,7 +71,7 @@ def _run_exact(
         corpus_checks.check_next_sentences(instances.num_random_next, len(order), len(documents), num_sentences)
         log_files("Writing to output files", options.output_file)
         write_features(instances.batches(order), example_files, tokenizer.inv_vocab)
-    shards.write_exact_manifests(options)
+    shards.write_exact_manifests(options, tokenizer.vocab)
     return rng
 
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from official_bert.data.records.framing import read_examples
-from official_bert.data.records.record_files import expand_records
+from official_bert.data.records.record_files import check_records_vocabulary, expand_records
 from official_bert.data.records.statistics import Example, Statistics, block_of, lines_of, with_masks
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
@@ -23,6 +23,7 @@ def run(options: InspectionOptions):
     options = resolve(options).options
     tokenizer = FullTokenizer(options.vocab_file)
     input_files = expand_records(options.input_file, "input_file")
+    check_records_vocabulary(input_files, options.vocab_file, tokenizer.vocab)
     statistics, progress = Statistics(tokenizer), Progress("records read")
     records = _examples(input_files)
     num_read = 0

@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import model_dir
-from official_bert.data.records.record_files import for_each, sizes_and_times
+from official_bert.data.records.record_files import check_records_vocabulary, for_each, sizes_and_times
 from official_bert.fine_tuning.teacher import check_flags, open_teacher
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
@@ -18,7 +18,7 @@ from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.pretraining.objective import perplexity
 from official_bert.tasks.pretraining.task import PretrainingTask, RecordSet
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, load_vocab
 from official_bert.tokenizer_config import TokenizerConfig
 from official_bert.training import distribution, loop, reporting, run_log, starting_point, workers
 from official_bert.training.batches import HostBatches, RecordBatches
@@ -55,6 +55,8 @@ def pretrain(options: PretrainingOptions):
     )
     records = [*train.files, *(dev.files if options.do_eval else ())]
     vocabulary = source.vocabulary(records) if options.do_train else ()
+    if options.vocab_file and not options.do_train:
+        check_records_vocabulary(dev.files, options.vocab_file, load_vocab(options.vocab_file))
     if options.do_eval:
         dev.check(config)
     written = sizes_and_times(train.files)

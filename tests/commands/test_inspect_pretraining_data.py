@@ -30,6 +30,7 @@ def test_the_script_prints_records_and_statistics(flags, tmp_path, capsys):
 
 
 def test_bad_input_ends_in_one_sentence(flags, tmp_path):
+    (tmp_path / "toy.manifest.json").unlink()  # which knows the vocabulary
     (tmp_path / "empty").touch()
     (tmp_path / "few.txt").write_text("[PAD]\n[UNK]\n[MASK]\n")
     (tmp_path / "bare.txt").write_text("[PAD]\n[UNK]\n")

@@ -237,8 +237,8 @@ def test_a_folder_goes_on_with_other_flags_where_it_stopped(base, tmp_path):
     log = run(base, tmp_path, num_train_steps=4, random_seed=None, optimizer_type="lamb", dtype="float16")
     assert "other records" not in log
     assert (
-        f"{tmp_path} goes on from step 2 with other flags than before: --optimizer_type=lamb (adamw before), "
-        "--num_train_steps=4 (2 before), --dtype=float16 (float32 before)\n" in log
+        f"{tmp_path} goes on from step 2 with other flags than before: --dtype=float16 (float32 before), "
+        "--optimizer_type=lamb (adamw before), --num_train_steps=4 (2 before)\n" in log
     )
     assert loss_scale_in(tmp_path / "input.ckpt-4-0") == {"loss_scale": 2.0**15, "updates_at_loss_scale": 2}
     changes = {"dtype": "bfloat16", "train_batch_size": 4}
@@ -484,7 +484,7 @@ def test_masks_are_drawn_anew_in_each_pass_and_a_resumed_run_draws_the_same(base
     # Masks and records are no longer those of the beginning.
     os.utime(tmp_path / "records-00001-of-00002.gz", ns=(0, 2**62))
     log = run(base, resumed, **changes | {"masked_lm_prob": 0.5, "do_whole_word_mask": False, "num_train_steps": 11})
-    assert "--masked_lm_prob=0.5 (0.15 before), --do_whole_word_mask=False (True before)" in log
+    assert "--do_whole_word_mask=False (True before), --masked_lm_prob=0.5 (0.15 before)" in log
     assert f"files were written anew under the same names: {tmp_path}/records-00001-of-00002.gz; if they hold" in log
     losses = list(scalars(whole, "masked_lm_loss").values())
     assert len({round(loss, 5) for loss in losses}) == len(losses), "no batch has the masks of another"

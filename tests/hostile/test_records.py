@@ -10,7 +10,9 @@ from official_bert.data.records.framing import encode_examples, frame
 from official_bert.data.records.pretraining_input import explaining_input_errors, pretraining_limits, training_dataset
 from official_bert.features import pretraining_features
 from official_bert.io.errors import InputError
+from tests.data.records import test_manifests
 from tests.hostile.commands import pretraining
+from tests.hostile.rows import model_flags
 from tests.scripts import end_of
 
 LENGTH, PREDICTIONS = 8, 2
@@ -75,3 +77,16 @@ def test_a_run_on_gzip_under_another_name_that_ends_early(folder):
     ended = end_of(*pretraining(folder, "--do_train"))
     assert ended.status == 1
     assert f"{folder}/records.tfrecord: record 0 (from 0) is corrupt" in ended.sentence
+
+
+def test_scripts_refuse_another_vocabulary(folder):
+    """Training, evaluation, and what shows records."""
+    (path,), _ = test_manifests.make_records(folder, "exact")
+    other = test_manifests.swapped(folder)
+    for flags in ("--do_train", "--do_eval"):
+        command = [*pretraining(folder, flags), f"--input_file={path}", f"--vocab_file={other}"]
+        assert "/made was made with another vocabulary than" in end_of(*command).sentence
+    assert not (folder / "out").exists()
+    command = ["inspect_pretraining_data.py", f"--input_file={path}", f"--vocab_file={other}"]
+    assert "/made was made with another vocabulary than" in end_of(*command).sentence
+    assert end_of(command[0], command[1], model_flags(folder)[0]).status == 0

@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from absl import logging
 
@@ -25,7 +25,7 @@ from official_bert.data.pretraining.one_shard import ALGORITHM, ShardConfig, mak
 from official_bert.data.pretraining.pool import worker_processes
 from official_bert.data.pretraining.settings import mask_config_of_records, pair_config
 from official_bert.data.records.framing import COMPRESSED_SUFFIX
-from official_bert.data.records.record_files import MANIFEST_SUFFIX, SHARD_NAME, hidden_manifest
+from official_bert.data.records.record_files import MANIFEST_SUFFIX, SHARD_NAME, hidden_manifest, vocabulary_digest
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
@@ -111,11 +111,12 @@ def shard_job(options: PretrainingDataOptions, output_file: str, num_shards: int
     return ShardJob(output_file.removesuffix(COMPRESSED_SUFFIX), num_shards, tokenizer, config, described)
 
 
-def write_exact_manifests(options: PretrainingDataOptions):
+def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, int]):
     """Writes beside each record file of the generator `exact` how it was made, since its name does not tell."""
     known = {
         "generator": EXACT,
         "flags": {name: getattr(options, name) for name in _DETERMINING if name not in OF_SHARDED_ALONE},
+        "pieces_sha256": vocabulary_digest(vocab),
     }
     for path in options.output_file:
         if not files.is_special(path):
@@ -300,6 +301,7 @@ def _manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
     }
     return {
         **job.described,
+        "pieces_sha256": vocabulary_digest(job.tokenizer.vocab),
         "counts": dict(counts),
         "shares": {
             name: round(share(), 6)

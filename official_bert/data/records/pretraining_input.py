@@ -116,13 +116,16 @@ def _in_order(files: Sequence[str]) -> tf.data.Dataset:
 
 
 def reading_key(
-    files: Sequence[str], features: Sequence[Feature], batch_size: int, shuffles_each_pass: bool = False
+    contents: Sequence[tuple[str, int, str | None]],
+    features: Sequence[Feature],
+    batch_size: int,
+    shuffles_each_pass: bool = False,
 ) -> int:
-    """Returns a hash of 60 bits of what determines a pipeline's structure.
+    """Returns a hash of 60 bits of what determines a pipeline's structure and, as `record_contents`, its records.
 
     In a pipeline with another key a saved iterator would fail later, or go on with the records of other files.
     """
-    key = _PIPELINE, list(files), list(features), batch_size
+    key = _PIPELINE, list(contents), list(features), batch_size
     if shuffles_each_pass:
         key += ("shuffles each pass",)
     if all(feature.name != MASKED_LM_POSITIONS for feature in features):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,6 +106,51 @@ def manifest_beside(path: str) -> tuple[str, dict] | None:
             if any(known.items() <= as_object(shard, manifest_file).items() for shard in shards):
                 return manifest_file, manifest
     return None
+
+
+def vocabulary_digest(vocab: Mapping[str, int]) -> str:
+    """Returns a digest of the pieces of a vocabulary and their ids, whatever the form of its file."""
+    pieces = sorted(vocab.items(), key=lambda item: item[1])
+    return hashlib.sha256(json.dumps(pieces).encode()).hexdigest()
+
+
+def check_records_vocabulary(records: Iterable[str], vocab_file: str, vocab: Mapping[str, int]):
+    """Compares a vocabulary with that of record files, so far as the manifests beside them have its digest.
+
+    Manifests of earlier versions have a digest of the file instead, or none.
+
+    Raises:
+        InputError: the ids of the records stand for other pieces.
+    """
+    digests = {"pieces_sha256": lambda: vocabulary_digest(vocab), "vocabulary_sha256": lambda: files.sha256(vocab_file)}
+    for path in sorted({SHARD_NAME.sub("", path): path for path in records}.values()):
+        if (described := manifest_beside(path)) is None:
+            continue
+        manifest_file, manifest = described
+        name = next((name for name in digests if name in manifest), None)
+        if name and manifest[name] != digests[name]():
+            raise InputError(
+                f"{manifest_file}: {path} was made with another vocabulary than {vocab_file}, so its ids stand for "
+                "other pieces; name the vocabulary that it was made with as --vocab_file, or make the records anew"
+            )
+
+
+def record_contents(paths: Sequence[str]) -> list[tuple[str, int, str | None]]:
+    """Returns what tells record files from others of the same names: path, size in bytes, and recorded digest.
+
+    The digest is that of a manifest of shards; a file without one has its size alone, because reading records, which
+    may be terabytes, would take longer than the start of a training. `sizes_and_times` shows files that were rewritten.
+    """
+    recorded: dict[str, dict[str, str]] = {}  # digests of the shards of a manifest by name
+    contents = []
+    for path, (size, _) in sizes_and_times(paths).items():
+        manifest_file = SHARD_NAME.sub("", path) + MANIFEST_SUFFIX
+        if manifest_file not in recorded:
+            _, manifest = manifest_beside(path) or ("", {})
+            shards = manifest.get("shards", [])
+            recorded[manifest_file] = {shard["file"]: shard["sha256"] for shard in shards if "sha256" in shard}
+        contents.append((path, size, recorded[manifest_file].get(os.path.basename(path))))
+    return contents
 
 
 def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:

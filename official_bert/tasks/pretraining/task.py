@@ -13,7 +13,7 @@ from official_bert.config import LEFT_TO_RIGHT, BertConfig
 from official_bert.data.pretraining.masks import DynamicMasks
 from official_bert.data.pretraining.settings import InstanceVocabulary, mask_config
 from official_bert.data.records import pretraining_input
-from official_bert.data.records.record_files import expand_records
+from official_bert.data.records.record_files import expand_records, record_contents
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS, Feature, pretraining_features, unmasked_features
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
@@ -53,7 +53,8 @@ class RecordSet:
         masks = self.masks and self.masks(seed)
         limits = self._limits(config)
         dataset = pretraining_input.training_dataset(*reading, seed, limits, masks, shuffles_each_pass)
-        return dataset, pretraining_input.reading_key(*reading, shuffles_each_pass)
+        contents = record_contents(self.files)
+        return dataset, pretraining_input.reading_key(contents, self.features, batch_size, shuffles_each_pass)
 
     def evaluation(self, config: BertConfig, batch_size: int, seed: int, repeat: bool) -> tf.data.Dataset:
         """Returns batches in the order of the files: endless with `repeat`, else every record once."""
