@@ -378,6 +378,14 @@ def _remedy_of_a_stop(options) -> str:
     return remedy and f"; {remedy}"
 
 
+def _has_working_folder() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _sentence_of(error: Exception) -> str | None:
     """Returns the sentence for an error that the user can fix; None for a defect."""
     tensorflow = sys.modules.get("tensorflow")  # loaded by whoever raised one of its errors
@@ -385,6 +393,8 @@ def _sentence_of(error: Exception) -> str | None:
         case InputError():
             return str(error)
         case OSError() if error.filename is not None or error.strerror is not None:
+            if error.filename is None and not _has_working_folder():
+                return "the working folder of this run was deleted; change to another one"
             sentence = f"{error.filename or 'input or output'}: {error.strerror}"
             return "; ".join(filter(None, (sentence, writing.remedy_of(error))))
         case MemoryError():

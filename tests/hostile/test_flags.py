@@ -1,6 +1,7 @@
 """Hostile command lines: flags that contradict each other, or whose values nothing can be done with."""
 
 import math
+import os
 import socket
 import typing
 
@@ -314,3 +315,13 @@ def test_errors_from_outside_are_one_sentence(monkeypatch, error, says):
     assert ended.status == 1
     assert "\n" not in ended.sentence
     assert says in ended.sentence
+
+
+def test_a_deleted_working_folder_is_named(monkeypatch):
+    def getcwd():
+        raise FileNotFoundError(2, "No such file or directory")
+
+    command = failing(monkeypatch, FileNotFoundError(2, "No such file or directory"))
+    assert "input or output: No such file" in end_of(*command).sentence
+    monkeypatch.setattr(os, "getcwd", getcwd)
+    assert "the working folder of this run was deleted; change to another one" in end_of(*command).sentence
