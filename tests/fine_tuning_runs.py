@@ -104,8 +104,12 @@ def write_choices(path: pathlib.Path, count: int, texts: Texts):
 
 
 def write_scored_pairs(path: pathlib.Path, count: int, texts: Texts):
-    rows = [f"{MARKS[k]} {texts.text()}\t{texts.text(9)}\t{texts.number(50) / 10}\n" for k in range(count)]
-    path.with_suffix(".tsv").write_text("anchor\tpositive\tscore\n" + "".join(rows))
+    """Pairs of texts with scores from -1 to 1, but for a training set, of which the default loss reads none."""
+    lines = ["anchor\tpositive\tscore"]
+    lines += [f"{MARKS[k]} {texts.text()}\t{texts.text(9)}\t{texts.number(21) / 10 - 1:.1f}" for k in range(count)]
+    if path.name == "train":
+        lines = [line.rpartition("\t")[0] for line in lines]
+    path.with_suffix(".tsv").write_text("".join(f"{line}\n" for line in lines))
 
 
 def write_tags(path: pathlib.Path, count: int, texts: Texts):

@@ -89,6 +89,7 @@ REFUSED = [
     ("--collective=nccl", "--collective=nccl: only goes"),
     ("--long_texts=windows --pooling=cls", "--pooling=cls"),
     ("--long_texts=windows --doc_stride=0", "--doc_stride=0"),
+    ("--doc_stride=9", "--doc_stride=9: has no effect without --long_texts=windows; add that, or leave the flag out"),
     ("--abstain_below=70", "--abstain_below=70", "between 0 and"),
     ("--calibrate --label_type=score", "--calibrate: a regression has no probabilities"),
     ("--abstain_below=0.7 --label_type=score", "--abstain_below: only for tasks with one label"),
@@ -182,10 +183,15 @@ ROWS = [
             ("--pooling=min", "--pooling=min"),
             ("--eval_task=ndcg", "--eval_task=ndcg"),
             ("--columns=anchor", 'must have the form "anchor=question,positive=answer'),
-            ("--columns=positive=b", "--columns=positive=b: ", "no such column, only anchor, positive, score"),
+            ("--columns=positive=b", "--columns=positive=b: ", "no such column, only anchor, positive"),
             ("--loss=triplet", "--loss=triplet needs an anchor, a positive and a negative text in each example"),
             ("--loss=mse", "--loss=mse: needs a --teacher"),
             ("--vectors=a.npy", "--vectors: goes with --do_eval and --dev_file only"),
+            ("--scale=5 --loss=mse --teacher=t", "--scale=5.0: has no effect without --loss=multiple_negatives"),
+            (
+                "--vectors=a.npy --nodo_train --do_eval --dev_file=d.tsv",
+                "has no effect with --vectors, which are evaluated as they are; leave one of the two out",
+            ),
         )
     ),
     row(
@@ -223,8 +229,8 @@ ROWS = [
     ),
     row(
         "scores of pairs that the loss does not read",
-        lambda folder: embeddings(folder),
-        "train.tsv: line 2: has the label",
+        lambda folder: embeddings(folder, train_file="embedding/dev.tsv"),
+        "dev.tsv: line 2: has the label",
         "--loss=multiple_negatives_ranking takes each pair",
     ),
     row(
