@@ -218,7 +218,7 @@ class ModelSource:
             return self.task.settings
         self.dir.check_activation()
         # A class of transformers says how texts are labelled, which the tasks with a layout of their own know.
-        is_general = self.options.task_name in (None, *FAMILIES)
+        is_general = getattr(self.options, "task_name", None) in (None, *FAMILIES)
         return self.task.settings if is_general else {}
 
     def check_task(self, task_name: str, is_same: Callable[[str, str], bool]):

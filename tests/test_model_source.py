@@ -13,7 +13,7 @@ from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.model_source import ModelSource, check_config_beside, resolve
 from official_bert.options.data_tools import PretrainingDataOptions
-from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions
+from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions, TaggingOptions
 from official_bert.options.serving import ExportOptions, ExtractionOptions
 from official_bert.options.training import PretrainingOptions
 from official_bert.tasks import registry
@@ -330,6 +330,19 @@ def test_what_a_config_says_of_the_outputs_decides_how_they_are_used(make):
     with pytest.raises(InputError, match=sentence):
         resolved(use, "classification")
     assert resolved(dataclasses.replace(use, do_train=True), "classification").label_type == "single"
+
+
+def test_a_config_of_a_class_without_settings_needs_no_flag(make):
+    folder = make()
+    write_huggingface_config(folder, "BertForQuestionAnswering")
+    (folder / "bert_config.json").unlink()
+    source = resolve(SquadOptions(model=str(folder), output_dir="absent", do_predict=True), "squad")
+    assert (source.task.family, source.labels) == ("squad", None)
+    write_huggingface_config(folder, "BertForTokenClassification", labels=("O", "B-a"))
+    assert resolve(TaggingOptions(model=str(folder), output_dir="absent", do_eval=True), "tagging").labels == [
+        "O",
+        "B-a",
+    ]
 
 
 def test_a_folder_keeps_its_task(choice, tmp_path, caplog):
