@@ -146,11 +146,17 @@ def check_casing(tokenizer: FullTokenizer, vocab_file: str):
     warn_of_casing(tokenizer.vocab, tokenizer.basic_tokenizer.do_lower_case, vocab_file)
 
 
-def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray):
-    """Warns if too many of the tokens of the first texts, whose ids are of any shape, are [UNK]."""
-    of_text = ids[~np.isin(ids, [tokenizer.vocab.get(piece, 0) for piece in ("[PAD]", "[CLS]", "[SEP]")])]
-    if of_text.size >= _FEWEST_TOKENS:
-        warn_of_unknown(np.mean(of_text == tokenizer.vocab["[UNK]"]))
+def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> bool:
+    """Warns if too many of the tokens of the first texts, whose ids are of any shape, are [UNK]; returns whether."""
+    is_text, is_unknown = _text_and_unknown(tokenizer, ids)
+    num_tokens = is_text.sum()
+    return num_tokens >= _FEWEST_TOKENS and warn_of_unknown(is_unknown.sum() / num_tokens)
+
+
+def _text_and_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which ids are tokens of a text, and which of those are [UNK], bool like `ids`."""
+    is_text = ~np.isin(ids, [tokenizer.vocab.get(piece, 0) for piece in ("[PAD]", "[CLS]", "[SEP]")])
+    return is_text, is_text & (ids == tokenizer.vocab["[UNK]"])
 
 
 def check_unknown_in(tokenizer: FullTokenizer, encoded: EncodedSet, length: int):
@@ -160,10 +166,27 @@ def check_unknown_in(tokenizer: FullTokenizer, encoded: EncodedSet, length: int)
         check_unknown(tokenizer, encoded.features(rows, length)["input_ids"])
 
 
-def warn_of_unknown(share: float):
-    """Warns of a share of [UNK] that no vocabulary has for text of its own language and casing."""
+def warn_of_unknown(share: float) -> bool:
+    """Warns of a share of [UNK] that no vocabulary has for text of its own language and casing; returns whether."""
     if share > _UNKNOWN_SHARE:
         warn("%.0f %% of the first tokens are [UNK]: does the vocabulary fit the text and its casing?", 100 * share)
+    return bool(share > _UNKNOWN_SHARE)
+
+
+def warn_of_unknown_requests(tokenizer: FullTokenizer, encoded: EncodedSet, length: int) -> bool:
+    """Warns of requests as `check_unknown` does, and of a request without any known token; returns whether it did."""
+    rows = np.arange(min(FIRST_TEXTS, len(encoded.lengths)))
+    if not rows.size:
+        return False
+    ids = encoded.features(rows, length)["input_ids"]
+    if check_unknown(tokenizer, ids):
+        return True
+    is_text, is_unknown = _text_and_unknown(tokenizer, ids.reshape(len(ids), -1))
+    num_unknown = int((is_unknown.any(-1) & (is_unknown == is_text).all(-1)).sum())
+    if num_unknown:
+        noun = "a text is" if num_unknown == 1 else f"{num_unknown} texts are"
+        warn("%s [UNK] only, so that nothing is known of it: does the vocabulary fit the text and its casing?", noun)
+    return num_unknown > 0
 
 
 def log_example(tokens: Sequence[str], is_first: bool, details: Callable[[], Iterable[str]]):

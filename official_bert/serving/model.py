@@ -15,7 +15,7 @@ from official_bert import model_hub
 from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.names import GLOBAL_STEP, families_of
 from official_bert.checkpoints.sentence_folder import COSINE, SentenceModules, has_modules
-from official_bert.data.model_inputs import check_unknown_in
+from official_bert.data.model_inputs import warn_of_unknown_requests
 from official_bert.exported_model import OpenedExport, Record, answers_of, is_export, set_threads
 from official_bert.features import EncodedSet
 from official_bert.io import errors, reading
@@ -147,7 +147,7 @@ class _Model:
     outputs: Collection[str]
 
     def __init__(self, batch_size: int):
-        self._batch_size, self._is_used = batch_size, False
+        self._batch_size, self._has_warned_of_unknown = batch_size, False
 
     @property
     def reads_text(self) -> bool:
@@ -161,9 +161,8 @@ class _Model:
         self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True
     ) -> dict[str, np.ndarray]:
         """Runs a signature of tensors on every example of a set; see tasks/clients.py."""
-        if not self._is_used:
-            self._is_used = True
-            check_unknown_in(self.tokenizer, encoded, self.max_seq_length)
+        if not self._has_warned_of_unknown:
+            self._has_warned_of_unknown = warn_of_unknown_requests(self.tokenizer, encoded, self.max_seq_length)
         return predict(
             lambda inputs: self(signature, inputs),
             tf.distribute.get_strategy(),

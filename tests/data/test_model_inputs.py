@@ -14,6 +14,7 @@ from official_bert.data.model_inputs import (
     model_input,
     model_input_ids,
     padded_features,
+    warn_of_unknown_requests,
 )
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
@@ -104,6 +105,24 @@ def test_a_vocabulary_of_another_casing_or_language_is_warned_of(tmp_path, caplo
         check_unknown(tokenizer, ids)
         check_unknown(tokenizer, ids[:1, :101])
     assert [message[:4] for message in caplog.messages] == ["40 %", "21 %", "24 %"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([("Привет мир",)], "a text is [UNK] only"),
+        ([("the cat",), ("北京", "我"), ("Привет",)], "2 texts are [UNK] only"),
+        ([("the Привет",), ("Привет", "the")], ""),
+        ([("",), ("", "")], ""),
+        ([("the Привет " * 60,)], "50 % of the first tokens are [UNK]"),
+        ([], ""),
+    ],
+)
+def test_a_request_of_unknown_words_only_is_warned_of(tokenizer, caplog, texts, message):
+    """However short it is; of a set that is read once, 100 tokens are a sample."""
+    encoded = ModelInputs(model_input_ids(tokenizer, *(*text, None)[:2], 128) for text in texts)
+    assert warn_of_unknown_requests(tokenizer, encoded, 128) is bool(message)
+    assert [text[: len(message)] for text in caplog.messages] == [message] * bool(message)
 
 
 @pytest.fixture
