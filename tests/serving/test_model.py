@@ -7,13 +7,15 @@ import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
-from official_bert import BertClassifier, BertConfig, InputError, Predictor, model_dir
+from official_bert import BertClassifier, BertConfig, BertPretrainer, InputError, Predictor, model_dir
 from official_bert.options.serving import ServedOptions
 from official_bert.serving.model import Export, InMemoryModel, build
 from official_bert.tasks import registry
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
+from tests.hostile.rows import edit_json
 from tests.serving import exported
 from tests.serving.answers import assert_same
 from tests.serving.exported import batch
@@ -69,6 +71,29 @@ def test_a_model_of_python_or_of_hugging_face_answers_by_its_labels(
         return
     expected = 1 / (1 + np.exp(-logits)) if problem else np.exp(logits) / np.exp(logits).sum()
     assert answer["probabilities"] == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=1e-5)
+
+
+def test_the_label_type_of_a_hugging_face_folder_stays(tmp_path, tokenizer):
+    BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), 3).save_pretrained(
+        str(tmp_path / "theirs"), "huggingface", tokenizer, NAMES
+    )
+    (tmp_path / "theirs" / "task.json").unlink()
+    edit_json(tmp_path / "theirs" / "config.json", problem_type="multi_label_classification")
+    loaded = BertClassifier.from_pretrained(str(tmp_path / "theirs"))
+    loaded.save_pretrained(str(tmp_path / "huggingface"), "huggingface", tokenizer)
+    loaded.save_pretrained(str(tmp_path / "tf1"), "tf1", tokenizer, NAMES)
+    for name in ("huggingface", "tf1"):
+        assert model_dir.ModelFolder(str(tmp_path / name)).task().settings == {"label_type": "multi"}
+
+
+def test_heads_beside_those_of_a_pretraining_are_ignored_with_a_warning(tmp_path, tokenizer, caplog):
+    """As proteins' and antibodies' models have them."""
+    BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG)).save_pretrained(str(tmp_path), "huggingface", tokenizer)
+    path = tmp_path / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    safetensors.numpy.save_file(tensors | {"cls.chain.bias": np.ones(2, np.float32)}, path)
+    assert InMemoryModel(str(tmp_path)).record.task_name == "pretraining"
+    assert "has weights that the model does not use: cls.chain.bias" in caplog.text
 
 
 def test_the_labels_of_a_hugging_face_folder_are_compared_with_those_of_the_task(tmp_path, tokenizer):
