@@ -101,7 +101,11 @@ ROWS = [
     written("empty corpus of negatives", "a.txt", b"\n \n", candidates, "a.txt: holds no text; give one a line"),
     written("binary corpus of negatives", "a.txt", BINARY, candidates, "a.txt: is binary"),
     written(
-        "text for an index", "a.npz", b"the cat\n", lambda at: mining(at, corpus_file="a.npz"), "a.npz: is no index"
+        "text for an index",
+        "a.npz",
+        b"the cat\n",
+        lambda at: mining(at, corpus_file="a.npz"),
+        "a.npz: cannot be read as a .zip file",
     ),
     *(
         written(f"pairs: {says}", "pairs.tsv", pairs, mining, f"pairs.tsv: {says}")
