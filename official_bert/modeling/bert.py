@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import copy
+import sys
 from typing import Any, NamedTuple
 
 import keras
@@ -25,6 +26,9 @@ _TRANSFORMERS_NAMES = (
 )
 
 
+_READER_OF_POSITIONS = "tensorflow.python.distribute."  # it puts the outputs of replicas together by position
+
+
 def _named_item(output: tuple, name: str):
     """Returns a field of an output by its name, as in `out["last_hidden_state"]`.
 
@@ -33,6 +37,9 @@ def _named_item(output: tuple, name: str):
     """
     if isinstance(name, str):
         return getattr(output, name)
+    caller = sys._getframe(1).f_globals.get("__name__", "")
+    if caller.startswith(_READER_OF_POSITIONS):
+        return tuple.__getitem__(output, name)
     raise TypeError(
         f"{type(output).__name__}[{name!r}]: has other positions than an output of transformers; name the field, such "
         "as last_hidden_state (theirs at 0), pooler_output (theirs at 1) or hidden_states"

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.distribute import distribute_utils
 
 from official_bert import BertConfig, BertModel, BertPretrainer, InputError
 from official_bert.modeling import (
@@ -59,6 +60,17 @@ def test_outputs_are_read_by_name_and_not_by_position(model, output_attentions):
     embedded, layers, *_ = out
     assert embedded is out.embedding_output
     assert layers is out.all_encoder_layers
+
+
+def test_outputs_of_replicas_are_put_together(model):
+    """As `strategy.run` and Keras' `predict` do on several devices."""
+    for output_attentions in (False, True):
+        outs = [model(IDS[: 2 + number], output_attentions=output_attentions) for number in range(2)]
+        together = distribute_utils.regroup(outs)
+        assert type(together) is type(outs[0])
+        for number, out in enumerate(outs):
+            assert together.last_hidden_state.values[number] is out.last_hidden_state
+            assert together.pooler_output.values[number] is out.pooler_output
 
 
 def test_layers_have_the_name_of_transformers():
