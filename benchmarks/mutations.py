@@ -53,7 +53,7 @@ optimization/schedules.py: optimization/test_schedules.py
     self.peak * step / -> self.peak * (step + 1) /
     WSD_DECAY_PROPORTION = 0.1 -> WSD_DECAY_PROPORTION = 0.2
 options/training.py: test_original_flags.py optimization
-    adam_epsilon: float = option(1e-6 -> adam_epsilon: float = option(1e-8
+    1e-6, check=POSITIVE, changes_training -> 1e-8, check=POSITIVE, changes_training
     0.01, -> 0.1,
 options/fine_tuning.py: test_original_flags.py
     max_answer_length: int = option(30 -> max_answer_length: int = option(40

@@ -23,7 +23,7 @@ from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
 from official_bert.model_dir import ModelFolder, TaskRecord, default_labels, holds_checkpoints
-from official_bert.options.fields import fault_of, format_flag, kind_of
+from official_bert.options.fields import fault_of, flag_without_effect, format_flag, kind_of
 from official_bert.options.serving import FAMILIES, MODEL_CLASSES
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
 from official_bert.tokenizer_config import TokenizerConfig, unknown_casing
@@ -136,7 +136,9 @@ class ModelSource:
             fallback = field.metadata["fallback"]
             if fallback is not dataclasses.MISSING:
                 values[field.name] = known_by(field, getattr(options, field.name), fallback)
-        self.options = dataclasses.replace(options, **values)
+        typed, self.options = self.options, dataclasses.replace(options, **values)
+        if sentence := flag_without_effect(typed, self.options):
+            raise InputError(sentence)
 
     def _missing(self, flag: str) -> InputError:
         """Returns the error of a file that neither a flag nor the folder of the model names."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io import files
 from official_bert.io.arrays import read_npy
 from official_bert.io.errors import InputError
-from official_bert.options.embedding import EmbeddingOptions
+from official_bert.options.embedding import EmbeddingOptions, TextTables
+from official_bert.options.fields import format_flag, without_flag
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.embedding import evaluation
 from official_bert.tasks.embedding.examples import all_texts, read_examples
 from official_bert.training.reporting import write_eval_results
+
+# The flags of an evaluation of vectors.
+_WITH_VECTORS = {"vectors", "do_eval", "dev_file", "eval_task", "output_dir"}
+_WITH_VECTORS |= {field.name for field in dataclasses.fields(TextTables)}
 
 
 def run(options: EmbeddingOptions):
@@ -22,6 +29,13 @@ def run(options: EmbeddingOptions):
         return
     if options.do_train or options.do_predict or not options.do_eval or not options.dev_file:
         raise InputError("--vectors: goes with --do_eval and --dev_file only; leave out what trains and predicts")
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if field.name not in _WITH_VECTORS and value not in (None, without_flag(field)):
+            raise InputError(
+                f"{format_flag(field.name, value)}: has no effect with --vectors, which are evaluated as they are; "
+                "leave one of the two out"
+            )
     examples = read_examples(options.dev_file, "dev_file", vars(options))
     rows = all_texts(examples)
     metrics = evaluation.prepare(examples, rows, options.eval_task or evaluation.kind_of(examples))

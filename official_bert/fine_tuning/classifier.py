@@ -1,5 +1,6 @@
 """Fine-tunes a classifier on texts in memory: `official_bert.Classifier`, with run_classifier.py underneath."""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable
@@ -8,12 +9,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from official_bert.data.tables import Row
+from official_bert.fine_tuning.earlier_training import DATA_FACT, find_differences, replaced, rows_digest
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io import reading
 from official_bert.io.errors import InputError, did_you_mean
+from official_bert.model_dir import holds_checkpoints
+from official_bert.model_source import resolve
 from official_bert.options.fields import kind_of
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, ClassificationOptions
 from official_bert.serving.predictor import Predictor, check_value
+from official_bert.tasks.registry import CLASSIFICATION
 
 # Flags in whose place `train` has arguments, or that are of files.
 _OWN = """
@@ -84,9 +89,14 @@ class Classifier(Predictor):
         labels: Iterable | None = None,
         dev: tuple[Iterable, Iterable] | ClassificationData | None = None,
         model: str | os.PathLike | None = None,
+        *,
+        overwrite: bool = False,
+        resume: bool = False,
         **flags: Any,
     ) -> Self:
         """Trains a model in a folder, as run_classifier.py does; the same call again resumes a run that was killed.
+
+        A folder with a training on other data or with other arguments is an error, unless you say what to do with it.
 
             classifier = Classifier.train("tickets_model", texts, labels, dev=(more_texts, more_labels), model="bert")
             classifier.classify("My parcel is late.")  # {"label": "delivery", "score": ...}
@@ -95,6 +105,8 @@ class Classifier(Predictor):
             texts: texts, or pairs of texts; or ClassificationData, without `labels`.
             dev: what the trained model is evaluated on.
             model: the folder of the model to begin with.
+            overwrite: whether a training on other data or with other arguments is replaced.
+            resume: whether such a training goes on, on these data and with these arguments.
             **flags: further flags of run_classifier.py by name, such as num_train_epochs=4.
         """
         if isinstance(texts, ClassificationData) != (labels is None):
@@ -115,7 +127,20 @@ class Classifier(Predictor):
             do_eval=dev is not None,
             **{"label_type": data.label_type, "model": model and os.fspath(model)} | _checked(flags),
         )
-        fine_tune(options, sets)
+        if overwrite and resume:
+            raise InputError("overwrite, resume: exclude each other; give one of the two")
+        facts = {DATA_FACT: rows_digest(sets["train"])}
+        differences = ""
+        if holds_checkpoints(options.output_dir) and not resume:
+            now = dataclasses.asdict(resolve(options, CLASSIFICATION).options)
+            differences = find_differences(options.output_dir, now, facts[DATA_FACT], ClassificationOptions)
+        if differences and not overwrite:
+            raise InputError(
+                f"{options.output_dir}: holds a model that was trained differently: {differences}; give overwrite=True "
+                "to replace it, resume=True to go on with its training, or another folder"
+            )
+        with replaced(options.output_dir) if differences else contextlib.nullcontext():
+            fine_tune(options, sets, facts)
         trained = cls(folder)
         if dev is not None:
             trained.metrics = reading.read_metrics(os.path.join(options.output_dir, "eval_results.txt"))

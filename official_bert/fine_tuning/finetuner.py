@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -79,8 +80,12 @@ class Finetuner:
         strategy: tf.distribute.Strategy,
         task: Task,
         counts: Mapping[str, int],
+        facts: Mapping[str, object] = MappingProxyType({}),
     ):
-        """Builds the model and loads its weights; `counts` are those of the training set, as of `counts_of`."""
+        """Builds the model and loads its weights; `counts` are those of the training set, as of `counts_of`.
+
+        `facts` are further values of the start line of run_log.py.
+        """
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
         self._run_dir = run_dir
         on_tpu = distribution.is_tpu(strategy)
@@ -113,7 +118,7 @@ class Finetuner:
         self._best = self.trainer.weights_in(os.path.join(run_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
-        run_log.write_start(options.output_dir, options, self.trainer.seed, strategy, self.trainer.facts)
+        run_log.write_start(options.output_dir, options, self.trainer.seed, strategy, {**self.trainer.facts, **facts})
 
     @property
     def _epoch_steps(self) -> float:

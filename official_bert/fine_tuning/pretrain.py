@@ -10,7 +10,7 @@ from absl import logging
 
 from official_bert import model_dir
 from official_bert.data.records.record_files import check_records_vocabulary, for_each, sizes_and_times
-from official_bert.fine_tuning.teacher import check_flags, open_teacher
+from official_bert.fine_tuning.teacher import open_teacher
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
 from official_bert.options.training import OF_EACH_PASS, OF_OWN_FILES, PretrainingOptions
@@ -34,7 +34,6 @@ _FEW_FILES = 16  # of more, the first four are different ones in 94 % of all run
 def pretrain(options: PretrainingOptions):
     given, source = options, resolve(options)
     options = source.options
-    check_flags(options)
     if not (options.do_train or options.do_eval):
         raise InputError("nothing to do: give --do_train or --do_eval")
     starting_point.check_output_dir(source)

@@ -58,10 +58,15 @@ class Sets:
         return {} if self.train is None else counts_of(self.train)
 
 
-def fine_tune(options: FineTuningOptions, in_memory: Mapping[str, Any] = MappingProxyType({})) -> Score | None:
+def fine_tune(
+    options: FineTuningOptions,
+    in_memory: Mapping[str, Any] = MappingProxyType({}),
+    facts: Mapping[str, object] = MappingProxyType({}),
+) -> Score | None:
     """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such runs.
 
-    `in_memory` has sets in place of their files, as `DataFiles.named` does. Returns the task's main metric on the first
+    `in_memory` has sets in place of their files, as `DataFiles.named` does, and `facts` are further values of the start
+    line of run_log.py. Returns the task's main metric on the first
     evaluated set; None without an evaluation.
     """
     entry = registry.find(options.task_name, options.script)
@@ -90,7 +95,7 @@ def fine_tune(options: FineTuningOptions, in_memory: Mapping[str, Any] = Mapping
         taught = None
         if options.do_train and isinstance(options, DistillationOptions) and options.teacher:
             taught = teacher.outputs_of_teacher(own, task, tokenizer, sets.train, strategy)
-        finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts)
+        finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts, facts)
         if own.do_train and registry.is_outside(entry.family) and not distribution.is_tpu(strategy):
             check_export(entry.name, task, finetuner.trainer.model, config, tokenizer)
         _write_records(own, sets)  # none of a model that cannot be used
@@ -119,7 +124,6 @@ def _calibrates(options: FineTuningOptions) -> bool:
 def _check_flags(options: FineTuningOptions):
     """Validates flags that the task does not know."""
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
-    teacher.check_flags(options)
     steps = [name for name in ("do_train", "do_eval", "do_predict") if hasattr(options, name)]
     if not any(getattr(options, name) for name in steps):
         *others, last = (f"--{name}" for name in steps)

@@ -5,7 +5,6 @@ In: the folder of --teacher. Out: its model, which computes without dropout; or 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 
@@ -26,18 +25,6 @@ from official_bert.tasks.base import Task, TaskObjective, stacked
 from official_bert.tokenization import FullTokenizer
 from official_bert.training import distribution, precision
 from official_bert.training.loop import compiled_outputs, predict
-
-_NEED_TEACHER = "distillation", "distillation_weight", "distillation_temperature", "teacher_layer", "relation_heads"
-
-
-def check_flags(options: TrainingOptions):
-    """Refuses flags of a training that say nothing without a teacher; a script may lack some or all of them."""
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
-    for name in _NEED_TEACHER:
-        value = getattr(options, name, None)
-        if value != defaults.get(name) and options.do_train and not options.teacher:
-            said = ",".join(value) if isinstance(value, list) else value
-            raise InputError(f"--{name}={said}: needs a --teacher")
 
 
 def open_teacher(

@@ -86,17 +86,20 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
         20.0,
         check=POSITIVE,
         changes_training=True,
+        only_with={"loss": ("multiple_negatives_ranking", "simcse", "cosent")},
         help="What multiple_negatives_ranking, simcse and cosent multiply cosines by, the inverse of a temperature.",
     )
     symmetric: bool = option(
         False,
         changes_training=True,
+        only_with={"loss": ("multiple_negatives_ranking", "simcse")},
         help="With multiple_negatives_ranking, find the first text among those of the batch by its second, too.",
     )
     triplet_margin: float = option(
         5.0,
         check=POSITIVE,
         changes_training=True,
+        only_with={"loss": ("triplet",)},
         help="With triplet, by how much the third text must be farther, as a Euclidean distance.",
     )
     teacher: str | None = option(
@@ -126,6 +129,7 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
     eval_task: str | None = option(
         None,
         choices=EVALUATIONS,
+        only_with={"do_eval": (), "eval_every": ()},
         help="What --do_eval measures: sts, how cosines follow the scores of pairs; pairs, how they tell pairs of "
         "label 1 from those of label 0; triplets; retrieval of the positives among all texts of the file, or, if pairs "
         "have a label, among those of the query; clustering by the label; few_shot, a classifier of the label that "

@@ -2,7 +2,7 @@
 
 import dataclasses
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 Check = tuple[Callable[[object], bool], str]
 
@@ -73,6 +73,30 @@ def flag_names(options_class: type, declaration: str) -> list[str]:
     return [field.name for field in dataclasses.fields(options_class) if field.metadata[declaration]]
 
 
+def flag_without_effect(typed, options) -> str | None:
+    """Returns the sentence about a flag that has no effect with the others; None if each has one.
+
+    Args:
+        typed: options as they were typed; a value that holds without the flag, too, needs no effect.
+        options: the same, completed by what the folder of the model says.
+    """
+    for field in dataclasses.fields(typed):
+        value, needed = getattr(typed, field.name), field.metadata["only_with"]
+        if not needed or value is None or value == without_flag(field):
+            continue
+        if not any(_has_value(getattr(options, name, None), values) for name, values in needed.items()):
+            flags = " or ".join(f"--{name}" + f"={'|'.join(values)}" * bool(values) for name, values in needed.items())
+            return f"{format_flag(field.name, value)}: has no effect without {flags}; add that, or leave the flag out"
+    return None
+
+
+def _has_value(value: object, accepted: tuple[str, ...]) -> bool:
+    """Returns whether the value of a flag, or one of a list, is accepted."""
+    if not accepted:
+        return bool(value)
+    return any(one in accepted for one in (value if isinstance(value, list) else [value]))
+
+
 def format_flag(name: str, value: object) -> str:
     """Returns a flag as a user types it; what is not typed is "no --name"."""
     return f"no --{name}" if value is None else f"--{name}={format_value(value)}"
@@ -123,6 +147,7 @@ def option(
     fallback: object = dataclasses.MISSING,
     changes_training: bool = False,
     fixed_by_training: bool = False,
+    only_with: Mapping[str, tuple[str, ...]] = types.MappingProxyType({}),
     after_dashes: bool = False,
     is_first_word: bool = False,
 ):
@@ -140,6 +165,8 @@ def option(
         fixed_by_training: whether it changes a training and cannot change in its middle, so that a run that resumes
             with another value is refused. If the folder of the model records it, evaluations and exports of the folder
             refuse another value, too.
+        only_with: the other flags with which it has an effect, any one of them, and the values that these need; () is
+            any value. A run without them is refused.
         after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.
     """
     if fallback is not dataclasses.MISSING:
@@ -153,6 +180,7 @@ def option(
         "fallback": fallback,
         "changes_training": changes_training or fixed_by_training,
         "fixed_by_training": fixed_by_training,
+        "only_with": only_with,
         "after_dashes": after_dashes,
         "is_first_word": is_first_word,
     }

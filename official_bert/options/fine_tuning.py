@@ -274,12 +274,14 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions, D
         fallback=128,
         check=LENGTH,
         changes_training=True,
+        only_with={"long_texts": (WINDOWS,)},
         help="With --long_texts=windows, the number of tokens from the start of a window to the start of the next.",
     )
     pooling: str | None = option(
         fallback=WINDOW_POOLINGS[0],
         choices=WINDOW_POOLINGS,
         fixed_by_training=True,
+        only_with={"long_texts": (WINDOWS,)},
         help="With --long_texts=windows, how the logits of a text's windows become one: their mean, the largest of "
         "each label, or those of the first window.",
     )

@@ -123,6 +123,7 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
     normalize: bool | None = option(
         fallback=True,
         fixed_by_training=True,
+        only_with={"task_name": (EMBEDDING,)},
         help="With embedding, divide a vector by its norm, so that a product of two is their cosine.",
     )
 

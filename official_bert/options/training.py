@@ -148,6 +148,7 @@ class DistillationOptions:
         0.5,
         check=between(0, 1),
         changes_training=True,
+        only_with={"teacher": ()},
         help="With --teacher, the weight w of its loss: the whole is (1 - w) times the loss of the labels plus w times "
         "that of the teacher's outputs.",
     )
@@ -155,6 +156,7 @@ class DistillationOptions:
         2.0,
         check=POSITIVE,
         changes_training=True,
+        only_with={"teacher": ()},
         help="With --teacher, what its logits and those of the model are divided by before the softmax, so that the "
         "less probable labels count more (Hinton et al., 2015). Scores have none.",
     )
@@ -170,6 +172,7 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
     )
     eval_input_file: list[str] | None = option(
         None,
+        only_with={"do_eval": ()},
         help="The TFRecords to evaluate on: files or glob patterns, separated by commas. Without this flag the "
         "script evaluates on --input_file.",
     )
@@ -222,6 +225,7 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
         None,
         check=(lambda names: {*names} <= {*TAUGHT_OF_TEXT}, f"must be of {', '.join(TAUGHT_OF_TEXT)}"),
         changes_training=True,
+        only_with={"teacher": ()},
         help="With --teacher, what the model learns of it, separated by commas, as a sum: logits (the default), those "
         "of masked words; hidden, the outputs of its layers, through a linear map (Jiao et al., 2020); "
         "attention_relations, how its queries, its keys and its values are related (Wang et al., 2021).",
@@ -230,6 +234,7 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
         None,
         check=NOT_NEGATIVE,
         changes_training=True,
+        only_with={"distillation": (RELATIONS,)},
         help="With attention_relations, the layer of the teacher that the last layer of the model learns, from 0. "
         "Without this flag it is the last one.",
     )
@@ -237,6 +242,7 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
         None,
         check=SIZE,
         changes_training=True,
+        only_with={"distillation": (RELATIONS,)},
         help="With attention_relations, the number of relation heads, a divisor of both widths. Without this flag it "
         "is the number of the teacher's heads.",
     )

@@ -206,7 +206,7 @@ def test_the_texts_are_in_the_order_of_the_file(tmp_path):
         ("a.jsonl", '{"text": ["a", "b"], "answer": "c"}\n', {}, "line 1: text is a list of 2 texts; give it one"),
         ("a.txt", "\n \n", {}, "a.txt: holds no example"),
         ("a.tsv", "text\tanswer\nx\ty\n", {"matryoshka": "8,32"}, "--matryoshka=8,32: .* 16 components"),
-        ("a.tsv", "text\tanswer\nx\ty\n", {"matryoshka": "8,x"}, "--matryoshka=.*: must be positive whole"),
+        ("a.tsv", "text\tanswer\nx\ty\n", {"matryoshka": "8,x"}, "--matryoshka=.*: must be different positive"),
     ],
 )
 def test_what_cannot_be_trained_on(base, tmp_path, name, content, flags, sentence):

@@ -1,6 +1,7 @@
 """Classifier.train is run_classifier.py on texts in memory: the same numbers, files and refusals."""
 
 import csv
+import dataclasses
 import json
 import re
 
@@ -8,9 +9,14 @@ import numpy as np
 import pytest
 
 from official_bert import ClassificationData, Classifier, InputError, Predictor
+from official_bert.fine_tuning import earlier_training as earlier
+from official_bert.options.fine_tuning import ClassificationOptions
+from official_bert.training import run_log
+from official_bert.training.trainer import Trainer
 from tests.fine_tuning_runs import figures
 from tests.scripts import end_of, flag_list, run_here
 from tests.shared import ROOT, in_test_long
+from tests.training.counted_steps import count_steps
 
 FLAGS = {"max_seq_length": 24, "train_batch_size": 16, "learning_rate": 3e-3, "random_seed": 1}
 
@@ -150,3 +156,72 @@ def test_the_three_lines_of_the_readme(base, tmp_path, monkeypatch, capsys):
     (block,) = (found for found in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "Classifier.train" in found)
     exec(block, {"folder": base})
     assert re.match(r"\{'label': '(animal|vehicle)', 'score': 0\.\d+\}$", capsys.readouterr().out.splitlines()[-1])
+
+
+# === The folder of an earlier training ===
+
+ROWS = ClassificationData.from_lists(["a cat", "a train"] * 8, ["x", "y"] * 8).rows("train")
+
+
+def earlier_training(folder, **flags):
+    """The log and the list of checkpoints of a training in a folder; returns the flags that it had."""
+    options = ClassificationOptions(task_name="text", output_dir=str(folder), do_train=True, **flags)
+    written = dataclasses.asdict(options)
+    folder.mkdir()
+    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    line = {"flags": written, "num_updates": 2, "first_step": 0, earlier.DATA_FACT: earlier.rows_digest(ROWS)}
+    run_log.write(str(folder), run_log.START, line)
+    return written
+
+
+def differences(folder, flags, rows=ROWS):
+    digest = earlier.rows_digest(rows)
+    return earlier.find_differences(str(folder), flags, digest, ClassificationOptions)
+
+
+def test_other_data_and_flags_than_those_of_the_folder_are_told(tmp_path):
+    assert differences(tmp_path, {}) == ""
+    flags = earlier_training(tmp_path / "a", learning_rate=1e-4)
+    assert differences(tmp_path / "a", flags) == ""
+    assert differences(tmp_path / "a", flags | {"eval_batch_size": 9}) == ""
+    other = ClassificationData.from_lists(["a cat", "a train"] * 8, ["y", "x"] * 8).rows("train")
+    assert differences(tmp_path / "a", flags | {"learning_rate": 1e-3}, other) == (
+        "other texts or labels, --learning_rate=0.001 (0.0001 before)"
+    )
+    (tmp_path / "a" / "run.jsonl").unlink()
+    assert differences(tmp_path / "a", flags).startswith("other data and flags")
+
+
+def test_a_folder_of_another_training_is_refused_resumed_or_replaced(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "_step_function", count_steps)  # its numbers are not the subject
+    texts, labels = [["a cat", "a train"] * 8, ["x", "y"] * 8]
+    flags = {"max_seq_length": 8, "train_batch_size": 8, "num_train_epochs": 1, "random_seed": 1, "model": base}
+    folder = tmp_path / "model"
+
+    def train(labels, **others):
+        return Classifier.train(folder, texts, labels, **flags | others)
+
+    def trainings():
+        return [(line["first_step"], line["num_updates"]) for line in run_log.read(str(folder), run_log.START)]
+
+    train(labels)
+    train(labels)
+    assert trainings() == [(0, 2), (2, 0)]
+    (folder / "notes.txt").write_text("mine")
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    for other, words in ((labels[::-1], {}), (labels, {"num_train_epochs": 2})):
+        with pytest.raises(InputError, match=r"model: holds a model that was trained differently: .*overwrite=True"):
+            train(other, **words)
+    with pytest.raises(InputError, match="overwrite, resume: exclude each other"):
+        train(labels, overwrite=True, resume=True)
+    with pytest.raises(InputError, match="all examples have the label 'x'"):
+        train(["x"] * 16, overwrite=True)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+    train(labels, num_train_epochs=2, resume=True)
+    assert trainings() == [(0, 2), (2, 0), (2, 2)]
+    train(["z", "w"] * 8, overwrite=True)
+    assert trainings() == [(0, 2)]
+    assert (folder / "labels.txt").read_text() == "w\nz\n"
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert not list(folder.glob(".replaced*"))

@@ -193,7 +193,7 @@ def test_a_teacher_of_another_kind_is_refused(classifier, tmp_path):
         assert not (tmp_path / "refused" / "checkpoint").exists()
 
     refused("--teacher=/nowhere: .*no", teacher="/nowhere")
-    refused("--distillation_weight=1.0: needs a --teacher", teacher=None)
+    refused("--distillation_weight=1.0: has no effect without --teacher", teacher=None)
     vocab = (trained / "vocab.txt").read_text()
     (trained / "vocab.txt").write_text(vocab.replace("example7\n", "another\n"))
     refused("--teacher=.*: has another vocabulary than the student; take a student of create_student.py")

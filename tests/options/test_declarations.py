@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from official_bert.options.embedding import EmbeddingOptions
-from official_bert.options.fields import flag_names
+from official_bert.options.fields import flag_names, flag_without_effect
 from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions, TaggingOptions
+from official_bert.options.serving import ExportOptions
 from official_bert.options.training import PretrainingOptions
 
 TRAININGS = (PretrainingOptions, ClassificationOptions, ChoiceOptions, SquadOptions, TaggingOptions, EmbeddingOptions)
@@ -57,3 +58,46 @@ def test_what_cannot_change_in_the_middle_of_a_training():
         ClassificationOptions: tuning | {"label_type", "long_texts", "pooling", "class_weights"},
         EmbeddingOptions: tuning | {"loss", "matryoshka", "pooling", "projection", "normalize"},
     }
+
+
+PAIR = "multiple_negatives_ranking"
+
+
+@pytest.mark.parametrize(
+    ("options_class", "idle", "needed", "missing"),
+    [
+        (EmbeddingOptions, {"symmetric": True, "loss": "cosent"}, {"loss": PAIR}, f"--loss={PAIR}|simcse"),
+        (EmbeddingOptions, {"scale": 2.0, "loss": "mse"}, {"loss": "cosent"}, f"--loss={PAIR}|simcse|cosent"),
+        (EmbeddingOptions, {"triplet_margin": 2.0}, {"loss": "triplet"}, "--loss=triplet"),
+        (EmbeddingOptions, {"eval_task": "sts"}, {"eval_every": "5"}, "--do_eval or --eval_every"),
+        (ClassificationOptions, {"doc_stride": 9}, {"long_texts": "windows"}, "--long_texts=windows"),
+        (ClassificationOptions, {"pooling": "max"}, {"long_texts": "windows"}, "--long_texts=windows"),
+        (ClassificationOptions, {"distillation_temperature": 1.0}, {"teacher": "t"}, "--teacher"),
+        (PretrainingOptions, {"distillation": ["hidden"]}, {"teacher": "t"}, "--teacher"),
+        (
+            PretrainingOptions,
+            {"relation_heads": 2, "teacher": "t"},
+            {"distillation": ["hidden", "attention_relations"]},
+            "--distillation=attention_relations",
+        ),
+        (PretrainingOptions, {"eval_input_file": ["e"]}, {"do_eval": True}, "--do_eval"),
+        (ExportOptions, {"normalize": False, "task_name": "text"}, {"task_name": "embedding"}, "--task_name=embedding"),
+    ],
+)
+def test_a_flag_without_effect_is_named(options_class, idle, needed, missing):
+    required = {
+        ClassificationOptions: {"task_name": "text"},
+        PretrainingOptions: {"input_file": ["r"]},
+        ExportOptions: {"export_dir": "e"},
+    }.get(options_class, {})
+    output = {} if options_class is ExportOptions else {"output_dir": "o"}
+    options = options_class(**output | required | idle)
+    name = next(iter(idle))
+    sentence = flag_without_effect(options, options)
+    assert sentence.startswith(f"--{name}=")
+    assert sentence.endswith(f": has no effect without {missing}; add that, or leave the flag out")
+    completed = dataclasses.replace(options, **needed)
+    assert flag_without_effect(completed, completed) is None
+    # The folder of the model may bring what the flag needs, and what is not typed needs nothing.
+    assert flag_without_effect(options, completed) is None
+    assert flag_without_effect(options_class(**output | required), options) is None

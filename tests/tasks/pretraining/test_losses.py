@@ -212,8 +212,9 @@ def test_a_teacher_of_a_task_teaches_its_vectors_in_bfloat16(base, tmp_path):
     run(base, tmp_path / "out", teacher=teacher, distillation="hidden,attention_relations", num_train_steps=2)
     losses = [scalars(tmp_path / name, "loss") for name in ("whole", "out")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-    run(base, tmp_path / "half", dtype="bfloat16", distillation="hidden", num_train_steps=1)
-    run(base, tmp_path / "full", distillation="hidden", num_train_steps=1)
+    hidden = {"distillation": "hidden", "relation_heads": None, "num_train_steps": 1}
+    run(base, tmp_path / "half", dtype="bfloat16", **hidden)
+    run(base, tmp_path / "full", **hidden)
     half, full = (scalars(tmp_path / name, "hidden_loss")[1] for name in ("half", "full"))
     assert 0 < abs(half / full - 1) < 0.05
     with pytest.raises(InputError, match="has no masked LM head for --distillation=logits; give hidden or"):
@@ -223,8 +224,8 @@ def test_a_teacher_of_a_task_teaches_its_vectors_in_bfloat16(base, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"teacher": None}, "--distillation=logits,hidden,attention_relations: needs a --teacher"),
-        ({"teacher": None, "distillation": None}, f"--distillation_weight={WEIGHT}: needs a --teacher"),
+        ({"teacher": None}, f"--distillation_weight={WEIGHT}: has no effect without --teacher; add that, or"),
+        ({"distillation": "logits"}, "--relation_heads=4: has no effect without --distillation=attention_relations"),
         ({"relation_heads": None}, "--relation_heads=3: does not divide the widths 16 of the student and 24"),
         ({"teacher_layer": 3}, "--teacher_layer=3: the teacher has the layers 0 to 2"),
     ],

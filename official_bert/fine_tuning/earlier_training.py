@@ -1,0 +1,71 @@
+"""What a folder holds of an earlier training: whether this was another one, and the way to put its files aside."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from official_bert.data.tables import Row
+from official_bert.io import files
+from official_bert.io.errors import InputError
+from official_bert.model_dir import holds_checkpoints
+from official_bert.options.fields import flag_names
+from official_bert.training import run_log
+
+DATA_FACT = "rows_sha256"  # in the start line of run_log.py: the digest of the training set
+_ASIDE = ".replaced"  # the folder of the files of the earlier training, until the new one is complete
+# The files that a training, its evaluations and its predictions write.
+_WRITTEN = """
+checkpoint model.ckpt-* input.ckpt-* best run.jsonl task.json labels.txt adapters.safetensors *.tf_record
+eval_results*.txt test_results*.tsv *reliability* events.out.tfevents*
+"""
+
+
+def rows_digest(rows: Iterable[Row]) -> str:
+    """Returns a digest of the texts and labels of a set in their order."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps(row.fields).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def find_differences(folder: str, flags: Mapping[str, object], rows_sha256: str, options_class: type) -> str:
+    """Returns in which data and flags a training differs from that of a folder; "" if it is the same, or the first."""
+    if not holds_checkpoints(folder):
+        return ""
+    earlier = run_log.trainings(folder)
+    if not earlier:
+        return "other data and flags, of which its run.jsonl has no line"
+    other_data = "" if earlier[-1].get(DATA_FACT) == rows_sha256 else "other texts or labels"
+    names = flag_names(options_class, "changes_training")
+    changed = run_log.changed_flags(earlier[-1].get("flags") or {}, flags, names)
+    return ", ".join(filter(None, (other_data, changed)))
+
+
+@contextlib.contextmanager
+def replaced(folder: str, patterns: Sequence[str] = tuple(_WRITTEN.split())) -> Iterator[None]:
+    """Puts the files of an earlier training aside: a context around the new one.
+
+    They are deleted when that is complete, and come back if it ends before its first checkpoint, as by bad input.
+    """
+    if files.is_remote(folder):
+        raise InputError(f"{folder}: overwrite=True is for folders of this machine; delete the folder yourself")
+    aside = os.path.join(folder, _ASIDE)
+    shutil.rmtree(aside, ignore_errors=True)  # of a training that was killed
+    os.mkdir(aside)
+    for path in {path for pattern in patterns for path in files.matching(pattern, folder)}:
+        os.rename(path, os.path.join(aside, os.path.basename(path)))
+    try:
+        yield
+    except BaseException:
+        if not holds_checkpoints(folder):
+            for name in os.listdir(aside):
+                target = os.path.join(folder, name)
+                if os.path.isdir(target):
+                    shutil.rmtree(target)
+                os.replace(os.path.join(aside, name), target)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
