@@ -285,8 +285,8 @@ tasks/embedding/examples.py: tasks/embedding/test_examples.py
     min(most - 2, numbers[0]) -> min(most - 2, numbers[-1])
     len(example.negatives) >= num_negatives -> example.negatives
     is_list=name == NEGATIVE -> is_list=False
-tasks/embedding/evaluation.py: commands/test_run_embeddings.py
-    right < set(ranked[query]) -> True
+tasks/embedding/evaluation.py: tasks/embedding/test_evaluation.py commands/test_run_embeddings.py
+    right and right != candidates -> right
     example.score() > 0 -> True
     scored = [example for example in examples if example.label] -> scored = examples
 training/trainer.py: training/test_trainer.py
