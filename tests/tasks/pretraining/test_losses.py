@@ -194,7 +194,8 @@ def test_nothing_of_the_teacher_is_in_the_folder(base, whole, tmp_path):
     assert weights == plain | {"distillation/hidden", "global_step"}
     student = BertPretrainer.from_pretrained(str(whole))
     assert student.config.to_dict() == BertConfig.from_json_file(str(base / "student" / "bert_config.json")).to_dict()
-    evaluation = {"do_train": False, "do_eval": True, "max_eval_steps": 0, "teacher": None, "distillation": None}
+    teacher_flags = ("teacher", "distillation", "distillation_weight", "relation_heads")
+    evaluation = {"do_train": False, "do_eval": True, "max_eval_steps": 0} | dict.fromkeys(teacher_flags)
     again = shutil.copytree(whole, tmp_path / "again", ignore=shutil.ignore_patterns("eval_results.txt"))
     ended = run(base, again, **evaluation)
     assert (again / "eval_results.txt").read_text() == (whole / "eval_results.txt").read_text()
