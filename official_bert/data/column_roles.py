@@ -14,6 +14,7 @@ from official_bert.io.errors import InputError
 
 _ROW_NAMES = {"", "id", "idx", "index", "guid", "uid", "unnamed: 0"}  # columns that only name the rows
 _MOST_LOGGED = 12  # ignored columns in the log
+_match_delimiter = re.compile("[\t;,|]").search
 _match_numbered = re.compile(r"(.+)_[0-9]+").fullmatch
 
 
@@ -195,9 +196,10 @@ def _guess(
     if not missing:
         return []
     taken = {number for numbers in by_role.values() for number in numbers} | set(written)
-    left = [number for number in range(len(names)) if number not in taken]
-    if len(names) > 2:
-        left = [number for number in left if fold_name(names[number]) not in _ROW_NAMES]
+    left = [
+        number for number in range(len(names)) if number not in taken and fold_name(names[number]) not in _ROW_NAMES
+    ]
+    _refuse_other_delimiter(path, names, missing[0].name, flag)
     is_clear = len(left) == len(missing) == 1 or (len(names) <= 2 and len(left) >= len(missing))
     if is_clear and all(role.can_be_guessed for role in missing):
         for role, number in zip(missing, left, strict=False):
@@ -212,6 +214,16 @@ def _guess(
     raise InputError(
         f"{path}: none of its columns {', '.join(names)} has a usual name; name them, as in {flag}={role.name}=question"
     )
+
+
+def _refuse_other_delimiter(path: str, names: Sequence[str], role: str, flag: str | None):
+    """Raises InputError for a table of one column whose name has a delimiter, perhaps that of another format."""
+    if len(names) == 1 and (delimiter := _match_delimiter(names[0])):
+        remedy = f", or name the column, {flag}={role}=0" if flag else ""
+        raise InputError(
+            f"{path}: has one column, {names[0]!r}, which may be several with {delimiter[0]!r} between them; write "
+            f"commas into a .csv and tabs into a .tsv, give --data_format{remedy}"
+        )
 
 
 def _log(columns: Columns, roles: Sequence[Role]):

@@ -1,5 +1,7 @@
 """Which column has which role, for all tasks."""
 
+import re
+
 import pytest
 
 from official_bert.data.column_roles import Role, decide_columns
@@ -58,6 +60,24 @@ def test_columns_that_are_not_clear(names, flag, message):
     with pytest.raises(InputError) as refused:
         decide(names, flag)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", ",", "|"])
+def test_columns_of_another_format(delimiter):
+    role = Role("text_a", ("text",), is_required=True, can_be_guessed=True)
+    names = [f"text{delimiter}label"]
+    message = f"has one column, {names[0]!r}, which may be several with {delimiter!r} between them"
+    with pytest.raises(InputError, match=re.escape(message)):
+        decide_columns("a.csv", names, (role,))
+    assert decide_columns("a.csv", names, (role,), {"text_a": "0"}).by_role == {"text_a": [0]}
+    assert decide_columns("a.csv", ["a text"], (role,)).guessed == {"text_a"}
+
+
+def test_names_of_rows_are_never_guessed():
+    role = Role("text_a", ("text",), is_required=True, can_be_guessed=True)
+    assert decide_columns("a.csv", ["ID", "review"], (role,)).by_role == {"text_a": [1]}
+    with pytest.raises(InputError, match=r"a.csv has 1 columns, id; name that of text_a"):
+        decide_columns("a.csv", ["id"], (role,))
 
 
 def test_one_line_says_what_is_read(caplog):

@@ -126,21 +126,29 @@ def warn_of_similar(path: str, labels: Sequence[str]):
             errors.warn("%s: the label %s looks like a missing value; leave such rows out", path, label)
 
 
-def check_variety(path: str, labels: Sequence[str], guessed: str | None):
-    """Warns of a set with one label, or with nearly as many labels as examples.
+def refuse_labels_as_texts(path: str, texts: Sequence[str], labels: Collection[str], remedy: str):
+    """Raises InputError if all texts of a column that the file does not call a text are labels."""
+    if labels and all(text.strip() in labels for text in texts):
+        raise InputError(f"{path}: each text that would be read is a label, the first {texts[0]!r}; {remedy}")
 
-    Raises InputError if the column of the label, called `guessed`, was guessed and each example has its own label.
+
+def check_variety(path: str, labels: Sequence[str], guessed: str | None, is_learnt: bool = True):
+    """Warns of a set with one label and, if it defines the labels, of one with nearly as many labels as examples.
+
+    Raises InputError in the second case if the column of the label, called `guessed`, was guessed.
     """
     distinct, number = len(set(labels)), len(labels)
     if number > 1 and distinct == 1:
         errors.warn("%s: all %d examples have the label %s", path, number, labels[0])
-    is_each_other = distinct == number > 2
-    if guessed is not None and is_each_other:
+    if not is_learnt:
+        return
+    has_too_many = distinct == number > 2 or (number >= _MANY_ROWS and distinct > number / 2)
+    if guessed is not None and has_too_many:
         raise InputError(
-            f"{path}: every example has another label in the column {guessed}; name the column of the label, "
-            "--columns=label=..."
+            f"{path}: {number} examples have {distinct} different labels in the column {guessed}; name the column of "
+            "the label, --columns=label=..."
         )
-    if is_each_other or (number >= _MANY_ROWS and distinct > number / 2):
+    if has_too_many:
         errors.warn(
             "%s: %d examples have %d different labels; check the label of --columns, or choose --label_type=score for "
             "numbers",

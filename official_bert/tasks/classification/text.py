@@ -70,7 +70,7 @@ class TextProcessor(DataProcessor):
         self._label_role, self._has_teacher = _SCORE if is_regression else _LABEL, has_teacher
         self._has_header, self._is_quoted, self._data_format = has_header, is_quoted, data_format
         self.has_pairs = self.needs_pairs = bool(text_b_column)
-        self._labels = list(labels) if labels else None
+        self._labels, self._learns_labels = list(labels) if labels else None, not labels
         self._separator = label_separator
         self.is_multi_label, self.is_regression = is_multi_label, is_regression
         if is_regression:
@@ -150,6 +150,8 @@ class TextProcessor(DataProcessor):
         second = _TEXT_B._replace(is_read=self.needs_pairs)
         columns = decide_columns(rows[0].path, names, (_TEXT_A, second, label), assigned, len(rows[0].fields))
         unread = columns.number("text_b")
+        if unread is None and "text_b" not in self._assigned:
+            unread = _question_beside_sentence(names)
         if unread is not None and not second.is_read and "text_a" not in self._assigned:
             name = columns.name(unread)
             raise InputError(
@@ -224,6 +226,13 @@ class TextProcessor(DataProcessor):
         examples = [
             InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), target_of(row)) for row in table.rows
         ]
+        if "text_a" in table.columns.guessed and not self.is_regression:
+            label_checks.refuse_labels_as_texts(
+                table.path,
+                [example.text_a for example in examples],
+                self._labels or (),
+                "name it, --columns=text_a=...",
+            )
         if is_labelled and not self.is_multi_label:
             self._check_variety(table, guid, [example.label for example in examples])
         return not_empty(examples, table.path)
@@ -233,7 +242,8 @@ class TextProcessor(DataProcessor):
             label_checks.check_scores(table.path, labels, can_train=guid == "dev" or self._has_teacher)
         else:
             guessed = table.columns.name(table.columns.number("label")) if "label" in table.columns.guessed else None
-            label_checks.check_variety(table.path, labels, guessed)
+            is_learnt = guid == "train" and self._learns_labels
+            label_checks.check_variety(table.path, labels, guessed, is_learnt)
 
     def _target_of(self, table: "_Table", takes_unknown: bool) -> Callable[[Row], str | tuple[str, ...]]:
         """Returns a function from a row to the label, the labels or the score of its example."""
@@ -271,6 +281,12 @@ def refuse_text_flags(settings: Mapping[str, Any], others: Collection[str] = ())
     for name, value in usual.items():
         if settings.get(name) not in (None, value):
             raise InputError(f"--{name}: only goes with --task_name=text, not {settings['task_name']}; leave it out")
+
+
+def _question_beside_sentence(names: Sequence[str]) -> int | None:
+    """Returns the number of the question of QNLI's pairs as Hugging Face has them; None for other tables."""
+    folded = [fold_name(name) for name in names]
+    return folded.index("question") if {"question", "sentence"} <= set(folded) else None
 
 
 def _truth(text: str) -> bool:

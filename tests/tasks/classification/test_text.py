@@ -159,10 +159,50 @@ def test_a_second_text_is_read_or_left_out_as_columns_says(write, columns, text_
 def test_a_column_with_another_label_for_each_example(write, caplog):
     rows = "".join(f"text {number}\t{number}\n" for number in range(4))
     data_dir = write(train=f"text\tnumber\n{rows}")
-    with pytest.raises(InputError, match="every example has another label in the column number; name the column"):
+    with pytest.raises(InputError, match="4 examples have 4 different labels in the column number; name the column"):
         TextProcessor.from_settings({"columns": None}).get_train_examples(data_dir)
     TextProcessor.from_settings({"columns": "label=number"}).get_train_examples(data_dir)
     assert "4 examples have 4 different labels; check the label of --columns" in caplog.text
+
+
+def test_known_labels_are_as_many_as_they_are(write, caplog):
+    rows = "a\tx\nb\ty\nc\tz\n"
+    data_dir = write(train=f"text\tlabel\n{rows}{rows}", dev=f"text\tlabel\n{rows}")
+    processor = TextProcessor.from_settings({"columns": None})
+    processor.get_train_examples(data_dir)
+    processor.get_dev_examples(data_dir)
+    TextProcessor("text", labels=["x", "y", "z"]).get_train_examples(write(train=f"text\tlabel\n{rows}"))
+    assert "different labels" not in caplog.text
+
+
+def test_labels_before_texts_that_repeat(write):
+    """Of two columns the first is guessed to be the text, and reviews are seldom the same."""
+    rows = "".join(f"{number % 2}\treview {number % 18}\n" for number in range(20))
+    with pytest.raises(InputError, match="20 examples have 18 different labels in the column review; name"):
+        TextProcessor.from_settings({"columns": None}).get_train_examples(write(train=f"kind\treview\n{rows}"))
+
+
+def test_the_text_of_a_test_set_alone(write):
+    """Without a training set only the names of the columns tell which is the text."""
+
+    def texts(header: str, columns: str | None = None):
+        processor = TextProcessor.from_settings({"columns": columns, "checkpoint_labels": ["x", "y"]})
+        data_dir = write(test=f"{header}\nx\tb c\ny\td\n")
+        return [example.text_a for example in processor.get_test_examples(data_dir)]
+
+    assert texts("id\treview") == texts("\treview") == texts("kind\treview", "text_a=review") == ["b c", "d"]
+    assert texts("text\tother") == ["x", "y"]
+    with pytest.raises(InputError, match=r"test.tsv: each text that would be read is a label, the first 'x'; name it"):
+        texts("kind\treview")
+
+
+def test_both_texts_of_qnli(write):
+    data_dir = write(train="question\tsentence\tlabel\tidx\na\tb\t0\t0\nc\td\t1\t1\n")
+    with pytest.raises(InputError, match="the column question is a second text; name it, --columns=text_b=question"):
+        TextProcessor.from_settings({"columns": None}).get_train_examples(data_dir)
+    for columns, text_b in (("text_b=question", "a"), ("text_b=", None)):
+        processor = TextProcessor.from_settings({"columns": columns})
+        assert processor.get_train_examples(data_dir)[0].text_b == text_b
 
 
 @pytest.mark.parametrize(("label_type", "label"), [("score", "1"), ("single", None)])
