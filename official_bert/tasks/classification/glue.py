@@ -74,7 +74,15 @@ class GlueProcessor(DataProcessor):
 
     def _read_unlabelled(self, data_dir: str, suffix: str) -> list[InputExample]:
         guid = self.test_files[suffix].removesuffix(".tsv") if suffix else "test"
-        return read_layout(self._test_path(data_dir, suffix), guid, self.unlabelled, self.labels)
+        path = self._test_path(data_dir, suffix)
+        examples = read_layout(path, guid, self.unlabelled, self.labels)
+        # In the layout of a labelled file the column may have the labels or the ids of the texts.
+        if all(example.text_a.isdecimal() for example in examples):
+            raise InputError(
+                f"{path}: each text, in column {self.unlabelled.text_a + 1}, is a number, the first "
+                f"{examples[0].text_a}; give the columns of {self.name}'s test set, which are not those of its dev set"
+            )
+        return examples
 
     def _test_path(self, data_dir: str, suffix: str) -> str:
         return os.path.join(data_dir, self.test_files[suffix])

@@ -46,6 +46,19 @@ def test_columns(name, tmp_path):
     assert processor.get_test_examples(data_dir) == [InputExample(f"test-{test_number}", text_a, text_b, first_label)]
 
 
+@pytest.mark.parametrize("name", ROWS)
+def test_a_copy_of_the_dev_set_as_the_test_set(tmp_path, name):
+    """Only CoLA, SST-2 and QQP have other columns where the texts of a test set are."""
+    row, _, text_a, *_ = ROWS[name]
+    text = {"test_matched" if name == "MNLI" else "test": f"h\n{row}\n{row}\n"}
+    processor = glue.PROCESSORS[name]()
+    if name in ("CoLA", "SST-2", "QQP"):
+        with pytest.raises(InputError, match=r"test.tsv: each text, in column 2, is a number, the first 1; give the"):
+            processor.get_test_examples(write(tmp_path, **text))
+    else:
+        assert processor.get_test_examples(write(tmp_path, **text))[1].text_a == text_a
+
+
 def test_metrics_and_the_order_of_labels():
     binary, entailment = ["0", "1"], ["entailment", "not_entailment"]
     three = ["contradiction", "entailment", "neutral"]
