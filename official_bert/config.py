@@ -249,8 +249,8 @@ def _from_huggingface_fields(json_object: dict, source: str) -> dict:
 
 
 def _refuse_unlike(json_object: dict, key: str, only, source: str):
-    value = json_object.get(key, only)
-    if value != only:
+    value = json_object.get(key)
+    if value is not None and value != only:
         raise InputError(f"{source}: {key} is {_short(value)}, and only models with {only!r} can be loaded")
 
 

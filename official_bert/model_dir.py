@@ -18,6 +18,7 @@ from official_bert.config import BertConfig
 from official_bert.io import errors, files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field
+from official_bert.options.fields import MAX_SIZE
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
 from official_bert.options.serving import MODEL_CLASSES, TASKS_OF_CLASSES
 from official_bert.tokenization import load_vocab, write_vocabulary
@@ -175,11 +176,24 @@ class ModelFolder:
         return reading.read_json(self.config_file) if is_theirs else {}
 
     def _label_names(self) -> dict[str, Any]:
-        return reading.as_object(self._huggingface_config().get("id2label", _TWO_LABELS), self.config_file)
+        config = self._huggingface_config()
+        names = config.get("id2label")
+        if names is None:
+            number = config.get("num_labels")
+            is_number = reading.is_of_kind(number, int) and 1 <= number <= MAX_SIZE
+            names = dict(enumerate(default_labels(number if is_number else _NUM_LABELS)))
+        elif not isinstance(names, dict):
+            raise InputError(
+                f"{self.config_file}: id2label is {names!r:.60}; write a name for each output, by its number"
+            )
+        return {str(number): name for number, name in names.items()}
 
     def _label_type(self) -> str:
-        known = _LABEL_TYPES.get(str(self._huggingface_config().get("problem_type")), SINGLE)
-        return SCORE if len(self._label_names()) == 1 else known
+        name = self._huggingface_config().get("problem_type")
+        if name is not None and name not in _LABEL_TYPES:
+            known = ", ".join(_LABEL_TYPES)
+            raise InputError(f"{self.config_file}: problem_type is {name!r:.60}; write one of {known}, or null")
+        return SCORE if len(self._label_names()) == 1 else _LABEL_TYPES.get(name, SINGLE)
 
 
 def class_record(name: str, label_type: str | None) -> TaskRecord:
@@ -199,7 +213,7 @@ def default_labels(number: int) -> list[str]:
     return [f"LABEL_{number}" for number in range(number)]
 
 
-_TWO_LABELS = dict(zip("01", default_labels(2), strict=True))  # the value of id2label in a config.json without it
+_NUM_LABELS = 2  # of a config.json with neither id2label nor num_labels
 
 
 def labels_fault(labels: Sequence[str]) -> str | None:

@@ -17,7 +17,9 @@ TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 TOKENIZER_NAME = "tokenizer.json"  # of the library tokenizers: the vocabulary and the rules in one file
 _VOCAB_NAME = "vocab.txt"
 _ADDED_TOKENS_NAME, _SPECIAL_TOKENS_NAME = "added_tokens.json", "special_tokens_map.json"
-_CLASSES = ("BertTokenizer", "BertTokenizerFast")
+# Their rules are BERT's. A generic class has those of tokenizer.json, which are checked.
+_CLASSES = tuple(f"{name}Tokenizer{kind}" for name in ("Bert", "DistilBert", "Electra") for kind in ("", "Fast"))
+_GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 SPECIAL_TOKENS = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
 # Of tokenizer_config.json; null is the default of each. Padding is masked, so its token may have any name.
 _ACCEPTED_VALUES = {
@@ -51,9 +53,10 @@ def read_settings(folder: str) -> dict[str, Any] | None:
     """
     config_path = os.path.join(folder, TOKENIZER_CONFIG_NAME)
     config, library = _object(config_path), _library_file(folder)
+    classes = _CLASSES if library is None else _CLASSES + _GENERIC_CLASSES
     if config is not None:
-        _check_config(config, config_path)
-    _check_model_config(os.path.join(folder, "config.json"), config or {})
+        _check_config(config, config_path, classes)
+    _check_model_config(os.path.join(folder, "config.json"), config or {}, classes)
     if library is not None:
         _check_parts(library, os.path.join(folder, TOKENIZER_NAME))
     vocab = _checked_vocabulary(folder, library)
@@ -99,11 +102,11 @@ def _settings(config: dict | None, library: dict | None, folder: str) -> dict[st
     return settings | {"model_max_length": length if is_length else None}
 
 
-def _check_config(config: dict[str, Any], path: str):
+def _check_config(config: dict[str, Any], path: str, classes: tuple[str, ...]):
     for name in ("do_lower_case", "strip_accents"):
         if not any(config.get(name) is value for value in (True, False, None)):
             raise InputError(f"{path}: {name} is {config[name]!r}; write true or false")
-    _check_class(config, path)
+    _check_class(config, path, classes)
     for name, accepted in _ACCEPTED_VALUES.items():
         if (value := config.get(name)) is not None and value not in accepted:
             raise InputError(f"{path}: {name} is {value!r}, and only {accepted[0]!r} can be used; take another model")
@@ -114,19 +117,19 @@ def _check_config(config: dict[str, Any], path: str):
         errors.warn("%s: never_split has %s, but each text is split at punctuation", path, _listed(never_split))
 
 
-def _check_class(config: dict[str, Any], path: str):
+def _check_class(config: dict[str, Any], path: str, classes: tuple[str, ...]):
     name = config.get("tokenizer_class") or _CLASSES[0]
-    if name not in _CLASSES:
+    if name not in classes:
         raise InputError(f"{path}: is of a {name}; only models with WordPieces (BertTokenizer) can be used")
 
 
-def _check_model_config(path: str, tokenizer_config: Mapping[str, Any]):
+def _check_model_config(path: str, tokenizer_config: Mapping[str, Any], classes: tuple[str, ...]):
     """Checks the class that a config.json of Hugging Face names where tokenizer_config.json leaves it open."""
     if tokenizer_config.get("tokenizer_class") or not files.exists(path):
         return
     content = reading.read_json(files.check_model_file(path))
     if isinstance(content, dict) and "model_type" in content:
-        _check_class(content, path)
+        _check_class(content, path, classes)
 
 
 def _check_special_tokens(settings: Mapping[str, Any], path: str):

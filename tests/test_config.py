@@ -139,6 +139,11 @@ def test_other_hugging_face_models_are_refused(tmp_path, key, value):
         BertConfig.from_json_file(path)
 
 
+def test_null_is_the_default_of_a_hugging_face_field(tmp_path):
+    fields = dict.fromkeys(("position_embedding_type", "layer_norm_eps", "is_decoder", "classifier_dropout"))
+    assert vars(BertConfig.from_json_file(write(tmp_path, HUGGING_FACE | fields))).keys() == vars(BertConfig(1)).keys()
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -106,6 +106,24 @@ def test_the_labels_of_a_config_go_before_a_file_without_a_record(tmp_path, capl
     assert (folder.labels(), folder.output_names()) == (None, ["LABEL_0", "LABEL_1"])
 
 
+def test_a_config_without_names_has_the_number_of_its_labels(tmp_path):
+    for fields, number in (({}, 2), ({"num_labels": 3}, 3), ({"num_labels": None}, 2)):
+        folder = huggingface_folder(tmp_path, [], **fields | {"id2label": None})
+        assert folder.output_names() == [f"LABEL_{label}" for label in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"problem_type": "multilabel"}, "problem_type is 'multilabel'; write one of .*multi_label_classification, "),
+        ({"id2label": ["a", "b"]}, r"id2label is \['a', 'b'\]; write a name for each output"),
+    ],
+)
+def test_fields_of_outputs_that_name_nothing_are_refused(tmp_path, fields, sentence):
+    with pytest.raises(InputError, match=f"config.json: {sentence}"):
+        huggingface_folder(tmp_path, ["a", "b"], **fields).task()
+
+
 @pytest.mark.parametrize(
     ("labels", "fault"),
     [

@@ -150,6 +150,19 @@ def test_rules_of_the_same_tokens_are_accepted(tmp_path, caplog):
     assert "handle_chinese_chars is false, but ideographs are always single words" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "TokenizersBackend"])
+def test_a_generic_class_has_the_rules_of_tokenizer_json(tmp_path, name):
+    content = written(tmp_path, TokenizerConfig(False))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    assert TokenizerConfig.read(str(tmp_path)) == TokenizerConfig(False)
+    edited(tmp_path, content, pre_tokenizer={"type": "Whitespace"})
+    with pytest.raises(InputError, match="its pre_tokenizer"):
+        TokenizerConfig.read(str(tmp_path))
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match=f"is of a {name}; only models with WordPieces"):
+        TokenizerConfig.read(str(tmp_path))
+
+
 def test_a_vocabulary_that_contradicts_the_other_is_refused(tmp_path):
     content = written(tmp_path, TokenizerConfig())
     vocab = content["model"]["vocab"]

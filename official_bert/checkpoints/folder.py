@@ -39,8 +39,10 @@ def find_prefix(path: str) -> str | None:
         return newest
     names = _names_in(path)
     found = [name.removesuffix(".index") for name in names if name.endswith(".index")]
-    # Another program's index of something else has no data.
-    found = sorted(name for name in found if not name.startswith(INPUT_PREFIX) and _has_data(name, names))
+    # Another program's index of something else has no data. That of a checkpoint that lost its data is named later.
+    with_data = [name for name in found if _has_data(name, names)]
+    found = with_data or [name for name in found if ".ckpt" in name]
+    found = sorted(name for name in found if not name.startswith(INPUT_PREFIX))
     if len(found) > 1:
         raise InputError(f"{path}: holds several checkpoints ({', '.join(found)}); name one of them")
     return os.path.join(path, found[0]) if found else None

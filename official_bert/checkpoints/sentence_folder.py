@@ -81,7 +81,7 @@ class SentenceModules(NamedTuple):
         length = own.get("max_seq_length") or getattr(TokenizerConfig.read(encoder), "model_max_length", None)
         layers = (kind if kind == NORMALIZE else _dense(path) for kind, path in zip(kinds[2:], others, strict=True))
         further = _library_settings(folder)
-        if further["prompts"] and _settings(pooling).get("include_prompt") is False:
+        if any(further["prompts"].values()) and _settings(pooling).get("include_prompt") is False:
             raise InputError(f"{pooling}: leaves the tokens of a prompt out (include_prompt), which is not supported")
         found = cls(encoder, tuple(layers), _pooling_of(pooling), length, own.get("do_lower_case") is True, **further)
         return found._checked(encoder)

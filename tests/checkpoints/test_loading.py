@@ -182,6 +182,9 @@ def test_an_index_of_another_program_is_no_checkpoint(tmp_path):
     (tmp_path / "faiss.index").write_bytes(b"IxFI")
     tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
     assert open_checkpoint(str(tmp_path)).path == str(tmp_path / "bert_model.ckpt")
+    next(tmp_path.glob("*.data-*")).unlink()
+    with pytest.raises(InputError, match=r"bert_model\.ckpt"):
+        load_checkpoint(BertModel(CONFIG), str(tmp_path))
 
 
 def test_a_checkpoint_without_weights_is_named_so(tmp_path):

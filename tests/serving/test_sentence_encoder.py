@@ -134,6 +134,27 @@ def test_prompts_are_put_before_texts(folder, tmp_path, caplog):
         build(ServedOptions(model=str(made), task_name="embedding"))
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"__version__": {"sentence_transformers": "2.2.2"}},
+        {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": None},
+        {"prompts": {"query": "", "document": ""}, "default_prompt_name": None, "similarity_fn_name": "cosine"},
+        {"prompts": {"query": "q: ", "document": ""}, "default_prompt_name": "document"},
+    ],
+)
+def test_prompts_without_text_cause_no_warning(folder, tmp_path, caplog, settings):
+    """As each version of sentence-transformers writes the file of a model without prompts."""
+    kinds = ["Transformer", "Pooling", "Normalize"]
+    made = of_sentence_transformers(folder, tmp_path / "made", kinds, ["mean_tokens"])
+    pooling = made / "1_Pooling" / "config.json"
+    if not any(settings.get("prompts", {}).values()):
+        pooling.write_text(json.dumps(json.loads(pooling.read_text()) | {"include_prompt": False}))
+    (made / LIBRARY_CONFIG).write_text(json.dumps(settings))
+    np.testing.assert_array_equal(SentenceEncoder(made).encode(TEXTS), load_encoder(folder).encode(TEXTS))
+    assert "gets one of the prompts" not in caplog.text
+
+
 @pytest.mark.parametrize("similarity", ["dot", "euclidean", "manhattan"])
 def test_another_similarity_is_refused_where_it_would_rank_otherwise(folder, tmp_path, caplog, similarity):
     made = of_sentence_transformers(folder, tmp_path / "made", ["Transformer", "Pooling"], ["mean_tokens"])

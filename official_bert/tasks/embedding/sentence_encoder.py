@@ -113,11 +113,12 @@ class SentenceEncoder(TextComparisons):
         self.prompts, self._default_prompt = dict(found.prompts), found.default_prompt
         if self._layers[-1:] != [normalized]:  # of vectors of norm 1 the cosine is the dot product
             self._similarity = found.similarity
-        if self.prompts and not self._default_prompt:
+        written = [name for name, prompt in self.prompts.items() if prompt]
+        if written and found.default_prompt_name is None:
             logging.warning(
                 "%s: no text gets one of the prompts %s unless you pass it, as in encode(texts, prompt=...)",
                 folder,
-                ", ".join(self.prompts),
+                ", ".join(written),
             )
         # One trace for all shapes.
         signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ENCODER_INPUTS}
