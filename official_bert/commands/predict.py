@@ -30,6 +30,7 @@ from official_bert.training import memory
 from official_bert.training.distribution import log_devices
 
 STANDARD = "-"
+_TEXT_NAMES = ("text", "sentence", "sentence1", "sentence2")  # of columns of tables, beside those of the requests
 _BYTES_AT_ONCE = 1 << 16  # the capacity of a pipe
 
 
@@ -90,18 +91,28 @@ def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
 Requests = Sequence[Sequence[str]]
 
 
-def _warn_of_json(first_line: bytes, options: PredictOptions):
-    """Warns of JSON lines that are read as texts, as those of a log may be on purpose."""
-    if options.input_format == JSON or not first_line.lstrip(b"\xef\xbb\xbf ").startswith(b"{"):
+def _warn_of_other_format(first_line: bytes, columns: Sequence[str], options: PredictOptions):
+    """Warns of JSON lines, CSV and the names of columns that are read as texts, as those of a log may be on purpose."""
+    if options.input_format == JSON:
         return
+    name = _name(options.input_file)
+    if name.endswith(".csv"):
+        logging.warning("%s: each line is read as a text, with its quotes; write texts or JSON lines", name)
+    if _is_json_object(first_line):
+        logging.warning("%s: line 1 is a JSON object and is read as a text; --input_format=json reads its fields", name)
+    fields = first_line.decode("utf-8-sig", "replace").split("\t")
+    if {fold_name(field) for field in fields} <= {*columns, *_TEXT_NAMES}:
+        logging.warning("%s: line 1 is read as a text and may be the names of columns; leave it out", name)
+
+
+def _is_json_object(line: bytes) -> bool:
+    if not line.lstrip(b"\xef\xbb\xbf ").startswith(b"{"):
+        return False
     try:
-        reading.parse_json(first_line, has_lines=False)
+        reading.parse_json(line, has_lines=False)
     except InputError:
-        return
-    logging.warning(
-        "%s: line 1 is a JSON object and is read as a text; --input_format=json reads its fields",
-        _name(options.input_file),
-    )
+        return False
+    return True
 
 
 def _write_index(lines_in: BinaryIO, predictor: Predictor, options: PredictOptions):
@@ -111,7 +122,7 @@ def _write_index(lines_in: BinaryIO, predictor: Predictor, options: PredictOptio
     num_lines, num_blank, has_ids = 0, 0, False
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         if not num_lines:
-            _warn_of_json(lines[0], options)
+            _warn_of_other_format(lines[0], predictor.columns, options)
         requests, errors, further = _parsed(lines, num_lines, predictor, options)
         for row, error in errors.items():
             raise _stopped(options, num_lines + row, error)
@@ -194,7 +205,7 @@ def _answer_lines(
     answer_all = answers_to if options.on_error == STOP else functools.partial(_answers, answers_to)
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         if not done:
-            _warn_of_json(lines[0], options)
+            _warn_of_other_format(lines[0], predictor.columns, options)
         requests, errors, further = _parsed(lines, done, predictor, options)
         answers = answer_all(requests)
         for row in range(len(requests) + len(errors)):

@@ -122,7 +122,7 @@ def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
             path, names = row.path, list(record)
             decided = decide_columns(path, names, roles, flag=None)
             tokens, name = decided.column_name("tokens"), decided.column_name("tags")
-        has_tags = labelled or record.get(name) is not None
+        has_tags = labelled or bool(record.get(name))
         columns = [_texts(row, record, column) for column in ([tokens, name] if has_tags else [tokens])]
         words, tags = columns[0], columns[1] if has_tags else []
         if wrong := [word for word in words if not _is_word(word)]:

@@ -11,7 +11,7 @@ import numpy as np
 from official_bert.data.tables import Row
 from official_bert.fine_tuning.earlier_training import DATA_FACT, find_differences, replaced, rows_digest
 from official_bert.fine_tuning.run import fine_tune
-from official_bert.io import reading
+from official_bert.io import errors, reading
 from official_bert.io.errors import InputError, did_you_mean
 from official_bert.model_dir import holds_checkpoints
 from official_bert.model_source import resolve
@@ -57,6 +57,15 @@ class ClassificationData(NamedTuple):
             return MULTI
         is_score = any(isinstance(label, float) for label in self.labels)
         return SCORE if is_score and not any(isinstance(label, str) for label in self.labels) else SINGLE
+
+    def warn_of_whole_scores(self):
+        """Warns of scores that may be classes: pandas has whole numbers with a point in a column that lacks some."""
+        if self.label_type == SCORE and all(float(label).is_integer() for label in self.labels if label is not None):
+            errors.warn(
+                "labels: numbers with a point are learnt as scores, and all of these are whole; pass whole numbers or "
+                "texts for classes, or label_type=%r for scores",
+                SCORE,
+            )
 
     def rows(self, set_name: str) -> list[Row]:
         """Returns the rows of a table, of which the first has the names of the columns."""
@@ -119,6 +128,10 @@ class Classifier(Predictor):
         sets = {"train": data.rows("train")}
         if dev is not None:
             sets["dev"] = ClassificationData.from_lists(*dev).rows("dev")
+            if sets["dev"][0].fields != sets["train"][0].fields:
+                raise InputError("dev: one of the two sets has pairs of texts, the other single texts; give both alike")
+        if "label_type" not in flags:
+            data.warn_of_whole_scores()
         options = ClassificationOptions(
             task_name="text",
             output_dir=os.fspath(folder),

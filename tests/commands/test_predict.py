@@ -201,6 +201,22 @@ def test_json_lines_that_are_read_as_texts_are_warned_of(tmp_path, vectors_dir, 
     assert "line 1 is a JSON object and is read as a text; --input_format=json reads its fields" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [
+        ("in", "Text", "line 1 is read as a text and may be the names of columns; leave it out"),
+        ("in", "text_a\tsentence2", "line 1 is read as a text and may be the names"),
+        ("in.csv", '"a dog",x', "each line is read as a text, with its quotes; write texts or JSON lines"),
+        ("in", "a text", ""),
+        ("in", "", ""),
+    ],
+)
+def test_tables_that_are_read_as_texts_are_warned_of(name, line, message, caplog):
+    options = PredictOptions(model="m", input_file=name)
+    predict._warn_of_other_format(line.encode(), ("text_a", "text_b"), options)
+    assert [f"{name}: {message}" in text for text in caplog.messages] == [True] * bool(message)
+
+
 def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
     """Returns the lines that `available_lines` yields from a pipe; each write waits for the lines before it."""
     reading, writing = os.pipe()

@@ -221,6 +221,10 @@ def test_tokens_and_tags_are_read_as_the_columns_of_conll(tmp_path, name, labell
 def test_tokens_without_tags(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"Tokens": ["a", "b"]}\n')
     assert read_tagged(path, "test_file", labelled=False).sentences[0].words == ["a", "b"]
+    hidden = write(tmp_path / "hidden.jsonl", '{"tokens": ["a", "b"], "ner_tags": []}\n')
+    assert read_tagged(hidden, "test_file", labelled=False).sentences[0].columns == [["a"], ["b"]]
+    with pytest.raises(InputError, match="has 2 tokens and 0 ner_tags"):
+        read_tagged(hidden, "dev_file")
     with pytest.raises(
         InputError, match=r"a.jsonl: has 1 columns, Tokens, and none called ner_tags or tags; name it so"
     ):

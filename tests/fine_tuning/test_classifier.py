@@ -106,6 +106,15 @@ def test_pairs_scores_and_label_lists(base, tmp_path, texts, labels, answer, met
     assert metric in kept
 
 
+@pytest.mark.parametrize(
+    ("labels", "is_warned_of"), [([0.0, 1.0, 1], True), ([0.5, 1.0, 1], False), ([0, 1, 1], False), (["a", 1.0], False)]
+)
+def test_whole_numbers_with_a_point_may_be_classes(labels, is_warned_of, caplog):
+    ClassificationData.from_lists("abc"[: len(labels)], labels).warn_of_whole_scores()
+    message = "labels: numbers with a point are learnt as scores, and all of these are whole; pass whole numbers or"
+    assert [message in text for text in caplog.messages] == [True] * is_warned_of
+
+
 @pytest.mark.needs_extra("pandas")
 def test_columns_of_a_frame():
     import pandas
@@ -139,6 +148,7 @@ NO_FLAG = "Classifier.train takes no such flag"
         (ClassificationData(["a"], ["x"]), ["x"], {}, "^labels: give the labels of the texts"),
         (["a"], ["x"], {"dev": ["a", "b"]}, r"^dev: must be a pair, \(texts, labels\), or ClassificationData"),
         (["a"], ["x"], {"dev": ("a", "b")}, "^dev: must be a pair"),
+        (["a", "b"], ["x", "y"], {"dev": ([("a", "b")], ["x"])}, "^dev: one of the two sets has pairs of texts"),
         (["a"], ["x"], {"learning_rate": "1e-4"}, "^learning_rate='1e-4': must be a number"),
         (["a"], ["x"], {"class_weights": "1,2"}, "^class_weights='1,2': must be a list of texts"),
         (["a"], ["x"], {"train_batch_size": 0}, "^train_batch_size=0: must be at least 1"),

@@ -87,7 +87,7 @@ def _pair_classification(examples, rows):
     if len(set(labels)) < 2:
         raise InputError(
             f"{examples[0].where}: all pairs have label {labels[0]:g}, and --eval_task=pairs tells those of label 1 "
-            "from those of label 0; give both"
+            "from those of label 0; give both, or leave the labels out, --columns=label=, for --eval_task=retrieval"
         )
 
     return lambda vectors: embeddings.pair_classification(embeddings.cosines(vectors[first], vectors[second]), labels)

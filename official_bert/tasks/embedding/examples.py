@@ -31,7 +31,7 @@ _ROLES = [
     for name in (ANCHOR, POSITIVE, NEGATIVE, LABEL)
 ]
 _LINES = (".txt", ".txt.gz")
-_TRUTHS = {"true": "1", "false": "0"}  # of JSON and Parquet
+_TRUTHS = {"true": "1", "false": "0"}  # of JSON and Parquet, and in any case of pandas' and other programs' CSV
 
 
 class Example(NamedTuple):
@@ -47,7 +47,7 @@ class Example(NamedTuple):
         """Returns the label as a number."""
         if not self.label:
             raise InputError(f"{self.where}: has no label; give the pair a number, or leave the row out")
-        score = parse_number(_TRUTHS.get(self.label, self.label))
+        score = parse_number(_TRUTHS.get(self.label.casefold(), self.label))
         if math.isfinite(score):
             return score
         raise InputError(f"{self.where}: the label {self.label!r} is no number; correct it")

@@ -19,7 +19,7 @@ def check_training(examples: Sequence[Example], loss: str):
 def _check_ranking(examples: Sequence[Example], loss: str):
     """All pairs belong together, so a label can only say so."""
     for example in examples:
-        if example.label and not _is_positive(example):
+        if example.positives and example.label and not _is_positive(example):
             raise InputError(
                 f"{example.where}: has the label {example.label}, but --loss={loss} takes each pair for one that "
                 f"belongs together; keep the pairs with label 1, choose --loss=cosent, which learns scores, or "

@@ -75,7 +75,8 @@ def test_scores_are_plain_numbers(label):
         Example("a", "x", label=label).score()
     with pytest.raises(InputError, match=r"^a: has no label; give the pair a number"):
         Example("a", "x").score()
-    assert (Example("a", "x", label="-1.5e1").score(), Example("a", "x", label="true").score()) == (-15, 1)
+    scores = [Example("a", "x", label=text).score() for text in ("-1.5e1", "true", "True", "FALSE")]
+    assert scores == [-15, 1, 1, 0]
 
 
 @pytest.mark.parametrize("content", ["anchor\tpositive\na\tb\n", "a\n\nb\tc\n"])

@@ -6,8 +6,9 @@ import pytest
 
 from official_bert.io.errors import InputError
 from official_bert.options.embedding import LOSSES
-from official_bert.tasks.embedding.examples import Example
+from official_bert.tasks.embedding.examples import Example, rows_of_examples
 from official_bert.tasks.embedding.label_checks import check_training, warn_of_unread_parts
+from official_bert.tasks.embedding.losses import LOSSES as REGISTERED_LOSSES
 
 RANKING, SIMCSE, COSENT, COSINE, TRIPLET, MSE = LOSSES
 
@@ -33,6 +34,13 @@ def pairs(labels: str = "", negatives: tuple[str, ...] = (), texts: str = "abcde
 )
 def test_examples_that_a_loss_reads(loss, examples):
     check_training(examples, loss)
+
+
+def test_classes_without_pairs_lack_the_second_text():
+    examples = [Example("t.csv: line 2", "a", label="x"), Example("t.csv: line 3", "b", label="y")]
+    check_training(examples, RANKING)
+    with pytest.raises(InputError, match=r"line 2: --loss=multiple_negatives_ranking needs two texts"):
+        rows_of_examples(examples, REGISTERED_LOSSES[RANKING], RANKING)
 
 
 @pytest.mark.parametrize(
