@@ -18,7 +18,7 @@ _BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "false", "true"}
 _MISSING = {"nan", "none", "null", "n/a", "<na>"}  # what programs write for a value that is not there
 _MANY_ROWS = 20
-_SEPARATORS = (";", "|", ",")
+_SEPARATORS = (";", "|", ",", " ")
 _strip_quoted = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"").sub
 _are_neighbours = re.compile(r"[q\w]\s*q|q\s*\w").search  # texts without a comma, as numpy prints them
 
@@ -101,12 +101,17 @@ def refuse_other_separators(path: str, label_lists: Sequence[Sequence[str]], sep
     if any(len(labels) > 1 for labels in label_lists):
         return
     for other in _SEPARATORS:
-        several = [label for label in labels if other in label]
+        several = [label for label in labels if other in label and _is_several(label, other, labels)]
         if several and other != separator:
             raise InputError(
                 f"{path}: no example has several labels, but {several[0]!r} may be some; write them with {separator!r} "
                 f'between them, or give --columns="separator={other}"'
             )
+
+
+def _is_several(label: str, separator: str, labels: Collection[str]) -> bool:
+    """Returns whether a label may be several: a name may have blanks, unless its words are labels, too."""
+    return separator != " " or set(label.split()) <= set(labels)
 
 
 def warn_of_similar(path: str, labels: Sequence[str]):

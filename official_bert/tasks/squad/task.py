@@ -103,7 +103,10 @@ class SquadTask(Task):
         if self._threshold_file:
             questions = _read_questions(self._threshold_file, _TUNING, "null_score_diff_threshold")
             tuning["_threshold"] = questions._replace(tunes_threshold=True)
-        return tuning | {"": _read_questions(path, self._answers_serve)}
+        questions = _read_questions(path, self._answers_serve)
+        if not self.rules.version_2_with_negative:
+            _warn_of_unanswerable(questions)
+        return tuning | {"": questions}
 
     def _read_training(self, path: str) -> QuestionSet:
         """Reads the questions of a training file and shuffles them as in the original."""
@@ -271,6 +274,19 @@ def _read_questions(path: str, answers_serve: str, flag: str = "predict_file") -
     if gold is None and answers_serve:
         raise InputError(f"{path}: has no answers to {answers_serve}")
     return QuestionSet(path, examples, gold)
+
+
+def _warn_of_unanswerable(questions: QuestionSet):
+    """Warns of questions without an answer where the answer is always a text."""
+    num_without = sum(not question.answers for question in questions.gold or ())
+    if num_without:
+        logging.warning(
+            "%s: %d of %d questions have no answer and count as wrong; for files of SQuAD 2.0, pass "
+            "--version_2_with_negative",
+            questions.path,
+            num_without,
+            len(questions.gold),
+        )
 
 
 def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> list[RawResult]:

@@ -85,6 +85,8 @@ def test_zeros_and_ones_that_are_named():
         (["a;b", "b"], ",", """'a;b' may be some; .* give --columns="separator=;"$"""),
         (["a | b", "c|d"], ",", """'a \\| b' may be some; .* give --columns="separator=\\|"$"""),
         (["a,b", "b"], ";", "'a,b' may be some; write them with ';' between them"),
+        (["x y", "y", "x"], ",", """'x y' may be some; .* give --columns="separator= "$"""),
+        (["very good", "good"], ",", None),  # a name of two words
         (["a;b", "b,c"], ",", None),
         (["a", "b"], ",", None),
     ],

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from official_bert.metrics.squad import Question
 from official_bert.model_source import resolve
 from official_bert.options.fine_tuning import SquadOptions
 from official_bert.options.serving import ExportOptions
+from official_bert.tasks.base import DataFiles
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.squad.windows import encode_questions
@@ -71,6 +73,20 @@ def test_every_rule_is_a_flag_of_the_script():
     assert dataclasses.asdict(rules) == given | {"null_score_diff_threshold": -1.5}
     recorded = SquadRules.from_settings(SquadTask(rules).settings())
     assert recorded == dataclasses.replace(rules, verbose_logging=recorded.verbose_logging)
+
+
+@pytest.mark.parametrize("version_2_with_negative", [False, True])
+def test_questions_without_an_answer(version_2_with_negative, tmp_path, caplog):
+    answers = [{"text": "cat", "answer_start": 4}]
+    questions = [{"id": name, "question": "Who?", "answers": answers} for name in "ab"]
+    questions.append({"id": "c", "question": "What?", "answers": [], "is_impossible": True})
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "The cat sat.", "qas": questions}]}]}))
+    task = SquadTask(SquadRules(version_2_with_negative=version_2_with_negative))
+    (read,) = task.read(DataFiles(None, {"test": str(path)}), "test").values()
+    assert len(read.gold) == 3
+    message = "dev.json: 1 of 3 questions have no answer and count as wrong; for files of SQuAD 2.0, pass --version_2"
+    assert [message in text for text in caplog.messages] == [True] * (not version_2_with_negative)
 
 
 @pytest.mark.parametrize("recorded", ["auto", None])
