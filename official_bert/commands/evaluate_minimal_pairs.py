@@ -119,7 +119,7 @@ def _decoded(where: str, content: bytes) -> str:
 
 def _pair(where: str, line: str) -> Pair:
     try:
-        found = reading.parse_json(line, has_lines=False)
+        found = reading.parse_json(line, has_lines=False, object_pairs_hook=reading.distinct_fields)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     names = (_GOOD, _BAD, _PARADIGM, _PHENOMENON)

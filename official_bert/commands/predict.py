@@ -237,7 +237,7 @@ def _decoded(line: bytes, is_first: bool) -> str:
 
 
 def _json_object(line: str, columns: Sequence[str]) -> dict:
-    found = reading.parse_json(line, has_lines=False)
+    found = reading.parse_json(line, has_lines=False, object_pairs_hook=reading.distinct_fields)
     if not isinstance(found, dict):
         raise InputError(f"no JSON object; give one with the fields {', '.join(columns)}")
     try:

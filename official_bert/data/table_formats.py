@@ -159,7 +159,7 @@ def _read_json_lines(path: str) -> Iterator[Row]:
         if not objects and text.lstrip().startswith("["):
             raise InputError(f"{path}: line {line}: begins a JSON array; write its objects without it, one a line")
         try:
-            value = reading.parse_json(text, has_lines=False, object_pairs_hook=_distinct)
+            value = reading.parse_json(text, has_lines=False, object_pairs_hook=reading.distinct_fields)
         except InputError as error:
             raise InputError(f"{path}: line {line}: {error}; give one JSON object a line") from error
         objects.append((line, reading.as_object(value, f"{path}: line {line}")))
@@ -169,13 +169,6 @@ def _read_json_lines(path: str) -> Iterator[Row]:
         yield Row(path, 0, names)
     for line, fields in objects:
         yield Row(path, line, [fields.get(name) for name in names])
-
-
-def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Makes a JSON object; parsers disagree about one that has a name twice."""
-    if len(fields := dict(pairs)) < len(pairs):
-        raise ValueError("a name stands twice in an object")
-    return fields
 
 
 def _read_parquet(path: str) -> Iterator[Row]:

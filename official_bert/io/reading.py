@@ -10,7 +10,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from official_bert.io import errors, files
@@ -148,6 +148,13 @@ def parse_json(text: str | bytes, has_lines: bool = True, object_pairs_hook: Cal
         if has_lines and isinstance(error, json.JSONDecodeError):
             raise InputError(f"line {error.lineno}, column {error.colno}: no JSON ({error.msg})") from error
         raise InputError(f"no JSON ({error})") from error
+
+
+def distinct_fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Makes a JSON object, as a hook of `parse_json`; parsers disagree about one that has a name twice."""
+    if len(fields := dict(pairs)) < len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return fields
 
 
 _find_half_pair = re.compile("[\ud800-\udfff]").search

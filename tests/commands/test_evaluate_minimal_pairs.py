@@ -64,6 +64,7 @@ def test_the_script_says_what_the_scores_say(tmp_path):
         ("{", "order.jsonl: line 1: "),
         ("[]", "order.jsonl: line 1: is no object with the texts sentence_good, sentence_bad, UID, linguistics_term"),
         ('{"sentence_good": 1}', "is no object with the texts"),
+        (line("a", "b", "x")[:-1] + ', "UID": "y"}', "a name stands twice in an object"),
         ("", "holds no pair; name BLiMP.zip, or a folder of such .jsonl files"),
         (line("", "a", "x"), "sentence_good is blank"),
         (line("a", " \u3000", "x"), "sentence_bad is blank"),
