@@ -13,7 +13,7 @@ from absl import logging
 from official_bert import model_dir
 from official_bert.checkpoints import huggingface, loading, names, open_checkpoint, sentence_folder, tf1
 from official_bert.checkpoints.loading import TF1_NAME, Checkpoint
-from official_bert.checkpoints.sentence_folder import PROJECTION, Dense, SentenceModules, has_modules
+from official_bert.checkpoints.sentence_folder import COSINE, PROJECTION, Dense, SentenceModules, has_modules
 from official_bert.config import BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
@@ -165,7 +165,10 @@ def _sentence_record(source: ModelFolder) -> TaskRecord | None:
     """Returns the record of a model of sentence-transformers for a folder of the original's format."""
     if (modules := SentenceModules.read(source.path)) is None:
         return None
-    if rules := modules.rules_without_field(source.tokenizer_config()):
+    rules = modules.rules_without_field(source.tokenizer_config())
+    if modules.similarity != COSINE and not modules.is_normalized:
+        rules.append(f"similarity_fn_name={modules.similarity}")
+    if rules:
         raise InputError(
             f"{source.path}: has {rules[0]}, for which only folders of Hugging Face have a file; give "
             "--output_format=huggingface"

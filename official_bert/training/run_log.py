@@ -31,6 +31,8 @@ from official_bert.io.errors import InputError
 from official_bert.options.fields import format_value
 
 FILE = "run.jsonl"
+_WEIGHTS_FLAG = "init_checkpoint"
+_PATH_FLAGS = (_WEIGHTS_FLAG, "teacher")
 START, TRAIN, EVALUATION, CHECKPOINT, END = "start", "train", "evaluation", "checkpoint", "end"
 
 
@@ -135,5 +137,14 @@ def changed_flags(before: Mapping, now: Mapping, names: Iterable[str]) -> str:
     return ", ".join(
         f"--{name}={format_value(now[name])} ({format_value(before[name])} before)"
         for name in names
-        if name in now and name in before and now[name] != before[name]
+        if name in now and name in before and _differs(name, before[name], now[name])
     )
+
+
+def _differs(name: str, before: object, now: object) -> bool:
+    """Returns whether a flag has another value than before: of a path, whether it leads elsewhere."""
+    if name == _WEIGHTS_FLAG and now is None:  # a run that resumes has its weights in its folder
+        return False
+    if name in _PATH_FLAGS and isinstance(before, str) and isinstance(now, str):
+        return files.real_path(before) != files.real_path(now)
+    return before != now

@@ -120,11 +120,13 @@ def test_the_modules_of_a_folder_become_a_record_in_the_originals_format(tmp_pat
     record = ModelFolder(out).task()
     assert (record.family, record.settings) == (EMBEDDING, {"pooling": "max", "normalize": False, "max_seq_length": 9})
     assert SentenceModules.of(out)[1:4] == ((), "max", 9)
-    (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 4}')
-    with pytest.raises(
-        InputError, match="has truncate_dim=4, for which only folders of Hugging Face have a file; give"
+    for settings, rule in (
+        ({"truncate_dim": 4}, "truncate_dim=4"),
+        ({"similarity_fn_name": "dot"}, "similarity_fn_name=dot"),
     ):
-        converted(str(folder), tmp_path / "out2", "tf1")
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+        with pytest.raises(InputError, match=f"has {rule}, for which only folders of Hugging Face have a file; give"):
+            converted(str(folder), tmp_path / "out2", "tf1")
 
 
 def test_what_is_written_is_read(tmp_path):

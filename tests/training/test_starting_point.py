@@ -83,6 +83,15 @@ def test_what_may_change_is_named(tmp_path, caplog, options_class, now, words):
     assert words in caplog.text
 
 
+def test_the_same_folder_by_another_path_is_no_change(tmp_path, caplog):
+    before = {"init_checkpoint": str(tmp_path / "model"), "teacher": str(tmp_path / "teacher")}
+    options = earlier_run(tmp_path, EmbeddingOptions, **before)
+    same = {"init_checkpoint": f"{tmp_path}/./model/", "teacher": f"{tmp_path}/teacher/"}
+    for now in (same, same | {"init_checkpoint": None}):
+        starting_point.warn_of_changed_flags(dataclasses.replace(options, **now), str(tmp_path), 4)
+    assert not caplog.records
+
+
 def test_a_folder_without_a_log_or_with_flags_of_an_earlier_version_is_resumed(tmp_path):
     options = EmbeddingOptions(output_dir=str(tmp_path), do_train=True, pooling="cls")
     starting_point.refuse_fixed_flags(options)

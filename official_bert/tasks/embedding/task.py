@@ -16,6 +16,7 @@ from official_bert.checkpoints.sentence_folder import NORMALIZE, SentenceModules
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
+from official_bert.model_dir import ModelFolder, holds_checkpoints
 from official_bert.modeling import BertEmbedder
 from official_bert.modeling.heads import POOLINGS
 from official_bert.options.fields import format_flag
@@ -48,9 +49,12 @@ class EmbeddingTask(Task):
     def from_settings(cls, variant: None, settings: Settings) -> Self:
         own = ("pooling", "normalize", "projection")
         given = {name: settings[name] for name in own if settings.get(name) is not None}
-        said = _said_of_vectors(settings["init_checkpoint"]) if settings.get("init_checkpoint") else {}
+        # The model of a run is that of its folder, if there is one.
+        output_dir = settings.get("output_dir")
+        folder = output_dir if output_dir and holds_checkpoints(output_dir) else settings.get("init_checkpoint")
+        said = _said_of_vectors(folder) if folder else {}
         if said and not settings.get("do_train"):
-            _refuse_contradictions(settings["init_checkpoint"], given, said)
+            _refuse_contradictions(folder, given, said)
         return cls(**said | given, **{name: value for name, value in settings.items() if name not in own})
 
     @property
@@ -171,7 +175,8 @@ def _said_of_vectors(checkpoint: str) -> dict[str, Any]:
     found, is_ours = SentenceModules.of(checkpoint), SentenceModules.read(checkpoint) is None
     said = {"pooling": found.pooling, "normalize": NORMALIZE in found.layers}
     *_, width = (None, *(len(layer.kernel) for layer in found.layers if layer != NORMALIZE))
-    for rule in found.rules_without_field(None) if not is_ours else ():
+    tokenizer = ModelFolder(checkpoint).tokenizer_config()
+    for rule in found.rules_without_field(tokenizer) if not is_ours else ():
         errors.warn("%s: has %s, which the training leaves out", checkpoint, rule)
     return said | {"projection": width if is_ours else None}
 

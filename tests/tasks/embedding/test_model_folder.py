@@ -27,7 +27,7 @@ def trained(tmp_path):
 
 USES = {
     "an evaluation": lambda model, **flags: EmbeddingOptions(output_dir="absent", do_eval=True, model=model, **flags),
-    "an export": lambda model, **flags: ExportOptions(export_dir="absent", model=model, **flags),
+    "an export": lambda model, **flags: ExportOptions(export_dir="absent", model=model, task_name=EMBEDDING, **flags),
 }
 OTHERS = [({"pooling": "mean"}, "cls"), ({"normalize": True}, "False"), ({"max_seq_length": 32}, "16")]
 
@@ -71,6 +71,31 @@ def test_modules_of_sentence_transformers_are_contradicted_by_a_training_only(tm
         with pytest.raises(InputError, match=f"^--{next(iter(flags))}{words}, with which the model was trained"):
             task(**flags)
         task(**flags, do_train=True)
+
+
+@pytest.mark.parametrize("model", [None, "theirs"])
+@pytest.mark.parametrize("flags", [{"do_train": True}, {"do_train": False, "pooling": "cls"}])
+def test_a_run_in_its_folder_has_the_vectors_of_the_folder(tmp_path, trained, model, flags):
+    """Whichever model it began with, whose modules here say mean, and whether a flag names that one again."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    toy.write_sentence_modules(folder)
+    settings = {name: value for name, value in SETTINGS.items() if name != "projection"}
+    model_dir.write_record(trained, model_dir.TaskRecord(EMBEDDING, EMBEDDING, settings))
+    (tmp_path / "trained" / "checkpoint").touch()
+    task = EmbeddingTask.from_settings(None, {"init_checkpoint": model and str(folder), "output_dir": trained, **flags})
+    assert (task.pooling, task.normalize) == ("cls", False)
+
+
+def test_texts_that_the_library_lower_cases_first_are_warned_of(tmp_path, caplog):
+    folder = toy.write_sentence_modules(tmp_path)
+    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    EmbeddingTask.from_settings(None, {"init_checkpoint": str(folder), "do_train": True})
+    assert not caplog.records
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    EmbeddingTask.from_settings(None, {"init_checkpoint": str(folder), "do_train": True})
+    assert "has do_lower_case beside a cased tokenizer, which the training leaves out" in caplog.text
 
 
 def test_a_teacher_that_is_no_model_is_named_by_its_flag(tmp_path):
