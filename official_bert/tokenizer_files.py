@@ -37,6 +37,7 @@ _PART_TYPES = {
     "post_processor": ("TemplateProcessing", "processors"),
 }
 _MODEL_VALUES = {"unk_token": "[UNK]", "continuing_subword_prefix": "##"}
+_USUAL_WORD_LENGTH = 100  # of transformers; hardly a word is longer
 _LARGEST_LENGTH = 1 << 31  # above it Hugging Face means "no limit"
 _KEEP_VOCABULARY = f"delete the file if {_VOCAB_NAME} and {TOKENIZER_CONFIG_NAME} say how the model reads text"
 
@@ -151,12 +152,17 @@ def _check_parts(library: dict[str, Any], path: str):
         if name not in library:
             continue
         part = _part(library, name) or {}
-        is_frame = name == "post_processor" and _is_frame(part)
+        is_frame = name == "post_processor" and _is_frame(part) and _has_vocabulary_ids(part, model.get("vocab"))
         if not is_frame and (part.get("type") != only or name == "post_processor"):
             raise InputError(
                 f"{path}: its {name} ({part.get('type', 'none')}) gives other tokens than the {only} of BERT, and only "
                 f"that can be used; {_KEEP_VOCABULARY}"
             )
+    longest = model.get("max_input_chars_per_word")
+    if is_of_kind(longest, int) and longest < _USUAL_WORD_LENGTH:
+        errors.warn(
+            "%s: max_input_chars_per_word is %d, but longer words are split into pieces here, too", path, longest
+        )
     normalizer = _part(library, "normalizer") or {}
     if normalizer.get("clean_text") is False:
         raise InputError(f"{path}: its normalizer keeps control characters (clean_text); {_KEEP_VOCABULARY}")
@@ -181,6 +187,21 @@ def _is_frame(part: Mapping[str, Any]) -> bool:
     is_template = part.get("type") == "TemplateProcessing"
     both = (_template(part.get("single")), _template(part.get("pair")))
     return is_template and both == (single, [*single, ("B", 1), ("[SEP]", 1)])
+
+
+def _has_vocabulary_ids(part: Mapping[str, Any], vocab: Any) -> bool:
+    """Returns whether the ids that a post-processor names for [CLS] and [SEP] are those of the vocabulary."""
+    known = vocab if isinstance(vocab, dict) else {}
+    listed = part.get("special_tokens")
+    listed = listed if isinstance(listed, dict) else {}
+    for name, key in (("[CLS]", "cls"), ("[SEP]", "sep")):
+        token = listed.get(name)
+        ids = token.get("ids") if isinstance(token, dict) else None
+        if part.get("type") == "BertProcessing":
+            ids = part[key][1:]
+        if ids not in (None, [], [known.get(name)]):
+            return False
+    return True
 
 
 def _template(items: Any) -> list[tuple[Any, Any]]:

@@ -124,6 +124,10 @@ def test_a_normalizer_that_contradicts_the_settings_is_refused(tmp_path, config,
         ({"post_processor": None}, r"its post_processor \(none\) gives"),
         ({"post_processor": {"type": "TemplateProcessing", "single": []}}, r"its post_processor \(TemplateProcessing"),
         ({"post_processor": {"type": "BertProcessing", "cls": ["[SEP]", 3]}}, r"its post_processor \(BertProcessing"),
+        (
+            {"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 7], "sep": ["[SEP]", 3]}},
+            r"its post_processor \(BertProcessing",
+        ),
         ({"model": {"unk_token": "<unk>"}}, "unk_token is '<unk>', and only '\\[UNK\\]' can be used"),
         ({"model": {"continuing_subword_prefix": "@@"}}, "continuing_subword_prefix is '@@'"),
         ({"model": {"type": "BPE"}}, "holds no vocabulary of WordPieces"),
@@ -161,6 +165,21 @@ def test_a_generic_class_has_the_rules_of_tokenizer_json(tmp_path, name):
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(InputError, match=f"is of a {name}; only models with WordPieces"):
         TokenizerConfig.read(str(tmp_path))
+
+
+def test_a_template_with_ids_of_another_vocabulary_is_refused(tmp_path):
+    content = written(tmp_path, TokenizerConfig())
+    content["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [9]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="its post_processor"):
+        FullTokenizer.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(("longest", "is_warned"), [(20, True), (100, False), (200, False)])
+def test_short_words_that_are_unknown_elsewhere_are_warned_of(tmp_path, caplog, longest, is_warned):
+    edited(tmp_path, written(tmp_path, TokenizerConfig()), model={"max_input_chars_per_word": longest})
+    FullTokenizer.from_pretrained(tmp_path)
+    assert (f"max_input_chars_per_word is {longest}, but longer words are split" in caplog.text) is is_warned
 
 
 def test_a_vocabulary_that_contradicts_the_other_is_refused(tmp_path):
