@@ -59,9 +59,9 @@ def assert_flags_stand_under_headings(text: str, script: str, fields: list[Field
     }
 
 
-def test_the_flags_are_at_most_149_and_those_of_run_classifier_75():
+def test_the_flags_are_at_most_150_and_those_of_run_classifier_75():
     names = {script: {field.name for field in flag_fields(options_class(script))} for script in SCRIPTS}
-    assert len(set().union(*names.values())) <= 149
+    assert len(set().union(*names.values())) <= 150
     assert len(names["run_classifier.py"]) <= 75
 
 

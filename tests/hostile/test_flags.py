@@ -169,7 +169,7 @@ ROWS = [
             ("--columns=anchor=a,text=b", 'must have the form "anchor=question,positive=answer'),
             ("--data_format=xml", "value should be one of <tsv|csv|jsonl|parquet>"),
             ("--columns=anchor=query", "pairs.tsv has no such column, only anchor, positive"),
-            ("--data_format=csv", "pairs.tsv: none of its columns anchor\tpositive has a usual name"),
+            ("--data_format=csv", "pairs.tsv: has one column, 'anchor\\tpositive', which may be several with"),
         )
     ),
     *(
