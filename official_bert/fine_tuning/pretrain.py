@@ -10,7 +10,7 @@ from absl import logging
 
 from official_bert import model_dir
 from official_bert.data.records.record_files import check_records_vocabulary, for_each, sizes_and_times
-from official_bert.fine_tuning.teacher import open_teacher
+from official_bert.fine_tuning.teacher import facts_of, open_teacher
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
 from official_bert.options.training import OF_EACH_PASS, OF_OWN_FILES, PretrainingOptions
@@ -62,9 +62,11 @@ def pretrain(options: PretrainingOptions):
     contents = {"bert_config_file": config.to_dict(), "input_file": {name: size for name, (size, _) in written.items()}}
     with output_folder(given, strategy, contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
+        facts = {"records": starting_point.facts_of(written)}
         if options.teacher and options.do_train:
             teacher = open_teacher(options, _tokenizer(*vocabulary), strategy, "pretraining")
             task.learn_from(teacher.model, teacher.task.has_masked_lm, config)
+            facts |= facts_of(own, teacher)
         build = functools.partial(task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy))
         steps = options.num_train_steps, options.num_warmup_steps
         kind = {"has_own_input": options.file_order in OF_OWN_FILES, "max_train_hours": options.max_train_hours}
@@ -74,8 +76,7 @@ def pretrain(options: PretrainingOptions):
         if options.do_train:  # nothing is written before a record of each file has been looked at
             with train.explaining_errors(config):
                 batches = _batches(own, trainer, train)
-        records = starting_point.facts_of(written)
-        run_log.write_start(folder, options, trainer.seed, strategy, trainer.facts | {"records": records})
+        run_log.write_start(folder, options, trainer.seed, strategy, trainer.facts | facts)
         if options.do_train:
             record = model_dir.TaskRecord("pretraining", "pretraining", task.settings())
             model_dir.write(folder, config, *vocabulary, record)

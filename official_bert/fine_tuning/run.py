@@ -66,8 +66,7 @@ def fine_tune(
     """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such runs.
 
     `in_memory` has sets in place of their files, as `DataFiles.named` does, and `facts` are further values of the start
-    line of run_log.py. Returns the task's main metric on the first
-    evaluated set; None without an evaluation.
+    line of run_log.py. Returns the task's main metric on the first evaluated set; None without an evaluation.
     """
     entry = registry.find(options.task_name, options.script)
     given, source = options, resolve(options, entry.family)
@@ -94,7 +93,8 @@ def fine_tune(
         check_unknown_in(tokenizer, first, own.max_seq_length)
         taught = None
         if options.do_train and isinstance(options, DistillationOptions) and options.teacher:
-            taught = teacher.outputs_of_teacher(own, task, tokenizer, sets.train, strategy)
+            taught, of_teacher = teacher.outputs_of_teacher(own, task, tokenizer, sets.train, strategy)
+            facts = {**facts, **of_teacher}
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts, facts)
         if own.do_train and registry.is_outside(entry.family) and not distribution.is_tpu(strategy):
             check_export(entry.name, task, finetuner.trainer.model, config, tokenizer)

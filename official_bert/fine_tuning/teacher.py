@@ -12,19 +12,23 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from official_bert.checkpoints import named_variables
 from official_bert.features import TAUGHT, EncodedSet
 from official_bert.io.errors import InputError
+from official_bert.model_dir import holds_checkpoints
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.serving import ServedOptions
 from official_bert.options.shared import BFLOAT16, FLOAT32
 from official_bert.options.training import TrainingOptions
-from official_bert.serving.export import TrainedModel
+from official_bert.serving.export import TrainedModel, digest_of_weights
 from official_bert.serving.model import build
 from official_bert.tasks import registry
 from official_bert.tasks.base import Task, TaskObjective, stacked
 from official_bert.tokenization import FullTokenizer
-from official_bert.training import distribution, precision
+from official_bert.training import distribution, precision, run_log
 from official_bert.training.loop import compiled_outputs, predict
+
+_FACT = "teacher_sha256"  # in the start line of run_log.py
 
 
 def open_teacher(
@@ -58,6 +62,22 @@ def open_teacher(
     return teacher
 
 
+def facts_of(options: TrainingOptions, teacher: TrainedModel) -> dict[str, object]:
+    """Returns what the start line of run_log.py keeps of a teacher.
+
+    A training that goes on with other weights of its teacher than those it began with is warned of.
+    """
+    weights = {name: variable.value for name, variable in named_variables(teacher.model).items()}
+    digest = digest_of_weights(weights)
+    earlier = run_log.trainings(options.output_dir) if holds_checkpoints(options.output_dir) else []
+    if earlier and earlier[-1].get(_FACT, digest) != digest:
+        logging.warning(
+            "--teacher=%s: has other weights than when the training in %s began; the rest of the training learns from "
+            "these", options.teacher, options.output_dir,
+        )  # fmt: skip
+    return {_FACT: digest}
+
+
 def _reading(tokenizer: FullTokenizer) -> tuple[bool | None, bool | None]:
     """Returns whether text is lower-cased, and whether it loses its accents."""
     lower, strip = tokenizer.basic_tokenizer.do_lower_case, tokenizer.basic_tokenizer.strip_accents
@@ -66,8 +86,11 @@ def _reading(tokenizer: FullTokenizer) -> tuple[bool | None, bool | None]:
 
 def outputs_of_teacher(
     options: FineTuningOptions, task: Task, tokenizer: FullTokenizer, encoded: EncodedSet, strategy
-) -> np.ndarray:
-    """Returns what a teacher of the same task makes of all examples of a training set, float32[n, ...]."""
+) -> tuple[np.ndarray, dict[str, object]]:
+    """Returns what a teacher of the same task makes of all examples of a training set, float32[n, ...], with its facts.
+
+    They are those of `facts_of`.
+    """
     if type(task).soft_losses is Task.soft_losses:
         task.soft_losses(None, None, 1.0)  # says that it has none
     teacher = open_teacher(options, tokenizer, strategy)
@@ -77,7 +100,7 @@ def outputs_of_teacher(
     reads_padding = getattr(teacher.task.objective(teacher.model), "reads_padding", False)
     run = compiled_outputs(strategy, lambda features: {TAUGHT: stacked(teacher.model(features))})
     batches = options.predict_batch_size, options.max_seq_length, pads_to_longest and not reads_padding
-    return predict(run, strategy, encoded, *batches)[TAUGHT]
+    return predict(run, strategy, encoded, *batches)[TAUGHT], facts_of(options, teacher)
 
 
 def _check_task(options: FineTuningOptions, task: Task, teacher: TrainedModel):

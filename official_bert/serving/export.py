@@ -74,7 +74,7 @@ def export_model(built: TrainedModel) -> str:
     with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
         content = _text_content(built, folder) if options.export_text else _tensor_content(built)
         weights = {name: variable.value for name, variable in named_variables(built.model).items()}
-        facts = built.facts | {"weights_sha256": _digest_of_weights(weights)}
+        facts = built.facts | {"weights_sha256": digest_of_weights(weights)}
         record = record_of(built, options.export_text)._replace(checkpoint=facts)
         extra_files = content.extra_files | {CONFIG_FILE: built.config.to_json_string().encode()}
         labels = list(map(str, built.task.labels or ()))
@@ -258,7 +258,8 @@ def record_of(built: TrainedModel, export_text: bool = False) -> Record:
     )
 
 
-def _digest_of_weights(weights: Mapping[str, tf.Variable]) -> str:
+def digest_of_weights(weights: Mapping[str, tf.Variable]) -> str:
+    """Returns the SHA-256 of the names and values of all weights."""
     digest = hashlib.sha256()
     for name, variable in sorted(weights.items()):
         digest.update(name.encode())

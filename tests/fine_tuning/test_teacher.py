@@ -2,20 +2,23 @@
 
 import pathlib
 import shutil
+import types
 
 import numpy as np
 import pytest
 
-from official_bert import model_dir
+from official_bert import BertClassifier, BertConfig, model_dir
 from official_bert.checkpoints.folder import latest_checkpoint
-from official_bert.features import TAUGHT
+from official_bert.features import ENCODER_INPUTS, TAUGHT
 from official_bert.fine_tuning import finetuner, teacher
 from official_bert.io.errors import InputError
 from official_bert.modeling import heads
 from official_bert.options.embedding import EmbeddingOptions
+from official_bert.serving.export import TrainedModel
 from official_bert.tasks import registry
 from official_bert.tasks.base import Task, TaskObjective
 from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.training import run_log
 from tests import fine_tuning_runs, training_state
 from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.fine_tuning_runs import SharedRun, shared_run
@@ -171,7 +174,7 @@ def test_the_teacher_is_asked_without_dropout_in_bfloat16_if_the_run_is(classifi
     assert outputs[0].shape == (fine_tuning_runs.SETS["train"], 3)
 
 
-def test_accumulation_and_a_resumed_run_have_the_numbers_of_one(tmp_path_factory, tmp_path):
+def test_accumulation_and_a_resumed_run_have_the_numbers_of_one(tmp_path_factory, tmp_path, caplog):
     run = shared_run(tmp_path_factory, "classification")
     flags = {"learning_rate": 1e-3, "save_checkpoints_steps": 2, "keep_checkpoint_max": 0}
     whole = train_student("classification", run, tmp_path / "whole", **flags)
@@ -181,6 +184,25 @@ def test_accumulation_and_a_resumed_run_have_the_numbers_of_one(tmp_path_factory
     assert_close(*weights, weights=5e-6, first_moments=1e-6)
     resumed = train_student("classification", run, rewind(whole, tmp_path / "resumed", step=2), **flags)
     training_state.assert_equal(checkpoint_values(resumed / "model.ckpt-5"), checkpoint_values(whole / "model.ckpt-5"))
+    first, second = (run_log.trainings(str(folder))[-1]["teacher_sha256"] for folder in (whole, resumed))
+    assert first == second
+    assert "other weights" not in caplog.text
+
+
+def test_a_training_that_goes_on_with_other_weights_of_its_teacher_is_warned_of(tmp_path, caplog):
+    model = BertClassifier(BertConfig(8, 4, 1, 1, 4), num_outputs=2)
+    model({name: np.zeros((1, 3), np.int32) for name in ENCODER_INPUTS})
+    options = types.SimpleNamespace(teacher="t", output_dir=str(tmp_path))
+    opened = TrainedModel(options, task=None, model=model, config=model.config, tokenizer=None, facts={})
+    facts = teacher.facts_of(options, opened)
+    run_log.write(str(tmp_path), run_log.START, {"num_updates": 5, "first_step": 0} | facts)
+    model.weights[0].assign_add(np.ones_like(model.weights[0]))
+    assert teacher.facts_of(options, opened) != facts
+    assert caplog.text == "", "no checkpoint is in the folder, so nothing goes on"
+    for name in ("checkpoint", "model.ckpt-2.index"):
+        (tmp_path / name).write_text("")
+    teacher.facts_of(options, opened)
+    assert f"--teacher=t: has other weights than when the training in {tmp_path} began" in caplog.text
 
 
 def test_a_teacher_of_another_kind_is_refused(classifier, tmp_path):
