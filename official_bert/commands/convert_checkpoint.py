@@ -173,6 +173,11 @@ def _sentence_record(source: ModelFolder) -> TaskRecord | None:
             f"{source.path}: has {rules[0]}, for which only folders of Hugging Face have a file; give "
             "--output_format=huggingface"
         )
+    if prompts := [f"{name} ({prompt!r})" for name, prompt in modules.prompts.items() if prompt]:
+        logging.warning(
+            "Left out, since the original's format has no file for them: the prompts %s; put them before the texts",
+            ", ".join(prompts),
+        )
     return modules.record()
 
 

@@ -129,6 +129,14 @@ def test_the_modules_of_a_folder_become_a_record_in_the_originals_format(tmp_pat
             converted(str(folder), tmp_path / "out2", "tf1")
 
 
+def test_prompts_that_the_originals_format_cannot_hold_are_named(tmp_path, caplog):
+    folder = toy.make_bert_base_dir(tmp_path / "model")
+    prompts = {"query": "query: ", "document": ""}
+    write(str(folder), SentenceModules(str(folder), (), "max", 9, prompts=prompts), 16)
+    converted(str(folder), tmp_path / "out", "tf1")
+    assert "the prompts query ('query: '); put them before the texts" in caplog.text
+
+
 def test_what_is_written_is_read(tmp_path):
     kernel, bias = np.arange(12, dtype=np.float32).reshape(3, 4), np.arange(3, dtype=np.float32)
     further = ("cls", 33, True, 2, {"q": "query: "}, "q", "dot")
