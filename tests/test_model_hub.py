@@ -34,7 +34,8 @@ CONTENT["vocab.txt"] = b"[UNK]\nThe\nthe\n"
 class Handler(http.server.BaseHTTPRequestHandler):
     """Answers with the files of `server.folder`, and notes in `server.asked` at which byte the requests begin.
 
-    `server.cuts` are the bytes after which the next answers break off, `server.digests` what the Hub announces by name.
+    `server.cuts` are the bytes after which the next answers break off, `server.digests` what the Hub announces by name,
+    `server.length` a Content-Length in place of the true one.
     """
 
     timeout = LIMIT_SECS
@@ -56,7 +57,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if digest := self.server.digests.get(self.path.rpartition("/")[2]):
             headers |= {"X-Linked-ETag": f'"{digest}"', "X-Linked-Size": len(content)}
         self.send_response(status)
-        for name, value in (headers | {"Content-Length": len(content)}).items():
+        for name, value in (headers | {"Content-Length": self.server.length or len(content)}).items():
             self.send_header(name, str(value))
         self.end_headers()
         if self.command != "HEAD":
@@ -90,7 +91,7 @@ def server(tmp_path, monkeypatch):
     monkeypatch.setenv(model_hub.CACHE, str(tmp_path / "cache"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.folder, server.asked, server.cuts = tmp_path / "served", [], []
-        server.knows_ranges, server.digests = True, {}
+        server.knows_ranges, server.digests, server.length = True, {}, None
         monkeypatch.setenv(model_hub.ARCHIVES, f"http://127.0.0.1:{server.server_port}")
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
@@ -112,6 +113,12 @@ def serve(server, members=CONTENT, folder=f"{NAME}/", path=PATH, damage=b"") -> 
 
 def cached(tmp_path) -> set[str]:
     return {path.name for path in (tmp_path / "cache" / "2018_10_18").glob("*")}
+
+
+def test_a_length_that_is_no_number_is_none(server, tmp_path):
+    serve(server)
+    server.length = "abc"
+    assert model_hub.local_path(NAME) == str(tmp_path / "cache" / PATH)
 
 
 @pytest.mark.parametrize(("folder", "left", "num_asked"), [(f"{NAME}/", None, 1), ("", b"", 1), ("", b"more", 2)])

@@ -57,8 +57,8 @@ def _go_on(url: str, path: str, done: int) -> str:
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT_SECS) as response:
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:
             done = 0
-        left = response.headers["Content-Length"]
-        total = left and done + int(left)
+        # The length that http.client has read from the header: None without one, and of one that is no number.
+        total = None if response.length is None else done + response.length
         progress = Progress(f"MB of {url}", total and round(total / _MB))
         with open(path, "ab" if done else "wb") as file:
             while part := response.read(_PART_BYTES):
