@@ -54,6 +54,7 @@ class ModelSource:
         resumes: whether --output_dir holds checkpoints.
         path: the checkpoint, or a folder with files for it; None if no flag names one.
         dir: the files beside the checkpoint; None if no flag names one.
+        model: the value of --model, which `options` no longer has after `complete`.
     """
 
     def __init__(self, options):
@@ -62,6 +63,7 @@ class ModelSource:
         self.options = options = dataclasses.replace(
             options, **{name: model_hub.local_path(model) for name, model in models.items()}
         )
+        self.model: str | None = options.model
         self.resumes = bool(output_dir) and holds_checkpoints(output_dir)
         given = getattr(options, "init_checkpoint", None) or options.model
         self.path: str | None = output_dir if self.resumes else given

@@ -130,7 +130,8 @@ def check_output_dir(source: ModelSource):
         return
     if source.resumes:
         refuse_fixed_flags(options)
-    elif source.dir and files.real_path(source.dir.path) == files.real_path(options.output_dir):
+    # With the original's --init_checkpoint it may begin there, as in the original.
+    elif source.model and files.real_path(source.model) == files.real_path(options.output_dir):
         raise InputError(
             f"--output_dir={options.output_dir}: is the folder of the model that the training begins with, and would "
             "become that of the trained model; name another folder"

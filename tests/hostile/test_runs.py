@@ -205,8 +205,24 @@ DATA = [
 ]
 
 
+def _into_its_model(make, folder):
+    """A training that --model begins, and whose output_dir is the folder of that model."""
+    words = make(folder, "--do_train", f"--model={folder}", f"--output_dir={folder}/.")
+    return [
+        word for word in words if not word.startswith(("--init_checkpoint=", "--vocab_file=", "--bert_config_file="))
+    ]
+
+
 # Faults of a training that are seen before anything is written.
 BEGINNINGS = [
+    *(
+        row(
+            f"{make.__name__}: the folder of the model as that of the results",
+            lambda folder, make=make: _into_its_model(make, folder),
+            "is the folder of the model that the training begins with",
+        )
+        for make in (classifier, embeddings, pretraining)
+    ),
     *(
         row(
             f"{make.__name__}: {name}",
@@ -220,13 +236,8 @@ BEGINNINGS = [
                 lambda folder: ["--train_batch_size=8", "--num_accumulation_steps=3"],
                 "--train_batch_size=8 cannot be computed by 1 replicas in --num_accumulation_steps=3 equal parts",
             ),
-            (
-                "the folder of the model as that of the results",
-                lambda folder: [f"--output_dir={folder}/."],
-                "is the folder of the model that the training begins with",
-            ),
         )
-    )
+    ),
 ]
 
 
