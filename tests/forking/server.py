@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import types
 
 LARGEST_MESSAGE = 1 << 20  # bytes of a request: command line and environment
@@ -173,6 +174,8 @@ def end_process(status: int):
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
         sys.stderr.flush()
+    if "TF_CONFIG" in os.environ:  # another worker may still fetch the last sum, for which Python's own end leaves time
+        time.sleep(0.5)
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
