@@ -151,18 +151,17 @@ def _repository(model: str) -> str:
     """Returns the folder of a repository in the cache of huggingface_hub; without network it takes what is there."""
     try:
         import huggingface_hub
+        from huggingface_hub import constants, file_download  # the package loads its modules when they are imported
     except ImportError:
         raise InputError(
             f"{model}: no such folder; check the path or, if it is a model of the Hugging Face Hub, pip install -r "
             "requirements-hub.txt"
         ) from None
     name, _, revision = model.partition("@")
-    repository = os.path.join(
-        huggingface_hub.constants.HF_HUB_CACHE,
-        huggingface_hub.file_download.repo_folder_name(repo_id=name, repo_type="model"),
-    )
-    known = _blobs(repository)
     try:
+        folder_name = file_download.repo_folder_name(repo_id=name, repo_type="model")
+        repository = os.path.join(constants.HF_HUB_CACHE, folder_name)
+        known = _blobs(repository)
         folder = huggingface_hub.snapshot_download(name, revision=revision or None, allow_patterns=_PATTERNS)
     except Exception as error:  # of its HTTP library, too, which is another one in each version
         raise InputError(f"{model}: no such folder, and {_why(name, error)}") from error
