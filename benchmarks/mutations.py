@@ -217,7 +217,7 @@ metrics/embeddings.py: metrics/test_embeddings.py
     min(_DEPTH, num_relevant) -> num_relevant
     _DISCOUNTS[:num_relevant].sum() -> _DISCOUNTS.sum()
     all_cosines(query[None], corpus[ranked])[0], kind="stable") -> all_cosines(query[None], corpus[ranked])[0])
-    others < rows, of_query >= bars, of_query > bars -> others < rows, of_query > bars, of_query >= bars
+    others < rows, query_scores >= bars, query_scores > bars -> others < rows, query_scores > bars, query_scores >= bars
     block, wanted[first:] -> block, wanted
     kind="stable")[:_DEPTH] -> kind="stable")[:_SHALLOW]
     return (unit_vectors(queries) @ unit_vectors(corpus).T) -> return (queries @ corpus.T)

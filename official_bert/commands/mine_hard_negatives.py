@@ -200,8 +200,10 @@ def _mined(
     bounds = np.full(len(window), np.inf if options.max_score is None else options.max_score)
     if options.margin is not None:
         positives = predictor.encode([pair.positive for pair in window])
-        of_pairs = [all_cosines(*vectors)[0, 0] for vectors in zip(anchors[:, None], positives[:, None], strict=True)]
-        bounds = np.minimum(bounds, np.array(of_pairs) - options.margin)
+        pair_scores = [
+            all_cosines(*vectors)[0, 0] for vectors in zip(anchors[:, None], positives[:, None], strict=True)
+        ]
+        bounds = np.minimum(bounds, np.array(pair_scores) - options.margin)
     excluded = [answers[token_ids(pair.anchor)] for pair in window]
     k = options.top_k + max(map(len, excluded))
     while True:

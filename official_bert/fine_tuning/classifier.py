@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from official_bert.data.tables import Row
-from official_bert.fine_tuning.earlier_training import DATA_FACT, find_differences, replaced, rows_digest
+from official_bert.fine_tuning import earlier_training
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io import errors, reading
 from official_bert.io.errors import InputError, did_you_mean
@@ -142,18 +142,21 @@ class Classifier(Predictor):
         )
         if overwrite and resume:
             raise InputError("overwrite, resume: exclude each other; give one of the two")
-        facts = {DATA_FACT: rows_digest(sets["train"])}
+        digest = earlier_training.rows_digest(sets["train"])
         differences = ""
         if holds_checkpoints(options.output_dir) and not resume:
             now = dataclasses.asdict(resolve(options, CLASSIFICATION).options)
-            differences = find_differences(options.output_dir, now, facts[DATA_FACT], ClassificationOptions)
+            differences = earlier_training.find_differences(options.output_dir, now, digest, ClassificationOptions)
         if differences and not overwrite:
             raise InputError(
                 f"{options.output_dir}: holds a model that was trained differently: {differences}; give overwrite=True "
                 "to replace it, resume=True to go on with its training, or another folder"
             )
-        with replaced(options.output_dir) if differences else contextlib.nullcontext():
-            fine_tune(options, sets, facts)
+        replacing = contextlib.nullcontext()
+        if differences or earlier_training.was_killed_while_replacing(options.output_dir):
+            replacing = earlier_training.replaced(options.output_dir, holds_other=bool(differences))
+        with replacing:
+            fine_tune(options, sets, {earlier_training.DATA_FACT: digest})
         trained = cls(folder)
         if dev is not None:
             trained.metrics = reading.read_metrics(os.path.join(options.output_dir, "eval_results.txt"))

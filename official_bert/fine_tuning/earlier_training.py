@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from official_bert.data.tables import Row
 from official_bert.io import files
@@ -32,9 +32,7 @@ def rows_digest(rows: Iterable[Row]) -> str:
 
 
 def find_differences(folder: str, flags: Mapping[str, object], rows_sha256: str, options_class: type) -> str:
-    """Returns in which data and flags a training differs from that of a folder; "" if it is the same, or the first."""
-    if not holds_checkpoints(folder):
-        return ""
+    """Returns in which data and flags a training differs from that whose checkpoints a folder holds; "" if in none."""
     earlier = run_log.trainings(folder)
     if not earlier:
         return "other data and flags, of which its run.jsonl has no line"
@@ -44,19 +42,25 @@ def find_differences(folder: str, flags: Mapping[str, object], rows_sha256: str,
     return ", ".join(filter(None, (other_data, changed)))
 
 
+def was_killed_while_replacing(folder: str) -> bool:
+    """Tells whether files of an earlier training are still aside, because the call that replaced it was killed."""
+    return not files.is_remote(folder) and os.path.isdir(os.path.join(folder, _ASIDE))
+
+
 @contextlib.contextmanager
-def replaced(folder: str, patterns: Sequence[str] = tuple(_WRITTEN.split())) -> Iterator[None]:
+def replaced(folder: str, holds_other: bool) -> Iterator[None]:
     """Puts the files of an earlier training aside: a context around the new one.
 
     They are deleted when that is complete, and come back if it ends before its first checkpoint, as by bad input.
+    `holds_other` says that the folder holds a training other than the new one; else a killed call has put that aside.
     """
     if files.is_remote(folder):
         raise InputError(f"{folder}: overwrite=True is for folders of this machine; delete the folder yourself")
     aside = os.path.join(folder, _ASIDE)
-    shutil.rmtree(aside, ignore_errors=True)  # of a training that was killed
-    os.mkdir(aside)
-    for path in {path for pattern in patterns for path in files.matching(pattern, folder)}:
-        os.rename(path, os.path.join(aside, os.path.basename(path)))
+    if holds_other:
+        shutil.rmtree(aside, ignore_errors=True)  # what the training that is replaced now had itself replaced
+        os.mkdir(aside)
+        _put_aside(folder, aside)
     try:
         yield
     except BaseException:
@@ -69,3 +73,9 @@ def replaced(folder: str, patterns: Sequence[str] = tuple(_WRITTEN.split())) -> 
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _put_aside(folder: str, aside: str):
+    """Moves the files that a training writes."""
+    for path in {path for pattern in _WRITTEN.split() for path in files.matching(pattern, folder)}:
+        os.rename(path, os.path.join(aside, os.path.basename(path)))

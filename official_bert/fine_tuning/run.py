@@ -93,8 +93,8 @@ def fine_tune(
         check_unknown_in(tokenizer, first, own.max_seq_length)
         taught = None
         if options.do_train and isinstance(options, DistillationOptions) and options.teacher:
-            taught, of_teacher = teacher.outputs_of_teacher(own, task, tokenizer, sets.train, strategy)
-            facts = {**facts, **of_teacher}
+            taught, teacher_facts = teacher.outputs_of_teacher(own, task, tokenizer, sets.train, strategy)
+            facts = {**facts, **teacher_facts}
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts, facts)
         if own.do_train and registry.is_outside(entry.family) and not distribution.is_tpu(strategy):
             check_export(entry.name, task, finetuner.trainer.model, config, tokenizer)

@@ -74,7 +74,7 @@ def retrieval(
     corpus: np.ndarray,
     relevant: Sequence[Collection[int]],
     candidates: Sequence[Collection[int]] | None = None,
-    own_rows: Sequence[int] | None = None,
+    query_rows: Sequence[int] | None = None,
 ) -> dict[str, float]:
     """Returns how high the relevant rows of a corpus rank by their cosine to queries, as means over the queries.
 
@@ -90,20 +90,20 @@ def retrieval(
         corpus: float32[n, width], also a np.memmap, of which a block at a time is computed with.
         relevant: the rows of `corpus` that answer each query.
         candidates: the rows of `corpus` that are ranked for each query; by default all.
-        own_rows: the row of `corpus` that is each query itself, -1 for none; by default no query is in the corpus.
+        query_rows: the row of `corpus` that is each query itself, -1 for none; by default no query is in the corpus.
     """
-    own = np.full(len(relevant), -1) if own_rows is None else np.asarray(own_rows)
-    wanted = [_other_rows(rows, one) for rows, one in zip(relevant, own, strict=True)]
+    query_rows = np.full(len(relevant), -1) if query_rows is None else np.asarray(query_rows)
+    wanted = [_other_rows(rows, one) for rows, one in zip(relevant, query_rows, strict=True)]
     if candidates is None:
-        num_ranked = len(corpus) - (own >= 0)
+        num_ranked = len(corpus) - (query_rows >= 0)
         kept = [number for number, rows in enumerate(wanted) if 0 < len(rows) < num_ranked[number]]
     else:
-        ranked = [_other_rows(rows, one) for rows, one in zip(candidates, own, strict=True)]
+        ranked = [_other_rows(rows, one) for rows, one in zip(candidates, query_rows, strict=True)]
         kept = [number for number, rows in enumerate(wanted) if len(rows) and not np.array_equal(rows, ranked[number])]
     if not kept:
         raise InputError("no query has a relevant text to be found among others; give it one, or leave out the metrics")
     if candidates is None:
-        places = _places_in_corpus(queries[kept], corpus, [wanted[number] for number in kept], own[kept])
+        places = _places_in_corpus(queries[kept], corpus, [wanted[number] for number in kept], query_rows[kept])
     else:
         places = (_places_of_candidates(queries[number], corpus, wanted[number], ranked[number]) for number in kept)
     found = [_scores_of(one, len(wanted[number])) for number, one in zip(kept, places, strict=True)]
@@ -133,7 +133,7 @@ def _places_of_candidates(query: np.ndarray, corpus: np.ndarray, wanted: np.ndar
 
 
 def _places_in_corpus(
-    queries: np.ndarray, corpus: np.ndarray, wanted: Sequence[np.ndarray], own: np.ndarray
+    queries: np.ndarray, corpus: np.ndarray, wanted: Sequence[np.ndarray], query_rows: np.ndarray
 ) -> Iterator[np.ndarray]:
     """Yields the places of each query's wanted rows, without those behind _DEPTH others of them.
 
@@ -146,10 +146,12 @@ def _places_in_corpus(
         for start in range(0, len(corpus), _CORPUS_ROWS):
             scores = all_cosines(block, corpus[start : start + _CORPUS_ROWS])
             others = np.arange(start, start + scores.shape[1])
-            for place, of_query, (bars, rows), own_row in zip(places, scores, marks, own[first:], strict=False):
+            for place, query_scores, (bars, rows), query_row in zip(
+                places, scores, marks, query_rows[first:], strict=False
+            ):
                 bars, rows = bars[:, None], rows[:, None]
-                of_query = np.where(others == own_row, -np.inf, of_query)
-                is_before = np.where(others < rows, of_query >= bars, of_query > bars)
+                query_scores = np.where(others == query_row, -np.inf, query_scores)
+                is_before = np.where(others < rows, query_scores >= bars, query_scores > bars)
                 place += is_before.sum(axis=1)  # [wanted, corpus] -> [wanted]
         yield from places
 
@@ -166,10 +168,10 @@ def all_cosines(queries: np.ndarray, corpus: np.ndarray) -> np.ndarray:
     return (unit_vectors(queries) @ unit_vectors(corpus).T).astype(np.float32)
 
 
-def _other_rows(rows: Iterable[int], own_row: int) -> np.ndarray:
+def _other_rows(rows: Iterable[int], query_row: int) -> np.ndarray:
     """Returns different rows, sorted, without one."""
     different = np.unique(np.fromiter(rows, np.int64))
-    return different[different != own_row]
+    return different[different != query_row]
 
 
 def unit_vectors(vectors: np.ndarray, dtype: type = np.float64) -> np.ndarray:

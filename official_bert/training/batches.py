@@ -146,8 +146,8 @@ class ExampleBatches:
         The key is that of the examples' content in their order, and of how batches are drawn from them.
         """
         self._strategy, self._batch_size = strategy, batch_size
-        drawn = f"{content_digest(encoded)} {batch_size} {buffer_size}"
-        self.key = int(hashlib.sha256(drawn.encode()).hexdigest()[:15], 16)
+        order = f"{content_digest(encoded)} {batch_size} {buffer_size}"
+        self.key = int(hashlib.sha256(order.encode()).hexdigest()[:15], 16)
         self._position = position = tf.Variable(0, dtype=tf.int64)
         self.state = _state(seed, self.key, position=position)
 

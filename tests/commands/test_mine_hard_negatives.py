@@ -62,12 +62,14 @@ def expected(predictor: Predictor, corpus: list[str], top_k, skip_top, num_negat
     """What the options ask for, by all cosines."""
     corpus = list(dict.fromkeys(corpus))
     table = np.array(predictor.similarity([anchor for anchor, _ in PAIRS], corpus))
-    of_pairs = np.diag(predictor.similarity(*map(list, zip(*PAIRS, strict=True))))
+    pair_scores = np.diag(predictor.similarity(*map(list, zip(*PAIRS, strict=True))))
     lines = []
     for number, (anchor, positive) in enumerate(PAIRS):
         excluded = {anchor, *(other for one, other in PAIRS if one == anchor)}
         nearest = [row for row in np.argsort(-table[number], kind="stable") if corpus[row] not in excluded]
-        bound = min(np.inf if margin is None else of_pairs[number] - margin, np.inf if max_score is None else max_score)
+        bound = min(
+            np.inf if margin is None else pair_scores[number] - margin, np.inf if max_score is None else max_score
+        )
         kept = [corpus[row] for row in nearest[skip_top:top_k] if table[number, row] <= bound]
         lines.append({"anchor": anchor, "positive": positive, "negative": kept[:num_negatives]})
     return lines

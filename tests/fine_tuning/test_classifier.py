@@ -1,5 +1,6 @@
 """Classifier.train is run_classifier.py on texts in memory: the same numbers, files and refusals."""
 
+import contextlib
 import csv
 import dataclasses
 import json
@@ -190,7 +191,6 @@ def differences(folder, flags, rows=ROWS):
 
 
 def test_other_data_and_flags_than_those_of_the_folder_are_told(tmp_path):
-    assert differences(tmp_path, {}) == ""
     flags = earlier_training(tmp_path / "a", learning_rate=1e-4)
     assert differences(tmp_path / "a", flags) == ""
     assert differences(tmp_path / "a", flags | {"eval_batch_size": 9}) == ""
@@ -235,3 +235,17 @@ def test_a_folder_of_another_training_is_refused_resumed_or_replaced(base, tmp_p
     assert (folder / "labels.txt").read_text() == "w\nz\n"
     assert (folder / "notes.txt").read_text() == "mine"
     assert not list(folder.glob(".replaced*"))
+
+
+@pytest.mark.parametrize(("is_refused", "expected"), [(True, "earlier"), (False, "new")])
+def test_a_call_that_was_killed_while_it_replaced_a_training_is_finished_by_the_next(tmp_path, is_refused, expected):
+    aside = tmp_path / ".replaced"
+    aside.mkdir()
+    (aside / "run.jsonl").write_text("earlier")
+    (tmp_path / "run.jsonl").write_text("new")
+    assert earlier.was_killed_while_replacing(str(tmp_path))
+    with contextlib.suppress(InputError), earlier.replaced(str(tmp_path), holds_other=False):
+        if is_refused:
+            raise InputError("a refusal")
+    assert (tmp_path / "run.jsonl").read_text() == expected
+    assert not earlier.was_killed_while_replacing(str(tmp_path))

@@ -252,16 +252,16 @@ def test_a_query_is_not_ranked_among_its_answers(monkeypatch, has_candidates):
     monkeypatch.setattr(embeddings, "_QUERY_ROWS", 3)
     monkeypatch.setattr(embeddings, "_CORPUS_ROWS", 7)
     corpus = drawn(2, 30, WIDTH, ties=True)
-    own_rows = [*range(0, 28, 4), -1]
-    queries = np.stack([*corpus[own_rows[:-1]], drawn(3, WIDTH)])
+    query_rows = [*range(0, 28, 4), -1]
+    queries = np.stack([*corpus[query_rows[:-1]], drawn(3, WIDTH)])
     relevant = [{(row + 5) % 30, row, 11} for row in range(8)]
     candidates = [set(range(25)) | rows for rows in relevant]
     wanted = []
     for number, of_query in enumerate(table_of_cosines(queries, corpus)):
-        rows = (candidates[number] if has_candidates else set(range(30))) - {own_rows[number]}
+        rows = (candidates[number] if has_candidates else set(range(30))) - {query_rows[number]}
         ranking = sorted(rows, key=lambda row: (-of_query[row], row))
-        wanted.append(plain_scores(ranking, relevant[number] - {own_rows[number]}, has_candidates))
-    found = retrieval(queries, corpus, relevant, candidates if has_candidates else None, own_rows)
+        wanted.append(plain_scores(ranking, relevant[number] - {query_rows[number]}, has_candidates))
+    found = retrieval(queries, corpus, relevant, candidates if has_candidates else None, query_rows)
     assert found == close({name: np.mean([one[name] for one in wanted]) for name in wanted[0]})
 
 
@@ -269,8 +269,8 @@ def test_perfect_vectors_are_perfect_where_queries_are_answers():
     """a -> b and b -> a: each query finds the other, though its own text is nearer."""
     vectors = drawn(1, 2, WIDTH)
     with pytest.raises(InputError, match="no query has a relevant text to be found among others"):
-        retrieval(vectors, vectors, [{1}, {0}], own_rows=[0, 1])  # each has one text to choose from
+        retrieval(vectors, vectors, [{1}, {0}], query_rows=[0, 1])  # each has one text to choose from
     near = np.float32([[1, 0, 0, 0], [0.9, 0.1, 0, 0], [0, 0, 1, 0], [0, 0, 0.9, 0.1]])
     relevant = [{1}, {0}, {3}, {2}]
-    assert retrieval(near, near, relevant, own_rows=range(4))["accuracy_at_1"] == 1.0
+    assert retrieval(near, near, relevant, query_rows=range(4))["accuracy_at_1"] == 1.0
     assert retrieval(near, near, relevant)["accuracy_at_1"] == 0.0

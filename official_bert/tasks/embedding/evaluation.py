@@ -113,16 +113,16 @@ def _retrieval(examples, rows):
     ranked = collections.defaultdict(list)  # of each query
     relevant = collections.defaultdict(set)
     is_labelled = any(example.label for example in examples)
-    num_own = 0
+    num_self_answers = 0
     for example in examples:
         query = rows(example.anchor)
         answers = list(map(rows, example.positives))
         is_right = not is_labelled or example.score() > 0
-        num_own += is_right and query in answers
+        num_self_answers += is_right and query in answers
         relevant[query].update(answer for answer in answers if is_right and answer != query)
         ranked[query] += answers + list(map(rows, example.negatives))
-    if num_own:
-        logging.warning("%d examples have the query itself as its answer, which no search returns", num_own)
+    if num_self_answers:
+        logging.warning("%d examples have the query itself as its answer, which no search returns", num_self_answers)
     texts = sorted({text for answers in ranked.values() for text in answers})
     corpus, place = np.array(texts, np.int64), {text: number for number, text in enumerate(texts)}
     queries = []
@@ -138,8 +138,8 @@ def _retrieval(examples, rows):
         logging.info("%d queries without a right or a wrong text are left out", len(ranked) - len(queries))
     right = [[place[text] for text in relevant[query]] for query in queries]
     candidates = [[place[text] for text in ranked[query]] for query in queries] if is_labelled else None
-    own_rows = [place.get(query, -1) for query in queries]
-    return lambda vectors: embeddings.retrieval(vectors[queries], vectors[corpus], right, candidates, own_rows)
+    query_rows = [place.get(query, -1) for query in queries]
+    return lambda vectors: embeddings.retrieval(vectors[queries], vectors[corpus], right, candidates, query_rows)
 
 
 def _classes(examples, rows) -> tuple[np.ndarray, np.ndarray]:
