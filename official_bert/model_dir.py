@@ -35,6 +35,7 @@ _RECORD_FIELDS = {"task_name": str, "family": str, "settings": dict}
 # What config.json of Hugging Face calls the label types; a folder without the field has one label a text.
 PROBLEM_TYPES = {SINGLE: "single_label_classification", MULTI: "multi_label_classification", SCORE: "regression"}
 _LABEL_TYPES = {name: label_type for label_type, name in PROBLEM_TYPES.items()}
+_NUM_LABELS = 2  # of a config.json with neither id2label nor num_labels
 _CLASSES_WITH_LABELS = (MODEL_CLASSES["classification"], MODEL_CLASSES["tagging"])
 # The activation of a cross-encoder of sentence-transformers that gives the scores and probabilities of this project.
 _ACTIVATIONS = {SINGLE: ("Identity", "Softmax"), MULTI: ("Identity", "Sigmoid"), SCORE: ("Identity",)}
@@ -73,7 +74,8 @@ class ModelFolder:
         self._folders = [self.path, above or os.curdir] if name == BEST_FOLDER else [self.path]
         self.vocab_file = self._find(VOCAB_NAME) or self._find(TOKENIZER_NAME)
         self.labels_file = self._find(LABELS_NAME)
-        self.task_file = next(filter(_is_record, [self._find(TASK_NAME)]), None)
+        task_file = self._find(TASK_NAME)
+        self.task_file = task_file if _is_record(task_file) else None
         self.config_file = next(filter(_is_config, map(self._find, (CONFIG_NAME, HUGGINGFACE_CONFIG_NAME))), None)
 
     def _find(self, name: str) -> str | None:
@@ -211,9 +213,6 @@ def class_record(name: str, label_type: str | None) -> TaskRecord:
 def default_labels(number: int) -> list[str]:
     """Returns what transformers calls the outputs of a model whose labels nobody has named."""
     return [f"LABEL_{number}" for number in range(number)]
-
-
-_NUM_LABELS = 2  # of a config.json with neither id2label nor num_labels
 
 
 def labels_fault(labels: Sequence[str]) -> str | None:
