@@ -15,7 +15,14 @@ from absl import app, flags, logging
 from official_bert.io import files, processes, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
-from official_bert.options.fields import command_field, first_word_field, flag_fields, kind_of, without_flag
+from official_bert.options.fields import (
+    command_field,
+    first_word_field,
+    flag_fields,
+    flag_without_effect,
+    kind_of,
+    without_flag,
+)
 from official_bert.options.fine_tuning import DataFilesOptions, FineTuningOptions, TextOptions
 from official_bert.options.shared import (
     ConfigOptions,
@@ -134,7 +141,12 @@ def define(options_class):
             values[of_command.name] = tuple(command)
         if of_first_word:
             values[of_first_word.name] = first_word
-        return options_class(**values)
+        options = options_class(**values)
+        # What other options need may be in the folder of the model, which `ModelSource.complete` reads.
+        is_complete = not issubclass(options_class, ModelOptions)
+        if is_complete and (sentence := flag_without_effect(options, options)):
+            raise InputError(sentence)
+        return options
 
     return read
 

@@ -321,14 +321,17 @@ def _has_more(file: BinaryIO) -> bool:
 
 
 def _check_vectors(options: PredictOptions):
-    """Refuses flags that do not go together with --index or --search, or need it."""
+    """Refuses flags that do not go together with --index, --search or --score."""
     for is_wrong, what in (
         (options.index and options.search, "--search: does not go with --index; make the index first, then search it"),
         (
             options.score and (options.index or options.search),
             "--score: does not go with --index or --search, which are for models of vectors; leave it out",
         ),
-        (options.top_k and not options.search, "--top_k: only goes with --search; leave it out"),
+        (
+            options.score and options.pooling,
+            "--pooling: does not go with --score, which reads the heads of the words; leave it out",
+        ),
         (
             options.index and options.output_file != STANDARD,
             "--output_file: does not go with --index, the one file that is written; leave it out",

@@ -123,7 +123,6 @@ class ServedOptions(ConfigOptions, TokenizerOptions, recorded(SquadServing, "squ
     normalize: bool | None = option(
         fallback=True,
         fixed_by_training=True,
-        only_with={"task_name": (EMBEDDING,)},
         help="With embedding, divide a vector by its norm, so that a product of two is their cosine.",
     )
 
@@ -252,7 +251,10 @@ class PredictOptions(PredictorOptions):
         None, basic=True, help="Answer each line with the nearest texts of this file, which --index wrote."
     )
     top_k: int | None = option(
-        None, check=SIZE, help=f"With --search, the number of texts in an answer; {TOP_K} without this flag."
+        None,
+        check=SIZE,
+        only_with={"search": ()},
+        help=f"With --search, the number of texts in an answer; {TOP_K} without this flag.",
     )
     score: str | None = option(
         None,

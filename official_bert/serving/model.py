@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -22,7 +23,8 @@ from official_bert.io import errors, reading
 from official_bert.io.errors import InputError, brief
 from official_bert.model_dir import ModelFolder
 from official_bert.model_source import ModelSource, check_config_beside
-from official_bert.options.fine_tuning import AUTO
+from official_bert.options.fields import format_flag, without_flag
+from official_bert.options.fine_tuning import AUTO, WINDOWS, SquadServing
 from official_bert.options.serving import EMBEDDING, EXPORT_FORMATS, INT8, SAVED_MODEL, ExportOptions, ServedOptions
 from official_bert.options.shared import FLOAT32
 from official_bert.serving.export import TrainedModel, check_format, export_model, record_of, task_signatures
@@ -34,6 +36,14 @@ from official_bert.training import precision
 from official_bert.training.distribution import log_devices
 from official_bert.training.loop import predict
 
+# The flags of export_saved_model.py that some tasks read and others do not.
+_TASK_FLAGS = {field.name for field in dataclasses.fields(SquadServing)} | {
+    "labels",
+    "label_type",
+    "pooling",
+    "normalize",
+}
+
 
 def export(options: ExportOptions):
     check_format(options)
@@ -43,7 +53,7 @@ def export(options: ExportOptions):
 
 def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     """Builds the task and the model, whose kernels and tables are stored in `dtype`, and loads the weights."""
-    source = ModelSource(options)
+    typed_options, source = options, ModelSource(options)
     checkpoint = source.checkpoint
     task_name = options.task_name or _task_name(source)
     family = registry.family_of(task_name)
@@ -58,6 +68,8 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     config, tokenizer = source.config, source.tokenizer
     task = _make_task(source).for_checkpoint(checkpoint.shapes, tokenizer, config)
+    if not registry.is_outside(family):
+        _refuse_unread_flags(typed_options, task)
     with precision.stored_in(dtype):
         model = task.build_model(config, use_one_hot_embeddings=False)
     load_checkpoint(model, checkpoint).check_complete(
@@ -134,6 +146,19 @@ def _make_task(source: ModelSource) -> ServedTask:
             f"{source.dir.labels_source} says; {remedy}"
         )
     return task
+
+
+def _refuse_unread_flags(typed_options: ServedOptions, task: ServedTask):
+    """Refuses flags of other tasks than that of the model."""
+    read_flags = {*task.settings(), *(["labels"] if task.labels else [])}
+    for field in dataclasses.fields(typed_options):
+        value = getattr(typed_options, field.name)
+        if field.name in read_flags or field.name not in _TASK_FLAGS or value in (None, without_flag(field)):
+            continue
+        remedy = "leave the flag out"
+        if field.name == "pooling":
+            remedy += f", or name a model of --task_name={EMBEDDING} or --long_texts={WINDOWS}"
+        raise InputError(f"{format_flag(field.name, value)}: the task of this model does not read it; {remedy}")
 
 
 class _Model:

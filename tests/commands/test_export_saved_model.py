@@ -187,6 +187,12 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
         ("sts-b", "sts-b", {"export_dir": __file__}, "is a file; name a folder"),
         ("squad", "squad", {"estimator_signatures": "tensors"}, "is for tensor models with labels"),
         ("mrpc", "mrpc", {"estimator_signatures": "examples", "export_text": True}, "is for tensor models with labels"),
+        ("tsv", "tsv", {"pooling": "max"}, "--pooling=max: the task of this model does not read it; .* or name"),
+        ("mrpc", "mrpc", {"doc_stride": 9}, "--doc_stride=9: the task of this model does not read it; leave the flag"),
+        ("ner", "ner", {"null_score_diff_threshold": -1.5}, "--null_score_diff_threshold=-1.5: the task of this"),
+        ("sts-b", "sts-b", {"normalize": False}, "--normalize=False: the task of this model does not read it; "),
+        ("squad", "squad", {"label_type": "multi"}, "--label_type=multi: the task of this model does not read it; "),
+        ("swag", "swag", {"labels": ["a", "b"]}, "--labels=a,b: the task of this model does not read it; "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_exported_is_said(tmp_path, exported_as, trained_as, others, sentence):
@@ -195,6 +201,20 @@ def test_what_cannot_be_exported_is_said(tmp_path, exported_as, trained_as, othe
     with pytest.raises(InputError, match=sentence):
         serving_model.export(options)
     assert not (tmp_path / "exports").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags"),
+    [
+        ("embedding", {"pooling": "max", "normalize": False}),
+        ("squad", {"doc_stride": 9, "n_best_size": 3}),
+        ("mrpc", {"doc_stride": 128, "pooling": "mean"}),
+    ],
+)
+def test_flags_of_the_task_and_defaults_of_others_are_no_fault(tmp_path, kind, flags):
+    make_checkpoint(tmp_path, kind)
+    task = serving_model.build(dataclasses.replace(export_options(tmp_path, kind), **flags)).task
+    assert kind == "mrpc" or task.settings().items() >= flags.items()
 
 
 @pytest.mark.parametrize("kind", ["mrpc", "pretraining", *in_test_long("sts-b", "tsv", "swag", "squad", "ner")])

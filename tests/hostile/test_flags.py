@@ -148,9 +148,10 @@ ROWS = [
             ("--index=a.npz --search=a.npz", "--search: does not go with --index; make the index first"),
             ("--index=a.npz --output_file=b", "--output_file: does not go with --index, the one file that"),
             ("--index=a.npz --on_error=report", "--on_error=report: does not go with --index"),
-            ("--top_k=3", "--top_k: only goes with --search; leave it out"),
+            ("--top_k=3", "--top_k=3: has no effect without --search; add that, or leave the flag out"),
             ("--search=a.npz --top_k=0", "--top_k=0: must be at least 1"),
             ("--search=absent.npz", "absent.npz: no such file"),
+            ("--score=pll --pooling=none", "--pooling: does not go with --score"),
         )
     ),
     row(

@@ -7,7 +7,7 @@ import pytest
 from official_bert.options.embedding import EmbeddingOptions
 from official_bert.options.fields import flag_names, flag_without_effect
 from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions, TaggingOptions
-from official_bert.options.serving import ExportOptions
+from official_bert.options.serving import PredictOptions
 from official_bert.options.training import PretrainingOptions
 
 TRAININGS = (PretrainingOptions, ClassificationOptions, ChoiceOptions, SquadOptions, TaggingOptions, EmbeddingOptions)
@@ -81,16 +81,16 @@ PAIR = "multiple_negatives_ranking"
             "--distillation=attention_relations",
         ),
         (PretrainingOptions, {"eval_input_file": ["e"]}, {"do_eval": True}, "--do_eval"),
-        (ExportOptions, {"normalize": False, "task_name": "text"}, {"task_name": "embedding"}, "--task_name=embedding"),
+        (PredictOptions, {"top_k": 3}, {"search": "a.npz"}, "--search"),
     ],
 )
 def test_a_flag_without_effect_is_named(options_class, idle, needed, missing):
     required = {
         ClassificationOptions: {"task_name": "text"},
         PretrainingOptions: {"input_file": ["r"]},
-        ExportOptions: {"export_dir": "e"},
+        PredictOptions: {"model": "m"},
     }.get(options_class, {})
-    output = {} if options_class is ExportOptions else {"output_dir": "o"}
+    output = {} if options_class is PredictOptions else {"output_dir": "o"}
     options = options_class(**output | required | idle)
     name = next(iter(idle))
     sentence = flag_without_effect(options, options)

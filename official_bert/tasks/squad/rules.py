@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
+from official_bert.io import errors
 from official_bert.io.errors import InputError
 from official_bert.options.fields import MAX_LENGTH
 from official_bert.options.fine_tuning import AUTO, SquadServing
@@ -39,6 +40,8 @@ class SquadRules(SquadServing):
         threshold = settings.get("null_score_diff_threshold", 0.0)
         is_auto = threshold is None or str(threshold).startswith(AUTO)
         given["null_score_diff_threshold"] = None if is_auto else float(threshold)
+        if given["null_score_diff_threshold"] and not given.get("version_2_with_negative"):
+            errors.warn("--null_score_diff_threshold=%s: is ignored without --version_2_with_negative", threshold)
         return cls(**given)
 
     @property

@@ -99,6 +99,13 @@ def test_a_threshold_that_was_to_be_tuned_is_not_known(recorded):
     assert not SquadRules.from_settings(settings | {"null_score_diff_threshold": 0.0}).is_tuned
 
 
+@pytest.mark.parametrize(("threshold", "has_negatives"), [("-1.5", False), ("-1.5", True), ("0.0", False)])
+def test_a_threshold_without_negatives_is_warned_of(threshold, has_negatives, caplog):
+    SquadRules.from_settings({"null_score_diff_threshold": threshold, "version_2_with_negative": has_negatives})
+    message = "--null_score_diff_threshold=-1.5: is ignored without --version_2_with_negative"
+    assert caplog.messages == [message] * (threshold == "-1.5" and not has_negatives)
+
+
 def test_lengths_without_room_for_a_document_are_refused():
     SquadRules(max_seq_length=12, max_query_length=8).check_room()
     with pytest.raises(InputError, match="--max_seq_length=11: leaves no room for a document beside "):
