@@ -47,6 +47,12 @@ def holds_checkpoints(folder: str) -> bool:
     return any(files.exists(os.path.join(folder, *below, STATE_NAME)) for below in ((), (BEST_FOLDER,)))
 
 
+def nested_encoder(folder: str) -> str | None:
+    """Returns the subfolder of the encoder in an older folder of sentence-transformers; None in other folders."""
+    configs = files.matching(f"[0-9]_Transformer/{HUGGINGFACE_CONFIG_NAME}", folder) if files.is_folder(folder) else []
+    return os.path.dirname(configs[0]) if configs else None
+
+
 class TaskRecord(NamedTuple):
     """What a model was trained on.
 

@@ -22,7 +22,7 @@ from official_bert.data.records.record_files import SHARD_NAME, check_records_vo
 from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
-from official_bert.model_dir import ModelFolder, TaskRecord, default_labels, holds_checkpoints
+from official_bert.model_dir import ModelFolder, TaskRecord, default_labels, holds_checkpoints, nested_encoder
 from official_bert.options.fields import fault_of, flag_without_effect, format_flag, kind_of
 from official_bert.options.serving import FAMILIES, MODEL_CLASSES
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
@@ -144,6 +144,11 @@ class ModelSource:
 
     def _missing(self, flag: str) -> InputError:
         """Returns the error of a file that neither a flag nor the folder of the model names."""
+        if self.path and (encoder := nested_encoder(self.path)):
+            return InputError(
+                f"--{flag}: must be given, since the file of {self.path} is in {encoder}; or make one folder of both "
+                f"with convert_checkpoint.py --model={self.path} --output_format=huggingface, and give that"
+            )
         if self.path:
             return InputError(
                 f"--{flag}: must be given, since {self.path} has no such file; if it is not the folder that you mean, "

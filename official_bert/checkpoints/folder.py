@@ -23,6 +23,10 @@ _PART_FILE = re.compile(r"(?P<prefix>.+)\.(data-\d{5}-of-\d{5}|index|meta)")
 _gfile = tf.io.gfile
 
 
+class CorruptList(InputError):
+    """A folder's `checkpoint` file cannot be read."""
+
+
 def find_prefix(path: str) -> str | None:
     """Returns the prefix that a path is, or that its folder holds; None if there is no TF1 checkpoint.
 
@@ -130,6 +134,11 @@ def check_not_lost(folder: str):
         )
 
 
+def has_index(folder: str) -> bool:
+    """Returns whether a folder has a TF1 checkpoint, listed or not."""
+    return any(name.endswith(".index") for name in _names_in(folder))
+
+
 def remove_leftovers(folder: str):
     """Deletes the parts of checkpoints that a killed run left; whole checkpoints stay, listed or not."""
     names_there = _names_in(folder)
@@ -161,7 +170,7 @@ def _listed(folder: str) -> list[str]:
     except ValueError:  # an empty file, or a binary one
         state = None
     if state is None:
-        raise InputError(
+        raise CorruptList(
             f'{state_file}: is corrupt; write model_checkpoint_path: "<the newest model.ckpt-...>" into it, or '
             "delete it if this folder's checkpoints are not wanted"
         )

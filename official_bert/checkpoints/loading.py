@@ -15,7 +15,7 @@ from official_bert.checkpoints.in_use import WeightsInUse
 from official_bert.config import LEFT_TO_RIGHT, BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import BEST_FOLDER, CONFIG_NAME, ModelFolder
+from official_bert.model_dir import BEST_FOLDER, CONFIG_NAME, ModelFolder, nested_encoder
 
 _NAMES_SHOWN = 6
 _MASKED_LM_BIAS = "cls/predictions/output_bias"
@@ -81,7 +81,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         return WeightsInUse(best)
     if (way := _way_from(path)) and files.exists(path) and not files.is_folder(path):
         raise InputError(f"{path}: is not in a format of BERT's checkpoints; {way}")
-    prefix = folder.find_prefix(path) if not huggingface.is_weights_file(path) else None
+    prefix = _find_prefix(path) if not huggingface.is_weights_file(path) else None
     if prefix:
         return WeightsInUse(prefix)
     if huggingface.is_huggingface(path):
@@ -89,10 +89,26 @@ def open_checkpoint(path: str) -> Checkpoint:
     there = sorted(files.list_folder(path)) if files.is_folder(path) else []
     if others := list(filter(_way_from, there)):
         raise InputError(f"{path}: its only weights are in {others[0]}, which is not read here; {_way_from(others[0])}")
+    if encoder := nested_encoder(path):
+        raise InputError(
+            f"{path}: its encoder is in {encoder}; make one folder of both with convert_checkpoint.py --model={path} "
+            "--output_format=huggingface, and give that"
+        )
     raise InputError(
         f"{path}: no checkpoint there; give a TF1 prefix (bert_model.ckpt, without .index), a folder that "
         f"holds one, or a Hugging Face folder with {huggingface.WEIGHTS_FILE}"
     )
+
+
+def _find_prefix(path: str) -> str | None:
+    """Returns the prefix of a TF1 checkpoint; None if there is none, as in a folder of Hugging Face."""
+    try:
+        return folder.find_prefix(path)
+    except folder.CorruptList as error:
+        if folder.has_index(path) or not huggingface.is_huggingface(path):
+            raise
+        logging.warning("Reading the weights of Hugging Face in %s; %s", path, error)
+        return None
 
 
 def _way_from(name: str) -> str | None:

@@ -183,6 +183,16 @@ def has_modules(folder: str) -> bool:
     return any(isinstance(one, dict) and not one.keys().isdisjoint(_MODULE_FIELDS) for one in listed)
 
 
+def encoder_folder(folder: str) -> str:
+    """Returns the folder of a model's encoder, which older folders of sentence-transformers have as a subfolder."""
+    if not has_modules(folder):
+        return folder
+    listed = reading.read_json(os.path.join(folder, MODULES_NAME))
+    first = listed[0] if isinstance(listed, list) and listed else {}
+    path = first.get("path") if isinstance(first, dict) else None
+    return os.path.join(folder, path) if isinstance(path, str) and path else folder
+
+
 def module_files(folder: str) -> list[str]:
     """Returns the names of the files and subfolders that say how a folder of sentence-transformers makes vectors."""
     if not has_modules(folder):

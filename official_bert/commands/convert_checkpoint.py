@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from official_bert import model_dir
+from official_bert import model_dir, model_hub
 from official_bert.checkpoints import huggingface, loading, names, open_checkpoint, sentence_folder, tf1
 from official_bert.checkpoints.loading import TF1_NAME, Checkpoint
 from official_bert.checkpoints.sentence_folder import COSINE, PROJECTION, Dense, SentenceModules, has_modules
@@ -33,7 +33,8 @@ from official_bert.tokenizer_config import TokenizerConfig, warn_of_casing
 
 def run(options: ConversionOptions):
     """Converts one checkpoint."""
-    checkpoint = open_checkpoint(options.model)
+    options = dataclasses.replace(options, model=model_hub.local_path(options.model))
+    checkpoint = open_checkpoint(sentence_folder.encoder_folder(options.model))
     source = ModelFolder(checkpoint.path)
     config_file = options.bert_config_file or source.config_file
     if config_file is None:
@@ -53,7 +54,7 @@ def run(options: ConversionOptions):
     tokenizer_config = _tokenizer_config(options, source, vocab_file, config)
     if options.output_format != "huggingface":
         source.check_activation()
-        record = record or _sentence_record(source)
+        record = record or _sentence_record(options.model, source)
     for name in filter(names.to_huggingface, chosen):
         tf1.check_type(checkpoint, name)
 
@@ -156,21 +157,21 @@ def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertCon
 
 def _sentence_modules(options: ConversionOptions, source: ModelFolder) -> SentenceModules | None:
     """Returns what a folder for sentence-transformers says beside the encoder, if the model makes sentence vectors."""
-    record, folder = source.task(), source.path
-    is_known = (record and record.family == EMBEDDING) or has_modules(folder)
+    record = source.task()
+    is_known = (record and record.family == EMBEDDING) or has_modules(options.model)
     return SentenceModules.of(options.model) if is_known and options.output_format == "huggingface" else None
 
 
-def _sentence_record(source: ModelFolder) -> TaskRecord | None:
+def _sentence_record(folder: str, source: ModelFolder) -> TaskRecord | None:
     """Returns the record of a model of sentence-transformers for a folder of the original's format."""
-    if (modules := SentenceModules.read(source.path)) is None:
+    if (modules := SentenceModules.read(folder)) is None:
         return None
     rules = modules.rules_without_field(source.tokenizer_config())
     if modules.similarity != COSINE and not modules.is_normalized:
         rules.append(f"similarity_fn_name={modules.similarity}")
     if rules:
         raise InputError(
-            f"{source.path}: has {rules[0]}, for which only folders of Hugging Face have a file; give "
+            f"{folder}: has {rules[0]}, for which only folders of Hugging Face have a file; give "
             "--output_format=huggingface"
         )
     if prompts := [f"{name} ({prompt!r})" for name, prompt in modules.prompts.items() if prompt]:

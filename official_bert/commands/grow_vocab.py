@@ -4,6 +4,7 @@ In: the folder of a model, and words, one a line. Out: a new folder with the mod
 without the new words has the ids and the outputs that it had.
 """
 
+import dataclasses
 import json
 import os
 import re
@@ -12,9 +13,10 @@ import shutil
 import numpy as np
 from absl import logging
 
-from official_bert import model_dir
+from official_bert import model_dir, model_hub
 from official_bert.checkpoints import huggingface, names, sentence_folder, tf1
 from official_bert.checkpoints.loading import TF1_NAME
+from official_bert.checkpoints.sentence_folder import SentenceModules
 from official_bert.commands.convert_checkpoint import check_weights
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
@@ -27,9 +29,10 @@ _is_unused = re.compile(r"\s*\[unused\d+\]\s*").fullmatch
 
 
 def run(options: GrowthOptions):
-    out = options.output_dir
+    out, model = options.output_dir, model_hub.local_path(options.model)
     writing.check_new_folder(out)
-    source = resolve(options)
+    encoder = sentence_folder.encoder_folder(model)
+    source = resolve(dataclasses.replace(options, model=encoder))
     checkpoint, config, tokenizer = source.checkpoint, source.config, source.tokenizer
     check_weights(checkpoint, config)
     check_config_beside(checkpoint.path, config)
@@ -66,6 +69,8 @@ def run(options: GrowthOptions):
         record = source.task if source.dir.task_file else None
         labels = source.labels if source.dir.labels_file else None
         model_dir.write_beside(folder, None, settings, record, labels)
+        if encoder != model:  # the new folder has the encoder and its modules in one
+            sentence_folder.write(folder, SentenceModules.of(model), config.hidden_size)
         for name in sentence_folder.module_files(source.dir.path):
             _copy(os.path.join(source.dir.path, name), os.path.join(folder, name))
         left = {*files.list_folder(source.dir.path)}.difference(files.list_folder(folder))

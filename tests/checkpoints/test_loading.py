@@ -187,6 +187,19 @@ def test_an_index_of_another_program_is_no_checkpoint(tmp_path):
         load_checkpoint(BertModel(CONFIG), str(tmp_path))
 
 
+def test_a_corrupt_list_hides_no_weights_of_hugging_face(tmp_path, logged):
+    weights = random_weights(encoder_shapes(CONFIG))
+    huggingface.write(str(tmp_path), weights, CONFIG)
+    (tmp_path / "checkpoint").write_bytes(b"\x00\xff of another program")
+    opened = open_checkpoint(str(tmp_path))
+    np.testing.assert_array_equal(opened.read("bert/pooler/dense/bias"), weights["bert/pooler/dense/bias"])
+    warned = f"Reading the weights of Hugging Face in {tmp_path}; {tmp_path}/checkpoint: is corrupt; "
+    assert any(line.startswith(warned) for line in logged(python_logging.WARNING))
+    tf1.write(f"{tmp_path}/model.ckpt-5", weights)
+    with pytest.raises(InputError, match=r"/checkpoint: is corrupt; write model_checkpoint_path: .*, or delete it if"):
+        open_checkpoint(str(tmp_path))
+
+
 def test_a_checkpoint_without_weights_is_named_so(tmp_path):
     tf1.write(str(tmp_path / "model.ckpt-3"), {"global_step": np.int64(3)})
     with pytest.raises(InputError, match=r"no variable of the model is in this checkpoint \(it holds no weight\)"):

@@ -11,10 +11,12 @@ from official_bert import BertModel, FullTokenizer, InputError, SentenceEncoder,
 from official_bert.checkpoints import folder as checkpoint_folder
 from official_bert.checkpoints import open_checkpoint, tf1
 from official_bert.checkpoints.sentence_folder import Dense, SentenceModules, write
-from official_bert.commands import convert_checkpoint
+from official_bert.commands import convert_checkpoint, grow_vocab
 from official_bert.config import BertConfig
 from official_bert.model_dir import ModelFolder
-from official_bert.options.serving import EMBEDDING, ConversionOptions, ServedOptions
+from official_bert.model_source import resolve
+from official_bert.options.embedding import EmbeddingOptions
+from official_bert.options.serving import EMBEDDING, ConversionOptions, GrowthOptions, ServedOptions
 from official_bert.serving.model import build
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
@@ -135,6 +137,44 @@ def test_prompts_that_the_originals_format_cannot_hold_are_named(tmp_path, caplo
     write(str(folder), SentenceModules(str(folder), (), "max", 9, prompts=prompts), 16)
     converted(str(folder), tmp_path / "out", "tf1")
     assert "the prompts query ('query: '); put them before the texts" in caplog.text
+
+
+def nested(tmp_path) -> str:
+    """An older folder of sentence-transformers, whose encoder is in a subfolder."""
+    folder, encoder = tmp_path / "old", tmp_path / "old" / "0_Transformer"
+    folder.mkdir()
+    os.rename(converted(str(toy.make_bert_base_dir(tmp_path / "base")), tmp_path / "encoder"), encoder)
+    (encoder / "sentence_bert_config.json").write_text('{"max_seq_length": 9, "do_lower_case": false}')
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
+    modules = [("0_Transformer", "Transformer"), ("1_Pooling", "Pooling")]
+    listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    return str(folder)
+
+
+@pytest.mark.parametrize("output_format", ["huggingface", "tf1"])
+def test_an_encoder_in_a_subfolder_is_converted_with_its_modules(tmp_path, output_format):
+    folder = nested(tmp_path)
+    out = converted(folder, tmp_path / "out", output_format)
+    vectors = [SentenceEncoder(path, normalize=True).encode(TEXTS) for path in (folder, out)]
+    np.testing.assert_allclose(*vectors, atol=1e-6)
+    assert SentenceModules.of(out)[1:4] == ((), "max", 9)
+    (tmp_path / "words.txt").write_text("unheard\n")
+    grown = str(tmp_path / "grown")
+    grow_vocab.run(GrowthOptions(model=folder, words=str(tmp_path / "words.txt"), output_dir=grown))
+    np.testing.assert_allclose(SentenceEncoder(grown, normalize=True).encode(TEXTS), vectors[0], atol=1e-6)
+
+
+def test_others_name_the_encoder_in_a_subfolder(tmp_path):
+    folder = nested(tmp_path)
+    way = f"{folder}/0_Transformer; .*convert_checkpoint.py --model={folder} --output_format=huggingface"
+    for attempt in (
+        lambda: build(ServedOptions(model=folder)),
+        lambda: resolve(EmbeddingOptions(model=folder, output_dir="o")),
+    ):
+        with pytest.raises(InputError, match=way):
+            attempt()
 
 
 def test_what_is_written_is_read(tmp_path):
