@@ -8,6 +8,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
+from official_bert.version import __version__ as __version__
+
 if TYPE_CHECKING:  # editors and type checkers see the names here
     from official_bert.checkpoints import load_checkpoint
     from official_bert.config import BertConfig
@@ -59,7 +61,6 @@ __all__ = [
     "keras_optimizer",
     "load_checkpoint",
 ]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str):

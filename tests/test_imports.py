@@ -31,7 +31,7 @@ LINES = (
     {"model_hub", "tokenizer_call"},
     {"tokenizer_config"},
     {"tokenizer_files"},
-    {"options", "io", "__version__"},
+    {"options", "io", "version"},
 )
 LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room in line}
 
@@ -56,7 +56,7 @@ LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 500
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES = 189
+MAX_FILES = 190
 
 WITH_IMPORTER, LATE, NEVER = "with its importer", "late in a function", "never, but by type checkers"
 

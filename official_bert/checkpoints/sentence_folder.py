@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from official_bert import __version__
 from official_bert.checkpoints import huggingface
 from official_bert.checkpoints.loading import open_checkpoint
 from official_bert.io import files, reading, writing
@@ -20,6 +19,7 @@ from official_bert.io.reading import as_object, field, is_of_kind
 from official_bert.model_dir import ModelFolder, TaskRecord
 from official_bert.options.serving import EMBEDDING, POOLINGS
 from official_bert.tokenizer_config import TokenizerConfig
+from official_bert.version import __version__
 
 MODULES_NAME = "modules.json"
 CONFIG_NAME = "config_sentence_transformers.json"

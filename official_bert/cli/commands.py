@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from absl import flags as absl_flags
 
-from official_bert import __version__
 from official_bert.cli import flags
 from official_bert.io.errors import did_you_mean
+from official_bert.version import __version__
 
 absl_flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them
 

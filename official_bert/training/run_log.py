@@ -25,10 +25,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import __version__
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.options.fields import format_value
+from official_bert.version import __version__
 
 FILE = "run.jsonl"
 _WEIGHTS_FLAG = "init_checkpoint"

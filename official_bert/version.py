@@ -1,0 +1,3 @@
+"""The version of the package: pyproject.toml, run logs and exported folders read it here."""
+
+__version__ = "0.2.0"
