@@ -30,8 +30,9 @@ _is_word = re.compile(r"[^ \t\r\n]+").fullmatch
 
 def format_of(path: str, data_format: str | None = None) -> str:
     """Returns the format of a file: the given one, or that of its ending."""
+    plain_path = path.lower().removesuffix(".gz")
     for name, endings in _ENDINGS.items():
-        if data_format == name or (data_format is None and path.removesuffix(".gz").endswith(endings)):
+        if data_format == name or (data_format is None and plain_path.endswith(endings)):
             return name
     endings = ", ".join(itertools.chain(*_ENDINGS.values()))
     raise InputError(f"{path}: its name ends in none of {endings}; give --data_format={'|'.join(DATA_FORMATS)}")
@@ -44,14 +45,18 @@ def paths_of(given: str, flag: str) -> list[str]:
 
 
 def find_table(folder: str, stem: str, data_format: str | None = None) -> str:
-    """Returns the file of a set in a folder, in a format or in any; the TSV file if there is none."""
+    """Returns the file of a set in a folder, in a format or in any; the TSV file if there is none.
+
+    Names match in any case.
+    """
     known = _ENDINGS if data_format is None else {data_format: _ENDINGS[data_format]}
     names = [f"{stem}{ending}" for endings in known.values() for ending in endings]
     names += [f"{name}.gz" for name in names if not name.endswith(_ENDINGS[PARQUET])]
-    found = [name for name in names if files.exists(os.path.join(folder, name))]
-    if len(found) > 1:
-        raise InputError(f"{folder}: has {' and '.join(found)}; name the one to read with --{stem}_file")
-    return os.path.join(folder, (found or names)[0])
+    paths = files.in_any_case(folder, names)
+    if len(paths) > 1:
+        several = " and ".join(map(os.path.basename, paths))
+        raise InputError(f"{folder}: has {several}; name the one to read with --{stem}_file")
+    return paths[0] if paths else os.path.join(folder, names[0])
 
 
 def read_rows(path: str, data_format: str | None = None, is_quoted: bool = False) -> Iterator[Row]:
@@ -65,7 +70,7 @@ def read_rows(path: str, data_format: str | None = None, is_quoted: bool = False
 
 def is_table(path: str) -> bool:
     """Tells by its ending whether a file is a table of JSON lines or Parquet, for tasks with a format of their own."""
-    return path.endswith(OTHER_ENDINGS)
+    return path.lower().endswith(OTHER_ENDINGS)
 
 
 def has_table_ending(path: str) -> bool:

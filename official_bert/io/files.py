@@ -146,6 +146,18 @@ def list_folder(path: str) -> list[str]:
     return _gfile().listdir(path) if is_remote(path) else os.listdir(path)
 
 
+def in_any_case(folder: str, names: Iterable[str]) -> list[str]:
+    """Returns the paths in a folder that have one of these names in any case, in the order of the names.
+
+    Of several paths for a name, the one with the same letters comes first.
+    """
+    there, paths = sorted(list_folder(folder)) if is_folder(folder) else [], []
+    for name in names:
+        matches = [path for path in there if path.casefold() == name.casefold()]
+        paths += sorted(matches, key=lambda path, name=name: path != name)
+    return [os.path.join(folder, path) for path in paths]
+
+
 def as_python_glob(pattern: str) -> str:
     """Writes a glob in the form of Python's: `[^y]` is [!y], and a backslash takes the next character as it is."""
     return re.sub(r"(?s)\\(.)|\[\^", lambda found: local_glob.escape(found[1]) if found[1] else "[!", pattern)

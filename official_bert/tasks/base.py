@@ -47,18 +47,20 @@ class DataFiles(NamedTuple):
     named: Mapping[str, Any] = MappingProxyType({})
 
     def path(self, set_name: str, names: Sequence[str]) -> str:
-        """Returns the path of a set's file: the given one, or the first existing one of `names` in the folder."""
+        """Returns the path of a set's file: the given one, or the first existing one of `names` in the folder.
+
+        Names match in any case.
+        """
         if given := self.named.get(set_name):
             return given
         if not self.data_dir or not names:
             raise InputError(f"--{set_name}_file: must be given{', or --data_dir' if names else ''}")
-        paths = [os.path.join(self.data_dir, name) for name in names]
-        existing = [path for path in paths if files.exists(path)]
+        existing = files.in_any_case(self.data_dir, names)
         if not existing and len(names) > 1:
             raise InputError(f"{self.data_dir}: has neither {' nor '.join(names)}; check --data_dir")
         if len(existing) > 1:
             errors.warn("%s is read, and %s, which is there, too, is not", *existing[:2])
-        return next(iter(existing), paths[0])
+        return existing[0] if existing else os.path.join(self.data_dir, names[0])
 
 
 class OptionalMembers:

@@ -125,6 +125,12 @@ def test_a_folder_with_two_files_for_a_set_is_ambiguous(tmp_path):
         find_table(str(tmp_path), "train")
     assert find_table(str(tmp_path), "train", "csv") == f"{tmp_path}/train.csv"
     assert find_table(str(tmp_path), "dev") == f"{tmp_path}/dev.parquet"
+    (tmp_path / "TEST.JSONL.GZ").touch()
+    path = find_table(str(tmp_path), "test")
+    assert (path, format_of(path)) == (f"{tmp_path}/TEST.JSONL.GZ", "jsonl")
+    (tmp_path / "Test.csv").touch()
+    with pytest.raises(InputError, match=r": has Test.csv and TEST.JSONL.GZ; name the one to read with --test_file"):
+        find_table(str(tmp_path), "test")
     with pytest.raises(InputError, match=r"^--train_file: must be given, or --data_dir"):
         examples(None)
 

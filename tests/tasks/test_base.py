@@ -23,6 +23,8 @@ def test_the_first_name_that_is_there_counts(tmp_path, caplog):
         (tmp_path / name).touch()
         assert files.path("dev", names) == str(tmp_path / name)
     assert f"{tmp_path}/dev.conll is read, and {tmp_path}/dev.txt, which is there, too, is not" in caplog.text
+    (tmp_path / "Test.TXT").touch()
+    assert files.path("test", ["test.conll", "test.txt"]) == f"{tmp_path}/Test.TXT"
 
 
 def test_shares_of_the_loss_add_up_to_the_weighted_mean():
