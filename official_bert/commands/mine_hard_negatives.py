@@ -148,7 +148,8 @@ def _corpus_texts(path: str, inputs: Sequence[str], options: MiningOptions) -> I
     if not is_input and not has_table_ending(path):
         yield from _plain_lines(path)
         return
-    examples = read_examples(path, "corpus_file", vars(options) if is_input else {"quoting": options.quoting})
+    settings = vars(options) if is_input else {"quoting": options.quoting}
+    examples = read_examples(path, "corpus_file", settings, is_corpus=not is_input)
     has_positives = any(example.positives for example in examples)
     for example in examples:
         yield from example.positives if has_positives else [example.anchor]

@@ -72,10 +72,21 @@ def negatives(folder: pathlib.Path, content: str | None = None, name: str = "cor
         ("corpus.jsonl", '{"text": "rain"}\n{"text": "snow"}\n'),
         ("corpus.tsv", "query\tanswer\nwhy\train\nhow\tsnow\n"),
         ("corpus.csv", "\ufeffanchor,positive\nwhy,rain\nhow,snow\n"),
+        ("corpus.csv", "id,Passage,title\n1,rain,a\n2,snow,b\n"),
+        ("corpus.jsonl", '{"document": ["rain", "snow"]}\n'),
     ],
 )
 def test_a_corpus_is_read_as_what_its_name_says(tmp_path, name, content):
     assert negatives(tmp_path, content, name) == [{"rain", "snow"}] * 2
+
+
+def test_a_corpus_with_unknown_columns_names_those_that_are_read(tmp_path):
+    with pytest.raises(
+        InputError, match=r"corpus.csv: has 3 columns, a, b, c, and none called anchor or .* or text or"
+    ):
+        negatives(tmp_path, "a,b,c\nrain,1,2\n", "corpus.csv")
+    with pytest.raises(InputError, match=r"columns passage and document could be positive; rename all but one"):
+        negatives(tmp_path, "passage,document\nrain,1\n", "corpus.csv")
 
 
 def test_the_pairs_are_a_corpus_of_their_positives(tmp_path):

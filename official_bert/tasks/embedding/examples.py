@@ -11,7 +11,7 @@ import numpy as np
 from absl import logging
 
 from official_bert.data import table_formats
-from official_bert.data.column_roles import Role, decide_columns
+from official_bert.data.column_roles import Role, decide_columns, fold_name
 from official_bert.data.model_inputs import ModelInputs, model_input_ids
 from official_bert.data.tables import Row, not_empty, numbered_lines, parse_number
 from official_bert.io import errors
@@ -53,11 +53,19 @@ class Example(NamedTuple):
         raise InputError(f"{self.where}: the label {self.label!r} is no number; correct it")
 
 
-def read_examples(given: str, flag: str, settings: Mapping[str, Any]) -> list[Example]:
-    """Reads the files of a flag: tables, or text with one sentence a line."""
+def read_examples(given: str, flag: str, settings: Mapping[str, Any], is_corpus: bool = False) -> list[Example]:
+    """Reads the files of a flag: tables, or text with one sentence a line.
+
+    Args:
+        given: the value of the flag.
+        flag: its name, for messages.
+        settings: the flags that say how tables are read.
+        is_corpus: whether a table may have positives alone, such as a column called passage; the anchors are "" then.
+            No --columns is for such a table.
+    """
     named = parse_settings(settings.get("columns") or "", COLUMNS) if settings.get("columns") else {}
     paths = table_formats.paths_of(given, flag)
-    lines = [path for path in paths if path.endswith(_LINES) and not settings.get("data_format")]
+    lines = [path for path in paths if path.lower().endswith(_LINES) and not settings.get("data_format")]
     for path in lines:
         _warn_of_tabs(path)
     examples = [
@@ -68,7 +76,7 @@ def read_examples(given: str, flag: str, settings: Mapping[str, Any]) -> list[Ex
     ]
     for path in paths:
         if path not in lines:
-            examples += _read_tables(path, flag, named, settings)
+            examples += _read_tables(path, flag, named, settings, is_corpus)
     return not_empty(examples, given)
 
 
@@ -78,22 +86,32 @@ def _warn_of_tabs(path: str):
         errors.warn("%s: has a tab in each line, which is read as one text; for a table, give --data_format=tsv", path)
 
 
-def _read_tables(given: str, flag: str, named: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[Example]:
+def _read_tables(
+    given: str, flag: str, named: Mapping[str, str], settings: Mapping[str, Any], is_corpus: bool
+) -> Iterator[Example]:
     assigned = {role: column for role, column in named.items() if role != HEADER}
     if named.get(HEADER, "true") not in ("true", "false"):
         raise InputError(f"--columns: header={named[HEADER]}: must be true or false")
     is_quoted, has_header = settings.get("quoting") == CSV, named.get(HEADER) != "false"
-    columns, names = {}, None
+    columns, names, columns_flag = {}, None, None if is_corpus else "--columns"
     for row, record in table_formats.read_records(given, flag, settings.get("data_format"), has_header, is_quoted):
         if names != list(record):
             names = list(record)
-            decided = decide_columns(row.path, names, _ROLES, assigned)
+            decided = decide_columns(row.path, names, _roles_for(names, is_corpus), assigned, flag=columns_flag)
             columns = {role: [names[number] for number in numbers] for role, numbers in decided.by_role.items()}
         label = table_formats.label_of(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
         anchors, positives, negatives = (_texts(row, record, columns[key]) for key in (ANCHOR, POSITIVE, NEGATIVE))
+        if not columns[ANCHOR]:
+            anchors = ("",)
         if len(anchors) != 1:
             raise row.error(f"{columns[ANCHOR][0]} is a list of {len(anchors)} texts; give it one text")
         yield Example(row.where, anchors[0], positives, negatives, label)
+
+
+def _roles_for(names: Sequence[str], is_corpus: bool) -> list[Role]:
+    """Returns the roles of a table's columns: a corpus with positives needs no anchor."""
+    has_positives = any(fold_name(name) in COLUMNS[POSITIVE] for name in names)
+    return [role._replace(is_required=False) for role in _ROLES] if is_corpus and has_positives else _ROLES
 
 
 def _texts(row: Row, record: Mapping[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
