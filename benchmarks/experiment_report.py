@@ -18,10 +18,9 @@ import textwrap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from official_bert.cli.commands import COMMANDS
-from official_bert.experiments import table
-from official_bert.experiments.declarations import read_catalogue, read_experiment, scale_of
-from official_bert.experiments.plan import Plan, ShownColumn, make_plan
+from official_bert.extensions.experiments import table
+from official_bert.extensions.experiments.declarations import read_catalogue, read_experiment, scale_of
+from official_bert.extensions.experiments.plan import Plan, ShownColumn, make_plan
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES, REPORT = ROOT / "docs/reports/experiments_desk", ROOT / "docs/reports/experiments.md"
@@ -32,8 +31,8 @@ def results_of(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     runs = {line["step"]: line for line in lines if "step" in line}
     found = {(line["arm"], line["column"], line["seed"]): line["value"] for line in lines if "step" not in line}
-    catalogue = read_catalogue(str(ROOT / "experiments"))
-    plan = make_plan(read_experiment(path.stem, catalogue), scale_of("desk", catalogue), catalogue, COMMANDS)
+    catalogue = read_catalogue(str(ROOT / "official_bert/extensions/experiments/tables"))
+    plan = make_plan(read_experiment(path.stem, catalogue), scale_of("desk", catalogue), catalogue)
     values = {
         cell: float(value)
         for cell in plan.cells

@@ -320,15 +320,15 @@ serving/signatures.py: serving/test_signatures.py
 serving/export.py: serving/test_export.py
     default=0) + 1) -> default=0) + 2)
     _gfile.rmtree(temporary) -> pass
-experiments/plan.py: experiments/test_plan.py
+extensions/experiments/plan.py: extensions/experiments/test_plan.py
     if any(each.get(name) -> if all(each.get(name)
     (of_phase | row.pretraining).get( -> of_phase.get(
     self._free(of_phase) | own | {"random_seed" -> own | self._free(of_phase) | {"random_seed"
     if name == "use_next_sentence"} -> if name == "next_sentence"}
-experiments/table.py: experiments/test_table.py
+extensions/experiments/table.py: extensions/experiments/test_table.py
     NOISE_ERRORS = 2.0 -> NOISE_ERRORS = 1.0
     statistics.stdev(values) -> statistics.pstdev(values)
-experiments/execution.py: experiments/test_execution.py
+extensions/experiments/execution.py: extensions/experiments/test_execution.py
     return pending[::-1] -> return pending
 fine_tuning/teacher.py: fine_tuning/test_teacher.py -k "squad or tagging or refused"
     pads_to_longest and not reads_padding -> pads_to_longest

@@ -6,9 +6,8 @@ import zipfile
 
 import numpy as np
 
-from official_bert.cli.commands import COMMANDS
-from official_bert.experiments.declarations import Experiment, Scale, read_catalogue, read_experiment
-from official_bert.experiments.plan import Plan, make_plan
+from official_bert.extensions.experiments.declarations import Experiment, Scale, read_catalogue, read_experiment
+from official_bert.extensions.experiments.plan import Plan, make_plan
 from tests.shared import ROOT
 
 _TEXT = """
@@ -37,7 +36,7 @@ pretraining = { use_next_sentence = false }
 """
 
 
-CATALOGUE = read_catalogue(str(ROOT / "experiments"))
+CATALOGUE = read_catalogue(str(ROOT / "official_bert/extensions/experiments/tables"))
 
 
 def plan_of(experiment: str | Experiment, scale: str | Scale = "desk", **settings) -> Plan:
@@ -47,7 +46,7 @@ def plan_of(experiment: str | Experiment, scale: str | Scale = "desk", **setting
     if isinstance(scale, str):
         scale = CATALOGUE.scales[scale]
     settings.setdefault("encoders", ("base", "large"))
-    return make_plan(experiment, scale, CATALOGUE, COMMANDS, **settings)
+    return make_plan(experiment, scale, CATALOGUE, **settings)
 
 
 def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD", "CODAH")) -> pathlib.Path:

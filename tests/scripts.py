@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 from absl import logging
 from absl.flags import FLAGS
 
+from official_bert import catalog
 from official_bert.cli import flags
-from official_bert.cli.commands import COMMANDS, load
+from official_bert.cli.commands import load
 from official_bert.io import processes
 from tests.forking import forked_python
 from tests.shared import GOLDEN, ROOT, recording
@@ -141,7 +142,7 @@ def _defined(script: str, log: io.StringIO):
     logger, own = logging.get_absl_logger(), logging.get_absl_handler()
     filters = list(own.filters)
     try:
-        read = flags.define(COMMANDS[name].options_class())
+        read = flags.define(catalog.options_class(name))
         logging.set_verbosity(logging.INFO)
         logger.addHandler(handler)
         yield functools.partial(load, name), read

@@ -11,7 +11,7 @@ import venv
 import pytest
 
 import official_bert
-from official_bert.cli.commands import COMMANDS
+from official_bert import catalog
 from tests.shared import ROOT
 
 REQUIREMENTS = sorted(ROOT.glob("requirements*.txt"))
@@ -128,7 +128,7 @@ def command(installed, folder, *words, status=0) -> subprocess.CompletedProcess:
 
 def test_the_command_lists_its_subcommands_and_names_itself_in_messages(installed, tmp_path):
     stdout = command(installed, tmp_path).stdout
-    assert re.findall(r"^  (\w+)", stdout, re.MULTILINE) == list(COMMANDS)
+    assert re.findall(r"^  (\w+)", stdout, re.MULTILINE) == list(catalog.commands())
     assert "--task_name" in command(installed, tmp_path, "run-classifier", "--help").stdout
     flags = ["--input_file=no", "--vocab_file=no", "--output_file=x"]
     stderr = command(installed, tmp_path, "create-pretraining-data", *flags, status=1).stderr

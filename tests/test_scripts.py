@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field
 
 import pytest
 
-from official_bert.cli.commands import COMMANDS
+from official_bert import catalog
 from official_bert.cli.flags import ORDER, basic_fields, heading_of
 from official_bert.options.fields import flag_fields
 from tests.scripts import end_of, flag_list, run_interpreter, run_script
@@ -18,7 +18,7 @@ SCRIPTS = sorted(path.name for path in ROOT.glob("*.py"))
 
 def options_class(script: str) -> type:
     """The class whose fields are the flags of the script."""
-    return COMMANDS[script.removesuffix(".py")].options_class()
+    return catalog.options_class(script.removesuffix(".py"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -66,12 +66,12 @@ def test_the_flags_are_at_most_150_and_those_of_run_classifier_75():
 
 
 def test_every_command_is_a_script_of_its_name():
-    assert sorted(f"{name}.py" for name in COMMANDS) == SCRIPTS
+    assert sorted(f"{name}.py" for name in catalog.commands()) == SCRIPTS
     for script in SCRIPTS:
         tree = ast.parse((ROOT / script).read_text(encoding="utf-8"))
         name = script.removesuffix(".py")
         assert ast.unparse(tree.body[-1].body[-1]) == f"commands.run_command('{name}')"
-        assert ast.get_docstring(tree) == COMMANDS[name].summary
+        assert ast.get_docstring(tree) == catalog.commands()[name].summary
 
 
 def test_importing_every_script_defines_no_flag_and_loads_no_tensorflow():

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+from official_bert.core import CORE
 from official_bert.options.fields import MIN_SEQ_LENGTH, POSITIVE, PROBABILITY, SEED, SIZE, between, option
 from official_bert.options.fine_tuning import AUTO, LABEL_TYPES, SINGLE, WINDOW_POOLINGS, SquadServing, recorded
 from official_bert.options.shared import (
@@ -288,15 +289,14 @@ class MinimalPairsOptions:
 
 FORMATS = ("tf1", "tf1_weights", "huggingface")
 # The class of transformers for a head of one linear layer, by the family of its task.
-MODEL_CLASSES = {
-    "classification": "BertForSequenceClassification",
-    "tagging": "BertForTokenClassification",
-    "choice": "BertForMultipleChoice",
-}
-# By a task of each. A record says tsv, the earlier name of text, which earlier versions read, too: the last one counts.
-FAMILIES = {"text": "classification", "tsv": "classification", "ner": "tagging", "swag": "choice"}
-TASKS_OF_CLASSES = {MODEL_CLASSES[family]: (task, family) for task, family in FAMILIES.items()} | {
-    "BertForQuestionAnswering": ("squad", "squad")
+MODEL_CLASSES = {name: family.huggingface_class for name, family in CORE.families.items() if family.conversion_tasks}
+# The families of the tasks that a conversion accepts.
+FAMILIES = {task: name for name, family in CORE.families.items() for task in family.conversion_tasks}
+# The name of the task and its family, by the class of transformers.
+TASKS_OF_CLASSES = {
+    family.huggingface_class: ((family.conversion_tasks or family.tasks)[-1], name)
+    for name, family in CORE.families.items()
+    if family.huggingface_class
 }
 
 

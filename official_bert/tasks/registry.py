@@ -7,44 +7,27 @@ import importlib
 import re
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from official_bert import catalog
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import TRUNCATE
 from official_bert.tasks.base import ServedTask, Settings
-from official_bert.tasks.choice import examples as choice
 from official_bert.tasks.classification import glue
-from official_bert.tasks.classification.glue import XnliProcessor
 from official_bert.tasks.classification.processor import DataProcessor
-from official_bert.tasks.classification.text import FILE_FLAGS, TextProcessor, refuse_text_flags
+from official_bert.tasks.classification.text import FILE_FLAGS, refuse_text_flags
 
 CLASSIFICATION = "classification"
 _OF_CLASSIFIERS = {"class_weights": None, "long_texts": TRUNCATE, "abstain_below": None}  # and without these flags
 _IN_USER_CODE = re.compile(r'^    File "(.+?)", line (\d+)', re.MULTILINE)
 
 
-class Family(NamedTuple):
-    """A family of tasks: its class, `module:Class`, and the script that trains its tasks, "" if none does by name."""
-
-    task: str
-    script: str = ""
-
-
-_FAMILIES = {
-    CLASSIFICATION: Family("official_bert.tasks.classification.task:ClassificationTask", "run_classifier"),
-    "choice": Family("official_bert.tasks.choice.task:ChoiceTask", "run_swag"),
-    "tagging": Family("official_bert.tasks.tagging.task:TaggingTask", "run_ner"),
-    "squad": Family("official_bert.tasks.squad.task:SquadTask", "run_squad"),
-    "pretraining": Family("official_bert.tasks.pretraining.task:PretrainingTask"),
-    "embedding": Family("official_bert.tasks.embedding.task:EmbeddingTask", "run_embeddings"),
-}
-
-
 class Entry(NamedTuple):
     """A task that was found by its name.
 
-    `family` is a key of `_FAMILIES`, or `module:Class` of a task class outside this package; `variant` distinguishes
-    the task within its family, see ServedTask.from_settings.
+    `family` is the name of a family in the catalog, or `module:Class` of a task class outside this package. `variant`
+    distinguishes the task within its family, see ServedTask.from_settings.
     """
 
     name: str
@@ -69,17 +52,12 @@ class Entry(NamedTuple):
             raise failure(self.name, "making the task fails", error) from error
 
 
-_TASKS = (
-    *(Entry(name, CLASSIFICATION, processor) for name, processor in glue.PROCESSORS.items()),
-    Entry("XNLI", CLASSIFICATION, XnliProcessor),
-    Entry("text", CLASSIFICATION, TextProcessor),
-    Entry("swag", "choice", choice.SWAG),
-    Entry("codah", "choice", choice.CODAH),
-    Entry("ner", "tagging"),
-    Entry("squad", "squad"),
-    Entry("pretraining", "pretraining"),
-    Entry("embedding", "embedding"),
-)
+def _entries(script: str | None) -> Iterator[Entry]:
+    """Yields the tasks of a script, or of all families."""
+    for name, family in catalog.families().items():
+        if script in (None, family.script):
+            variants = catalog.load(family.variants) if family.variants else dict.fromkeys(family.tasks)
+            yield from (Entry(task, name, variant) for task, variant in variants.items())
 
 
 def find(task_name: str, script: str | None = None) -> Entry:
@@ -92,10 +70,10 @@ def find(task_name: str, script: str | None = None) -> Entry:
         is_processor = issubclass(outside_class, DataProcessor)  # a variant of classification
         return Entry(task_name, *((CLASSIFICATION, outside_class) if is_processor else (task_name, None)))
     wanted = _plain(task_name)
-    ours = [entry for entry in _TASKS if script in (None, _FAMILIES[entry.family].script)]
-    entry = next((entry for entry in ours if _plain(entry.name) == wanted), None)
+    entries = list(_entries(script))
+    entry = next((entry for entry in entries if _plain(entry.name) == wanted), None)
     if entry is None:
-        names = [entry.name for entry in ours]
+        names = [entry.name for entry in entries]
         raise InputError(f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class")
     return entry._replace(name=task_name)
 
@@ -112,7 +90,8 @@ def family_of(task_name: str) -> str:
 
 def task_class(family: str) -> type[ServedTask]:
     """Returns the class of a family's tasks."""
-    return load(_FAMILIES[family].task if family in _FAMILIES else family)
+    families = catalog.families()
+    return load(families[family].task if family in families else family)
 
 
 def canonical_name(task_name: str) -> str:

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 import official_bert as package
+from official_bert import catalog
 from official_bert.cli import commands
 from tests.scripts import run_interpreter
 
@@ -26,7 +27,7 @@ def test_without_a_command_it_lists_them(words):
     lines = official_bert(*words).stdout.splitlines()
     assert lines[0] == "usage: official-bert COMMAND [--flag=value ...]"
     listed = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
-    assert listed == [[name, command.summary] for name, command in commands.COMMANDS.items()]
+    assert listed == [[name, command.summary] for name, command in catalog.commands().items()]
 
 
 def test_the_version_is_that_of_the_package():
@@ -36,7 +37,7 @@ def test_the_version_is_that_of_the_package():
 @pytest.mark.parametrize("name", ["run_ner", "run-ner"])
 def test_help_of_a_command(name):
     text = official_bert(name, "--help").stdout
-    assert text.startswith(commands.COMMANDS["run_ner"].summary)
+    assert text.startswith(catalog.commands()["run_ner"].summary)
     assert f"\nusage: official-bert {name} --flag=value ...\n" in text
     assert "--[no]do_predict:" in text
 

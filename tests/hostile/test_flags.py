@@ -8,7 +8,7 @@ import typing
 import pytest
 import tensorflow as tf
 
-from official_bert.cli.commands import COMMANDS
+from official_bert import catalog
 from official_bert.options.fields import flag_fields
 from official_bert.tasks.classification.text import TextProcessor
 from official_bert.training import distribution
@@ -31,9 +31,10 @@ def test_numbers_have_bounds(folder, given, sentence):
 
 def test_no_number_flag_is_without_a_bound():
     """A new flag comes with a check that has an upper bound."""
-    for command in COMMANDS.values():
-        kinds = typing.get_type_hints(command.options_class())
-        for field in flag_fields(command.options_class()):
+    for command in catalog.commands():
+        flags_class = catalog.options_class(command)
+        kinds = typing.get_type_hints(flags_class)
+        for field in flag_fields(flags_class):
             if {int, float} & {kinds[field.name], *typing.get_args(kinds[field.name])}:
                 holds, _ = field.metadata["check"]
                 assert not holds(math.nan)

@@ -136,6 +136,7 @@ SWAG = ChoiceFiles(
     {name: [f"{stem}{ending}" for ending in (".csv", *OTHER_ENDINGS)] for name, stem in _STEMS.items()}, read_swag
 )
 CODAH = ChoiceFiles({name: [f"{name}.tsv"] for name in _STEMS}, read_codah)
+TASKS = {"swag": SWAG, "codah": CODAH}  # by name
 
 
 def _check_swag_header(path: str, names: Sequence[str], wanted: Sequence[str]):

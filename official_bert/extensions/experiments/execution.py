@@ -1,6 +1,6 @@
 """Runs the steps of a plan one after the other, each once in its life.
 
-A finished step has a result.json with what its script measured, and is not run again; what a kill interrupted is run
+A finished step has a result.json with what its command measured, and is not run again; what a kill interrupted is run
 again in the same folder, where training scripts find their checkpoints.
 """
 
@@ -10,14 +10,13 @@ import math
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterable
 
 from absl import logging
 
-from official_bert.experiments.declarations import MINIMAL_PAIRS
-from official_bert.experiments.steps import CONFIG, DATA, Layout, Place, Step
+from official_bert.extensions.experiments.declarations import MINIMAL_PAIRS
+from official_bert.extensions.experiments.steps import CONFIG, DATA, Layout, Place, Step
 from official_bert.io import files, processes, reading, writing
 from official_bert.io.errors import InputError
 
@@ -82,10 +81,11 @@ def _run(step: Step, layout: Layout) -> int:
     if step.config:
         with writing.replacing(layout.path(Place(CONFIG), step)) as file:
             file.write(step.config_text)
-    command = [sys.executable, *layout.command(step)]
-    begun, commit = time.monotonic(), _commit_of(layout.scripts_dir)
+    command = [*layout.program, *layout.command(step)]
+    search_path = os.pathsep.join(filter(None, [layout.code_dir, os.environ.get("PYTHONPATH")]))
+    begun, commit = time.monotonic(), _commit_of(layout.code_dir)
     with open(os.path.join(folder, LOG_FILE), "ab") as log, processes.Processes() as started:
-        status = started.start(command, stdout=log).wait()
+        status = started.start(command, stdout=log, env=os.environ | {"PYTHONPATH": search_path}).wait()
     if status == 0:
         write_result(layout, step, time.monotonic() - begun, is_resumed, commit)
     return status

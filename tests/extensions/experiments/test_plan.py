@@ -6,9 +6,9 @@ import dataclasses
 import pytest
 
 from official_bert.config import BertConfig
-from official_bert.experiments.declarations import names_of, read_experiment
-from official_bert.experiments.plan import Plan
-from official_bert.experiments.steps import Layout, Place
+from official_bert.extensions.experiments.declarations import names_of, read_experiment
+from official_bert.extensions.experiments.plan import Plan
+from official_bert.extensions.experiments.steps import Layout, Place
 from official_bert.io.errors import InputError
 from tests.experiment_data import CATALOGUE, TWO_ROWS, plan_of
 from tests.shared import ROOT
@@ -29,7 +29,7 @@ def two_rows(tmp_path):
 
 def commands(plan: Plan) -> list[str]:
     """The commands with K for the identity of each step, which is another for each change of a flag."""
-    layout = Layout("out", "data", {"base": "bert", "large": "bert_large"}, ".")
+    layout = Layout("out", "data", {"base": "bert", "large": "bert_large"})
     lines = []
     for step in plan.steps:
         line = layout.shell_line(step)
@@ -47,18 +47,18 @@ def test_the_commands_of_a_pretraining_by_value(two_rows, monkeypatch):
     lengths = "--max_seq_length=32 --max_predictions_per_seq=5"
     model = "out/pretraining-2-16-2-use-next-sentence-false-seed-1-K"
     assert commands(plan)[2:] == [
-        "python create_pretraining_data.py '--input_file=data/corpus/train*.txt' "
+        "official-bert create_pretraining_data '--input_file=data/corpus/train*.txt' "
         f"--output_file=out/records-train-K/output/train --vocab_file={vocab} {lengths} --dupe_factor=2 "
         "--generator=sharded",
-        "python run_pretraining.py --do_train=true '--input_file=out/records-train-K/output/train-?????-of-?????' "
+        "official-bert run_pretraining --do_train=true '--input_file=out/records-train-K/output/train-?????-of-?????' "
         f"--bert_config_file={model}/bert_config.json --vocab_file={vocab} --output_dir={model}/output {lengths} "
         "--train_batch_size=8 --num_train_steps=10 --num_warmup_steps=2 --learning_rate=0.001 "
         "--save_checkpoints_steps=2 --keep_checkpoint_max=0 --use_next_sentence=false --random_seed=1 "
         "--dtype=bfloat16",
-        f"python run_pretraining.py --do_eval=true --input_file=out/records-held-out-K/output/held_out.tfrecord "
+        f"official-bert run_pretraining --do_eval=true --input_file=out/records-held-out-K/output/held_out.tfrecord "
         f"--model={model}/output --output_dir={model.replace('pretraining', 'evaluation')}/output --eval_batch_size=32 "
         f"--max_eval_steps=0 {lengths} --use_next_sentence=false --dtype=bfloat16",
-        f"python run_classifier.py --model={model}/output "
+        f"official-bert run_classifier --model={model}/output "
         f"--output_dir={model.replace('pretraining', 'fine-tuning-sts-b')}/output --do_train=true --do_eval=true "
         "--data_dir=data/STS-B --task_name=STS-B --num_train_epochs=1.0 --train_batch_size=8 --eval_batch_size=32 "
         "--shuffle_buffer_size=0 --max_seq_length=32 --dtype=bfloat16 --random_seed=1",
@@ -72,7 +72,7 @@ def test_minimal_pairs_are_scored_by_the_pretrained_model(two_rows, monkeypatch)
     plan = two_rows('measure = "perplexity"', 'measure = "minimal_pairs"')
     (*_, last) = (line for line in commands(plan) if "minimal_pairs" in line)
     assert last == (
-        "python evaluate_minimal_pairs.py --model=out/pretraining-2-16-2-use-next-sentence-false-seed-1-K/output "
+        "official-bert evaluate_minimal_pairs --model=out/pretraining-2-16-2-use-next-sentence-false-seed-1-K/output "
         "--input_file=data/BLiMP.zip "
         "--output_file=out/minimal-pairs-2-16-2-use-next-sentence-false-seed-1-K/output/minimal_pairs.tsv "
         "--num_records=2"
@@ -108,7 +108,7 @@ def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
     assert plan.left_out == ["row 'Fine-tuned, BERT-Large': its model is not given; add --model=large=FOLDER"]
     tuned = "out/fine-tuning-wnut-17-base-seed-1-K/output"
     assert commands(plan)[1] == (
-        f"python run_ner.py --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output --do_eval=true "
+        f"official-bert run_ner --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output --do_eval=true "
         "--data_dir=data/WNUT-17 --num_train_epochs=3.0 --learning_rate=5e-05 --train_batch_size=32 "
         "--eval_batch_size=32 --optimizer_type=adamw_bias_correction --max_seq_length=64 "
         "--dev_file=data/WNUT-17/test.conll"
@@ -145,7 +145,7 @@ def test_rows_share_what_is_equal():
 
 def test_experiments_share_what_is_equal():
     """BERT-Base of tables 6 and 8; at the scale desk it is the second row of table 5, without next sentences."""
-    layout = Layout("out", "data", {"base": "bert"}, ".")
+    layout = Layout("out", "data", {"base": "bert"})
 
     def models(name, scale="desk"):
         return {layout.folder(step) for step in plan_of(name, scale).steps if step.kind == "pretraining"}
@@ -284,7 +284,7 @@ def test_a_stand_in_keeps_its_own_metric_and_only_fractions_become_percentages()
         ("pretraining = { num_warmup_steps = 2.5 }", "--num_warmup_steps: must be a whole number, got 2.5"),
         ("pretraining = { num_train_steps = 0 }", "--num_train_steps: must be positive and at most"),
         ("pretraining = { learning_rate = [1e-3, 2.0] }", "takes one value, and no list, got 0.001,2.0"),
-        ("pretraining = { dtype = 'float8' }", "run_pretraining.py, --dtype: must be one of float32, "),
+        ("pretraining = { dtype = 'float8' }", "run_pretraining, --dtype: must be one of float32, "),
         ("config = { hiden_size = 4 }", "bert_config.json has no hiden_size; did you mean hidden_size?"),
         ('first_task = "CoLA"\nfine_tuning = { search = "paper" }', "is a search, which leaves several models"),
     ],

@@ -3,16 +3,17 @@
 import dataclasses
 import os
 import pathlib
+import sys
 
 import pytest
 
-from official_bert.experiments import execution
-from official_bert.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step
+from official_bert.extensions.experiments import execution
+from official_bert.extensions.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step
 from official_bert.io.errors import InputError
 
 SCRIPT = """
 import os, sys
-flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+flags = dict(word[2:].split("=", 1) for word in sys.argv[2:])
 print("begins", flags.get("name"))
 with open("order.txt", "a") as file:
     file.write(flags["name"] + "\\n")
@@ -39,10 +40,10 @@ MODEL = Step("pretraining", "2/16/2 seed 1", "run_pretraining", FLAGS, (("hidden
 @pytest.fixture
 def layout(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "toy.py").write_text(SCRIPT)
+    (tmp_path / "program.py").write_text(SCRIPT)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "text0.txt").write_text("one")
-    return Layout("steps", "data", {"base": "bert"}, ".")
+    return Layout("steps", "data", {"base": "bert"}, [sys.executable, "program.py"], str(tmp_path))
 
 
 def step(name: str, *needed: Step, kind: str = "fine-tuning", **flags) -> Step:
@@ -69,7 +70,7 @@ def test_each_step_runs_once_and_after_its_inputs(layout):
     result = execution.read_result(layout, last)
     assert (result["metrics"], result["is_resumed"]) == ({"f1": 0.5}, False)
     assert result["commit"] is None, "the scripts are in no checkout"
-    assert result["command"].startswith("python toy.py --name=last ")
+    assert result["command"].startswith("official-bert toy --name=last ")
 
 
 @pytest.mark.needs_program("git")
@@ -143,13 +144,13 @@ def test_command_and_folders(layout):
     model = f"steps/pretraining-2-16-2-seed-1-{layout.key(MODEL)}"
     assert layout.folder(MODEL) == model
     assert layout.command(MODEL) == [
-        "run_pretraining.py",
+        "run_pretraining",
         f"--input_file={records}/output/train",
         f"--bert_config_file={model}/bert_config.json",
         f"--output_dir={model}/output",
         "--do_train=true",
     ]
-    assert layout.shell_line(RECORDS).endswith("data.py '--input_file=data/text*.txt' --num_workers=2")
+    assert layout.shell_line(RECORDS).endswith("data '--input_file=data/text*.txt' --num_workers=2")
     assert MODEL.config_text == '{\n  "hidden_size": 16\n}\n'
     assert layout.path(Place("base")) == "bert"
 
@@ -162,14 +163,14 @@ def test_a_step_is_another_one_when_its_flags_or_its_inputs_are(layout, tmp_path
         assert (layout.key(step) == layout.key(RECORDS)) == (flags in other_flags)
     assert layout.key(dataclasses.replace(MODEL, config=())) != before
     (tmp_path / "data").rename(tmp_path / "moved")
-    assert Layout("other", "moved", {}, "scripts").key(MODEL) == before
+    assert Layout("other", "moved", {}).key(MODEL) == before
     (tmp_path / "moved" / "text0.txt").write_text("two")  # of the same size
-    assert Layout("steps", "moved", {}, ".").key(MODEL) != before  # by the records that it reads
+    assert Layout("steps", "moved", {}).key(MODEL) != before  # by the records that it reads
 
 
 def test_models_are_told_apart_by_their_weights_and_not_by_their_folders(tmp_path):
     def key_of(folder) -> str:
-        layout = Layout("steps", "data", {"base": str(folder)}, ".")
+        layout = Layout("steps", "data", {"base": str(folder)})
         return layout.key(Step("fine-tuning", "CoLA", "run_classifier", (("model", Place("base")),)))
 
     for name, weights in (("a", "1234"), ("b", "5678"), ("c", "1234")):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from official_bert.experiments.declarations import names_of, read_experiment, scale_of
+from official_bert.extensions.experiments.declarations import names_of, read_experiment, scale_of
 from official_bert.io.errors import InputError
 from tests.experiment_data import CATALOGUE
 

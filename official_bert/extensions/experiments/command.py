@@ -7,48 +7,43 @@ finished cell and step, NAME.md with the table, and a folder for each run in `st
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from absl import logging
 
 from official_bert import model_hub
 from official_bert.config import BertConfig
-from official_bert.experiments.declarations import read_catalogue, read_experiment, scale_of
-from official_bert.experiments.execution import check_given, execute, pending_steps, read_result
-from official_bert.experiments.plan import OWN_FLAGS, Plan, make_plan
-from official_bert.experiments.steps import CONFIG, Layout, Place
-from official_bert.experiments.table import lines_of, markdown, values_of
+from official_bert.extensions.experiments.declarations import read_catalogue, read_experiment, scale_of
+from official_bert.extensions.experiments.execution import check_given, execute, pending_steps, read_result
+from official_bert.extensions.experiments.options import COMMANDS, TABLE, ExperimentOptions
+from official_bert.extensions.experiments.plan import OWN_FLAGS, Plan, make_plan
+from official_bert.extensions.experiments.steps import CONFIG, Layout, Place
+from official_bert.extensions.experiments.table import lines_of, markdown, values_of
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.io.folder_lock import locked
 from official_bert.model_dir import ModelFolder
-from official_bert.options.running import COMMANDS, TABLE, ExperimentOptions
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_TABLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tables")
 
 
-def run(options: ExperimentOptions, commands: Mapping[str, Any]):
+def run(options: ExperimentOptions):
     """Runs an experiment, or prints what it would run, or only reports what is there.
 
-    The script ends with status 1 if a step fails, or if the results of one lack the metric of their column. `commands`
-    is the table of commands, whose scripts the steps are.
+    The command ends with status 1 if a step fails, or if the results of one lack the metric of their column.
     """
-    folder = os.path.join(_ROOT, "experiments")
-    if not files.is_folder(folder):
-        raise InputError(f"{folder}: no such folder; run the script of a checkout")
-    catalogue, encoders = read_catalogue(folder), read_encoders(options.model or [])
+    catalogue, encoders = read_catalogue(_TABLES), read_encoders(options.model or [])
     experiment, scale = read_experiment(options.name, catalogue), scale_of(options.scale, catalogue)
     flags = read_training_flags(options.training_flags)
     if unused := sorted(set(encoders) - {row.encoder for row in experiment.rows}):
         known = ", ".join(sorted({row.encoder for row in experiment.rows} - {None}))
         remedy = f"name one of {known}" if known else "leave it out, for it pre-trains all its models"
         raise InputError(f"--model: no row of {options.name} starts from {', '.join(unused)}; {remedy}")
-    plan = make_plan(experiment, scale, catalogue, commands, encoders, options.seeds, flags)
+    plan = make_plan(experiment, scale, catalogue, encoders, options.seeds, flags)
     for sentence in plan.left_out:
         logging.warning("Left out: %s", sentence)
     scale_dir = os.path.join(options.output_dir, scale.name)
-    layout = Layout(os.path.join(scale_dir, "steps"), options.data_dir, encoders, _ROOT)
+    layout = Layout(os.path.join(scale_dir, "steps"), options.data_dir, encoders)
     if options.only != TABLE or not any(read_result(layout, step) for step in plan.steps):
         check_given(plan.steps, layout)  # by whose contents finished steps are found
     if options.only == COMMANDS:

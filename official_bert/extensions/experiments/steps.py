@@ -1,22 +1,26 @@
-"""A step: one command line of the project's own scripts, and what of other steps it reads.
+"""A step: one command line of `official-bert`, and what of other steps it reads.
 
 Places stand for paths in its flags, so that its identity does not depend on where its output lies.
 """
 
 import dataclasses
 import hashlib
+import importlib.util
 import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from official_bert import catalog
 from official_bert.config import FURTHER_FIELDS, BertConfig
 from official_bert.io import files
 from official_bert.io.errors import InputError, did_you_mean
 from official_bert.options.fields import fault_of, flag_fields, kind_of
 
+_CODE_DIR = os.path.dirname(importlib.util.find_spec("official_bert").submodule_search_locations[0])
 DATA, OWN, CONFIG = ":data", ":own", ":config"  # roots of places that no given model has for a name
 _WITHOUT_MEANING = ("num_workers", "log_every_steps")  # flags that change no result
 _KEY_LENGTH, _LONGEST_NAME = 10, 120
@@ -34,7 +38,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A command: a script without ".py", and flags whose values are strings, numbers, places, or tuples of them.
+    """A command by its name, and flags whose values are strings, numbers, places, or tuples of them.
 
     Equal steps have equal kinds and labels, for these are in the folder's name. `config` is written for the script.
     """
@@ -74,15 +78,15 @@ def in_order(wanted: Iterable[Step]) -> list[Step]:
     return list(ordered)
 
 
-def check_step(step: Step, commands: Mapping[str, Any], path: str):
+def check_step(step: Step, path: str):
     """Refuses flags that a script lacks, of which it only warns, or refuses, and unknown fields of a configuration.
 
-    `commands` is the table of commands; `path` is the file of the experiment, for the message.
+    `path` is the file of the experiment, for the message.
     """
     where = f"{path}, its scale, or the flags behind --, for {step.name}"
-    flags = {field.name: field for field in flag_fields(commands[step.script].options_class())}
+    flags = {field.name: field for field in flag_fields(catalog.options_class(step.script))}
     fields = [*vars(BertConfig(None)), *FURTHER_FIELDS]
-    pairs = (f"{step.script}.py", step.flags, list(flags)), ("bert_config.json", step.config, fields)
+    pairs = (step.script, step.flags, list(flags)), ("bert_config.json", step.config, fields)
     for holder, given, known in pairs:
         for name, _ in given:
             if name not in known:
@@ -91,7 +95,7 @@ def check_step(step: Step, commands: Mapping[str, Any], path: str):
     for name, value in step.flags:
         if fault := _fault(flags[name], value):
             shown = ",".join(map(_text, value)) if isinstance(value, tuple) else _text(value)
-            raise InputError(f"{where}: {step.script}.py, --{name}: {fault}, got {shown}; correct it")
+            raise InputError(f"{where}: {step.script}, --{name}: {fault}, got {shown}; correct it")
 
 
 def _fault(field: dataclasses.Field, value: Any) -> str | None:
@@ -116,10 +120,27 @@ def _text(value: str | float | bool) -> str:
 
 
 class Layout:
-    """Where everything lies: the folders of the steps, of the user's data, of given models by name, of the scripts."""
+    """The folders of the steps, of the user's data, and of the models by name that the user names."""
 
-    def __init__(self, steps_dir: str, data_dir: str, encoders: Mapping[str, str], scripts_dir: str):
-        self.steps_dir, self.scripts_dir = steps_dir, scripts_dir
+    def __init__(
+        self,
+        steps_dir: str,
+        data_dir: str,
+        encoders: Mapping[str, str],
+        program: Sequence[str] = (sys.executable, "-m", "official_bert"),
+        code_dir: str = _CODE_DIR,
+    ):
+        """Lays out an experiment.
+
+        Args:
+            steps_dir: the folder of the steps.
+            data_dir: the folder of the user's data.
+            encoders: the folders of the user's models by name.
+            program: the words before the name of a command that run it.
+            code_dir: the folder of the package that a command runs, whether it is installed or in a checkout.
+        """
+        self.program, self.code_dir = list(program), code_dir
+        self.steps_dir = steps_dir
         self._given = {DATA: data_dir, **encoders}
         self._keys: dict[Step, str] = {}
         self._digests: dict[str, list] = {}
@@ -175,11 +196,11 @@ class Layout:
         return os.path.join(folder, place.path) if place.path else folder
 
     def command(self, step: Step) -> list[str]:
-        script = os.path.relpath(os.path.join(self.scripts_dir, f"{step.script}.py"))
-        return [script, *(f"--{name}={self._text(value, step)}" for name, value in step.flags)]
+        """Returns the name of the step's command and its flags."""
+        return [step.script, *(f"--{name}={self._text(value, step)}" for name, value in step.flags)]
 
     def shell_line(self, step: Step) -> str:
-        return shlex.join(["python", *self.command(step)])
+        return shlex.join(["official-bert", *self.command(step)])
 
     def _text(self, value: Any, step: Step) -> str:
         if isinstance(value, tuple):

@@ -9,9 +9,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from official_bert import catalog
 from official_bert.config import BertConfig
-from official_bert.experiments.declarations import MINIMAL_PAIRS, Catalogue, Column, Experiment, Flags, Row, Scale, Task
-from official_bert.experiments.steps import CONFIG, DATA, OWN, Place, Step, check_step, in_order
+from official_bert.extensions.experiments.declarations import (
+    MINIMAL_PAIRS,
+    Catalogue,
+    Column,
+    Experiment,
+    Flags,
+    Row,
+    Scale,
+    Task,
+)
+from official_bert.extensions.experiments.steps import CONFIG, DATA, OWN, Place, Step, check_step, in_order
 from official_bert.io.errors import InputError
 from official_bert.options.fields import flag_fields
 from official_bert.options.shared import MaskingOptions
@@ -97,14 +107,13 @@ def make_plan(
     experiment: Experiment,
     scale: Scale,
     catalogue: Catalogue,
-    commands: Mapping[str, Any],
     encoders: Iterable[str] = (),
     num_seeds: int | None = None,
     training_flags: Mapping[str, str] | None = None,
 ) -> Plan:
     """Expands an experiment. Rows whose given model is not among `encoders`, or without their first task, are left out.
 
-    `commands` is the table of commands, by which flags are checked. Without `num_seeds` it is that of the scale.
+    Without `num_seeds` it is that of the scale.
     """
     columns, left_out = shown_columns(experiment, scale, catalogue.tasks)
     rows = []
@@ -119,7 +128,7 @@ def make_plan(
             rows.append(row)
     if not rows or not columns:
         raise InputError(f"{experiment.path}: nothing is left at --scale={scale.name}: {'; '.join(left_out)}")
-    planner = _Planner(experiment.path, scale, catalogue, commands, training_flags or {})
+    planner = _Planner(experiment.path, scale, catalogue, training_flags or {})
     cells = [
         Cell(row.label, column, seed, planner.step(row, column, seed))
         for row in rows
@@ -177,10 +186,10 @@ def config_of(size: str, scale: Scale, more: Flags) -> dict[str, Any]:
 
 
 class _Planner:
-    def __init__(self, path: str, scale: Scale, catalogue: Catalogue, commands, training_flags: Flags):
+    def __init__(self, path: str, scale: Scale, catalogue: Catalogue, training_flags: Flags):
         self._path, self._scale, self._catalogue = path, scale, catalogue
-        self._commands, self._training_flags = commands, training_flags
-        defaults = {field.name: field.default for field in flag_fields(commands["run_pretraining"].options_class())}
+        self._training_flags = training_flags
+        defaults = {field.name: field.default for field in flag_fields(catalog.options_class("run_pretraining"))}
         self._usual = [defaults | phase for phase, _ in scale.phases]
 
     def seeds(self, row: Row, column: ShownColumn, count: int) -> Sequence[int]:
@@ -198,7 +207,7 @@ class _Planner:
 
     def _made(self, kind: str, label: str, script: str, flags: Flags, seed=None, config=()) -> Step:
         step = Step(kind, label, script, _frozen(flags), _frozen(dict(config)), seed)
-        check_step(step, self._commands, self._path)
+        check_step(step, self._path)
         return step
 
     def _free(self, declared: Flags, own: Iterable[str] = OWN_FLAGS) -> Flags:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from benchmarks import experiment_report
-from official_bert.experiments import table
-from official_bert.experiments.plan import Plan
-from official_bert.experiments.steps import Layout
-from official_bert.experiments.table import Summary, difference, summary
+from official_bert.extensions.experiments import table
+from official_bert.extensions.experiments.plan import Plan
+from official_bert.extensions.experiments.steps import Layout
+from official_bert.extensions.experiments.table import Summary, difference, summary
 from tests.experiment_data import TWO_ROWS, plan_of
 
-LAYOUT = Layout("out/steps", "data", {"base": "x"}, ".")
+LAYOUT = Layout("out/steps", "data", {"base": "x"})
 
 
 @pytest.fixture

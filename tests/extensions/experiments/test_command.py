@@ -13,11 +13,10 @@ import tomllib
 import numpy as np
 import pytest
 
-from official_bert.cli.commands import COMMANDS
-from official_bert.commands import run_experiment
-from official_bert.experiments.execution import write_result
+from official_bert.extensions.experiments import command as run_experiment
+from official_bert.extensions.experiments.execution import write_result
+from official_bert.extensions.experiments.options import ExperimentOptions
 from official_bert.io.errors import InputError
-from official_bert.options.running import ExperimentOptions
 from tests import toy
 from tests.experiment_data import TWO_ROWS, write_data
 from tests.scripts import end_of, flag_list, run_script, wait_for
@@ -31,17 +30,17 @@ def run(tmp_path):
     write_data(tmp_path / "data")
     places = {"data_dir": str(tmp_path / "data"), "output_dir": str(tmp_path / "out")}
     given = {"name": str(tmp_path / "two.toml"), "scale": "smoke", **places}
-    return lambda **changes: run_experiment.run(ExperimentOptions(**(given | changes)), COMMANDS)
+    return lambda **changes: run_experiment.run(ExperimentOptions(**(given | changes)))
 
 
 def test_it_only_prints_commands_for_a_shell_and_makes_nothing(run, capsys, tmp_path):
     run(only="commands")
     *lines, last = capsys.readouterr().out.splitlines()
     assert last == "# 9 of 9 commands are still to run, for 4 cells"
-    commands = [shlex.split(line)[1] for line in lines if line.startswith("python ")]
-    rows = ["run_pretraining.py", "run_pretraining.py", "run_classifier.py"] * 2
-    made = ["build_vocab.py", *["create_pretraining_data.py"] * 2]
-    assert [command.rpartition("/")[2] for command in commands] == made + rows
+    commands = [shlex.split(line)[1] for line in lines if line.startswith("official-bert ")]
+    rows = ["run_pretraining", "run_pretraining", "run_classifier"] * 2
+    made = ["build_vocab", *["create_pretraining_data"] * 2]
+    assert commands == made + rows
     assert not (tmp_path / "out").exists()
 
 
@@ -117,7 +116,7 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(lambda: list(steps.glob("pretraining-*/output/model.ckpt-200.index")), process, within_secs=400)
     with pytest.raises(InputError, match="works in it; wait for its end"):
-        run_experiment.run(ExperimentOptions(name=flags[0], **places), COMMANDS)
+        run_experiment.run(ExperimentOptions(name=flags[0], **places))
     training = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     process.kill()
     process.communicate()

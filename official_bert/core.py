@@ -1,0 +1,139 @@
+"""The record of the core: its commands and its families of tasks, in the form of an extension's record."""
+
+from official_bert.extension import Command, Extension, Family
+
+# In the order in which a model is made and used.
+_COMMANDS = {
+    "build_vocab": Command(
+        options="official_bert.options.data_tools:VocabularyOptions",
+        function="official_bert.commands.build_vocab:run",
+        summary="Learns a WordPiece vocabulary from raw text.",
+    ),
+    "create_pretraining_data": Command(
+        options="official_bert.options.data_tools:PretrainingDataOptions",
+        function="official_bert.commands.create_pretraining_data:run",
+        summary="Makes masked LM and next-sentence TFRecords from raw text for run_pretraining.",
+    ),
+    "inspect_pretraining_data": Command(
+        options="official_bert.options.data_tools:InspectionOptions",
+        function="official_bert.commands.inspect_pretraining_data:run",
+        summary="Shows the records of create_pretraining_data as text, and their statistics.",
+    ),
+    "run_pretraining": Command(
+        options="official_bert.options.training:PretrainingOptions",
+        function="official_bert.fine_tuning.pretrain:pretrain",
+        summary="Pre-trains BERT on TFRecords made by create_pretraining_data.",
+    ),
+    "launch": Command(
+        options="official_bert.options.running:LaunchOptions",
+        function="official_bert.commands.launch:run",
+        summary="Starts a training script as several workers on this machine, and starts them again after a failure.",
+    ),
+    "run_classifier": Command(
+        options="official_bert.options.fine_tuning:ClassificationOptions",
+        function="official_bert.fine_tuning.run:fine_tune",
+        summary="Fine-tunes BERT for text classification or regression, evaluates it, and predicts with it.",
+    ),
+    "run_squad": Command(
+        options="official_bert.options.fine_tuning:SquadOptions",
+        function="official_bert.fine_tuning.run:fine_tune",
+        summary="Fine-tunes BERT on SQuAD 1.1 or 2.0, predicts answers with it, and scores them.",
+    ),
+    "run_swag": Command(
+        options="official_bert.options.fine_tuning:ChoiceOptions",
+        function="official_bert.fine_tuning.run:fine_tune",
+        summary="Fine-tunes BERT for multiple choice on SWAG or CODAH, evaluates it, and predicts with it.",
+    ),
+    "run_ner": Command(
+        options="official_bert.options.fine_tuning:TaggingOptions",
+        function="official_bert.fine_tuning.run:fine_tune",
+        summary="Fine-tunes BERT for named entity recognition on files in CoNLL's format, evaluates it, and predicts "
+        "with it.",
+    ),
+    "run_embeddings": Command(
+        options="official_bert.options.embedding:EmbeddingOptions",
+        function="official_bert.commands.run_embeddings:run",
+        summary="Trains BERT to give similar texts similar vectors, evaluates the vectors, and writes those of texts.",
+    ),
+    "extract_features": Command(
+        options="official_bert.options.serving:ExtractionOptions",
+        function="official_bert.commands.extract_features:run",
+        summary="Writes the vectors that a BERT model computes for the tokens of a text, as JSON lines.",
+    ),
+    "export_saved_model": Command(
+        options="official_bert.options.serving:ExportOptions",
+        function="official_bert.serving.model:export",
+        summary="Exports a checkpoint as a SavedModel that TensorFlow Serving loads.",
+    ),
+    "predict": Command(
+        options="official_bert.options.serving:PredictOptions",
+        function="official_bert.commands.predict:run",
+        summary="Runs an exported model on lines of text and writes its predictions as JSON lines.",
+    ),
+    "evaluate_minimal_pairs": Command(
+        options="official_bert.options.serving:MinimalPairsOptions",
+        function="official_bert.commands.evaluate_minimal_pairs:run",
+        summary="Tells how often a pre-trained model gives the right sentence of a pair the better score, as BLiMP "
+        "asks.",
+    ),
+    "mine_hard_negatives": Command(
+        options="official_bert.options.embedding:MiningOptions",
+        function="official_bert.commands.mine_hard_negatives:run",
+        summary="Finds for pairs of texts the wrong answers that an encoder takes for right ones, to train a "
+        "better one on.",
+    ),
+    "convert_checkpoint": Command(
+        options="official_bert.options.serving:ConversionOptions",
+        function="official_bert.commands.convert_checkpoint:run",
+        summary="Converts a checkpoint between the formats of TF1 and Hugging Face, or removes the optimizer slots.",
+    ),
+    "grow_vocab": Command(
+        options="official_bert.options.serving:GrowthOptions",
+        function="official_bert.commands.grow_vocab:run",
+        summary="Gives the vocabulary of a model new words, whose vectors begin as the mean of those of their pieces.",
+    ),
+    "create_student": Command(
+        options="official_bert.options.serving:StudentOptions",
+        function="official_bert.commands.create_student:run",
+        summary="Makes a smaller model for distillation: some layers of a model, or a new one of a published size.",
+    ),
+}
+
+_FAMILIES = {
+    "classification": Family(
+        task="official_bert.tasks.classification.task:ClassificationTask",
+        script="run_classifier",
+        variants="official_bert.tasks.classification.by_name:TASKS",
+        huggingface_class="BertForSequenceClassification",
+        # A record says tsv, the earlier name of text.
+        conversion_tasks=("text", "tsv"),
+    ),
+    "choice": Family(
+        task="official_bert.tasks.choice.task:ChoiceTask",
+        script="run_swag",
+        variants="official_bert.tasks.choice.examples:TASKS",
+        huggingface_class="BertForMultipleChoice",
+        conversion_tasks=("swag",),
+    ),
+    "tagging": Family(
+        task="official_bert.tasks.tagging.task:TaggingTask",
+        script="run_ner",
+        tasks=("ner",),
+        huggingface_class="BertForTokenClassification",
+        conversion_tasks=("ner",),
+    ),
+    "squad": Family(
+        task="official_bert.tasks.squad.task:SquadTask",
+        script="run_squad",
+        tasks=("squad",),
+        huggingface_class="BertForQuestionAnswering",
+    ),
+    "pretraining": Family(task="official_bert.tasks.pretraining.task:PretrainingTask", tasks=("pretraining",)),
+    "embedding": Family(
+        task="official_bert.tasks.embedding.task:EmbeddingTask", script="run_embeddings", tasks=("embedding",)
+    ),
+}
+
+CORE = Extension(
+    name="core", summary="What the original release and the paper have.", commands=_COMMANDS, families=_FAMILIES
+)

@@ -1,1 +1,0 @@
-"""Experiments: tables of declarations, expanded into commands of the scripts, run, and tabulated."""

@@ -1,0 +1,83 @@
+"""What an extension is: the records by which the core finds commands, families of tasks, flags and hooks.
+
+An extension is one folder, `official_bert/extensions/NAME/`, whose `__init__.py` defines `EXTENSION`. A package of
+somebody else names its record under the entry point `official_bert.extensions`:
+
+    [project.entry-points."official_bert.extensions"]
+    relations = "bert_relations:EXTENSION"
+
+A record names everything by `module:name`. The module is imported when it is used, so that `--help` loads neither
+TensorFlow nor a family. `catalog.py` reads the records. The core itself is described by the same record, in `core.py`.
+
+An extension may import the core. The core imports no extension, and no extension imports another: delete its folder,
+and everything else works.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+# The places at which the core calls extensions: the name of a hook -> its arguments, what it returns, and when it is
+# called. Add the place here before you add the call.
+HOOKS: Mapping[str, str] = MappingProxyType({})
+
+
+class Command(NamedTuple):
+    """A command of `official-bert`.
+
+    Attributes:
+        options: `module:Class` of its flags, a frozen dataclass of fields made by `options.fields.option`.
+        function: `module:name` of the function that is called with the options.
+        summary: what the command does, in one sentence; the docstring of its script, if it has one.
+    """
+
+    options: str
+    function: str
+    summary: str
+
+
+class Family(NamedTuple):
+    """A family of tasks, whose models have the same head.
+
+    Attributes:
+        task: `module:Class` of its tasks, a `ServedTask` of tasks/base.py.
+        script: the command that trains its tasks by name; "" if none does.
+        tasks: the names of its tasks, if nothing distinguishes them within the family.
+        variants: `module:TABLE` of tasks by name otherwise, name -> what `ServedTask.from_settings` gets as variant.
+        huggingface_class: the class of transformers that has the same head; "" if there is none.
+        conversion_tasks: the names of tasks that convert_checkpoint accepts for a model with this head. A folder of
+            `huggingface_class` without a record is one of the last of them.
+    """
+
+    task: str
+    script: str = ""
+    tasks: tuple[str, ...] = ()
+    variants: str = ""
+    huggingface_class: str = ""
+    conversion_tasks: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Extension:
+    """What an extension adds.
+
+    Attributes:
+        name: the name of its folder, and of its extra of optional requirements, if it has one.
+        summary: what it is for, in one sentence.
+        commands: name of a command -> the command.
+        families: name of a family of tasks -> the family.
+        options: name of a command -> `module:Class` of the flags that the extension adds to it.
+        hooks: name of a hook -> `module:name` of the function that the core calls there.
+    """
+
+    name: str
+    summary: str
+    commands: Mapping[str, Command] = dataclasses.field(default_factory=dict)
+    families: Mapping[str, Family] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    hooks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if unknown := sorted(self.hooks.keys() - HOOKS.keys()):
+            raise ValueError(f"extension {self.name}: {unknown[0]} is no hook; extension.py lists them")

@@ -1,0 +1,6 @@
+"""The tasks of run_classifier by name: those of GLUE, XNLI, and `text` for files of the user."""
+
+from official_bert.tasks.classification.glue import PROCESSORS, XnliProcessor
+from official_bert.tasks.classification.text import TextProcessor
+
+TASKS = {**PROCESSORS, "XNLI": XnliProcessor, "text": TextProcessor}
