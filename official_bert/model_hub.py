@@ -11,12 +11,9 @@ import contextlib
 import glob
 import os
 import re
-import shutil
 import tempfile
-import zipfile
-import zlib
 
-from official_bert.io import files, reading, writing
+from official_bert.io import archives, files, reading, writing
 from official_bert.io.errors import InputError, brief, did_you_mean
 from official_bert.tokenizer_config import TokenizerConfig
 from official_bert.tokenizer_files import TOKENIZER_CONFIG_NAME
@@ -116,35 +113,36 @@ def _unpack(url: str, archive: str, target: str):
             f"{url}: its SHA-256 is {digest}, and was {known} at the first download; find out why it has changed, and "
             f"delete {record} if you trust it"
         )
+    remedy = "start again to download it anew"
     try:
-        with zipfile.ZipFile(archive) as zipped, writing.replacing_folder(target) as folder:
-            for name, member in _members(zipped).items():
-                with zipped.open(member) as source, files.open_file(os.path.join(folder, name), "wb") as copy:
-                    shutil.copyfileobj(source, copy)
+        members = _members(archive, archives.entry_names(archive, remedy), remedy)
+        with writing.replacing_folder(target) as folder:
+            targets = {member: os.path.join(folder, name) for name, member in members.items()}
+            archives.copy_entries(archive, targets, remedy)
             settings = TokenizerConfig(do_lower_case=not is_cased(os.path.basename(target)))
             with files.open_file(os.path.join(folder, TOKENIZER_CONFIG_NAME), "w") as file:
                 file.write(settings.to_json_string())
             with writing.replacing(record) as file:
                 file.write(f"{digest}  {os.path.basename(archive)}\n")
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # the last is of an encrypted one
+    except archives.DamagedArchive as error:
         os.remove(archive)
-        raise InputError(f"{url}: is no archive of a model ({brief(error)}); start again to download it anew") from None
+        raise InputError(f"{url}: is no archive of a model ({error.reason}); {remedy}") from None
 
 
-def _members(zipped: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Returns the members of a model's files by their names without a folder, under which alone they are written."""
-    found = {}
-    for member in zipped.infolist():
-        *folders, name = member.filename.split("/")
+def _members(archive: str, entry_names: list[str], remedy: str) -> dict[str, str]:
+    """Returns the entries of a model's files by their names without a folder, under which alone they are written."""
+    members = {}
+    for entry_name in entry_names:
+        *folders, name = entry_name.split("/")
         if {"", ".."} & set(folders):
-            raise zipfile.BadZipFile(f"it has a member {member.filename!r}")
-        if name in found:
-            raise zipfile.BadZipFile(f"it has two {name}: {found[name].filename} and {member.filename}")
+            raise archives.DamagedArchive(archive, f"it has a member {entry_name!r}", remedy)
+        if name in members:
+            raise archives.DamagedArchive(archive, f"it has two {name}: {members[name]} and {entry_name}", remedy)
         if name in _MEMBERS:
-            found[name] = member
-    if missing := [name for name in _MEMBERS if name not in found]:
-        raise zipfile.BadZipFile(f"it lacks {', '.join(missing)}")
-    return found
+            members[name] = entry_name
+    if missing := [name for name in _MEMBERS if name not in members]:
+        raise archives.DamagedArchive(archive, f"it lacks {', '.join(missing)}", remedy)
+    return members
 
 
 def _repository(model: str) -> str:

@@ -177,6 +177,19 @@ def test_two_parts_of_different_files_are_refused(server, tmp_path):
     assert (pathlib.Path(model_hub.local_path(NAME)) / "vocab.txt").read_bytes() == CONTENT["vocab.txt"].swapcase()
 
 
+def test_an_archive_of_an_unknown_method_is_deleted(server, tmp_path):
+    content = bytearray(serve(server))
+    for signature, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        start = content.find(signature)
+        content[start + offset : start + offset + 2] = (99).to_bytes(2, "little")
+    (server.folder / f"{PATH}.zip").write_bytes(content)
+    with pytest.raises(
+        InputError, match=rf"{PATH}\.zip: is no archive of a model \(.*; start again to download it anew"
+    ):
+        model_hub.local_path(NAME)
+    assert cached(tmp_path) == set()
+
+
 def test_an_archive_that_has_changed_is_refused(server, tmp_path):
     serve(server)
     shutil.rmtree(model_hub.local_path(NAME))
@@ -195,7 +208,7 @@ def test_an_archive_that_has_changed_is_refused(server, tmp_path):
         (CONTENT, "/etc/", b"", "it has a member '/etc/vocab.txt'"),
         ({"x/../../evil.sh": b"x"}, "", b"", "it has a member"),
         ({"vocab.txt": b"a\n"}, "", b"", "it lacks bert_config.json, bert_model.ckpt"),
-        (CONTENT | {"old/vocab.txt": b"a\n"}, "", b"", "it has two vocab.txt: vocab.txt and old/vocab.txt"),
+        (CONTENT | {"old/vocab.txt": b"a\n"}, "", b"", "it has two vocab.txt: old/vocab.txt and vocab.txt"),
         (CONTENT, "", b"[UNK]", "CRC"),
     ],
 )

@@ -2,20 +2,61 @@
 
 import contextlib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import BinaryIO
 
 from official_bert.io import files
 from official_bert.io.errors import InputError, brief
 
 _ENCRYPTED = 1  # the bit of zipfile.ZipInfo.flag_bits
+_PART_BYTES = 1 << 20
+
+
+class DamagedArchive(InputError):
+    """A file is no .zip file, or is damaged; `reason` says why in a few words."""
+
+    def __init__(self, path: str, reason: str, remedy: str):
+        super().__init__(f"{path}: cannot be read as a .zip file ({reason}); {remedy}")
+        self.reason = reason
 
 
 def read_entries(path: str, is_wanted: Callable[[str], bool], remedy: str) -> Iterator[tuple[str, bytes]]:
     """Yields the names and contents of the wanted entries of a .zip file, sorted by name.
 
     Raises:
-        InputError: the file is no .zip file, or is damaged; the sentence ends with the remedy.
+        DamagedArchive: the file is no .zip file, or is damaged; the sentence ends with the remedy.
     """
+    with _opened(path, is_wanted, remedy) as (archive, entries):
+        for entry in entries:
+            with _naming_damage(path, remedy):
+                content = archive.read(entry)
+            yield entry.filename, content
+
+
+def entry_names(path: str, remedy: str) -> list[str]:
+    """Returns the names of the entries of a .zip file, sorted; raises DamagedArchive as `read_entries` does."""
+    with _opened(path, lambda name: True, remedy) as (_, entries):
+        return [entry.filename for entry in entries]
+
+
+def copy_entries(path: str, targets: Mapping[str, str], remedy: str):
+    """Copies entries of a .zip file to the paths of `targets`, which has one for the name of each wanted entry.
+
+    Raises:
+        DamagedArchive: the file is no .zip file, or is damaged; the sentence ends with the remedy.
+    """
+    with _opened(path, targets.__contains__, remedy) as (archive, entries):
+        for entry in entries:
+            with files.open_file(targets[entry.filename], "wb") as copy:
+                for part in _parts(archive, entry, path, remedy):
+                    copy.write(part)
+
+
+@contextlib.contextmanager
+def _opened(
+    path: str, is_wanted: Callable[[str], bool], remedy: str
+) -> Iterator[tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]]:
+    """Yields a .zip file and its wanted entries, sorted by name."""
     if files.is_special(path) and not files.is_folder(path):
         raise InputError(f"{path}: is a device or a pipe, and a .zip file is read from its end; name a regular file")
     with files.open_file(path, "rb") as file:
@@ -23,10 +64,18 @@ def read_entries(path: str, is_wanted: Callable[[str], bool], remedy: str) -> It
             archive = zipfile.ZipFile(file)
             entries = sorted((entry for entry in archive.infolist() if is_wanted(entry.filename)), key=_name)
             _check(entries, files.size(path))
-        for entry in entries:
-            with _naming_damage(path, remedy):
-                content = archive.read(entry)
-            yield entry.filename, content
+        yield archive, entries
+
+
+def _parts(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, remedy: str) -> Iterator[bytes]:
+    """Yields the content of an entry in parts, so that large weights do not fill the memory."""
+    source: BinaryIO | None = None
+    part = b"any"
+    while part:
+        with _naming_damage(path, remedy):
+            source = source or archive.open(entry)
+            part = source.read(_PART_BYTES)
+        yield part
 
 
 def _name(entry: zipfile.ZipInfo) -> str:
@@ -51,4 +100,4 @@ def _naming_damage(path: str, remedy: str) -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except Exception as error:  # zipfile fails in a dozen ways: struct.error, zlib.error, NotImplementedError, ...
-        raise InputError(f"{path}: cannot be read as a .zip file ({brief(error)}); {remedy}") from error
+        raise DamagedArchive(path, brief(error), remedy) from error

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.io import files, reading, writing
+from official_bert.io import reading, writing
+from official_bert.io.arrays import read_npz
 from official_bert.io.errors import InputError, brief
 from official_bert.io.progress import counted
 from official_bert.io.reading import as_object
@@ -26,6 +27,7 @@ from official_bert.tasks.squad.windows import InputFeatures, dense
 from official_bert.tokenization import BasicTokenizer
 
 _CACHED_WORDS = 1 << 16
+_LOGIT_ARRAYS = ("unique_ids", "start_logits", "end_logits")  # of a file of logits
 
 
 def get_final_text(
@@ -206,17 +208,16 @@ def write_logits(path: str, results: Sequence[RawResult], made_from: Mapping[str
 
 def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
     """Reads a file of logits, which must belong to the inputs and settings `made_from`."""
-    with files.open_file(path, "rb") as file:
-        content = file.read()
+    remedy = "predict again in its folder"
+    arrays = read_npz(path, (*_LOGIT_ARRAYS, "made_from"), remedy)
     try:
-        with np.load(io.BytesIO(content)) as arrays:
-            written_for = as_object(reading.parse_json(str(arrays["made_from"])), "made_from")
-            columns = [arrays[name] for name in ("unique_ids", "start_logits", "end_logits")]
+        written_for = as_object(reading.parse_json(str(arrays["made_from"])), "made_from")
+        columns = [arrays[name] for name in _LOGIT_ARRAYS]
         if not all(np.isfinite(column).all() for column in columns):
             raise ValueError("it holds values that are not finite")
         results = [RawResult(int(unique_id), start, end) for unique_id, start, end in zip(*columns, strict=True)]
-    except Exception as error:  # a corrupt archive can end in any error of numpy or zipfile
-        raise InputError(f"{path}: no file of logits ({brief(error)}); predict again in its folder") from error
+    except (ValueError, TypeError) as error:  # arrays of another form
+        raise InputError(f"{path}: no file of logits ({brief(error)}); {remedy}") from error
     differing = [name for name, value in made_from.items() if written_for.get(name) != value]
     if differing:
         raise InputError(
