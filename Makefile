@@ -14,7 +14,8 @@ IN_VENV := .venv/bin/python
 TF220_TESTS := tests/modeling tests/optimization tests/training tests/checkpoints tests/serving tests/graph_text \
     tests/commands/test_run_pretraining.py tests/commands/test_run_classifier.py
 
-.PHONY: help quickstart test test-core test-durations test-long test-tf220 lint docs report-experiments install install-dev install-tpu-compile clean
+.PHONY: help quickstart test test-core test-extensions test-durations test-long test-tf220 lint types dist docs \
+    report-experiments install install-dev install-extras install-tpu-compile clean
 .DELETE_ON_ERROR:
 
 help:  ## prints this list
@@ -34,6 +35,9 @@ test: install-dev  ## runs the tests; with PYTEST="tests/data" those of one fold
 test-core: install-dev  ## runs the tests of the core, which take 3 minutes: before each commit
 	$(IN_VENV) -m pytest -m core $(IN_TWO_PROCESSES)
 
+test-extensions: install-dev  ## runs the quick tests that `make test-core` leaves out
+	$(IN_VENV) -m pytest -m "not core and not long" $(IN_TWO_PROCESSES) $(PYTEST)
+
 test-durations: install-dev  ## runs the tests and writes their processor seconds to tests/durations.json
 	$(IN_VENV) -m pytest $(QUICK_TESTS) --processor-times --write-durations
 
@@ -43,9 +47,18 @@ test-long: install-dev  ## runs the tests that take minutes
 test-tf220: .venv-tf220/installed  ## runs the tests of the core with TensorFlow 2.20 in .venv-tf220
 	.venv-tf220/bin/python -m pytest $(QUICK_TESTS) $(or $(PYTEST),$(TF220_TESTS))
 
-lint: install-dev  ## checks lint and format with ruff
+lint: install-dev .venv-lint/installed  ## checks lint and format with ruff, and the spelling with codespell
 	$(IN_VENV) -m ruff check .
 	$(IN_VENV) -m ruff format --check .
+	git ls-files -z | xargs -0 .venv-lint/bin/python -m codespell_lib
+
+types: install .venv-lint/installed  ## checks the types of the package with pyright
+	.venv-lint/bin/python -m pyright
+
+dist: .venv-lint/installed  ## builds the source archive and the wheel into dist and checks them for the package index
+	rm -rf dist
+	.venv-lint/bin/python -m build --quiet
+	.venv-lint/bin/python -m twine check --strict dist/*
 
 docs: .venv-docs/installed  ## builds the pages and the reference of the public names into site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
@@ -56,6 +69,8 @@ report-experiments: .venv/installed-plots  ## makes the pages and pictures of th
 install: .venv/installed  ## makes .venv with all that the commands need; PYTHON=python3.12 chooses its Python
 
 install-dev: .venv/installed-dev  ## adds what tests and lint need
+
+install-extras: .venv/installed-extras  ## adds the optional packages, but for those that benchmarks compare with
 
 install-tpu-compile: .venv-tpu-compile/installed  ## makes .venv-tpu-compile, the TPU compiler that tests and benchmarks use
 
@@ -68,6 +83,11 @@ install-tpu-compile: .venv-tpu-compile/installed  ## makes .venv-tpu-compile, th
 	$(IN_VENV) -m pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
+EXTRAS := clusters data evaluation hub notebook plots runtimes serving
+.venv/installed-extras: $(EXTRAS:%=requirements-%.txt) .venv/installed-dev | .venv/created
+	$(IN_VENV) -m pip install --quiet --disable-pip-version-check $(EXTRAS:%=-r requirements-%.txt)
+	@touch $@
+
 .venv/installed-plots: requirements-plots.txt .venv/installed | .venv/created
 	$(IN_VENV) -m pip install --quiet --disable-pip-version-check -r requirements-plots.txt
 	@touch $@
@@ -76,12 +96,12 @@ install-tpu-compile: .venv-tpu-compile/installed  ## makes .venv-tpu-compile, th
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 $(foreach list,$(filter %.txt,$^),-r $(list))
 	@touch $@
 
-.venv-tpu-compile/installed .venv-docs/installed: .venv-%/installed: requirements-%.txt | .venv-%/created
+.venv-tpu-compile/installed .venv-docs/installed .venv-lint/installed: .venv-%/installed: requirements-%.txt | .venv-%/created
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-$*.txt
 	@touch $@
 
 # Both questions are in the Python that every version since 2.6 understands.
-.venv/created .venv-tf220/created .venv-tpu-compile/created .venv-docs/created:
+.venv/created .venv-tf220/created .venv-tpu-compile/created .venv-docs/created .venv-lint/created:
 	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))" 2>/dev/null || { \
 	    echo "official_bert needs Python 3.11, 3.12 or 3.13, which '$(PYTHON)' is not:" \
 	        "install python3.12 (or name one that is there: make PYTHON=/path/to/python3.12)." >&2; exit 1; }
@@ -93,4 +113,4 @@ install-tpu-compile: .venv-tpu-compile/installed  ## makes .venv-tpu-compile, th
 	@touch $@
 
 clean:  ## deletes the virtual environments and what builds leave; trained models stay
-	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-docs site build *.egg-info
+	rm -rf .venv .venv-tf220 .venv-tpu-compile .venv-docs .venv-lint site build dist *.egg-info
