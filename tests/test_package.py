@@ -12,6 +12,7 @@ import pytest
 
 import official_bert
 from official_bert import catalog
+from tests import dockerfiles
 from tests.shared import ROOT
 
 REQUIREMENTS = sorted(ROOT.glob("requirements*.txt"))
@@ -41,14 +42,10 @@ def requirements(suffix: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Path of the wheel, built from a copy of the checkout."""
+    """Path of the wheel, built from the files that the image for training is built from."""
     work = tmp_path_factory.mktemp("wheel")
     source = work / "source"
-    source.mkdir()
-    files = *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")), *ROOT.glob("*.py"), *REQUIREMENTS
-    for path in files:
-        shutil.copy(path, source)
-    shutil.copytree(ROOT / "official_bert", source / "official_bert", ignore=shutil.ignore_patterns("__pycache__"))
+    dockerfiles.copy_stage("training", source)
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", work, source]
     finished = subprocess.run(build, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
@@ -91,6 +88,9 @@ def test_metadata(unpacked):
     lines = metadata.read_text(encoding="utf-8").splitlines()
     assert {"Name: official-bert", f"Version: {official_bert.__version__}"} <= set(lines)
     assert "License-Expression: Apache-2.0" in lines
+    assert "Author: official_bert developers" in lines
+    assert "Description-Content-Type: text/markdown" in lines
+    assert "# official-bert" in lines, "the page of the package index"
     required = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist")]
     assert len([line for line in required if "extra ==" not in line]) == len(requirements(""))
     extras = {
@@ -159,7 +159,8 @@ def make(folder, *targets: str) -> str:
 
 @pytest.mark.needs_program("make")
 def test_make_alone_prints_every_target(tmp_path):
-    (targets,) = re.findall(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", "")
+    (targets,) = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
     lines = [line.split(maxsplit=2) for line in make(tmp_path).splitlines()]
     assert [line[:2] for line in lines] == [["make", target] for target in targets.split()]
     assert all(len(line) == 3 for line in lines), "a target without an explanation"
