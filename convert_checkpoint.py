@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Converts a checkpoint between the formats of TF1 and Hugging Face, or removes the optimizer slots."""
+"""Converts a checkpoint between the formats of TF1 and Hugging Face, or removes the optimizer
+slots.
+"""
 
 from official_bert.cli import commands
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Tells how often a pre-trained model gives the right sentence of a pair the better score, as BLiMP asks."""
+"""Tells how often a pre-trained model gives the right sentence of a pair the better score, as
+BLiMP asks.
+"""
 
 from official_bert.cli import commands
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Gives the vocabulary of a model new words, whose vectors begin as the mean of those of their pieces."""
+"""Gives the vocabulary of a model new words, whose vectors begin as the mean of those of their
+pieces.
+"""
 
 from official_bert.cli import commands
 

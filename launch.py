@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Starts a training script as several workers on this machine, and starts them again after a failure."""
+"""Starts a training script as several workers on this machine, and starts them again after a
+failure.
+"""
 
 from official_bert.cli import commands
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Trains BERT to give similar texts similar vectors, evaluates the vectors, and writes those of texts."""
+"""Trains BERT to give similar texts similar vectors, evaluates the vectors, and writes those of
+texts.
+"""
 
 from official_bert.cli import commands
 

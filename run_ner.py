@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Fine-tunes BERT for named entity recognition on files in CoNLL's format, evaluates it, and predicts with it."""
+"""Fine-tunes BERT for named entity recognition on files in CoNLL's format, evaluates it, and
+predicts with it.
+"""
 
 from official_bert.cli import commands
 

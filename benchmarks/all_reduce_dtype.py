@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Compares the loss curves of toy pre-trainings whose replicas sum their gradients in float32 and in bfloat16.
+"""Compares the loss curves of toy pre-trainings whose replicas sum their gradients in float32 and
+in bfloat16.
 
-In: Python's help texts (`pydoc_data.topics`). Out: a line of JSON in --output for each type and seed; those that the
-file already contains are not measured again. Two logical CPUs train a model of 2/64 on sequences of 32 tokens; the
-words of the vocabulary are the most frequent ones. All runs of a type are in one process.
+In: Python's help texts (`pydoc_data.topics`). Out: a line of JSON in --output for each type and
+seed; those that the file already contains are not measured again. Two logical CPUs train a model of
+2/64 on sequences of 32 tokens; the words of the vocabulary are the most frequent ones. All runs of
+a type are in one process.
 
     python benchmarks/all_reduce_dtype.py --output=benchmarks/results/all_reduce_dtype.jsonl
 """
@@ -35,9 +37,19 @@ def prepare(folder: pathlib.Path):
     (folder / "text.txt").write_text(text, encoding="utf-8")
     words = collections.Counter(re.findall(r"[a-z]+|[^\sa-z]", text.lower())).most_common(WORDS)
     letters = [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(word for word, _ in words), *letters]
+    vocabulary = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *(word for word, _ in words),
+        *letters,
+    ]
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"vocab_size": len(vocabulary)}), encoding="utf-8")
+    (folder / "config.json").write_text(
+        json.dumps(CONFIG | {"vocab_size": len(vocabulary)}), encoding="utf-8"
+    )
     command = [
         sys.executable, ROOT / "create_pretraining_data.py", f"--input_file={folder / 'text.txt'}", "--dupe_factor=2",
         f"--vocab_file={folder / 'vocab.txt'}", f"--max_seq_length={LENGTH}", f"--output_file={folder / 'records'}",
@@ -62,22 +74,38 @@ def pretrain(folder: pathlib.Path, dtype: str, seed: int) -> dict:
     pretrain.pretrain(options)
     rows = run_log.read(output, run_log.TRAIN)
     losses = {row["step"]: round(row["loss"], 5) for row in rows}
-    return {"dtype": dtype, "seed": seed, "replicas": 2, "steps": [*losses], "losses": [*losses.values()]}
+    return {
+        "dtype": dtype,
+        "seed": seed,
+        "replicas": 2,
+        "steps": [*losses],
+        "losses": [*losses.values()],
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
-    parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)  # of a process for a type
+    # Of a process for a type.
+    parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if not flags.folder:
         with tempfile.TemporaryDirectory() as folder:
             prepare(pathlib.Path(folder))
             for dtype in flags.dtypes:  # two strategies in one process would conflict
-                command = [sys.executable, __file__, f"--output={flags.output}", f"--folder={folder}"]
-                subprocess.run([*command, "--dtypes", dtype, "--seeds", *map(str, flags.seeds)], check=True)
+                command = [
+                    sys.executable,
+                    __file__,
+                    f"--output={flags.output}",
+                    f"--folder={folder}",
+                ]
+                subprocess.run(
+                    [*command, "--dtypes", dtype, "--seeds", *map(str, flags.seeds)], check=True
+                )
         return
     lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
     finished = {(row["dtype"], row["seed"]) for row in map(json.loads, lines)}

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Compiles an HLO module with the TPU compiler of libtpu, for TPUs that need not be there.
 
-In: a serialized HLO module of one replica's program. Out: a line of JSON with the memory that the program takes on each
-TPU. tpu_compile.py starts this script in the virtual environment of requirements-tpu-compile.txt, whose versions are
-pinned because it uses interfaces of JAX that are not public.
+In: a serialized HLO module of one replica's program. Out: a line of JSON with the memory that the
+program takes on each TPU. tpu_compile.py starts this script in the virtual environment of
+requirements-tpu-compile.txt, whose versions are pinned because it uses interfaces of JAX that are
+not public.
 """
 
 import argparse
@@ -31,7 +32,8 @@ def as_stablehlo(hlo: bytes) -> ir.Module:
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
         copies = []
         module.operation.walk(lambda operation: _note_copy(operation, copies))
-        for copy in copies:  # StableHLO has none; they are values that TensorFlow assigns to variables
+        # StableHLO has none; they are values that TensorFlow assigns to variables.
+        for copy in copies:
             copy.result.replace_all_uses_with(copy.operands[0])
             copy.erase()
     return module
@@ -47,12 +49,18 @@ def compiled(module: ir.Module, topology_name: str, num_replicas: int) -> dict:
     """Compiles a module for some TPUs of a topology.
 
     Returns:
-        A dict of `device`, `compile_secs` and `fits`. If it fits, `argument_bytes` (what is there before the program
-        runs: weights, slots, inputs), `temporary_bytes`, `program_bytes` and their sum `hbm_bytes`; else `reason`.
+        A dict of `device`, `compile_secs` and `fits`. If it fits, `argument_bytes` (what is there
+        before the program
+        runs: weights, slots, inputs), `temporary_bytes`, `program_bytes` and their sum `hbm_bytes`;
+            else `reason`.
     """
-    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology_name).devices[:num_replicas]
+    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology_name).devices[
+        :num_replicas
+    ]
     options = compiler.get_compile_options(
-        num_replicas=num_replicas, num_partitions=1, device_assignment=np.array([[device.id] for device in devices])
+        num_replicas=num_replicas,
+        num_partitions=1,
+        device_assignment=np.array([[device.id] for device in devices]),
     )
     start = time.perf_counter()
     found = {"device": devices[0].device_kind}
@@ -69,8 +77,11 @@ def compiled(module: ir.Module, topology_name: str, num_replicas: int) -> dict:
         memory = executable.get_compiled_memory_stats()
         sizes = {
             "fits": True,
-            # The new weights take the place of the old ones, so that only other results add to the arguments.
-            "argument_bytes": memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
+            # The new weights take the place of the old ones, so that only other results add to the
+            # arguments.
+            "argument_bytes": memory.argument_size_in_bytes
+            + memory.output_size_in_bytes
+            - memory.alias_size_in_bytes,
             "temporary_bytes": memory.temp_size_in_bytes,
             "program_bytes": memory.generated_code_size_in_bytes,
         }
@@ -79,10 +90,14 @@ def compiled(module: ir.Module, topology_name: str, num_replicas: int) -> dict:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("module", type=pathlib.Path, help="file with the serialized HLO module")
     parser.add_argument("--topology", required=True, help="such as v5e:2x2 or v4:2x2x1")
-    parser.add_argument("--num_replicas", type=int, required=True, help="number of TPUs that run the program")
+    parser.add_argument(
+        "--num_replicas", type=int, required=True, help="number of TPUs that run the program"
+    )
     flags = parser.parse_args()
     module = as_stablehlo(flags.module.read_bytes())
     print(json.dumps(compiled(module, flags.topology, flags.num_replicas)))

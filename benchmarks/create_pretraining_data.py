@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Measures the speed and memory of create_pretraining_data.py on the user's text.
 
-The benchmark runs the script as a process, with each generator, on the first input file, the first two, the first four
-and so on. For each it prints seconds, processor seconds, records per second and peak memory (PSS, summed over the
-process and its children): the medians of several rounds, in which the generators take turns. On a machine with other
-work, the processor seconds are what can be compared.
+The benchmark runs the script as a process, with each generator, on the first input file, the first
+two, the first four and so on. For each it prints seconds, processor seconds, records per second and
+peak memory (PSS, summed over the process and its children): the medians of several rounds, in which
+the generators take turns. On a machine with other work, the processor seconds are what can be
+compared.
 
-    python benchmarks/create_pretraining_data.py --input_file=wiki_00.txt,wiki_01.txt --vocab_file=vocab.txt
+    python benchmarks/create_pretraining_data.py --input_file=wiki_00.txt,wiki_01.txt
+    --vocab_file=vocab.txt
 """
 
 import argparse
@@ -28,12 +30,16 @@ _SECS_BETWEEN_SAMPLES = 0.05
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--input_file", required=True, help="comma separated text files")
     parser.add_argument("--vocab_file", required=True)
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--dupe_factor", type=int, default=5)
-    parser.add_argument("--num_workers", type=int, nargs="+", default=[1, 2], help="of the generator sharded")
+    parser.add_argument(
+        "--num_workers", type=int, nargs="+", default=[1, 2], help="of the generator sharded"
+    )
     parser.add_argument("--num_rounds", type=int, default=3)
     args = parser.parse_args()
     names = args.input_file.split(",")
@@ -48,7 +54,9 @@ def main():
     print("| generator | MB of text | s | processor s | records/s | times exact | peak MB |")
     print("|---|--:|--:|--:|--:|--:|--:|")
     print(ORIGINAL)
-    speeds = {key: statistics.median(run.speed for run in measured) for key, measured in runs.items()}
+    speeds = {
+        key: statistics.median(run.speed for run in measured) for key, measured in runs.items()
+    }
     for ((generator, num_workers), count), measured in runs.items():
         speed = speeds[(generator, num_workers), count]
         text_mb = sum(os.path.getsize(name) for name in names[:count]) / 1e6
@@ -62,7 +70,9 @@ def main():
 
 
 class Run(typing.NamedTuple):
-    """One run: its seconds, start-up included, those of all its processes, its records, and its peak memory."""
+    """One run: its seconds, start-up included, those of all its processes, its records, and its
+    peak memory.
+    """
 
     secs: float
     cpu_secs: float
@@ -76,7 +86,12 @@ class Run(typing.NamedTuple):
 
 def measure(names: list[str], generator: str, num_workers: int, args) -> Run:
     """Runs a generator once."""
-    command = [sys.executable, str(SCRIPT), f"--generator={generator}", f"--num_workers={num_workers}"]
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        f"--generator={generator}",
+        f"--num_workers={num_workers}",
+    ]
     command += [f"--input_file={','.join(names)}", f"--vocab_file={args.vocab_file}"]
     command += [f"--max_seq_length={args.max_seq_length}", f"--dupe_factor={args.dupe_factor}"]
     with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder, "log"), "w+") as log:
@@ -92,7 +107,9 @@ def measure(names: list[str], generator: str, num_workers: int, args) -> Run:
     if process.returncode:
         sys.exit(text)
     cpu_secs = cpu_secs_of_children() - start_cpu_secs
-    return Run(secs, cpu_secs, int(re.search(r"Wrote (\d+) total instances", text).group(1)), peak_mb)
+    return Run(
+        secs, cpu_secs, int(re.search(r"Wrote (\d+) total instances", text).group(1)), peak_mb
+    )
 
 
 def cpu_secs_of_children() -> float:
@@ -107,7 +124,11 @@ def tree_mb(pid: int) -> float:
     while waiting:
         process = pathlib.Path("/proc", str(waiting.pop()))
         try:
-            total_kb += int(re.search(r"^Pss:\s+(\d+)", (process / "smaps_rollup").read_text(), re.MULTILINE).group(1))
+            total_kb += int(
+                re.search(
+                    r"^Pss:\s+(\d+)", (process / "smaps_rollup").read_text(), re.MULTILINE
+                ).group(1)
+            )
             for task in (process / "task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
         except (OSError, AttributeError):  # the process has just ended

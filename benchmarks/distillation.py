@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
-"""Measures what a teacher gives a student of half its layers: fine-tuned alone, and with general and task distillation.
+"""Measures what a teacher gives a student of half its layers: fine-tuned alone, and with general
+and task distillation.
 
-In: a folder of real data and a Hugging Face encoder of at least three layers. Out: tables, and a line of JSON in
---output for each finished run. Runs that this file already contains are not repeated; each is a process of its own.
+In: a folder of real data and a Hugging Face encoder of at least three layers. Out: tables, and a
+line of JSON in --output for each finished run. Runs that this file already contains are not
+repeated; each is a process of its own.
 
-    python benchmarks/distillation.py --data=data --model=minilm --work_dir=work --output=distillation.jsonl
+    python benchmarks/distillation.py --data=data --model=minilm --work_dir=work
+    --output=distillation.jsonl
 
-First `create_student.py` keeps three layers, which then learn the hidden states and attention relations of the encoder
-on Wikipedia, for --general_updates of 32 x 128 tokens; a run that was stopped goes on. `teacher` is the encoder
-fine-tuned on a task, `plain` the three layers without any teacher, `distilled` those that learned on Wikipedia, with
-the teacher of the same seed. All sides of a task have the same flags, but for those that `--students` gives the three
-layers, with which they have rows of their own. `--sides general` is a fourth one: the layers that learned on
+First `create_student.py` keeps three layers, which then learn the hidden states and attention
+relations of the encoder on Wikipedia, for --general_updates of 32 x 128 tokens; a run that was
+stopped goes on. `teacher` is the encoder fine-tuned on a task, `plain` the three layers without any
+teacher, `distilled` those that learned on Wikipedia, with the teacher of the same seed. All sides
+of a task have the same flags, but for those that `--students` gives the three layers, with which
+they have rows of their own. `--sides general` is a fourth one: the layers that learned on
 Wikipedia, without a teacher of the task.
 
-`--tasks vectors` is about sentence vectors, which the encoder must make: `plain` are the three layers as they are,
-`distilled` those that learned its vectors of the different sentences of the corpus of six words or more, by --loss=mse.
-`--sides peer --peer=FILE.onnx` is another model in onnxruntime with the same vocabulary, whose vectors are the means
-over its tokens.
+`--tasks vectors` is about sentence vectors, which the encoder must make: `plain` are the three
+layers as they are, `distilled` those that learned its vectors of the different sentences of the
+corpus of six words or more, by --loss=mse. `--sides peer --peer=FILE.onnx` is another model in
+onnxruntime with the same vocabulary, whose vectors are the means over its tokens.
 """
 
 import argparse
@@ -105,8 +109,14 @@ def vectors_run(flags, name: str, side: str, seed: int) -> dict:
         model = flags.work_dir / "models" / f"vectors-{seed}"
         shutil.rmtree(model, ignore_errors=True)
         model.parent.mkdir(exist_ok=True)
-        lines = (line for path in sorted(flags.data.glob("corpus/wiki_*.txt")) for line in path.open(encoding="utf-8"))
-        texts = sorted({line.strip() for line in lines if len(line.split()) >= embeddings.FEWEST_WORDS})
+        lines = (
+            line
+            for path in sorted(flags.data.glob("corpus/wiki_*.txt"))
+            for line in path.open(encoding="utf-8")
+        )
+        texts = sorted(
+            {line.strip() for line in lines if len(line.split()) >= embeddings.FEWEST_WORDS}
+        )
         file = flags.work_dir / f"sentences-{seed}.jsonl"
         embeddings.write_lines(file, [{"text": text} for text in texts])
         begun = time.perf_counter()
@@ -127,7 +137,10 @@ def vectors_run(flags, name: str, side: str, seed: int) -> dict:
         )
         secs = time.perf_counter() - begun
     encode = peer_encoder(flags) if side == PEER else SentenceEncoder(str(model)).encode
-    found = {one: 100 * embeddings._spearman(encode, embeddings.test_pairs(flags.data, one)) for one in VECTOR_SETS}
+    found = {
+        one: 100 * embeddings._spearman(encode, embeddings.test_pairs(flags.data, one))
+        for one in VECTOR_SETS
+    }
     return {"train_secs": secs, "results": found}
 
 
@@ -161,13 +174,20 @@ def task_run(flags, name: str, side: str, seed: int) -> dict:
     benchmark = tasks.BENCHMARKS[name]
     folder = model_folder(flags, name, side, seed)
     shutil.rmtree(folder, ignore_errors=True)
-    start = {"teacher": flags.model, "plain": flags.work_dir / "plain"}.get(side, flags.work_dir / "general")
+    start = {"teacher": flags.model, "plain": flags.work_dir / "plain"}.get(
+        side, flags.work_dir / "general"
+    )
     more = {"random_seed": seed} | ({} if side == "teacher" else json.loads(flags.students))
     if side == "distilled":
         more["teacher"] = str(model_folder(flags, name, "teacher", seed))
     options = tasks.options_of(benchmark, flags.work_dir / "data", flags.model, folder, **more)
     if side != "teacher":
-        given = {"vocab_file": None, "bert_config_file": None, "init_checkpoint": None, "model": str(start)}
+        given = {
+            "vocab_file": None,
+            "bert_config_file": None,
+            "init_checkpoint": None,
+            "model": str(start),
+        }
         options = type(options)(**vars(options) | given)
     row = our_run(benchmark, options)
     if side != "teacher":
@@ -183,67 +203,110 @@ def print_tables(rows: list[dict]):
 
 def print_vectors(rows: list[dict]):
     """Prints the means over the seeds, and of all sets the share of the encoder's mean."""
-    found = {side: [row["results"] for row in rows if (row["task"], row["side"]) == (VECTORS, side)] for side in ALL}
+    found = {
+        side: [row["results"] for row in rows if (row["task"], row["side"]) == (VECTORS, side)]
+        for side in ALL
+    }
     if not found[SIDES[0]]:
         return
-    print(f"\n| vectors | {' | '.join(VECTOR_SETS)} | mean | share of the teacher |\n|---{'|--:' * 6}|")
+    print(
+        f"\n| vectors | {' | '.join(VECTOR_SETS)} | mean | share of the teacher "
+        f"|\n|---{'|--:' * 6}|"
+    )
     means = {}
     for side, of_seeds in found.items():
         if of_seeds:
             of_sets = [statistics.mean(each[one] for each in of_seeds) for one in VECTOR_SETS]
             means[side] = statistics.mean(of_sets)
             cells = [f"{value:.1f}" for value in (*of_sets, means[side])]
-            print(f"| {side}, {len(of_seeds)} | {' | '.join(cells)} | {means[side] / means['teacher']:.1%} |")
+            print(
+                f"| {side}, {len(of_seeds)} | {' | '.join(cells)} | "
+                f"{means[side] / means['teacher']:.1%} |"
+            )
 
 
 def print_tasks(rows: list[dict]):
     for students in dict.fromkeys(row.get("students", SAME) for row in rows):
-        print_students([row for row in rows if row["side"] == "teacher" or row.get("students", SAME) == students])
+        print_students(
+            [
+                row
+                for row in rows
+                if row["side"] == "teacher" or row.get("students", SAME) == students
+            ]
+        )
 
 
 def print_students(rows: list[dict]):
     """Prints a line for each task that has at least two runs of each side."""
-    print("\n| task | metric | seeds | teacher, 6 layers | plain, 3 layers | distilled, 3 layers ", end="")
-    print("| share of the teacher | above plain, standard errors |\n|---|---|--:|--:|--:|--:|--:|--:|")
+    print(
+        "\n| task | metric | seeds | teacher, 6 layers | plain, 3 layers | distilled, 3 layers ",
+        end="",
+    )
+    print(
+        "| share of the teacher | above plain, standard errors |\n|---|---|--:|--:|--:|--:|--:|--:|"
+    )
     for name in TASKS:
         benchmark = tasks.BENCHMARKS[name]
         scale = 1.0 if benchmark.in_percent else 100.0
         values = {
             side: [
-                scale * row["results"][benchmark.metric] for row in rows if (row["task"], row["side"]) == (name, side)
+                scale * row["results"][benchmark.metric]
+                for row in rows
+                if (row["task"], row["side"]) == (name, side)
             ]
             for side in SIDES
         }
         if min(map(len, values.values())) < 2:
             continue
         means = {side: statistics.mean(found) for side, found in values.items()}
-        error = sum(statistics.variance(values[side]) / len(values[side]) for side in SIDES[1:]) ** 0.5
+        error = (
+            sum(statistics.variance(values[side]) / len(values[side]) for side in SIDES[1:]) ** 0.5
+        )
         cells = [f"{means[side]:.1f} ± {statistics.stdev(values[side]):.1f}" for side in SIDES]
         cells += [
             f"{means['distilled'] / means['teacher']:.1%}",
             f"{(means['distilled'] - means['plain']) / error:+.1f}",
         ]
-        print(f"| {name} | {benchmark.metric.removeprefix('eval_')} | {len(values['teacher'])} | {' | '.join(cells)} |")
+        print(
+            f"| {name} | {benchmark.metric.removeprefix('eval_')} | {len(values['teacher'])} | "
+            f"{' | '.join(cells)} |"
+        )
     print(flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with corpus, glue and squad")
-    parser.add_argument("--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder")
-    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for models and prepared data")
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
-    parser.add_argument("--general_updates", type=int, default=2000, help="of the distillation on Wikipedia")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=pathlib.Path, required=True, help="folder with corpus, glue and squad"
+    )
+    parser.add_argument(
+        "--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder"
+    )
+    parser.add_argument(
+        "--work_dir", type=pathlib.Path, required=True, help="folder for models and prepared data"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, required=True, help="JSON lines file of the runs"
+    )
+    parser.add_argument(
+        "--general_updates", type=int, default=2000, help="of the distillation on Wikipedia"
+    )
     parser.add_argument("--tasks", nargs="+", choices=(*TASKS, VECTORS), default=TASKS)
     parser.add_argument("--sides", nargs="+", choices=ALL, default=SIDES)
-    parser.add_argument("--students", default=SAME, help="flags of the three layers on the tasks, as JSON")
+    parser.add_argument(
+        "--students", default=SAME, help="flags of the three layers on the tasks, as JSON"
+    )
     parser.add_argument("--peer", type=pathlib.Path, help="an .onnx file")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if flags.one:
-        print(json.dumps(one_run(flags, flags.tasks[0], flags.sides[0], flags.seeds[0])), flush=True)
+        print(
+            json.dumps(one_run(flags, flags.tasks[0], flags.sides[0], flags.seeds[0])), flush=True
+        )
         return
     flags.work_dir.mkdir(parents=True, exist_ok=True)
     tasks.prepare_data(flags.data, flags.work_dir / "data")
@@ -257,7 +320,9 @@ def main():
                 is_same = side == "teacher" or name == VECTORS
                 is_done = (name, side, seed, SAME if is_same else flags.students) in done
                 is_needed = side == "teacher" and name != VECTORS and "distilled" in flags.sides
-                if is_done and not (is_needed and not model_folder(flags, name, side, seed).exists()):
+                if is_done and not (
+                    is_needed and not model_folder(flags, name, side, seed).exists()
+                ):
                     continue
                 command = [sys.executable, __file__, *sys.argv[1:], "--one", "--tasks", name]
                 command += ["--sides", side, "--seeds", str(seed)]

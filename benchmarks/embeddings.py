@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
-"""Compares sentence embeddings with sentence-transformers on PyTorch: losses, quality, seconds; and global negatives.
+"""Compares sentence embeddings with sentence-transformers on PyTorch: losses, quality, seconds; and
+global negatives.
 
-In: a folder of real data and a folder of sentence-transformers. Out: tables, and a line of JSON in --output for each
-finished run. Runs that this file already contains are not repeated; each is a process of its own.
+In: a folder of real data and a folder of sentence-transformers. Out: tables, and a line of JSON in
+--output for each finished run. Runs that this file already contains are not repeated; each is a
+process of its own.
 
-    python benchmarks/embeddings.py losses --data=data --model=minilm --work_dir=work --output=embeddings.jsonl
+    python benchmarks/embeddings.py losses --data=data --model=minilm --work_dir=work
+    --output=embeddings.jsonl
 
-`losses`: 50 updates of each loss from the same weights with the same tokens in the same order, without dropout; the
-classes of sentence-transformers are trained with the original's optimizer of finetuning_losses.py.
-`quality`: one epoch on STS-B with cosent, on the entailment pairs of SICK with multiple_negatives_ranking, and, from
---pretrained, on sentences of Wikipedia with simcse. Our side is the script that users run; theirs is the usual loop:
-AdamW with bias correction, a linear schedule with warm-up, clipping at norm 1. Ours is run with the original's
-optimizer, which does not correct the bias and so makes larger first updates, and with theirs. Our metrics score both.
-`negatives`: our script on questions of SQuAD and the sentences that answer them, with batches of 32 and, in
-micro-batches of 32, larger ones; the same examples each time. TREC answer selection measures the vectors.
+`losses`: 50 updates of each loss from the same weights with the same tokens in the same order,
+without dropout; the classes of sentence-transformers are trained with the original's optimizer of
+finetuning_losses.py.
+`quality`: one epoch on STS-B with cosent, on the entailment pairs of SICK with
+multiple_negatives_ranking, and, from --pretrained, on sentences of Wikipedia with simcse. Our side
+is the script that users run; theirs is the usual loop: AdamW with bias correction, a linear
+schedule with warm-up, clipping at norm 1. Ours is run with the original's optimizer, which does not
+correct the bias and so makes larger first updates, and with theirs. Our metrics score both.
+`negatives`: our script on questions of SQuAD and the sentences that answer them, with batches of 32
+and, in micro-batches of 32, larger ones; the same examples each time. TREC answer selection
+measures the vectors.
 `speed`: seconds of an update and of the encoding of 10,000 sentences, of both sides in turns.
 """
 
@@ -38,12 +44,22 @@ import numpy as np
 
 SIDES = ("ours", "theirs")
 WITH_THEIR_OPTIMIZER = "ours with their optimizer"
-THEIR_OPTIMIZER = {"optimizer_type": "adamw_bias_correction", "adam_epsilon": 1e-8, "weight_decay_rate": 0.0}
+THEIR_OPTIMIZER = {
+    "optimizer_type": "adamw_bias_correction",
+    "adam_epsilon": 1e-8,
+    "weight_decay_rate": 0.0,
+}
 LEARNING_RATE, WARMUP_PROPORTION, BATCH_SIZE, MAX_LENGTH = 2e-5, 0.1, 32, 128
 LOSSES = {  # by name: the flags of ours, and the class of theirs
     "multiple_negatives_ranking": ({}, "MultipleNegativesRankingLoss"),
-    "multiple_negatives_ranking, symmetric": ({"symmetric": True}, "MultipleNegativesSymmetricRankingLoss"),
-    "multiple_negatives_ranking, matryoshka": ({"matryoshka": ["384", "192", "96"]}, "MultipleNegativesRankingLoss"),
+    "multiple_negatives_ranking, symmetric": (
+        {"symmetric": True},
+        "MultipleNegativesSymmetricRankingLoss",
+    ),
+    "multiple_negatives_ranking, matryoshka": (
+        {"matryoshka": ["384", "192", "96"]},
+        "MultipleNegativesRankingLoss",
+    ),
     "multiple_negatives_ranking, hard negatives": ({}, "MultipleNegativesRankingLoss"),
     "cosent": ({}, "CoSENTLoss"),
     "cosine_similarity": ({}, "CosineSimilarityLoss"),
@@ -74,26 +90,43 @@ def sick(data: pathlib.Path, part: str, *judgments: str) -> list[dict]:
     """Returns the pairs of a part of SICK, all or those of some judgments, with scores from 0 to 1."""
     lines = (data / "sick" / f"SICK_{part}.txt").read_text(encoding="utf-8").splitlines()[1:]
     rows = [line.split("\t") for line in lines]
-    return [_pair(row[1], row[2], (float(row[3]) - 1) / 4) for row in rows if not judgments or row[4] in judgments]
+    return [
+        _pair(row[1], row[2], (float(row[3]) - 1) / 4)
+        for row in rows
+        if not judgments or row[4] in judgments
+    ]
 
 
 def test_pairs(data: pathlib.Path, name: str) -> list[dict]:
-    """Returns the pairs that measure vectors; those of a year of STS are those of all its files with a score."""
+    """Returns the pairs that measure vectors; those of a year of STS are those of all its files
+    with a score.
+    """
     if name == "STS-B":
         return sts_benchmark(data, "test")
     if name == "SICK":
         return sick(data, "trial")
     paths = sorted((data / "sts").glob(f"20{name[3:]}.*.test.tsv"))
-    rows = [line.split("\t") for path in paths for line in path.read_text(encoding="utf-8").split("\n") if line]
+    rows = [
+        line.split("\t")
+        for path in paths
+        for line in path.read_text(encoding="utf-8").split("\n")
+        if line
+    ]
     return [_pair(row[1], row[2], float(row[0]) / 5) for row in rows if row[0]]
 
 
 def training_pairs(data: pathlib.Path, name: str) -> list[dict]:
     """Returns the pairs of a training; those of simcse are a sentence twice."""
     if name == "Wikipedia":
-        lines = (line for path in sorted((data / "corpus").glob("wiki_*.txt")) for line in path.open(encoding="utf-8"))
+        lines = (
+            line
+            for path in sorted((data / "corpus").glob("wiki_*.txt"))
+            for line in path.open(encoding="utf-8")
+        )
         sentences = sorted({line.strip() for line in lines if len(line.split()) >= FEWEST_WORDS})
-        return [_pair(text, text, 0.0) for text in random.Random(0).sample(sentences, NUM_SENTENCES)]
+        return [
+            _pair(text, text, 0.0) for text in random.Random(0).sample(sentences, NUM_SENTENCES)
+        ]
     return sts_benchmark(data, "train") if name == "STS-B" else sick(data, "train", "ENTAILMENT")
 
 
@@ -106,7 +139,9 @@ def answered_questions(data: pathlib.Path) -> list[dict]:
         for question in paragraph["qas"]:
             place = question["answers"][0]["answer_start"]
             start, end = text.rfind(". ", 0, place), text.find(". ", place)
-            pairs[question["question"].strip()] = text[start + 2 if start >= 0 else 0 : end + 1 if end >= 0 else None]
+            pairs[question["question"].strip()] = text[
+                start + 2 if start >= 0 else 0 : end + 1 if end >= 0 else None
+            ]
     listed = [{"anchor": question, "positive": answer} for question, answer in pairs.items()]
     return random.Random(0).sample(listed, NUM_NEGATIVES_PAIRS)
 
@@ -116,13 +151,18 @@ def _pair(first: str, second: str, score: float) -> dict:
 
 
 def loss_examples(data: pathlib.Path, name: str) -> list[dict]:
-    """Returns examples for a loss; without scores no text occurs twice, since equal texts are no negatives in ours."""
+    """Returns examples for a loss; without scores no text occurs twice, since equal texts are no
+    negatives in ours.
+    """
     if name.startswith("cos"):
         return sts_benchmark(data, "train")
     different, seen = {}, set()
     for judgment in ("ENTAILMENT", "CONTRADICTION"):
         for pair in sick(data, "train", judgment):
-            if not seen & {pair["sentence1"], pair["sentence2"]} and pair["sentence1"] != pair["sentence2"]:
+            if (
+                not seen & {pair["sentence1"], pair["sentence2"]}
+                and pair["sentence1"] != pair["sentence2"]
+            ):
                 seen |= {pair["sentence1"], pair["sentence2"]}
                 different.setdefault(judgment, {})[pair["sentence1"]] = pair["sentence2"]
     positives, negatives = different["ENTAILMENT"], different["CONTRADICTION"]
@@ -141,8 +181,12 @@ def write_lines(path: pathlib.Path, examples: list[dict]) -> pathlib.Path:
     return path
 
 
-def encoded_batches(flags, name: str, examples: list[dict], num_steps: int, batch_size: int) -> tuple:
-    """Returns our task for a loss, and batches of randomly drawn examples, padded to their longest text."""
+def encoded_batches(
+    flags, name: str, examples: list[dict], num_steps: int, batch_size: int
+) -> tuple:
+    """Returns our task for a loss, and batches of randomly drawn examples, padded to their
+    longest text.
+    """
     from official_bert.tasks.embedding.examples import read_examples
     from official_bert.tasks.embedding.task import EmbeddingTask
     from official_bert.tokenization import FullTokenizer
@@ -154,7 +198,9 @@ def encoded_batches(flags, name: str, examples: list[dict], num_steps: int, batc
     with tempfile.TemporaryDirectory(dir=flags.work_dir) as folder:
         path = write_lines(pathlib.Path(folder) / "train.jsonl", examples)
         read = read_examples(str(path), "train_file", {})
-    encoded = task.encode(read, FullTokenizer.from_pretrained(str(flags.model)), MAX_LENGTH, "train")
+    encoded = task.encode(
+        read, FullTokenizer.from_pretrained(str(flags.model)), MAX_LENGTH, "train"
+    )
     batches = []
     for _ in range(num_steps):
         rows = draws.choice(len(encoded.lengths), batch_size, replace=False)
@@ -168,7 +214,11 @@ def our_losses(flags, task, batches: list[dict], dropout: bool) -> tuple[list[fl
 
     from official_bert.checkpoints import load_checkpoint, named_variables
     from official_bert.config import BertConfig, read_config
-    from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
+    from official_bert.optimization import (
+        EXCLUDED_FROM_DECAY,
+        AdamWeightDecayOptimizer,
+        WarmupLinearDecay,
+    )
     from official_bert.training.loop import compiled_steps
     from official_bert.training.step import TrainingStep
 
@@ -176,7 +226,9 @@ def our_losses(flags, task, batches: list[dict], dropout: bool) -> tuple[list[fl
     model = task.build_model(BertConfig.from_dict(settings | ({} if dropout else _NO_DROPOUT)))
     load_checkpoint(model, str(flags.model))
     trained = {
-        name: one.value for name, one in named_variables(model).items() if not name.startswith(model.unused_weights)
+        name: one.value
+        for name, one in named_variables(model).items()
+        if not name.startswith(model.unused_weights)
     }
     optimizer = AdamWeightDecayOptimizer(
         WarmupLinearDecay(LEARNING_RATE, len(batches), int(len(batches) * WARMUP_PROPORTION)),
@@ -189,7 +241,9 @@ def our_losses(flags, task, batches: list[dict], dropout: bool) -> tuple[list[fl
     losses, secs = [], []
     for batch in batches:
         start = time.perf_counter()
-        losses.append(run({name: tf.constant(values[None]) for name, values in batch.items()}, 1)["loss"])
+        losses.append(
+            run({name: tf.constant(values[None]) for name, values in batch.items()}, 1)["loss"]
+        )
         secs.append(time.perf_counter() - start)
     return losses, secs
 
@@ -197,7 +251,9 @@ def our_losses(flags, task, batches: list[dict], dropout: bool) -> tuple[list[fl
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-def their_losses(flags, name: str, batches: list[dict], dropout: bool) -> tuple[list[float], list[float]]:
+def their_losses(
+    flags, name: str, batches: list[dict], dropout: bool
+) -> tuple[list[float], list[float]]:
     """Returns the loss of sentence-transformers before each update, and the seconds of each."""
     import torch
 
@@ -208,7 +264,11 @@ def their_losses(flags, name: str, batches: list[dict], dropout: bool) -> tuple[
 
         loss_of = losses.MatryoshkaLoss(model, loss_of, [int(width) for width in widths])
     update = adamw(model, len(batches)) if dropout else original_adam(model, len(batches))
-    keys = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    keys = {
+        "input_ids": "input_ids",
+        "attention_mask": "input_mask",
+        "token_type_ids": "segment_ids",
+    }
     model.train()
     found, secs = [], []
     for batch in batches:
@@ -220,7 +280,9 @@ def their_losses(flags, name: str, batches: list[dict], dropout: bool) -> tuple[
             }
             for column in range(batch["input_ids"].shape[1])
         ]
-        labels = batch["scores"] if "scores" in batch else batch.get("targets", np.zeros((1, 1)))[:, 0]
+        labels = (
+            batch["scores"] if "scores" in batch else batch.get("targets", np.zeros((1, 1)))[:, 0]
+        )
         loss = loss_of(columns, torch.from_numpy(labels).to(model.device))
         loss.backward()
         update()
@@ -249,7 +311,9 @@ def their_loss(name: str, model):
 def original_adam(model, num_steps: int):
     from finetuning_losses import OriginalAdam
 
-    adam = OriginalAdam(model.named_parameters(), num_steps, int(num_steps * WARMUP_PROPORTION), LEARNING_RATE)
+    adam = OriginalAdam(
+        model.named_parameters(), num_steps, int(num_steps * WARMUP_PROPORTION), LEARNING_RATE
+    )
     return adam.step
 
 
@@ -258,7 +322,9 @@ def adamw(model, num_steps: int):
     import torch
     import transformers
 
-    adam = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, eps=1e-8, weight_decay=0.0, fused=True)
+    adam = torch.optim.AdamW(
+        model.parameters(), lr=LEARNING_RATE, eps=1e-8, weight_decay=0.0, fused=True
+    )
     warmup = int(num_steps * WARMUP_PROPORTION)
     schedule = transformers.get_linear_schedule_with_warmup(adam, warmup, num_steps)
 
@@ -272,10 +338,16 @@ def adamw(model, num_steps: int):
 
 
 def losses_run(flags, name: str) -> dict:
-    task, batches = encoded_batches(flags, name, loss_examples(flags.data, name), NUM_STEPS, LOSS_BATCH_SIZE)
+    task, batches = encoded_batches(
+        flags, name, loss_examples(flags.data, name), NUM_STEPS, LOSS_BATCH_SIZE
+    )
     ours, _ = our_losses(flags, task, batches, dropout=False)
     theirs, _ = their_losses(flags, name, batches, dropout=False)
-    return {"difference": float(np.abs(np.subtract(ours, theirs)).max()), "ours": ours, "theirs": theirs}
+    return {
+        "difference": float(np.abs(np.subtract(ours, theirs)).max()),
+        "ours": ours,
+        "theirs": theirs,
+    }
 
 
 def our_options(flags, output_dir: str, train: list[dict], dev: list[dict], **more):
@@ -312,11 +384,17 @@ def quality_run(flags, name: str, side: str, seed: int) -> dict:
 
             from official_bert import SentenceEncoder
 
-            more = {"train_batch_size": BATCH_SIZE, "max_seq_length": MAX_LENGTH, "random_seed": seed}
+            more = {
+                "train_batch_size": BATCH_SIZE,
+                "max_seq_length": MAX_LENGTH,
+                "random_seed": seed,
+            }
             more |= THEIR_OPTIMIZER if side == WITH_THEIR_OPTIMIZER else {}
             dev = test_pairs(flags.data, "SICK")
             train = [{"text": one["sentence1"]} for one in pairs] if name == "Wikipedia" else pairs
-            row = our_run(None, our_options(flags, folder, train, dev, loss=TRAININGS[name][0], **more))
+            row = our_run(
+                None, our_options(flags, folder, train, dev, loss=TRAININGS[name][0], **more)
+            )
             encode = SentenceEncoder(f"{folder}/output").encode
         else:
             model = their_model(flags.model)
@@ -331,8 +409,12 @@ def _spearman(encode, pairs: list[dict]) -> float:
 
     texts = list(dict.fromkeys(pair[name] for name in ("sentence1", "sentence2") for pair in pairs))
     vectors = dict(zip(texts, encode(texts), strict=True))
-    first, second = (np.array([vectors[pair[name]] for pair in pairs]) for name in ("sentence1", "sentence2"))
-    return float(embeddings.sts(first, second, np.array([pair["label"] for pair in pairs]))["spearman"])
+    first, second = (
+        np.array([vectors[pair[name]] for pair in pairs]) for name in ("sentence1", "sentence2")
+    )
+    return float(
+        embeddings.sts(first, second, np.array([pair["label"] for pair in pairs]))["spearman"]
+    )
 
 
 def their_training(model, pairs: list[dict], loss: str, seed: int) -> dict:
@@ -365,7 +447,10 @@ def negatives_run(flags, batch_size: int) -> dict:
     from finetuning import our_run
 
     with (flags.data / "ranking" / "wang_dev.csv").open(encoding="utf-8", newline="") as file:
-        dev = [{"query": row["qtext"], "answer": row["atext"], "label": row["label"]} for row in csv.DictReader(file)]
+        dev = [
+            {"query": row["qtext"], "answer": row["atext"], "label": row["label"]}
+            for row in csv.DictReader(file)
+        ]
     with tempfile.TemporaryDirectory(dir=flags.work_dir) as folder:
         options = our_options(
             flags,
@@ -395,12 +480,18 @@ def negatives_run(flags, batch_size: int) -> dict:
 def our_run_without_training(options) -> float:
     from official_bert.fine_tuning.run import fine_tune
 
-    return fine_tune(dataclasses.replace(options, do_train=False, output_dir=f"{options.output_dir}_untrained")).value
+    return fine_tune(
+        dataclasses.replace(options, do_train=False, output_dir=f"{options.output_dir}_untrained")
+    ).value
 
 
 def speed_run(flags, side: str) -> dict:
-    """Returns the median seconds of an update, and those of the encoding of sentences of mixed length."""
-    task, batches = encoded_batches(flags, "cosent", sts_benchmark(flags.data, "train"), TIMED_UPDATES + 5, BATCH_SIZE)
+    """Returns the median seconds of an update, and those of the encoding of sentences of mixed
+    length.
+    """
+    task, batches = encoded_batches(
+        flags, "cosent", sts_benchmark(flags.data, "train"), TIMED_UPDATES + 5, BATCH_SIZE
+    )
     if side == "ours":
         from official_bert import SentenceEncoder
 
@@ -451,34 +542,51 @@ def print_tables(rows: list[dict]):
     """Prints a table for each mode that has rows."""
     of = {mode: [row for row in rows if row["mode"] == mode] for mode in MODES}
     if of["losses"]:
-        print("\n| loss | first loss | last loss | greatest difference | within 1e-5 |\n|---|--:|--:|--:|---|")
+        print(
+            "\n| loss | first loss | last loss | greatest difference | within 1e-5 "
+            "|\n|---|--:|--:|--:|---|"
+        )
     for row in sorted(of["losses"], key=lambda row: list(LOSSES).index(row["loss"])):
         verdict = "yes" if row["difference"] <= TARGET else "no"
         shown = f"{row['ours'][0]:.3g} | {row['ours'][-1]:.3g} | {row['difference']:.1e}"
         print(f"| {row['loss']} | {shown} | {verdict} |")
     print_quality(of["quality"])
     if of["negatives"]:
-        print("\n| batch | micro-batches | updates | an update, s | an example, ms | peak memory, GB | nDCG@10 |")
+        print(
+            "\n| batch | micro-batches | updates | an update, s | an example, ms | peak memory, GB "
+            "| nDCG@10 |"
+        )
         print("|--:|--:|--:|--:|--:|--:|--:|")
     for row in of["negatives"]:
         size = row["batch_size"]
         print(
-            f"| {size} | {size // BATCH_SIZE} | {row['updates']} | {row['update_secs']:.2f} "
-            f"| {1000 * row['update_secs'] / size:.0f} | {row['peak_bytes'] / 1e9:.2f} | {row['ndcg_at_10']:.4f} |"
+            f"| {size} | {size // BATCH_SIZE} | {row['updates']} | {row['update_secs']:.2f} | "
+            f"{1000 * row['update_secs'] / size:.0f} | {row['peak_bytes'] / 1e9:.2f} | "
+            f"{row['ndcg_at_10']:.4f} |"
         )
     print_speed(of["speed"])
     print(flush=True)
 
 
 def print_quality(rows: list[dict]):
-    """Prints the mean and the deviation of our two sides beside theirs, over the seeds that both have."""
+    """Prints the mean and the deviation of our two sides beside theirs, over the seeds that both
+    have.
+    """
     if not rows:
         return
-    print("\n| trained on | our optimizer | measured on | seeds | ours | sentence-transformers | difference |", end="")
+    print(
+        "\n| trained on | our optimizer | measured on | seeds | ours | sentence-transformers | "
+        "difference |",
+        end="",
+    )
     print(" standard errors |\n|---|---|---|--:|--:|--:|--:|--:|")
     for name, side, measured in itertools.product(TRAININGS, ("ours", WITH_THEIR_OPTIMIZER), SETS):
         ours, theirs = (
-            {row["seed"]: row["spearman"][measured] for row in rows if (row["task"], row["side"]) == which}
+            {
+                row["seed"]: row["spearman"][measured]
+                for row in rows
+                if (row["task"], row["side"]) == which
+            }
             for which in ((name, side), (name, "theirs"))
         )
         if len(seeds := sorted(ours.keys() & theirs.keys())) < 2:
@@ -486,7 +594,9 @@ def print_quality(rows: list[dict]):
         sides = [[one[seed] for seed in seeds] for one in (ours, theirs)]
         difference = statistics.mean(sides[0]) - statistics.mean(sides[1])
         error = sum(statistics.variance(one) / len(seeds) for one in sides) ** 0.5
-        shown = " | ".join(f"{statistics.mean(one):.2f} ± {statistics.stdev(one):.2f}" for one in sides)
+        shown = " | ".join(
+            f"{statistics.mean(one):.2f} ± {statistics.stdev(one):.2f}" for one in sides
+        )
         optimizer = "the original's" if side == "ours" else "theirs"
         figures = f"{len(seeds)} | {shown} | {difference:+.2f} | {difference / error:+.1f}"
         print(f"| {name} | {optimizer} | {measured} | {figures} |")
@@ -499,24 +609,46 @@ def print_speed(rows: list[dict]):
     print("\n| what | rounds | ours, s | sentence-transformers, s | lead | load of the machine |")
     print("|---|--:|--:|--:|--:|--:|")
     loads = f"{min(row['load'] for row in rows):.1f} to {max(row['load'] for row in rows):.1f}"
-    for what, key in (("an update", "update_secs"), (f"encoding {NUM_ENCODED:,} sentences", "encode_secs")):
+    for what, key in (
+        ("an update", "update_secs"),
+        (f"encoding {NUM_ENCODED:,} sentences", "encode_secs"),
+    ):
         ours, theirs = (statistics.median(row[key] for row in side) for side in sides)
-        print(f"| {what} | {len(sides[0])} | {ours:.3g} | {theirs:.3g} | {theirs / ours:.2f}x | {loads} |")
+        print(
+            f"| {what} | {len(sides[0])} | {ours:.3g} | {theirs:.3g} | {theirs / ours:.2f}x | "
+            f"{loads} |"
+        )
 
 
 MODES = ("losses", "quality", "negatives", "speed")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("mode", choices=MODES)
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with sts, sick, squad and ranking")
-    parser.add_argument("--model", type=pathlib.Path, required=True, help="folder of sentence-transformers")
-    parser.add_argument("--trainings", nargs="+", choices=TRAININGS, default=["STS-B", "SICK"], help="of quality")
-    parser.add_argument("--pretrained", type=pathlib.Path, help="of quality on Wikipedia: a plain encoder")
-    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for what is thrown away")
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
-    parser.add_argument("--num_pairs", type=int, help="of quality, to try it: how many pairs are trained on")
+    parser.add_argument(
+        "--data", type=pathlib.Path, required=True, help="folder with sts, sick, squad and ranking"
+    )
+    parser.add_argument(
+        "--model", type=pathlib.Path, required=True, help="folder of sentence-transformers"
+    )
+    parser.add_argument(
+        "--trainings", nargs="+", choices=TRAININGS, default=["STS-B", "SICK"], help="of quality"
+    )
+    parser.add_argument(
+        "--pretrained", type=pathlib.Path, help="of quality on Wikipedia: a plain encoder"
+    )
+    parser.add_argument(
+        "--work_dir", type=pathlib.Path, required=True, help="folder for what is thrown away"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, required=True, help="JSON lines file of the runs"
+    )
+    parser.add_argument(
+        "--num_pairs", type=int, help="of quality, to try it: how many pairs are trained on"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Lays out real data for run_experiment.py at the scale desk.
 
-In: a folder with the subfolders corpus, blimp, glue, squad, wnut17 and codah. Out: a new folder in the layout that
-docs/experiments.md describes: the corpus, of whose documents the last ones are held out, BLiMP, and the data of the
-tasks. With --novels, which the folder novels has, the corpus is 11 million words, and the last novel is held out, too.
-What has no development set of its own is split; the questions of SQuAD 1.1 that are evaluated are 2,000.
+In: a folder with the subfolders corpus, blimp, glue, squad, wnut17 and codah. Out: a new folder in
+the layout that docs/experiments.md describes: the corpus, of whose documents the last ones are held
+out, BLiMP, and the data of the tasks. With --novels, which the folder novels has, the corpus is 11
+million words, and the last novel is held out, too. What has no development set of its own is split;
+the questions of SQuAD 1.1 that are evaluated are 2,000.
 
     python benchmarks/experiment_data.py --source=../shared/data --data_dir=data --novels
 """
@@ -43,7 +44,9 @@ SQUAD = {
 
 
 def first_missing(source: pathlib.Path, has_novels: bool) -> pathlib.Path | None:
-    """Returns the first path that a source of data lacks: a file, or the outermost folder; None if all are there."""
+    """Returns the first path that a source of data lacks: a file, or the outermost folder; None
+    if all are there.
+    """
     for pattern in (*READ, *(["novels/*.txt"] if has_novels else [])):
         if not any(source.glob(pattern)):
             paths = [source, *(source.joinpath(*pattern.split("/")[:depth]) for depth in (1, 2, 3))]
@@ -55,10 +58,16 @@ def split_corpus(texts: list[str], name: str, target: pathlib.Path):
     """Writes train_NAME.txt and held_out_NAME.txt, with the documents of some texts in their order."""
     documents = "\n\n".join(text.strip("\n") for text in texts).split("\n\n")
     first_held_out = min(round(len(documents) * (1 - HELD_OUT_SHARE)), len(documents) - 1)
-    for kind, part in (("train", documents[:first_held_out]), ("held_out", documents[first_held_out:])):
+    for kind, part in (
+        ("train", documents[:first_held_out]),
+        ("held_out", documents[first_held_out:]),
+    ):
         path = target / f"{kind}_{name}.txt"
         path.write_text("\n\n".join(part) + "\n", encoding="utf-8")
-        print(f"corpus/{path.name}: {len(part)} documents, {sum(len(text.split()) for text in part):,} words")
+        print(
+            f"corpus/{path.name}: {len(part)} documents, "
+            f"{sum(len(text.split()) for text in part):,} words"
+        )
 
 
 def lay_out(source: pathlib.Path, made: pathlib.Path, has_novels: bool):
@@ -67,7 +76,10 @@ def lay_out(source: pathlib.Path, made: pathlib.Path, has_novels: bool):
     pages = [path.read_text(encoding="utf-8") for path in sorted(source.glob("corpus/*.txt"))]
     split_corpus(pages, "wikipedia", made / "corpus")
     if has_novels:
-        novels = ["\n".join(line_reader("prose")(str(path))) for path in sorted(source.glob("novels/*.txt"))]
+        novels = [
+            "\n".join(line_reader("prose")(str(path)))
+            for path in sorted(source.glob("novels/*.txt"))
+        ]
         split_corpus(novels, "novels", made / "corpus")
     shutil.copy(source / "blimp" / "BLiMP.zip", made)
     for name in ("CoLA", "SST-2", "STS-B"):
@@ -83,8 +95,12 @@ def lay_out(source: pathlib.Path, made: pathlib.Path, has_novels: bool):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=pathlib.Path, required=True, help="folder with the real data")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--source", type=pathlib.Path, required=True, help="folder with the real data"
+    )
     parser.add_argument("--data_dir", type=pathlib.Path, required=True, help="the new folder")
     parser.add_argument("--novels", action="store_true", help="add the novels to the corpus")
     flags = parser.parse_args()

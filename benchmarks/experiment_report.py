@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the pages and pictures of docs/reports/experiments_desk, and the tables of its report, of the result lines.
+"""Makes the pages and pictures of docs/reports/experiments_desk, and the tables of its report, of
+the result lines.
 
-In: the .jsonl files that run_experiment.py --scale=desk writes, in docs/reports/experiments_desk. Out: .md files beside
-them, equal to what that script writes of finite numbers; .png files, each run as a dot and each row's mean with its
-standard deviation, and the digest of the lines in the file; and in docs/reports/experiments.md what stands between
-`<!-- table5 -->` and `<!-- end -->`, for each of them.
+In: the .jsonl files that run_experiment.py --scale=desk writes, in docs/reports/experiments_desk.
+Out: .md files beside them, equal to what that script writes of finite numbers; .png files, each run
+as a dot and each row's mean with its standard deviation, and the digest of the lines in the file;
+and in docs/reports/experiments.md what stands between `<!-- table5 -->` and `<!-- end -->`, for
+each of them.
 
     make report-experiments
 """
@@ -19,7 +21,11 @@ import textwrap
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from official_bert.extensions.experiments import table
-from official_bert.extensions.experiments.declarations import read_catalogue, read_experiment, scale_of
+from official_bert.extensions.experiments.declarations import (
+    read_catalogue,
+    read_experiment,
+    scale_of,
+)
 from official_bert.extensions.experiments.plan import Plan, ShownColumn, make_plan
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -30,7 +36,11 @@ def results_of(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]:
     """Returns the plan of an experiment, and what its result lines say."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     runs = {line["step"]: line for line in lines if "step" in line}
-    found = {(line["arm"], line["column"], line["seed"]): line["value"] for line in lines if "step" not in line}
+    found = {
+        (line["arm"], line["column"], line["seed"]): line["value"]
+        for line in lines
+        if "step" not in line
+    }
     catalogue = read_catalogue(str(ROOT / "official_bert/extensions/experiments/tables"))
     plan = make_plan(read_experiment(path.stem, catalogue), scale_of("desk", catalogue), catalogue)
     values = {
@@ -40,7 +50,10 @@ def results_of(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]:
     }
     results = {step: runs.pop(step.name, None) for step in plan.steps}
     if found or runs:
-        sys.exit(f"{path}: has lines that the experiment has no place for, the first {next(iter([*found, *runs]))}")
+        sys.exit(
+            f"{path}: has lines that the experiment has no place for, the first "
+            f"{next(iter([*found, *runs]))}"
+        )
     return plan, values, results
 
 
@@ -50,12 +63,16 @@ def page_of(path: pathlib.Path) -> str:
 
 
 def digest_of(path: pathlib.Path) -> str:
-    """Returns what the picture of the result lines has in its file, so that one of other lines is noticed."""
+    """Returns what the picture of the result lines has in its file, so that one of other lines
+    is noticed.
+    """
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def draw(path: pathlib.Path) -> None:
-    """Draws a panel for each column of an experiment, in which each row has a line, or its curves over the training."""
+    """Draws a panel for each column of an experiment, in which each row has a line, or its
+    curves over the training.
+    """
     import matplotlib
 
     matplotlib.use("agg")
@@ -63,7 +80,11 @@ def draw(path: pathlib.Path) -> None:
 
     plan, values, _ = results_of(path)
     figure = (curves if plan.columns[0].declared.at else dots)(pyplot, plan, values)
-    figure.savefig(path.with_suffix(".png"), dpi=100, metadata={"Software": None, "Description": digest_of(path)})
+    figure.savefig(
+        path.with_suffix(".png"),
+        dpi=100,
+        metadata={"Software": None, "Description": digest_of(path)},
+    )
     pyplot.close(figure)
 
 
@@ -72,13 +93,21 @@ def runs_of(values: table.Values, row: str, column: ShownColumn) -> list[float]:
 
 
 def dots(pyplot, plan: Plan, values: table.Values):
-    """Returns a figure with a panel for each column: a dot for each run, a bar for mean and deviation."""
+    """Returns a figure with a panel for each column: a dot for each run, a bar for mean and
+    deviation.
+    """
     from matplotlib import ticker
 
     sizes = [plan.scale.sizes.get(row.size, row.label) for row in plan.rows]
-    names = sizes if len(set(sizes)) == len(sizes) else [textwrap.fill(row.label, 18) for row in plan.rows]
+    names = (
+        sizes
+        if len(set(sizes)) == len(sizes)
+        else [textwrap.fill(row.label, 18) for row in plan.rows]
+    )
     size = (1.2 + 2 * len(plan.columns), 0.8 + 0.45 * len(plan.rows))
-    figure, panels = pyplot.subplots(1, len(plan.columns), sharey=True, figsize=size, layout="constrained")
+    figure, panels = pyplot.subplots(
+        1, len(plan.columns), sharey=True, figsize=size, layout="constrained"
+    )
     for panel, column in zip(panels, plan.columns, strict=True):
         for place, row in enumerate(plan.rows):
             of_row = runs_of(values, row.label, column)
@@ -86,7 +115,9 @@ def dots(pyplot, plan: Plan, values: table.Values):
                 continue  # no run of it is finished
             mean, deviation, count = table.summary(of_row)
             panel.plot(of_row, [place] * count, "o", color="tab:blue", alpha=0.4, markeredgewidth=0)
-            panel.errorbar(mean, place, xerr=deviation, fmt="|", color="black", markersize=9, capsize=3)
+            panel.errorbar(
+                mean, place, xerr=deviation, fmt="|", color="black", markersize=9, capsize=3
+            )
         panel.set_title(textwrap.fill(column.heading, 18), fontsize="medium")
         panel.grid(axis="x", alpha=0.3)
         if column.metric == table.PERPLEXITY:
@@ -107,16 +138,32 @@ def curves(pyplot, plan: Plan, values: table.Values):
 
     measures = {measure_of(column): column.heading.split(" at ")[0] for column in plan.columns}
     size = (1.5 + 3 * len(measures), 3)
-    figure, (panels,) = pyplot.subplots(1, len(measures), figsize=size, layout="constrained", squeeze=False)
+    figure, (panels,) = pyplot.subplots(
+        1, len(measures), figsize=size, layout="constrained", squeeze=False
+    )
     for panel, measure in zip(panels, measures, strict=True):
         columns = [column for column in plan.columns if measure_of(column) == measure]
         for number, row in enumerate(plan.rows):
-            found = {100 * each.declared.at: of_row for each in columns if (of_row := runs_of(values, row.label, each))}
+            found = {
+                100 * each.declared.at: of_row
+                for each in columns
+                if (of_row := runs_of(values, row.label, each))
+            }
             means = [table.summary(of_row)[0] for of_row in found.values()]
-            deviations = [table.summary(of_row)[1] or 0.0 for of_row in found.values()]  # None of a single run
-            panel.errorbar([*found], means, deviations, color=f"C{number}", capsize=3, label=row.label)
+            # None of a single run.
+            deviations = [table.summary(of_row)[1] or 0.0 for of_row in found.values()]
+            panel.errorbar(
+                [*found], means, deviations, color=f"C{number}", capsize=3, label=row.label
+            )
             for share, of_row in found.items():
-                panel.plot([share] * len(of_row), of_row, "o", color=f"C{number}", alpha=0.4, markeredgewidth=0)
+                panel.plot(
+                    [share] * len(of_row),
+                    of_row,
+                    "o",
+                    color=f"C{number}",
+                    alpha=0.4,
+                    markeredgewidth=0,
+                )
         panel.set_title(measures[measure], fontsize="medium")
         panel.set_xlabel("updates, % of the training")
         panel.grid(alpha=0.3)
@@ -138,9 +185,13 @@ def main():
         page = page_of(path)
         path.with_suffix(".md").write_text(page, encoding="utf-8")
         between = re.compile(rf"(<!-- {path.stem} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        report, count = between.subn(lambda marks, page=page: f"{marks[1]}\n{table_of(page)}\n{marks[2]}", report)
+        report, count = between.subn(
+            lambda marks, page=page: f"{marks[1]}\n{table_of(page)}\n{marks[2]}", report
+        )
         if count != 1:
-            sys.exit(f"{REPORT}: has no place for {path.stem}; add <!-- {path.stem} --> and <!-- end -->")
+            sys.exit(
+                f"{REPORT}: has no place for {path.stem}; add <!-- {path.stem} --> and <!-- end -->"
+            )
     REPORT.write_text(report, encoding="utf-8")
 
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Exports trained models in float32 and in bfloat16 and compares their answers to a task's development set.
+"""Exports trained models in float32 and in bfloat16 and compares their answers to a task's
+development set.
 
-In: the models and the data that finetuning.py leaves with --keep_models. Out: a table, and a line of JSON in --output
-for each task. Rows that this file already contains are not made again.
+In: the models and the data that finetuning.py leaves with --keep_models. Out: a table, and a line
+of JSON in --output for each task. Rows that this file already contains are not made again.
 
-Answers agree if the labels are the same; of STS-B, if the scores have the same nearest whole number; of SQuAD, if the
-texts of the answers are the same. The metrics are the tasks' own.
+Answers agree if the labels are the same; of STS-B, if the scores have the same nearest whole
+number; of SQuAD, if the texts of the answers are the same. The metrics are the tasks' own.
 
-    python benchmarks/finetuning.py --data=data --model=encoder --work_dir=work --output=runs.jsonl --sides ours \\
+    python benchmarks/finetuning.py --data=data --model=encoder --work_dir=work --output=runs.jsonl
+    --sides ours \\
       --tasks CoLA --keep_models=models
     python benchmarks/export_dtypes.py --data=work/data --models=models --work_dir=exports
 """
@@ -42,21 +44,32 @@ def export(model: pathlib.Path, folder: pathlib.Path, dtype: str) -> float:
 
 
 def read_requests(task: str, data: pathlib.Path) -> tuple[list[tuple[str, ...]], list]:
-    """Returns the requests of a development set, and their labels, or of SQuAD the questions with true answers."""
+    """Returns the requests of a development set, and their labels, or of SQuAD the questions
+    with true answers.
+    """
     if task == "SQuAD 1.1":
         from official_bert.metrics.squad import Question
 
         articles = json.loads((data / "SQuAD-1.1/dev.json").read_text(encoding="utf-8"))["data"]
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
-        pairs = [(question, paragraph["context"]) for paragraph in paragraphs for question in paragraph["qas"]]
-        questions = [Question(each["id"], [answer["text"] for answer in each["answers"]]) for each, _ in pairs]
+        pairs = [
+            (question, paragraph["context"])
+            for paragraph in paragraphs
+            for question in paragraph["qas"]
+        ]
+        questions = [
+            Question(each["id"], [answer["text"] for answer in each["answers"]])
+            for each, _ in pairs
+        ]
         return [(question["question"], context) for question, context in pairs], questions
     from official_bert.tasks import registry
     from official_bert.tasks.base import DataFiles
 
     reader = registry.make_task(task, {"task_name": task})
     examples = reader.read(DataFiles(str(data / task), {}), "dev")[""]
-    texts = [(each.text_a,) if each.text_b is None else (each.text_a, each.text_b) for each in examples]
+    texts = [
+        (each.text_a,) if each.text_b is None else (each.text_a, each.text_b) for each in examples
+    ]
     return texts, [each.label for each in examples]
 
 
@@ -108,17 +121,28 @@ def print_table(rows: list[dict]):
         sizes = " / ".join(f"{row[f'{dtype}_mb']:.0f}" for dtype in DTYPES)
         for name in [key.removeprefix("float32_") for key in row if key.startswith("float32_")][1:]:
             values = " | ".join(f"{row[f'{dtype}_{name}']:.2f}" for dtype in DTYPES)
-            print(f"| {row['task']} | {row['requests']:,} | {sizes} | {row['agreement']:.2%} | {name} | {values} |")
+            print(
+                f"| {row['task']} | {row['requests']:,} | {sizes} | {row['agreement']:.2%} | "
+                f"{name} | {values} |"
+            )
     print(flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="the data that finetuning.py prepared")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=pathlib.Path, required=True, help="the data that finetuning.py prepared"
+    )
     parser.add_argument("--models", type=pathlib.Path, required=True, help="its --keep_models")
-    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for the exports")
+    parser.add_argument(
+        "--work_dir", type=pathlib.Path, required=True, help="folder for the exports"
+    )
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--output", type=pathlib.Path, default=RESULTS, help="JSON lines file of the rows")
+    parser.add_argument(
+        "--output", type=pathlib.Path, default=RESULTS, help="JSON lines file of the rows"
+    )
     flags = parser.parse_args()
 
     lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []

@@ -1,24 +1,27 @@
 #!/usr/bin/env python3
-"""Compares fine-tuning with Hugging Face on PyTorch: the metric of each task, and training and evaluation seconds.
+"""Compares fine-tuning with Hugging Face on PyTorch: the metric of each task, and training and
+evaluation seconds.
 
-In: a folder of real data and a Hugging Face encoder. Out: tables, and a line of JSON in --output for each finished
-run. Runs that this file already contains are not repeated.
+In: a folder of real data and a Hugging Face encoder. Out: tables, and a line of JSON in --output
+for each finished run. Runs that this file already contains are not repeated.
 
-Each run is a process of its own. Our side runs the script that users run. Hugging Face's side is the usual loop: AdamW
-with bias correction, a linear schedule with warm-up, clipping at norm 1, all examples shuffled in each epoch, and
-batches padded to their longest example. `--optimizer` chooses PyTorch's plain AdamW, the fused one, which is the
-Trainer's default, or the original's. Both sides read the same features, and our metrics score both. The seconds are
-those of the training loop and of the evaluation loop, with tracing, but without imports and the reading of data; the
-lead in training is that of an update, since the sides count the updates of an epoch differently.
+Each run is a process of its own. Our side runs the script that users run. Hugging Face's side is
+the usual loop: AdamW with bias correction, a linear schedule with warm-up, clipping at norm 1, all
+examples shuffled in each epoch, and batches padded to their longest example. `--optimizer` chooses
+PyTorch's plain AdamW, the fused one, which is the Trainer's default, or the original's. Both sides
+read the same features, and our metrics score both. The seconds are those of the training loop and
+of the evaluation loop, with tracing, but without imports and the reading of data; the lead in
+training is that of an update, since the sides count the updates of an epoch differently.
 
     python benchmarks/finetuning.py --data=data --model=encoder --work_dir=work --output=runs.jsonl
 
-A short pair for the seconds of an update, and our runs with other options, which are compared with those without them
-or with those of --beside:
+A short pair for the seconds of an update, and our runs with other options, which are compared with
+those without them or with those of --beside:
 
-    python benchmarks/finetuning.py ... --tasks CoLA --optimizer fused --more='{"num_train_epochs": 0.5}'
-    python benchmarks/finetuning.py ... --sides ours --more='{"dtype": "bfloat16"}'
-    python benchmarks/finetuning.py ... --sides ours --seeds 0 1 2 3 4 --tasks STS-B CoLA-2500 --more='{"lora_rank": 8}'
+    python benchmarks/finetuning.py ... --tasks CoLA --optimizer fused --more='{"num_train_epochs":
+    0.5}' python benchmarks/finetuning.py ... --sides ours --more='{"dtype": "bfloat16"}' python
+    benchmarks/finetuning.py ... --sides ours --seeds 0 1 2 3 4 --tasks STS-B CoLA-2500
+    --more='{"lora_rank": 8}'
 """
 
 import argparse
@@ -72,7 +75,9 @@ def our_run(benchmark: tasks.Benchmark, options) -> dict:
     return {"results": results, "updates": int(results["global_step"])} | secs
 
 
-def peer_run(benchmark: tasks.Benchmark, options, model_folder: pathlib.Path, optimizer: str) -> dict:
+def peer_run(
+    benchmark: tasks.Benchmark, options, model_folder: pathlib.Path, optimizer: str
+) -> dict:
     """Trains and evaluates Hugging Face's model."""
     import torch
 
@@ -92,7 +97,11 @@ def peer_run(benchmark: tasks.Benchmark, options, model_folder: pathlib.Path, op
         inputs = tasks.peer_inputs(sets.dev.features(rows, length))
         labels = [name for name in inputs if name in ("labels", "start_positions", "end_positions")]
         output = model(**{name: value for name, value in inputs.items() if name not in labels})
-        logits = [output.start_logits, output.end_logits] if hasattr(output, "start_logits") else [output.logits]
+        logits = (
+            [output.start_logits, output.end_logits]
+            if hasattr(output, "start_logits")
+            else [output.logits]
+        )
         return [each.numpy() for each in logits]
 
     start = time.perf_counter()
@@ -120,13 +129,20 @@ def peer_training(model, sets: tasks.Sets, options, optimizer: str) -> int:
     num_steps = int(steps_per_epoch * options.num_train_epochs)
     num_warmup_steps = int(num_steps * options.warmup_proportion)
     if optimizer == "original":
-        update = OriginalAdam(model.named_parameters(), num_steps, num_warmup_steps, options.learning_rate).step
+        update = OriginalAdam(
+            model.named_parameters(), num_steps, num_warmup_steps, options.learning_rate
+        ).step
     else:
         decayed, others = [], []
         for name, parameter in model.named_parameters():
             (others if "bias" in name or "LayerNorm" in name else decayed).append(parameter)
-        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
-        adam = torch.optim.AdamW(groups, lr=options.learning_rate, eps=1e-8, fused=optimizer == "fused" or None)
+        groups = [
+            {"params": decayed, "weight_decay": 0.01},
+            {"params": others, "weight_decay": 0.0},
+        ]
+        adam = torch.optim.AdamW(
+            groups, lr=options.learning_rate, eps=1e-8, fused=optimizer == "fused" or None
+        )
         schedule = transformers.get_linear_schedule_with_warmup(adam, num_warmup_steps, num_steps)
 
         def update():
@@ -154,13 +170,15 @@ def peer_training(model, sets: tasks.Sets, options, optimizer: str) -> int:
 def passes(name: str, ours: list[float], peers: list[float], num_targets: int) -> bool:
     """Tells whether our mean is not significantly below the other side's.
 
-    The tolerance is two standard errors: with several seeds those of the difference of the means, with one seed those
-    of the difference of two proportions of `num_targets` examples.
+    The tolerance is two standard errors: with several seeds those of the difference of the means,
+    with one seed those of the difference of two proportions of `num_targets` examples.
     """
     scale = 100.0 if tasks.BENCHMARKS[name].in_percent else 1.0
     difference = (statistics.mean(ours) - statistics.mean(peers)) / scale
     if min(len(ours), len(peers)) > 1:
-        error = math.sqrt(sum(statistics.variance(side) / len(side) for side in (ours, peers))) / scale
+        error = (
+            math.sqrt(sum(statistics.variance(side) / len(side) for side in (ours, peers))) / scale
+        )
     else:
         p = peers[0] / scale
         error = math.sqrt(2.0 * p * (1.0 - p) / num_targets)
@@ -173,7 +191,9 @@ def print_tables(rows: list[dict]):
     print("| cores | pairs | an update, s | evaluation, s | lead |")
     print("|---|---|--:|--:|--:|---|--:|--:|--:|--:|--:|")
     for name, benchmark in tasks.BENCHMARKS.items():
-        ours, peers = ([row for row in rows if (row["task"], row["side"]) == (name, side)] for side in SIDES)
+        ours, peers = (
+            [row for row in rows if (row["task"], row["side"]) == (name, side)] for side in SIDES
+        )
         if not (ours and peers):
             continue
         values = [[row["results"][benchmark.metric] for row in side] for side in (ours, peers)]
@@ -186,7 +206,10 @@ def print_tables(rows: list[dict]):
             threads = f"{pairs[0][0]['num_threads']} | {len(pairs)}"
             secs = [
                 [statistics.median(of(row) for row in side) for side in zip(*pairs, strict=True)]
-                for of in (lambda row: row["train_secs"] / row["updates"], lambda row: row["eval_secs"])
+                for of in (
+                    lambda row: row["train_secs"] / row["updates"],
+                    lambda row: row["eval_secs"],
+                )
             ]
             times = [f"{mine:.3g} / {theirs:.3g}" for mine, theirs in secs]
             lead = " / ".join(f"{theirs / mine:.2f}x" for mine, theirs in secs)
@@ -206,7 +229,8 @@ def print_variants(rows: list[dict], variants: list[str], beside: str = ""):
     for (name, benchmark), variant in itertools.product(tasks.BENCHMARKS.items(), variants):
         plain, varied = (
             {
-                row["seed"]: row["results"][benchmark.metric] * (1.0 if benchmark.in_percent else 100.0)
+                row["seed"]: row["results"][benchmark.metric]
+                * (1.0 if benchmark.in_percent else 100.0)
                 for row in rows
                 if (row["task"], row["side"], row["variant"]) == (name, "ours", which)
             }
@@ -223,7 +247,10 @@ def print_variants(rows: list[dict], variants: list[str], beside: str = ""):
         shown = " | ".join(map(_mean_and_deviation, sides))
         options = variant.strip("{}").replace('"', "")
         metric = benchmark.metric.removeprefix("eval_")
-        print(f"| {name} | {metric} | {options} | {len(seeds)} | {shown} | {difference:+.1f} | {errors} |")
+        print(
+            f"| {name} | {metric} | {options} | {len(seeds)} | {shown} | {difference:+.1f} | "
+            f"{errors} |"
+        )
     print(flush=True)
 
 
@@ -264,11 +291,14 @@ def one_run(flags, name: str, side: str, seed: int):
     with contextlib.ExitStack() as stack:
         if flags.keep_models and side == "ours":
             output_dir = flags.keep_models / name.replace(" ", "-")
-            shutil.rmtree(output_dir, ignore_errors=True)  # of another seed, or of a run that was killed
+            # Of another seed, or of a run that was killed.
+            shutil.rmtree(output_dir, ignore_errors=True)
         else:
             output_dir = stack.enter_context(tempfile.TemporaryDirectory(dir=flags.work_dir))
         more = {"random_seed": seed} | json.loads(flags.more)
-        options = tasks.options_of(benchmark, flags.work_dir / "data", flags.model, pathlib.Path(output_dir), **more)
+        options = tasks.options_of(
+            benchmark, flags.work_dir / "data", flags.model, pathlib.Path(output_dir), **more
+        )
         if side == "ours":
             row = our_run(benchmark, options)
         else:
@@ -288,25 +318,47 @@ def device_name() -> str:
 
 
 def variant_of(flags) -> str:
-    """Returns the options in which a run differs from the runs of the comparison; empty for those runs."""
+    """Returns the options in which a run differs from the runs of the comparison; empty for
+    those runs.
+    """
     more = "" if flags.more == "{}" else flags.more
     return more + ("" if flags.optimizer == "usual" else flags.optimizer)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with glue, squad and so on")
-    parser.add_argument("--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder")
-    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="folder for the prepared data")
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the runs")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=pathlib.Path, required=True, help="folder with glue, squad and so on"
+    )
+    parser.add_argument(
+        "--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder"
+    )
+    parser.add_argument(
+        "--work_dir", type=pathlib.Path, required=True, help="folder for the prepared data"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, required=True, help="JSON lines file of the runs"
+    )
     parser.add_argument("--tasks", nargs="*", choices=tasks.BENCHMARKS, default=tasks.COMPARED)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 0, for some tasks 0 to 2")
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
-    parser.add_argument("--more", default="{}", help="other options of our scripts, for both sides, as JSON")
-    parser.add_argument("--beside", default="", help="options of the runs to compare with, as given to --more")
-    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="usual", help="optimizer of Hugging Face's side")
-    parser.add_argument("--keep_models", type=pathlib.Path, help="folder for the model of each task, of the last seed")
+    parser.add_argument(
+        "--more", default="{}", help="other options of our scripts, for both sides, as JSON"
+    )
+    parser.add_argument(
+        "--beside", default="", help="options of the runs to compare with, as given to --more"
+    )
+    parser.add_argument(
+        "--optimizer", choices=OPTIMIZERS, default="usual", help="optimizer of Hugging Face's side"
+    )
+    parser.add_argument(
+        "--keep_models",
+        type=pathlib.Path,
+        help="folder for the model of each task, of the last seed",
+    )
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     flags = parser.parse_args()
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the losses of fine-tuning, step by step, with Hugging Face's models and the original's optimizer.
+"""Compares the losses of fine-tuning, step by step, with Hugging Face's models and the original's
+optimizer.
 
-In: a folder of real data and a Hugging Face encoder. Out: the greatest difference of the losses for each kind of head.
+In: a folder of real data and a Hugging Face encoder. Out: the greatest difference of the losses for
+    each kind of head.
 
-Both sides start from the same weights, head included, and read the same batches; the dropout rate is 0. This file has
-its own implementation of the original's optimizer and schedule, in PyTorch.
+Both sides start from the same weights, head included, and read the same batches; the dropout rate
+is 0. This file has its own implementation of the original's optimizer and schedule, in PyTorch.
 """
 
 import argparse
@@ -19,33 +21,54 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import finetuning_tasks as tasks
 import numpy as np
 
-HEADS = {"classification": "CoLA", "regression": "STS-B", "span": "SQuAD 1.1", "choice": "CODAH", "tags": "WNUT-17"}
+HEADS = {
+    "classification": "CoLA",
+    "regression": "STS-B",
+    "span": "SQuAD 1.1",
+    "choice": "CODAH",
+    "tags": "WNUT-17",
+}
 LEARNING_RATE, WEIGHT_DECAY, WARMUP_PROPORTION = 5e-5, 0.01, 0.1
 TARGET = 1e-4
 
 
 class OriginalAdam:
-    """The original's optimizer: no bias correction, weight decay times the rate, epsilon outside the square root."""
+    """The original's optimizer: no bias correction, weight decay times the rate, epsilon outside
+    the square root.
+    """
 
-    def __init__(self, named_parameters, num_steps: int, num_warmup_steps: int, learning_rate=LEARNING_RATE):
+    def __init__(
+        self, named_parameters, num_steps: int, num_warmup_steps: int, learning_rate=LEARNING_RATE
+    ):
         import torch
 
-        self.named = [(name, parameter) for name, parameter in named_parameters if parameter.requires_grad]
+        self.named = [
+            (name, parameter) for name, parameter in named_parameters if parameter.requires_grad
+        ]
         self.slots = {
-            name: (torch.zeros_like(parameter), torch.zeros_like(parameter)) for name, parameter in self.named
+            name: (torch.zeros_like(parameter), torch.zeros_like(parameter))
+            for name, parameter in self.named
         }
-        self.num_steps, self.num_warmup_steps, self.learning_rate = num_steps, num_warmup_steps, learning_rate
+        self.num_steps, self.num_warmup_steps, self.learning_rate = (
+            num_steps,
+            num_warmup_steps,
+            learning_rate,
+        )
         self.step_number = 0
 
     def rate(self) -> float:
-        """Returns the learning rate; its decay to zero begins at step 0, so it drops at the end of the warm-up."""
+        """Returns the learning rate; its decay to zero begins at step 0, so it drops at the end
+        of the warm-up.
+        """
         step = self.step_number
         if step < self.num_warmup_steps:
             return self.learning_rate * step / self.num_warmup_steps
         return self.learning_rate * (1.0 - min(step, self.num_steps) / self.num_steps)
 
     def step(self):
-        """Clips the gradients at a global norm of 1, updates the parameters and resets the gradients."""
+        """Clips the gradients at a global norm of 1, updates the parameters and resets the
+        gradients.
+        """
         import torch
 
         torch.nn.utils.clip_grad_norm_([parameter for _, parameter in self.named], 1.0)
@@ -66,7 +89,9 @@ class OriginalAdam:
 
 
 def batches_of(sets: tasks.Sets, batch_size: int, num_steps: int) -> list[dict]:
-    """Returns batches of randomly drawn examples, padded to the longest one, or for spans to the maximum length."""
+    """Returns batches of randomly drawn examples, padded to the longest one, or for spans to the
+    maximum length.
+    """
     from official_bert.training.batches import padded_length
 
     draws = np.random.default_rng(0)
@@ -85,7 +110,11 @@ def our_losses(sets: tasks.Sets, batches: list[dict], model_folder: pathlib.Path
 
     from official_bert.checkpoints import load_checkpoint, named_variables
     from official_bert.config import BertConfig, read_config
-    from official_bert.optimization import EXCLUDED_FROM_DECAY, AdamWeightDecayOptimizer, WarmupLinearDecay
+    from official_bert.optimization import (
+        EXCLUDED_FROM_DECAY,
+        AdamWeightDecayOptimizer,
+        WarmupLinearDecay,
+    )
     from official_bert.tasks.base import TaskObjective
     from official_bert.training.loop import compiled_steps
     from official_bert.training.step import TrainingStep
@@ -94,13 +123,17 @@ def our_losses(sets: tasks.Sets, batches: list[dict], model_folder: pathlib.Path
         def loss(self, features, totals, dropout_seed):
             return super().loss(features, totals, None)
 
-    config = BertConfig.from_dict(read_config(str(model_folder / "config.json"), 512).to_dict() | NO_DROPOUT)
+    config = BertConfig.from_dict(
+        read_config(str(model_folder / "config.json"), 512).to_dict() | NO_DROPOUT
+    )
     tf.keras.utils.set_random_seed(0)
     model = sets.task.build_model(config, use_one_hot_embeddings=False)
     load_checkpoint(model, str(model_folder))
     weights = {name: variable.value for name, variable in named_variables(model).items()}
     trained = {
-        name: value for name, value in weights.items() if not name.startswith(getattr(model, "unused_weights", ()))
+        name: value
+        for name, value in weights.items()
+        if not name.startswith(getattr(model, "unused_weights", ()))
     }
     initial = {name: value.numpy() for name, value in weights.items()}
     optimizer = AdamWeightDecayOptimizer(
@@ -110,10 +143,15 @@ def our_losses(sets: tasks.Sets, batches: list[dict], model_folder: pathlib.Path
     )
     optimizer.build(trained.items())
     step = TrainingStep(
-        WithoutDropout(model, sets.task.losses, sets.task.weights), list(trained.values()), optimizer, run_seed=1
+        WithoutDropout(model, sets.task.losses, sets.task.weights),
+        list(trained.values()),
+        optimizer,
+        run_seed=1,
     )
     run = compiled_steps(tf.distribute.get_strategy(), step)
-    stacked = ({name: tf.constant(values[None]) for name, values in batch.items()} for batch in batches)
+    stacked = (
+        {name: tf.constant(values[None]) for name, values in batch.items()} for batch in batches
+    )
     return [run(batch, 1)["loss"] for batch in stacked], initial
 
 
@@ -129,11 +167,13 @@ def peer_losses(model, batches: list[dict], initial: dict[str, np.ndarray]) -> l
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(initial[f"{prefix}output_weights"]))
         head.bias.copy_(torch.from_numpy(initial[f"{prefix}output_bias"]))
-    # Hugging Face does not train the embedding of [PAD], the original does. It matters for spans, whose logits
-    # include padding.
+    # Hugging Face does not train the embedding of [PAD], the original does. It matters for spans,
+    # whose logits include padding.
     model.bert.embeddings.word_embeddings.padding_idx = None
     model.train()
-    optimizer = OriginalAdam(model.named_parameters(), len(batches), int(len(batches) * WARMUP_PROPORTION))
+    optimizer = OriginalAdam(
+        model.named_parameters(), len(batches), int(len(batches) * WARMUP_PROPORTION)
+    )
     losses = []
     for batch in batches:
         loss = model(**tasks.peer_inputs(batch)).loss
@@ -144,22 +184,35 @@ def peer_losses(model, batches: list[dict], initial: dict[str, np.ndarray]) -> l
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder with glue, squad and so on")
-    parser.add_argument("--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=pathlib.Path, required=True, help="folder with glue, squad and so on"
+    )
+    parser.add_argument(
+        "--model", type=pathlib.Path, required=True, help="Hugging Face folder of an encoder"
+    )
     parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
     parser.add_argument("--num_steps", type=int, default=30)
-    parser.add_argument("--output", type=pathlib.Path, help="JSON lines file to append the losses to")
+    parser.add_argument(
+        "--output", type=pathlib.Path, help="JSON lines file to append the losses to"
+    )
     flags = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-    print("| head | data | first loss | last loss | greatest difference | within 1e-4 |\n|---|---|--:|--:|--:|---|")
+    print(
+        "| head | data | first loss | last loss | greatest difference | within 1e-4 "
+        "|\n|---|---|--:|--:|--:|---|"
+    )
     for head in flags.heads:
         benchmark = tasks.BENCHMARKS[HEADS[head]]
         with tempfile.TemporaryDirectory() as folder:
             data = pathlib.Path(folder) / "data"
             tasks.prepare_data(flags.data, data)
-            options = tasks.options_of(benchmark, data, flags.model, pathlib.Path(folder) / "output")
+            options = tasks.options_of(
+                benchmark, data, flags.model, pathlib.Path(folder) / "output"
+            )
             sets = tasks.read_sets(options)
         batches = batches_of(sets, options.train_batch_size, flags.num_steps)
         ours, initial = our_losses(sets, batches, flags.model)
@@ -167,7 +220,8 @@ def main():
         theirs = peer_losses(model, batches, initial)
         difference = np.abs(np.subtract(ours, theirs)).max()
         print(
-            f"| {head} | {HEADS[head]} | {ours[0]:.4f} | {ours[-1]:.4f} | {difference:.1e} | {difference <= TARGET} |",
+            f"| {head} | {HEADS[head]} | {ours[0]:.4f} | {ours[-1]:.4f} | {difference:.1e} | "
+            f"{difference <= TARGET} |",
             flush=True,
         )
         if flags.output:

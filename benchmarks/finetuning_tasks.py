@@ -1,7 +1,8 @@
-"""The tasks of the fine-tuning benchmarks: their flags and data, and the Hugging Face model of each task.
+"""The tasks of the fine-tuning benchmarks: their flags and data, and the Hugging Face model of each
+task.
 
-In: a folder of real data and a Hugging Face encoder. Out: the options of our scripts, encoded sets, and PyTorch models
-with their inputs and outputs.
+In: a folder of real data and a Hugging Face encoder. Out: the options of our scripts, encoded sets,
+and PyTorch models with their inputs and outputs.
 """
 
 import copy
@@ -36,8 +37,15 @@ class Benchmark(NamedTuple):
     in_percent: bool = False
 
 
-def _glue(name: str, metric: str, num_seeds: int = 1, epochs: float = 3.0, folder: str | None = None) -> Benchmark:
-    flags = {"task_name": name, "data_dir": folder or name, "num_train_epochs": epochs, "shuffle_buffer_size": 0}
+def _glue(
+    name: str, metric: str, num_seeds: int = 1, epochs: float = 3.0, folder: str | None = None
+) -> Benchmark:
+    flags = {
+        "task_name": name,
+        "data_dir": folder or name,
+        "num_train_epochs": epochs,
+        "shuffle_buffer_size": 0,
+    }
     return Benchmark("run_classifier", metric, flags | {"eval_batch_size": 32}, num_seeds)
 
 
@@ -46,8 +54,17 @@ SMALL_COLA_ROWS = 2_500
 
 
 def _squad(name: str, **flags) -> Benchmark:
-    flags |= {"train_file": f"{name}/train.json", "predict_file": f"{name}/dev.json", "max_seq_length": 256}
-    flags |= {"doc_stride": 128, "shuffle_buffer_size": 0, "train_batch_size": 16, "predict_batch_size": 32}
+    flags |= {
+        "train_file": f"{name}/train.json",
+        "predict_file": f"{name}/dev.json",
+        "max_seq_length": 256,
+    }
+    flags |= {
+        "doc_stride": 128,
+        "shuffle_buffer_size": 0,
+        "train_batch_size": 16,
+        "predict_batch_size": 32,
+    }
     flags |= {"length_aware_batches": True}
     return Benchmark("run_squad", "f1", flags, evaluation="do_predict", in_percent=True)
 
@@ -55,7 +72,9 @@ def _squad(name: str, **flags) -> Benchmark:
 BENCHMARKS = {
     "STS-B": _glue("STS-B", "eval_spearman", num_seeds=3),
     "CoLA": _glue("CoLA", "eval_matthews", num_seeds=3),
-    "WNUT-17": Benchmark("run_ner", "eval_f1", {"data_dir": "WNUT-17", "eval_batch_size": 32}, num_seeds=3),
+    "WNUT-17": Benchmark(
+        "run_ner", "eval_f1", {"data_dir": "WNUT-17", "eval_batch_size": 32}, num_seeds=3
+    ),
     "SST-2": _glue("SST-2", "eval_accuracy", epochs=1.0),
     "CODAH": Benchmark(
         "run_swag",
@@ -80,7 +99,11 @@ def prepare_data(source: pathlib.Path, target: pathlib.Path):
         _prepare_compared(source, target)
     if not (target / SMALL_COLA).exists():
         shutil.copytree(source / "glue/CoLA", target / SMALL_COLA)
-        _copy_lines(source / "glue/CoLA/train.tsv", target / SMALL_COLA / "train.tsv", slice(SMALL_COLA_ROWS))
+        _copy_lines(
+            source / "glue/CoLA/train.tsv",
+            target / SMALL_COLA / "train.tsv",
+            slice(SMALL_COLA_ROWS),
+        )
 
 
 def _prepare_compared(source: pathlib.Path, target: pathlib.Path):
@@ -93,12 +116,18 @@ def _prepare_compared(source: pathlib.Path, target: pathlib.Path):
     for name in ("CODAH", "SQuAD-1.1", "SQuAD-2.0"):
         (made / name).mkdir()
     _copy_lines(source / "codah/full_data.tsv", made / "CODAH/train.tsv", slice(-CODAH_DEV_ROWS))
-    _copy_lines(source / "codah/full_data.tsv", made / "CODAH/dev.tsv", slice(-CODAH_DEV_ROWS, None))
+    _copy_lines(
+        source / "codah/full_data.tsv", made / "CODAH/dev.tsv", slice(-CODAH_DEV_ROWS, None)
+    )
     shutil.copy(source / "squad/train-v1.1-subset.json", made / "SQuAD-1.1/train.json")
     dev = json.loads((source / "squad/dev-v1.1.json").read_text(encoding="utf-8"))
-    _write_squad(made / "SQuAD-1.1/dev.json", dev, _first_questions(dev["data"], SQUAD_DEV_QUESTIONS))
+    _write_squad(
+        made / "SQuAD-1.1/dev.json", dev, _first_questions(dev["data"], SQUAD_DEV_QUESTIONS)
+    )
     half = json.loads((source / "squad/v2.0-half.json").read_text(encoding="utf-8"))
-    _write_squad(made / "SQuAD-2.0/train.json", half, _with_one_answer(half["data"][:-SQUAD_DEV_ARTICLES]))
+    _write_squad(
+        made / "SQuAD-2.0/train.json", half, _with_one_answer(half["data"][:-SQUAD_DEV_ARTICLES])
+    )
     _write_squad(made / "SQuAD-2.0/dev.json", half, half["data"][-SQUAD_DEV_ARTICLES:])
     made.rename(target)
 
@@ -129,7 +158,9 @@ def _first_questions(articles: list[dict], count: int) -> list[dict]:
 
 
 def _with_one_answer(articles: list[dict]) -> list[dict]:
-    """Returns the articles with only the first answer of each question, because training allows at most one."""
+    """Returns the articles with only the first answer of each question, because training allows
+    at most one.
+    """
     articles = copy.deepcopy(articles)
     for article in articles:
         for paragraph in article["paragraphs"]:
@@ -138,7 +169,9 @@ def _with_one_answer(articles: list[dict]) -> list[dict]:
     return articles
 
 
-def options_of(benchmark: Benchmark, data: pathlib.Path, model: pathlib.Path, output_dir: pathlib.Path, **more):
+def options_of(
+    benchmark: Benchmark, data: pathlib.Path, model: pathlib.Path, output_dir: pathlib.Path, **more
+):
     """Returns the options of our script for the training and evaluation of a benchmark."""
     from official_bert.options import fine_tuning
 
@@ -153,7 +186,10 @@ def options_of(benchmark: Benchmark, data: pathlib.Path, model: pathlib.Path, ou
         for name in ("data_dir", "train_file", "predict_file")
         if name in benchmark.flags
     }
-    flags |= {"vocab_file": str(model / "vocab.txt"), "bert_config_file": str(model / "config.json")}
+    flags |= {
+        "vocab_file": str(model / "vocab.txt"),
+        "bert_config_file": str(model / "config.json"),
+    }
     flags |= {"init_checkpoint": str(model), "output_dir": str(output_dir), "learning_rate": 5e-5}
     flags |= {"do_train": True, benchmark.evaluation: True, "save_checkpoints_steps": 1_000_000}
     return classes[benchmark.script](**flags | more)
@@ -200,7 +236,14 @@ def read_sets(options) -> Sets:
         for each, name in zip(examples, set_names, strict=True)
     )
     num_outputs = {"squad": 2}.get(task_name, len(task.labels or "1"))
-    return Sets(task, train, dev, num_outputs, _num_targets(task_name, examples[1], dev), options.max_seq_length)
+    return Sets(
+        task,
+        train,
+        dev,
+        num_outputs,
+        _num_targets(task_name, examples[1], dev),
+        options.max_seq_length,
+    )
 
 
 _TASK_NAMES = {"TaggingOptions": "ner", "SquadOptions": "squad"}
@@ -214,7 +257,8 @@ def _num_targets(task_name: str, examples, encoded) -> int:
 
 
 def peer_model(benchmark: Benchmark, sets: Sets, folder: pathlib.Path, **config):
-    """Returns Hugging Face's model for a task: the encoder of a folder with a randomly initialised head.
+    """Returns Hugging Face's model for a task: the encoder of a folder with a randomly initialised
+    head.
 
     Args:
         benchmark: the task.
@@ -249,11 +293,17 @@ def peer_inputs(batch: dict[str, np.ndarray]) -> dict:
         "end_positions": "end_positions",
     }
     inputs = {
-        name: torch.from_numpy(np.ascontiguousarray(batch[ours])) for ours, name in renamed.items() if ours in batch
+        name: torch.from_numpy(np.ascontiguousarray(batch[ours]))
+        for ours, name in renamed.items()
+        if ours in batch
     }
     if "label_mask" in batch:
-        inputs["labels"] = torch.where(torch.from_numpy(batch["label_mask"]) > 0, inputs["labels"], -100)
-    return {name: value if value.is_floating_point() else value.long() for name, value in inputs.items()}
+        inputs["labels"] = torch.where(
+            torch.from_numpy(batch["label_mask"]) > 0, inputs["labels"], -100
+        )
+    return {
+        name: value if value.is_floating_point() else value.long() for name, value in inputs.items()
+    }
 
 
 def peer_outputs(sets: Sets, logits_of, batch_size: int) -> dict[str, np.ndarray]:
@@ -267,14 +317,21 @@ def peer_outputs(sets: Sets, logits_of, batch_size: int) -> dict[str, np.ndarray
     count = len(sets.dev.lengths)
     starts = range(0, count, batch_size)
     batches = [logits_of(np.arange(start, min(start + batch_size, count))) for start in starts]
-    width = sets.task.rules.max_seq_length if sets.task.objective(None).reads_padding else int(sets.dev.lengths.max())
-    first, *second = (list(itertools.chain.from_iterable(parts)) for parts in zip(*batches, strict=True))
+    width = (
+        sets.task.rules.max_seq_length
+        if sets.task.objective(None).reads_padding
+        else int(sets.dev.lengths.max())
+    )
+    first, *second = (
+        list(itertools.chain.from_iterable(parts)) for parts in zip(*batches, strict=True)
+    )
     if second:
         return {"start_logits": _filled(first, width), "end_logits": _filled(second[0], width)}
     if first[0].ndim == 2:
         return {"tags": np.stack([_filled([row.argmax(-1)], width, 0)[0] for row in first])}
     logits = np.stack(first)
-    return {"score": logits[:, 0], "probabilities": logits}  # the metrics need only the greatest, which is the same
+    # The metrics need only the greatest, which is the same.
+    return {"score": logits[:, 0], "probabilities": logits}
 
 
 def _filled(rows: list[np.ndarray], width: int, value=-1e4) -> np.ndarray:

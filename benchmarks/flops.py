@@ -1,7 +1,9 @@
-"""Counts the floating-point operations of the matrix products that every implementation of the model makes.
+"""Counts the floating-point operations of the matrix products that every implementation of the
+model makes.
 
-Padding is included. Not counted are the heads of fine-tuning, which have less than a thousandth of the encoder's
-products, embedding look-ups, also where one-hot products make them, and the recomputation of layers.
+Padding is included. Not counted are the heads of fine-tuning, which have less than a thousandth of
+the encoder's products, embedding look-ups, also where one-hot products make them, and the
+recomputation of layers.
 """
 
 from official_bert.config import LEFT_TO_RIGHT, BertConfig
@@ -9,11 +11,13 @@ from official_bert.config import LEFT_TO_RIGHT, BertConfig
 _NEXT_SENTENCE_CLASSES = 2
 
 
-def forward_flops(config: BertConfig, num_sequences: int, length: int, num_predictions: int = 0) -> int:
+def forward_flops(
+    config: BertConfig, num_sequences: int, length: int, num_predictions: int = 0
+) -> int:
     """Returns the operations of a forward pass; a multiple-choice example has several sequences.
 
-    `num_predictions` is the number of masked LM positions of each sequence; 0 means no heads of pre-training. A model
-    that predicts from left to right predicts at all positions but the last.
+    `num_predictions` is the number of masked LM positions of each sequence; 0 means no heads of
+    pre-training. A model that predicts from left to right predicts at all positions but the last.
     """
     layers = config.num_hidden_layers * _layer_flops(config, length)
     if num_predictions and config.direction == LEFT_TO_RIGHT:
@@ -22,11 +26,17 @@ def forward_flops(config: BertConfig, num_sequences: int, length: int, num_predi
 
 
 def training_flops(
-    config: BertConfig, num_sequences: int, length: int, num_predictions: int = 0, num_frozen_layers: int = 0
+    config: BertConfig,
+    num_sequences: int,
+    length: int,
+    num_predictions: int = 0,
+    num_frozen_layers: int = 0,
 ) -> int:
-    """Returns the operations of a forward and a backward pass, three times those of `forward_flops`.
+    """Returns the operations of a forward and a backward pass, three times those of
+    `forward_flops`.
 
-    Each product has two in the backward pass, for the gradients of its two factors. Frozen layers have none.
+    Each product has two in the backward pass, for the gradients of its two factors. Frozen layers
+    have none.
     """
     forward = forward_flops(config, num_sequences, length, num_predictions)
     return 3 * forward - 2 * num_sequences * num_frozen_layers * _layer_flops(config, length)
@@ -40,12 +50,16 @@ def _layer_flops(config: BertConfig, length: int) -> int:
 
 
 def _head_flops(config: BertConfig, num_predictions: int) -> int:
-    """Returns the operations of the pooler and, with predictions, of the heads of pre-training for one sequence."""
+    """Returns the operations of the pooler and, with predictions, of the heads of pre-training
+    for one sequence.
+    """
     hidden = config.hidden_size
     pooler = _product(1, hidden, hidden)
     if not num_predictions:
         return pooler
-    words = _product(num_predictions, hidden, hidden) + _product(num_predictions, hidden, config.vocab_size)
+    words = _product(num_predictions, hidden, hidden) + _product(
+        num_predictions, hidden, config.vocab_size
+    )
     return pooler + words + _product(1, hidden, _NEXT_SENTENCE_CLASSES)
 
 

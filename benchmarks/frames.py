@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Counts this project's frames between run_pretraining.py and the deepest matrix product that its step traces.
+"""Counts this project's frames between run_pretraining.py and the deepest matrix product that its
+step traces.
 
-In: nothing; it trains a toy model for one step. Out: the frames, outermost first, and exit status 1 if there are more
-than 18. The loop over the steps, which AutoGraph rewrites into a file elsewhere, is none of them.
+In: nothing; it trains a toy model for one step. Out: the frames, outermost first, and exit status 1
+if there are more than 18. The loop over the steps, which AutoGraph rewrites into a file elsewhere,
+is none of them.
 
     python benchmarks/frames.py
 """
@@ -29,7 +31,9 @@ def main():
     real, deepest = ops.matmul, []
 
     def matmul(*arguments):
-        frames = [frame for frame in traceback.extract_stack() if frame.filename.startswith(str(PACKAGE))]
+        frames = [
+            frame for frame in traceback.extract_stack() if frame.filename.startswith(str(PACKAGE))
+        ]
         deepest[:] = max(deepest, frames, key=len)
         return real(*arguments)
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Compares the time of a pre-training step on a GPU with that of Hugging Face's model on PyTorch.
 
-In: batches of random ids. Out: a table, and a line of JSON in --output for each finished row. Rows that this file
-already contains are not measured again.
+In: batches of random ids. Out: a table, and a line of JSON in --output for each finished row. Rows
+that this file already contains are not measured again.
 
-A step consists of forward pass, backward pass, clipping and the optimizer, with dropout 0.1, a vocabulary of 30,522 and
-0.15 predictions a token, all of them at full length. Both sides multiply float32 in TF32. The peer computes with
-scaled_dot_product_attention, the fused AdamW and, in bfloat16, autocast; "compiled" is torch.compile. It computes the
-product with the vocabulary for all positions, ours for those that are predicted. Each row is a process of its own; the
-seconds are medians of single steps, with the loss read after each.
+A step consists of forward pass, backward pass, clipping and the optimizer, with dropout 0.1, a
+vocabulary of 30,522 and 0.15 predictions a token, all of them at full length. Both sides multiply
+float32 in TF32. The peer computes with scaled_dot_product_attention, the fused AdamW and, in
+bfloat16, autocast; "compiled" is torch.compile. It computes the product with the vocabulary for all
+positions, ours for those that are predicted. Each row is a process of its own; the seconds are
+medians of single steps, with the loss read after each.
 
     python benchmarks/gpu_step.py --output=gpu_step.jsonl
 """
@@ -44,11 +45,22 @@ def peer_step(config, batch_size: int, variant: str):
 
     torch.backends.cuda.matmul.allow_tf32 = True
     sizes = config.to_dict()
-    kept = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    model = transformers.BertForPreTraining(transformers.BertConfig(**{name: sizes[name] for name in kept})).cuda()
+    kept = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+    )
+    model = transformers.BertForPreTraining(
+        transformers.BertConfig(**{name: sizes[name] for name in kept})
+    ).cuda()
     model.train()
     adam = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
-    batch = {key: torch.from_numpy(array).long() for key, array in training_step.random_batch(batch_size).items()}
+    batch = {
+        key: torch.from_numpy(array).long()
+        for key, array in training_step.random_batch(batch_size).items()
+    }
     labels = torch.full(batch["input_ids"].shape, -100)
     labels.scatter_(1, batch["masked_lm_positions"], batch["masked_lm_ids"])
     inputs = {
@@ -80,7 +92,10 @@ def our_step(config, batch_size: int, variant: str):
     from official_bert.training.memory import peak_memory
 
     step = training_step.our_step(config, batch_size, OURS[variant])
-    batch = {name: tf.constant(array[None]) for name, array in training_step.random_batch(batch_size).items()}
+    batch = {
+        name: tf.constant(array[None])
+        for name, array in training_step.random_batch(batch_size).items()
+    }
     return lambda: float(step(batch)["loss"]), lambda: peak_memory()["gpu_memory_mb"] * 1e6
 
 
@@ -109,20 +124,29 @@ def measure(size: str, length: int, batch_size: int, variant: str, rounds: int) 
 
 
 def device_name() -> str:
-    ran = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True)
+    ran = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True
+    )
     return ran.stdout.splitlines()[0]
 
 
 def print_table(rows: list[dict]):
-    print("\n| model | length | batch | step | ms | tokens a second | peak memory, GB | beside the best peer |")
+    print(
+        "\n| model | length | batch | step | ms | tokens a second | peak memory, GB | beside the "
+        "best peer |"
+    )
     print("|---|--:|--:|---|--:|--:|--:|--:|")
     for row in rows:
         shape = row["size"], row["length"], row["batch_size"]
-        peers = [one["step_secs"] for one in rows if _shape(one) == shape and one["variant"] in PEERS]
+        peers = [
+            one["step_secs"] for one in rows if _shape(one) == shape and one["variant"] in PEERS
+        ]
         lead = f"{min(peers) / row['step_secs']:.2f}x" if peers else ""
         rate = row["length"] * row["batch_size"] / row["step_secs"]
         shown = " | ".join(map(str, (*shape, row["variant"])))
-        figures = f"{1000 * row['step_secs']:.1f} | {rate:,.0f} | {row['peak_bytes'] / 1e9:.1f} | {lead}"
+        figures = (
+            f"{1000 * row['step_secs']:.1f} | {rate:,.0f} | {row['peak_bytes'] / 1e9:.1f} | {lead}"
+        )
         print(f"| {shown} | {figures} |", flush=True)
 
 
@@ -131,12 +155,21 @@ def _shape(row: dict) -> tuple:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20, help="number of measured steps, of which the median counts")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=20,
+        help="number of measured steps, of which the median counts",
+    )
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--lengths", nargs="+", type=int, default=[length for length, _ in SHAPES])
     parser.add_argument("--variants", nargs="+", choices=[*OURS, *PEERS], default=[*OURS, *PEERS])
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="JSON lines file of the finished rows")
+    parser.add_argument(
+        "--output", type=pathlib.Path, required=True, help="JSON lines file of the finished rows"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -147,7 +180,9 @@ def main():
     lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
     rows = [json.loads(line) for line in lines]
     shapes = [shape for shape in SHAPES if shape[0] in flags.lengths]
-    for size, (length, batch_size), variant in itertools.product(flags.sizes, shapes, flags.variants):
+    for size, (length, batch_size), variant in itertools.product(
+        flags.sizes, shapes, flags.variants
+    ):
         which = {"size": size, "length": length, "batch_size": batch_size, "variant": variant}
         if any(which.items() <= row.items() for row in rows):
             continue

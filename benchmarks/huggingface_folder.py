@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Reads folders that convert_checkpoint.py wrote with the Auto classes of Hugging Face transformers, and compares.
+"""Reads folders that convert_checkpoint.py wrote with the Auto classes of Hugging Face
+transformers, and compares.
 
-In: real texts, an uncased encoder, and Google's cased vocabulary. Out: a table, and its rows as JSON lines in --output.
-For an uncased and a cased folder: how many texts get other ids from AutoTokenizer, and by how much the sequence output
-of AutoModel differs. For the folder of a classifier: the same of the probabilities of
-AutoModelForSequenceClassification, and whether its labels have our names.
+In: real texts, an uncased encoder, and Google's cased vocabulary. Out: a table, and its rows as
+JSON lines in --output. For an uncased and a cased folder: how many texts get other ids from
+AutoTokenizer, and by how much the sequence output of AutoModel differs. For the folder of a
+classifier: the same of the probabilities of AutoModelForSequenceClassification, and whether its
+labels have our names.
 
-The cased model has 4 layers of hidden size 256 and random weights, since no trained one comes as a package. The
-classifier is the uncased encoder after two updates of run_classifier.py on sentences about films.
+The cased model has 4 layers of hidden size 256 and random weights, since no trained one comes as a
+package. The classifier is the uncased encoder after two updates of run_classifier.py on sentences
+about films.
 """
 
 import argparse
@@ -29,16 +32,23 @@ os.environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 NUM_LINES, NUM_PAIRS, NUM_SENTENCES = 1500, 500, 200
 NUM_IN_MODEL, BATCH_SIZE = 256, 32  # texts whose vectors are compared, drawn evenly from all
-MAX_SEQ_LENGTH, SHORT_LENGTH = 128, 24  # no text is longer than the first; the second truncates many
+# No text is longer than the first; the second truncates many.
+MAX_SEQ_LENGTH, SHORT_LENGTH = 128, 24
 TARGET = 1e-4
 SENTIMENTS = {"0": "negative", "1": "positive"}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="a folder with corpus, glue and vocab")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=pathlib.Path, required=True, help="a folder with corpus, glue and vocab"
+    )
     parser.add_argument("--model", required=True, help="the folder of an uncased encoder")
-    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="an empty folder for the models")
+    parser.add_argument(
+        "--work_dir", type=pathlib.Path, required=True, help="an empty folder for the models"
+    )
     parser.add_argument("--output", type=pathlib.Path, help="JSON lines file for the rows")
     flags = parser.parse_args()
 
@@ -47,14 +57,21 @@ def main():
     folders = {
         "uncased, trained": converted(flags.model, flags.work_dir / "uncased"),
         "cased, random": converted(
-            random_cased_model(flags.data / "vocab" / "cased_vocab.txt", flags.work_dir / "cased_tf1"),
+            random_cased_model(
+                flags.data / "vocab" / "cased_vocab.txt", flags.work_dir / "cased_tf1"
+            ),
             flags.work_dir / "cased",
         ),
     }
     rows = [compare_encoder(name, folder, texts, pairs) for name, folder in folders.items()]
     trained = train_classifier(flags.model, flags.data, flags.work_dir)
-    sentences = [row["sentence"] for row in read_table(flags.data / "glue" / "SST-2" / "dev.tsv", NUM_SENTENCES)]
-    rows.append(compare_classifier(trained, converted(trained, flags.work_dir / "classifier"), sentences))
+    sentences = [
+        row["sentence"]
+        for row in read_table(flags.data / "glue" / "SST-2" / "dev.tsv", NUM_SENTENCES)
+    ]
+    rows.append(
+        compare_classifier(trained, converted(trained, flags.work_dir / "classifier"), sentences)
+    )
     print_table(rows)
     if flags.output:
         with flags.output.open("w", encoding="utf-8") as file:
@@ -68,7 +85,12 @@ def run(script: str, *flags: str):
 
 def converted(model: str | pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     """Writes a model in Hugging Face's form."""
-    run("convert_checkpoint.py", f"--model={model}", "--output_format=huggingface", f"--output_dir={folder}")
+    run(
+        "convert_checkpoint.py",
+        f"--model={model}",
+        "--output_format=huggingface",
+        f"--output_dir={folder}",
+    )
     return folder
 
 
@@ -86,7 +108,9 @@ def random_cased_model(vocab_file: pathlib.Path, folder: pathlib.Path) -> pathli
 
 
 def train_classifier(model: str, data: pathlib.Path, work_dir: pathlib.Path) -> pathlib.Path:
-    """Trains a classifier for two updates, on a table whose labels are words, and returns its folder."""
+    """Trains a classifier for two updates, on a table whose labels are words, and returns its
+    folder.
+    """
     table, folder = work_dir / "films", work_dir / "classifier_tf1"
     table.mkdir(exist_ok=True)
     rows = read_table(data / "glue" / "SST-2" / "train.tsv", 64)
@@ -104,17 +128,26 @@ def read_texts(data: pathlib.Path) -> tuple[list[str], list[str | None]]:
     with (data / "corpus" / "wiki_00.txt").open(encoding="utf-8") as file:
         lines = list(itertools.islice((line.strip() for line in file if line.strip()), NUM_LINES))
     pairs = read_table(data / "glue" / "STS-B" / "dev.tsv", NUM_PAIRS)
-    return (lines + [row["sentence1"] for row in pairs], [None] * len(lines) + [row["sentence2"] for row in pairs])
+    return (
+        lines + [row["sentence1"] for row in pairs],
+        [None] * len(lines) + [row["sentence2"] for row in pairs],
+    )
 
 
 def read_table(path: pathlib.Path, num_rows: int) -> list[dict[str, str]]:
     """Returns the first rows of a TSV file of GLUE."""
     with path.open(encoding="utf-8") as file:
-        return list(itertools.islice(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE), num_rows))
+        return list(
+            itertools.islice(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE), num_rows)
+        )
 
 
-def compare_ids(ours, theirs, texts: list[str], pairs: list[str | None], length: int) -> tuple[int, list]:
-    """Returns the number of tokens, and the texts or pairs for which the tokenizers give other ids or segments."""
+def compare_ids(
+    ours, theirs, texts: list[str], pairs: list[str | None], length: int
+) -> tuple[int, list]:
+    """Returns the number of tokens, and the texts or pairs for which the tokenizers give other
+    ids or segments.
+    """
     num_tokens, other = 0, []
     for text, pair in zip(texts, pairs, strict=True):
         batch = ours(text, pair, max_seq_length=length)
@@ -126,18 +159,25 @@ def compare_ids(ours, theirs, texts: list[str], pairs: list[str | None], length:
     return num_tokens, other
 
 
-def compare_encoder(name: str, folder: pathlib.Path, texts: list[str], pairs: list[str | None]) -> dict:
+def compare_encoder(
+    name: str, folder: pathlib.Path, texts: list[str], pairs: list[str | None]
+) -> dict:
     """Compares ids and segments of all texts, and the sequence output of some of them."""
     import torch
     import transformers
 
     from official_bert import BertModel, FullTokenizer
 
-    ours, theirs = (FullTokenizer.from_pretrained(str(folder)), transformers.AutoTokenizer.from_pretrained(folder))
+    ours, theirs = (
+        FullTokenizer.from_pretrained(str(folder)),
+        transformers.AutoTokenizer.from_pretrained(folder),
+    )
     num_tokens, other_ids = compare_ids(ours, theirs, texts, pairs, MAX_SEQ_LENGTH)
     for text, pair in other_ids:
         print(f"{name}: other tokens for {text!r}, {pair!r}", file=sys.stderr)
-    is_long = [ours(*each)["input_ids"].size > SHORT_LENGTH for each in zip(texts, pairs, strict=True)]
+    is_long = [
+        ours(*each)["input_ids"].size > SHORT_LENGTH for each in zip(texts, pairs, strict=True)
+    ]
     _, other_short_ids = compare_ids(ours, theirs, texts, pairs, SHORT_LENGTH)
 
     our_model = BertModel.from_pretrained(str(folder))
@@ -146,7 +186,11 @@ def compare_encoder(name: str, folder: pathlib.Path, texts: list[str], pairs: li
     difference = 0.0
     for start in range(0, len(chosen), BATCH_SIZE):
         rows = chosen[start : start + BATCH_SIZE]
-        batch = ours([texts[row] for row in rows], [pairs[row] for row in rows], max_seq_length=MAX_SEQ_LENGTH)
+        batch = ours(
+            [texts[row] for row in rows],
+            [pairs[row] for row in rows],
+            max_seq_length=MAX_SEQ_LENGTH,
+        )
         with torch.inference_mode():
             wanted = their_model(
                 torch.from_numpy(batch["input_ids"]).long(),
@@ -173,7 +217,9 @@ def compare_encoder(name: str, folder: pathlib.Path, texts: list[str], pairs: li
 
 
 def compare_classifier(trained: pathlib.Path, folder: pathlib.Path, sentences: list[str]) -> dict:
-    """Compares the answers of Predictor, which reads the folder of the training, with the converted folder's."""
+    """Compares the answers of Predictor, which reads the folder of the training, with the
+    converted folder's.
+    """
     import torch
     import transformers
 
@@ -184,7 +230,9 @@ def compare_classifier(trained: pathlib.Path, folder: pathlib.Path, sentences: l
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     names = [model.config.id2label[number] for number in range(model.config.num_labels)]
-    num_tokens, other_ids = compare_ids(ours, theirs, sentences, [None] * len(sentences), MAX_SEQ_LENGTH)
+    num_tokens, other_ids = compare_ids(
+        ours, theirs, sentences, [None] * len(sentences), MAX_SEQ_LENGTH
+    )
     difference = 0.0
     for sentence, answer in zip(sentences, answers, strict=True):
         inputs = theirs(sentence, truncation=True, max_length=MAX_SEQ_LENGTH, return_tensors="pt")
@@ -213,15 +261,16 @@ def print_table(rows: list[dict]):
     print("|---|--:|--:|--:|---|--:|--:|")
     for row in rows:
         print(
-            f"| {row['model']} | {row['texts']:,} | {row['tokens']:,} | {row['texts_with_other_ids']} "
-            f"| {row['compared']} | {row['compared_texts']} | {row['greatest_difference']:.1e} |"
+            f"| {row['model']} | {row['texts']:,} | {row['tokens']:,} | "
+            f"{row['texts_with_other_ids']} | {row['compared']} | {row['compared_texts']} | "
+            f"{row['greatest_difference']:.1e} |"
         )
     for row in rows:
         if "truncated_texts" in row:
             print(
-                f"\n{row['model']}, truncated to {SHORT_LENGTH} tokens, which {row['truncated_texts']} of them exceed: "
-                f"{row['truncated_texts_with_other_ids']} texts and {row['truncated_pairs_with_other_ids']} pairs have "
-                "other ids"
+                f"\n{row['model']}, truncated to {SHORT_LENGTH} tokens, which "
+                f"{row['truncated_texts']} of them exceed: {row['truncated_texts_with_other_ids']} "
+                f"texts and {row['truncated_pairs_with_other_ids']} pairs have other ids"
             )
 
 

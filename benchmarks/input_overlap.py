@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Measures how well reading hides behind the computation: a step's time against that of its computation or its input.
+"""Measures how well reading hides behind the computation: a step's time against that of its
+computation or its input.
 
-In: nothing. Out: a table, and a line of JSON for each row in --output. `streamed` is the loop of `Trainer.fit`, which
-takes each batch when its update is due; `stacked` draws the batches of a loop before it, as it was before. Both are
-compared with the larger of a step with its input in memory and of reading without a step. The computation sleeps, so
-that it takes no processor from the input; the input sleeps, too, or reads random records, and then the computation
-takes as long as reading, the hardest case.
+In: nothing. Out: a table, and a line of JSON for each row in --output. `streamed` is the loop of
+`Trainer.fit`, which takes each batch when its update is due; `stacked` draws the batches of a loop
+before it, as it was before. Both are compared with the larger of a step with its input in memory
+and of reading without a step. The computation sleeps, so that it takes no processor from the input;
+the input sleeps, too, or reads random records, and then the computation takes as long as reading,
+the hardest case.
 """
 
 import argparse
@@ -76,14 +78,21 @@ class InMemory:
         return {"input_ids": tf.zeros([1, 8], tf.int32)}
 
 
-def best_secs(dataset: tf.data.Dataset, step_secs: float, steps_per_loop: int, rounds: int) -> dict[str, float]:
-    """Returns the seconds of a step with its input in memory, of reading alone, and of a step streamed and stacked.
+def best_secs(
+    dataset: tf.data.Dataset, step_secs: float, steps_per_loop: int, rounds: int
+) -> dict[str, float]:
+    """Returns the seconds of a step with its input in memory, of reading alone, and of a step
+    streamed and stacked.
 
     They take turns, and the best round of each counts.
     """
     strategy = tf.distribute.get_strategy()
     run = compiled_steps(strategy, SleepingStep(step_secs))
-    in_memory, batches, iterator = InMemory(), RecordBatches(dataset, strategy, seed=0, key=0), iter(dataset)
+    in_memory, batches, iterator = (
+        InMemory(),
+        RecordBatches(dataset, strategy, seed=0, key=0),
+        iter(dataset),
+    )
 
     def drawn(count):
         return [next(iterator) for _ in range(count)]
@@ -111,7 +120,9 @@ def best_secs(dataset: tf.data.Dataset, step_secs: float, steps_per_loop: int, r
             start = time.perf_counter()
             for _ in range(num_loops):
                 loop(steps_per_loop)
-            best[name] = min(best[name], (time.perf_counter() - start) / (num_loops * steps_per_loop))
+            best[name] = min(
+                best[name], (time.perf_counter() - start) / (num_loops * steps_per_loop)
+            )
     return best
 
 
@@ -120,7 +131,9 @@ def records_in(folder: str, length: int, batch_size: int, num_files: int) -> tf.
     input_pipeline.NUM_FILES = num_files
     features = pretraining_features(length, PREDICTIONS[length])
     files = input_pipeline.write_records(folder, features, 64 * batch_size)
-    return training_dataset(files, features, batch_size, 0, pretraining_limits(VOCAB_SIZE, 2, length))
+    return training_dataset(
+        files, features, batch_size, 0, pretraining_limits(VOCAB_SIZE, 2, length)
+    )
 
 
 def inputs(folder: str):
@@ -139,25 +152,38 @@ def inputs(folder: str):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--steps_per_loop", type=int, nargs="+", default=STEPS_PER_LOOP)
     parser.add_argument("--output", type=pathlib.Path, help="JSON lines file: rows are added")
     flags = parser.parse_args()
 
-    # An operation that sleeps keeps a thread of TensorFlow's pool, which has one for each processor by default.
+    # An operation that sleeps keeps a thread of TensorFlow's pool, which has one for each processor
+    # by default.
     tf.config.threading.set_inter_op_parallelism_threads(8)
-    print("| input | step, ms | steps a loop | computation, ms | reading, ms | streamed | stacked |")
+    print(
+        "| input | step, ms | steps a loop | computation, ms | reading, ms | streamed | stacked |"
+    )
     print("|---|--:|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         for name, dataset, step_secs in inputs(folder):
             for steps_per_loop in flags.steps_per_loop:
                 best = best_secs(dataset, step_secs, steps_per_loop, flags.rounds)
                 alone = max(best["computation"], best["reading"])
-                row = {"input": name, "step_ms": round(step_secs * 1e3, 1), "steps_per_loop": steps_per_loop}
+                row = {
+                    "input": name,
+                    "step_ms": round(step_secs * 1e3, 1),
+                    "steps_per_loop": steps_per_loop,
+                }
                 row |= {f"{way}_ms": round(secs * 1e3, 1) for way, secs in best.items()}
-                row |= {f"{way}_ratio": round(best[way] / alone, 3) for way in ("streamed", "stacked")}
-                shown = [value for key, value in row.items() if key not in ("streamed_ms", "stacked_ms")]
+                row |= {
+                    f"{way}_ratio": round(best[way] / alone, 3) for way in ("streamed", "stacked")
+                }
+                shown = [
+                    value for key, value in row.items() if key not in ("streamed_ms", "stacked_ms")
+                ]
                 print(f"| {' | '.join(map(str, shown))} |", flush=True)
                 row |= {"machine": machine(), "load": round(os.getloadavg()[0], 1)}
                 if flags.output:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the input pipeline of pre-training with one that parses record by record, as the original does.
+"""Compares the input pipeline of pre-training with one that parses record by record, as the
+original does.
 
 A further row draws the masks while it reads, of records that have none (--dynamic_masking).
 
-In: record files, or random records by default. Out: a table of records per second, and of the microseconds of processor
-time that a record takes, which other work on the machine changes less. The pipelines take turns, and the best of
-several rounds counts.
+In: record files, or random records by default. Out: a table of records per second, and of the
+microseconds of processor time that a record takes, which other work on the machine changes less.
+The pipelines take turns, and the best of several rounds counts.
 """
 
 import argparse
@@ -32,7 +33,9 @@ NUM_FILES = 4
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--input_file", nargs="*", help="record files; random records by default")
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--max_predictions_per_seq", type=int, default=20)
@@ -57,7 +60,9 @@ def main():
                 masks=dynamic_masks(flags.max_predictions_per_seq),
             ),
         }  # fmt: skip
-        print_table(pipelines, flags.num_records // flags.batch_size, flags.batch_size, flags.rounds)
+        print_table(
+            pipelines, flags.num_records // flags.batch_size, flags.batch_size, flags.rounds
+        )
 
 
 def dynamic_masks(max_predictions_per_seq: int) -> DynamicMasks:
@@ -71,8 +76,15 @@ def write_records(folder: str, features, num_records: int) -> list[str]:
     """Writes records of random ids without padding, and returns the names of the files."""
     os.makedirs(folder, exist_ok=True)
     random = np.random.RandomState(0)
-    rows = {feature.name: np.ones((num_records, feature.length), feature.dtype) for feature in features}
-    high = {"input_ids": VOCAB_SIZE, "masked_lm_ids": VOCAB_SIZE, "segment_ids": 2, "next_sentence_labels": 2}
+    rows = {
+        feature.name: np.ones((num_records, feature.length), feature.dtype) for feature in features
+    }
+    high = {
+        "input_ids": VOCAB_SIZE,
+        "masked_lm_ids": VOCAB_SIZE,
+        "segment_ids": 2,
+        "next_sentence_labels": 2,
+    }
     high["masked_lm_positions"] = rows["input_ids"].shape[1]
     for name, below in high.items():
         if name not in rows:
@@ -85,9 +97,13 @@ def write_records(folder: str, features, num_records: int) -> list[str]:
 
 
 def one_by_one(files, features, batch_size: int, parallel_calls: int | None) -> tf.data.Dataset:
-    """Returns the original's pipeline, which reads the same way but parses and casts each record separately."""
+    """Returns the original's pipeline, which reads the same way but parses and casts each record
+    separately.
+    """
     spec = {
-        feature.name: tf.io.FixedLenFeature([feature.length], tf.float32 if feature.dtype == "float32" else tf.int64)
+        feature.name: tf.io.FixedLenFeature(
+            [feature.length], tf.float32 if feature.dtype == "float32" else tf.int64
+        )
         for feature in features
     }
 
@@ -98,13 +114,20 @@ def one_by_one(files, features, batch_size: int, parallel_calls: int | None) -> 
     together = min(4, len(files))
     dataset = tf.data.Dataset.from_tensor_slices(files).repeat().shuffle(len(files))
     dataset = dataset.interleave(
-        tf.data.TFRecordDataset, cycle_length=together, num_parallel_calls=together, deterministic=False
+        tf.data.TFRecordDataset,
+        cycle_length=together,
+        num_parallel_calls=together,
+        deterministic=False,
     )
-    dataset = dataset.shuffle(100).map(parse, num_parallel_calls=parallel_calls, deterministic=False)
+    dataset = dataset.shuffle(100).map(
+        parse, num_parallel_calls=parallel_calls, deterministic=False
+    )
     return dataset.batch(batch_size, drop_remainder=True).prefetch(2)
 
 
-def print_table(pipelines: dict[str, tf.data.Dataset], num_batches: int, batch_size: int, rounds: int):
+def print_table(
+    pipelines: dict[str, tf.data.Dataset], num_batches: int, batch_size: int, rounds: int
+):
     iterators = {name: iter(dataset) for name, dataset in pipelines.items()}
     best, cpu_secs = dict.fromkeys(pipelines, 0.0), dict.fromkeys(pipelines, float("inf"))
     for _ in range(rounds):
@@ -117,7 +140,10 @@ def print_table(pipelines: dict[str, tf.data.Dataset], num_batches: int, batch_s
             best[name] = max(best[name], rate)
             cpu_secs[name] = min(cpu_secs[name], time.process_time() - cpu_started)
     slowest = best["one by one, then batch"]
-    print("| pipeline | records per second | ratio | processor microseconds per record |\n|---|---|---|---|")
+    print(
+        "| pipeline | records per second | ratio | processor microseconds per record "
+        "|\n|---|---|---|---|"
+    )
     for name, rate in best.items():
         micros = cpu_secs[name] / num_batches / batch_size * 1e6
         print(f"| {name} | {rate:,.0f} | {rate / slowest:.1f} | {micros:.1f} |")

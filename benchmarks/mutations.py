@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Changes one important line of the package at a time, and tells whether a test notices.
 
-In: the table below. Out: a JSON line for each change, with the first test that failed, then the share of the changes
-that were caught, and a table of the survivors. A change whose result is in the file is not tried again. The tests run
-in copies of the tracked files, as they were at the start; first see that `make test` passes.
+In: the table below. Out: a JSON line for each change, with the first test that failed, then the
+share of the changes that were caught, and a table of the survivors. A change whose result is in the
+file is not tried again. The tests run in copies of the tracked files, as they were at the start;
+first see that `make test` passes.
 """
 
 import argparse
@@ -30,14 +31,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "mutations.jsonl"
 LIMIT_SECS = 600
 PYTEST = shlex.split(
-    "-x -rfE -m 'not long' -p no:cacheprovider --timeout=300 --timeout-method=signal --any-processor-time"
+    "-x -rfE -m 'not long' -p no:cacheprovider --timeout=300 --timeout-method=signal "
+    "--any-processor-time"
 )
-# The tests of a change run in a process of their own, forked from one that has loaded what takes seconds.
+# The tests of a change run in a process of their own, forked from one that has loaded what takes
+# seconds.
 PROCESSES = multiprocessing.get_context("forkserver")
 LOADED = ["tensorflow", "tensorflow_text", "keras", "pytest"]
 
-# A file of official_bert/, and what pytest is given of tests/; below them changes, "old -> new", of a text that stands
-# once in the file. A change without effect has no place here.
+# A file of official_bert/, and what pytest is given of tests/; below them changes, "old -> new", of
+# a text that is once in the file, in which a blank matches the end of a line, too. A change without
+# effect has no place here.
 TABLE = r"""
 optimization/adam.py: optimization/test_adam.py
     "layer_norm", "bias") -> "layer_norm")
@@ -56,10 +60,10 @@ options/training.py: test_original_flags.py optimization
     1e-6, check=POSITIVE, changes_training -> 1e-8, check=POSITIVE, changes_training
     0.01, -> 0.1,
 options/fine_tuning.py: test_original_flags.py
-    max_answer_length: int = option(30 -> max_answer_length: int = option(40
+    30, check=LENGTH, help="The number of tokens of the longest -> 40, check=LENGTH, help="The number of tokens of the longest
     0.1, -> 0.2,
 options/data_tools.py: test_original_flags.py
-    12345, check -> 1234, check
+    random_seed: int = option( 12345, -> random_seed: int = option( 1234,
 modeling/layers.py: modeling/test_layers.py modeling/test_bert.py
     LAYER_NORM_EPSILON = 1e-12 -> LAYER_NORM_EPSILON = 1e-6
     TruncatedNormal(stddev=initializer_range) -> RandomNormal(stddev=initializer_range)
@@ -187,7 +191,7 @@ tasks/squad/answers.py: tasks/squad/test_answers.py
     (num_tokens <= rules.max_answer_length) -> (num_tokens < rules.max_answer_length)
     null_odds[qas_id] > null_score_diff_threshold -> null_odds[qas_id] >= null_score_diff_threshold
     if text in seen: -> if False:
-    return min(nulls, key= -> return max(nulls, key=
+    return min( nulls, key= -> return max( nulls, key=
     CERTAINLY_NO_ANSWER = 1000000.0 -> CERTAINLY_NO_ANSWER = 0.0
     kind="stable")[:n_best_size] -> kind="stable")[: n_best_size - 1]
 tasks/squad/windows.py: tasks/squad/test_windows.py
@@ -213,7 +217,7 @@ metrics/embeddings.py: metrics/test_embeddings.py
     np.append(num_others, num_others + 2 -> np.append(0, num_others + 2
     np.where(middles == below, scores, middles) -> middles
     np.mean(with_positive > with_negative) -> np.mean(with_positive >= with_negative)
-    if len(rows) and not np.array_equal(rows, ranked[number])] -> if len(rows)]
+    if len(rows) and not np.array_equal(rows, ranked[number]) -> if len(rows)
     min(_DEPTH, num_relevant) -> num_relevant
     _DISCOUNTS[:num_relevant].sum() -> _DISCOUNTS.sum()
     all_cosines(query[None], corpus[ranked])[0], kind="stable") -> all_cosines(query[None], corpus[ranked])[0])
@@ -291,14 +295,14 @@ tasks/embedding/evaluation.py: tasks/embedding/test_evaluation.py commands/test_
     scored = [example for example in examples if example.label] -> scored = examples
 training/trainer.py: training/test_trainer.py
     checkpoints.restore_input(batches.state) -> pass
-    self.finish_saving(if_ended=True)  # -> pass  #
-    wait, in_background=True -> wait, in_background=False
+    self.finish_saving(if_ended=True) return False -> return False
+    in_background=True, -> in_background=False,
 training/distribution.py: training/test_distribution.py
     slice(replica * size, (replica + 1) * size) -> slice(0, size)
 training/workers.py: training/test_workers.py
     0 <= index < len(hosts[role]) -> 0 <= index <= len(hosts[role])
 training/periodic_evaluation.py: training/test_periodic_evaluation.py
-    self._finish_saving()  # -> pass  #
+    self._finish_saving() -> pass
     evaluated > best_step -> evaluated >= best_step
     line["step"] <= first_step -> line["step"] < first_step
 training/reporting.py: training/test_reporting.py
@@ -307,7 +311,7 @@ training/run_log.py: training/test_run_log.py
     b"\n" * is_half + line -> line
 graph_text/tokenizer.py: graph_text/test_tokenizer.py
     is_after & ~is_before -> is_after
-    tf.gather(characters.parts + stripped, source) -> tf.gather(characters.parts, source)
+    characters.parts + stripped, source -> characters.parts, source
     tokens.lengths > self._max_word_chars -> tokens.lengths >= self._max_word_chars
     lengths <= rest[:, None] -> lengths <= rest[:, None] + 1
     is_exact = spans == -> is_exact = spans >=
@@ -324,7 +328,7 @@ extensions/experiments/plan.py: extensions/experiments/test_plan.py
     if any(each.get(name) -> if all(each.get(name)
     (of_phase | row.pretraining).get( -> of_phase.get(
     self._free(of_phase) | own | {"random_seed" -> own | self._free(of_phase) | {"random_seed"
-    if name == "use_next_sentence"} -> if name == "next_sentence"}
+    for name, value in self._scale.phases[-1][0].items() if name == "use_next_sentence" -> for name, value in self._scale.phases[-1][0].items() if name == "next_sentence"
 extensions/experiments/table.py: extensions/experiments/test_table.py
     NOISE_ERRORS = 2.0 -> NOISE_ERRORS = 1.0
     statistics.stdev(values) -> statistics.pstdev(values)
@@ -358,12 +362,19 @@ cli/flags.py: cli/test_flags.py
 
 
 class Change(NamedTuple):
-    """A change of one place in a file of official_bert/, and the arguments of pytest that choose tests for it."""
+    """A change of one place in a file of official_bert/, and the arguments of pytest that choose
+    tests for it.
+    """
 
     file: str
     old: str
     new: str
     tests: str
+
+    @property
+    def pattern(self) -> re.Pattern:
+        """The pattern of `old`, in which a blank matches any space, also the end of a line."""
+        return re.compile(r"\s+".join(map(re.escape, self.old.split(" "))))
 
 
 def changes() -> Iterator[Change]:
@@ -378,18 +389,25 @@ def changes() -> Iterator[Change]:
 
 
 def problems() -> Iterator[str]:
-    """Yields what is wrong with the table: places that are not there, or not once, and tests that do not exist."""
+    """Yields what is wrong with the table: places that are not there, or not once, and tests
+    that do not exist.
+    """
     for number, change in enumerate(changes(), 1):
-        count = (ROOT / "official_bert" / change.file).read_text(encoding="utf-8").count(change.old)
+        text = (ROOT / "official_bert" / change.file).read_text(encoding="utf-8")
+        count = len(change.pattern.findall(text))
         if count != 1:
             yield f"row {number}: {change.file} has {change.old!r} {count} times"
-        missing = [word for word in change.tests.split() if "/" in word and not word.startswith("tests/")]
+        missing = [
+            word for word in change.tests.split() if "/" in word and not word.startswith("tests/")
+        ]
         yield from (f"row {number}: no tests/{name}" for name in missing)
 
 
 def copy_tracked(folder: pathlib.Path):
     """Copies the tracked files, with `shared` beside them, where tests look for it."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
     for name in filter(None, listed.split("\0")):
         target = folder / "tree" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -404,7 +422,8 @@ def tried(original: str, change: Change) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(original, folder, symlinks=True, dirs_exist_ok=True)
         path = pathlib.Path(folder, "tree", "official_bert", change.file)
-        path.write_text(path.read_text(encoding="utf-8").replace(change.old, change.new), encoding="utf-8")
+        text = change.pattern.sub(lambda _: change.new, path.read_text(encoding="utf-8"))
+        path.write_text(text, encoding="utf-8")
         process = PROCESSES.Process(target=run_tests, args=(change.tests, folder))
         process.start()
         process.join(LIMIT_SECS)
@@ -413,7 +432,9 @@ def tried(original: str, change: Change) -> dict:
             process.join()
         output = pathlib.Path(folder, "output").read_text(encoding="utf-8", errors="replace")
     if not timed_out and process.exitcode not in (0, 1, 2):  # 2 is a module that cannot be imported
-        raise RuntimeError(f"{change.tests}: pytest ended with status {process.exitcode}:\n{output}")
+        raise RuntimeError(
+            f"{change.tests}: pytest ended with status {process.exitcode}:\n{output}"
+        )
     result = "timeout" if timed_out else "caught" if process.exitcode else "survived"
     failed = re.search(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", output, re.MULTILINE)
     secs = round(time.monotonic() - start, 1)
@@ -421,7 +442,9 @@ def tried(original: str, change: Change) -> dict:
 
 
 def run_tests(tests: str, folder: str):
-    """Runs pytest in a copy, and ends this process with its status; the output goes into a file beside the copy."""
+    """Runs pytest in a copy, and ends this process with its status; the output goes into a file
+    beside the copy.
+    """
     os.setsid()
     output = os.open(os.path.join(folder, "output"), os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
@@ -444,11 +467,19 @@ def read_results(path: pathlib.Path) -> dict[Change, dict]:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", help="numbers of changes, from 1, such as 3,7-20; by default all")
-    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="the file that the rows are added to")
-    parser.add_argument("--jobs", type=int, default=1, help="the number of changes that are tried at a time")
-    parser.add_argument("--check", action="store_true", help="only check that the table fits the files")
+    parser.add_argument(
+        "--results", type=pathlib.Path, default=RESULTS, help="the file that the rows are added to"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="the number of changes that are tried at a time"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only check that the table fits the files"
+    )
     flags = parser.parse_args()
 
     if faults := list(problems()):
@@ -478,7 +509,10 @@ def try_all(chosen: list[Change], path: pathlib.Path, num_jobs: int):
             pool.shutdown(cancel_futures=True)  # after an error, too
     known = read_results(path)
     survivors = [change for change in chosen if known[change]["result"] == "survived"]
-    print(f"\n{len(chosen) - len(survivors)} of {len(chosen)} were caught, {1 - len(survivors) / len(chosen):.1%}\n")
+    print(
+        f"\n{len(chosen) - len(survivors)} of {len(chosen)} were caught, "
+        f"{1 - len(survivors) / len(chosen):.1%}\n"
+    )
     print("| file | change | tests |\n|---|---|---|")
     for file, old, new, tests in survivors:
         print(f"| {file} | `{old}` to `{new}` | {tests} |")

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Pre-trains the same small model in several ways and compares what it has learnt about held-out text.
+"""Pre-trains the same small model in several ways and compares what it has learnt about held-out
+text.
 
-Out: tables, and a line of JSON in --output for each finished run. Runs that this file already contains are not
-repeated; --table makes none at all.
+Out: tables, and a line of JSON in --output for each finished run. Runs that this file already
+contains are not repeated; --table makes none at all.
 
-There are three questions. Do the generator `sharded`, and masks that are drawn while training, teach as much as the
-generator `exact`? Does the model learn as much in bfloat16? And why does little text not teach next sentences? The text
-is that of the quickstart, and so is the model; it takes 3,200 updates. What differs is said in `ARMS`. Each run is a
-process of its own. A seed is that of the records and of the training. All runs of a text are evaluated in float32 on
-the same held-out records.
+There are three questions. Do the generator `sharded`, and masks that are drawn while training,
+teach as much as the generator `exact`? Does the model learn as much in bfloat16? And why does
+little text not teach next sentences? The text is that of the quickstart, and so is the model; it
+takes 3,200 updates. What differs is said in `ARMS`. Each run is a process of its own. A seed is
+that of the records and of the training. All runs of a text are evaluated in float32 on the same
+held-out records.
 
     python benchmarks/pretraining_data.py --work_dir=work
 """
@@ -35,7 +37,10 @@ from official_bert.training import run_log
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/pretraining_data.jsonl"
 SETTING = dataclasses.replace(SETTINGS["full"], num_train_steps=3200)
-LENGTHS = {"max_seq_length": SETTING.max_seq_length, "max_predictions_per_seq": SETTING.max_predictions_per_seq}
+LENGTHS = {
+    "max_seq_length": SETTING.max_seq_length,
+    "max_predictions_per_seq": SETTING.max_predictions_per_seq,
+}
 METRICS = {"masked_lm_accuracy": "masked LM", "next_sentence_accuracy": "next sentence"}
 # The whole documentation, and random parts of it.
 ALL, SIXTH, SAMPLE = "all", "sixth", "sample"
@@ -66,13 +71,25 @@ class Arm(NamedTuple):
     seeds: tuple[int, ...] = (1,)
 
 
-# The 3,200 updates read each record of 8 passes over all text once, as they do with 48 passes over a sixth of it.
+# The 3,200 updates read each record of 8 passes over all text once, as they do with 48 passes over
+# a sixth of it.
 ARMS = {
     "exact": Arm("`exact`", generator="exact", dynamic=False, seeds=(1, 2, 3)),
     "sharded": Arm("`sharded`", dynamic=False, seeds=(1, 2, 3)),
-    "files_twice": Arm("`sharded`, files in the original's order", dynamic=False, in_original_order=True, seeds=(1, 3)),
-    "dynamic": Arm("`sharded`, dynamic masks, files in the original's order", in_original_order=True, seeds=(1, 2, 3)),
-    "bfloat16": Arm("`exact`, in bfloat16", generator="exact", dynamic=False, dtype="bfloat16", seeds=(1, 2, 3)),
+    "files_twice": Arm(
+        "`sharded`, files in the original's order",
+        dynamic=False,
+        in_original_order=True,
+        seeds=(1, 3),
+    ),
+    "dynamic": Arm(
+        "`sharded`, dynamic masks, files in the original's order",
+        in_original_order=True,
+        seeds=(1, 2, 3),
+    ),
+    "bfloat16": Arm(
+        "`exact`, in bfloat16", generator="exact", dynamic=False, dtype="bfloat16", seeds=(1, 2, 3)
+    ),
     "sample_dynamic": Arm("a 24th, 8 passes, dynamic masks", SAMPLE),
     "sixth_fresh": Arm("a sixth, 48 passes, dynamic masks", SIXTH, dupe_factor=48),
 }
@@ -81,12 +98,18 @@ ABLATION = "dynamic", "sixth_fresh", "sample_dynamic"
 
 
 def script(name: str, **flags) -> list[str]:
-    return [sys.executable, str(ROOT / f"{name}.py"), *(f"--{flag}={flags[flag]}" for flag in flags)]
+    return [
+        sys.executable,
+        str(ROOT / f"{name}.py"),
+        *(f"--{flag}={flags[flag]}" for flag in flags),
+    ]
 
 
 def run(command: list[str]):
     """Runs a script, and ends with the last lines of its output if it fails."""
-    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    ran = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     if ran.returncode:
         sys.exit(ran.stdout[-2000:])
 
@@ -114,7 +137,11 @@ def prepare(work_dir: pathlib.Path):
 def make_records(folder: pathlib.Path, part: str, **flags):
     """Makes the records of a part of a text beside it."""
     files = {"input_file": folder / f"{part}.txt", "output_file": folder / f"{part}.tfrecord"}
-    run(script("create_pretraining_data", vocab_file=folder / "vocab.txt", **files, **LENGTHS, **flags))
+    run(
+        script(
+            "create_pretraining_data", vocab_file=folder / "vocab.txt", **files, **LENGTHS, **flags
+        )
+    )
 
 
 def one_run(name: str, seed: int, work_dir: pathlib.Path) -> dict:
@@ -133,13 +160,24 @@ def one_run(name: str, seed: int, work_dir: pathlib.Path) -> dict:
     shutil.rmtree(model, ignore_errors=True)  # of a run that was killed
     common = {"output_dir": model, "bert_config_file": folder / "bert_config.json"} | LENGTHS
     common["vocab_file"] = folder / "vocab.txt"
-    flags = {"do_train": True, "dynamic_masking": arm.dynamic, "dtype": arm.dtype, "random_seed": seed}
+    flags = {
+        "do_train": True,
+        "dynamic_masking": arm.dynamic,
+        "dtype": arm.dtype,
+        "random_seed": seed,
+    }
     flags["file_order"] = "original" if arm.in_original_order else "each_pass"
     for flag in ("num_train_steps", "num_warmup_steps", "train_batch_size", "learning_rate"):
         flags[flag] = getattr(SETTING, flag)
     sharded = "-?????-of-?????" if arm.generator == "sharded" else ""
-    run(script("run_pretraining", input_file=folder / f"train.tfrecord{sharded}", **common, **flags))
-    held_out = {"input_file": folder / "held_out.tfrecord", "eval_batch_size": 64, "max_eval_steps": 0}
+    run(
+        script("run_pretraining", input_file=folder / f"train.tfrecord{sharded}", **common, **flags)
+    )
+    held_out = {
+        "input_file": folder / "held_out.tfrecord",
+        "eval_batch_size": 64,
+        "max_eval_steps": 0,
+    }
     run(script("run_pretraining", do_eval=True, **held_out, **common))
 
     logged = run_log.read(str(model), run_log.TRAIN)
@@ -155,8 +193,12 @@ def one_run(name: str, seed: int, work_dir: pathlib.Path) -> dict:
 
 
 def print_comparison(rows: list[dict]):
-    """Prints the means of the arms with several seeds, and differences from `exact` with their standard errors."""
-    print("\n| run | seeds | metric | mean | standard deviation | against `exact` | standard errors |")
+    """Prints the means of the arms with several seeds, and differences from `exact` with their
+    standard errors.
+    """
+    print(
+        "\n| run | seeds | metric | mean | standard deviation | against `exact` | standard errors |"
+    )
     print("|---|--:|---|--:|--:|--:|--:|")
     for metric, title in METRICS.items():
         values = {name: [row[metric] for row in rows if row["arm"] == name] for name in COMPARED}
@@ -175,23 +217,40 @@ def print_comparison(rows: list[dict]):
 
 
 def print_ablation(rows: list[dict]):
-    """Prints what the arms of the ablation have learnt, on their training records and on held-out ones."""
-    print("\n| records and model | masked LM, training | held out | next sentence, training | held out | baseline |")
+    """Prints what the arms of the ablation have learnt, on their training records and on
+    held-out ones.
+    """
+    print(
+        "\n| records and model | masked LM, training | held out | next sentence, training | held "
+        "out | baseline |"
+    )
     print("|---|--:|--:|--:|--:|--:|")
     for row in rows:
         if row["seed"] == 1 and row["arm"] in ABLATION:
             cells = [row[f"{part}{metric}"] for metric in METRICS for part in ("train_", "")]
             cells.append(row["baseline_next_sentence_accuracy"])
-            print(f"| {ARMS[row['arm']].title} | " + " | ".join(f"{cell:.1%}" for cell in cells) + " |")
+            print(
+                f"| {ARMS[row['arm']].title} | "
+                + " | ".join(f"{cell:.1%}" for cell in cells)
+                + " |"
+            )
     print(flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work_dir", type=pathlib.Path, help="folder for texts, records and models")
-    parser.add_argument("--output", type=pathlib.Path, default=RESULTS, help="JSON lines file of the runs")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--work_dir", type=pathlib.Path, help="folder for texts, records and models"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, default=RESULTS, help="JSON lines file of the runs"
+    )
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="seeds of the arms to run")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[1, 2, 3], help="seeds of the arms to run"
+    )
     parser.add_argument("--table", action="store_true", help="only print the tables")
     flags = parser.parse_args()
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Compares the formats of an export, in float32 and in 8 bits, with PyTorch eager and onnxruntime, with equal weights.
+"""Compares the formats of an export, in float32 and in 8 bits, with PyTorch eager and onnxruntime,
+with equal weights.
 
-In: random ids without padding; the benchmark needs requirements-bench.txt and requirements-runtimes.txt. Out: a table
-of milliseconds per batch, and a line of JSON in --output for each finished row. Rows that this file already contains
-are not measured again.
+In: random ids without padding; the benchmark needs requirements-bench.txt and
+requirements-runtimes.txt. Out: a table of milliseconds per batch, and a line of JSON in --output
+for each finished row. Rows that this file already contains are not measured again.
 
-Ours are exports of `export_saved_model.py --export_format=saved_model,onnx,litert` and of `onnx,litert` with
-`--dtype=int8`, opened as predict.py opens them. The peers run Hugging Face's class: PyTorch in `inference_mode`, and
-onnxruntime with the graph of `torch.onnx`, in float32 and after its own `quantize_dynamic` with a scale for each
-channel. Each has one thread per core; they take turns in one process, and the median of all calls counts.
+Ours are exports of `export_saved_model.py --export_format=saved_model,onnx,litert` and of
+`onnx,litert` with `--dtype=int8`, opened as predict.py opens them. The peers run Hugging Face's
+class: PyTorch in `inference_mode`, and onnxruntime with the graph of `torch.onnx`, in float32 and
+after its own `quantize_dynamic` with a scale for each channel. Each has one thread per core; they
+take turns in one process, and the median of all calls counts.
 """
 
 import argparse
@@ -50,7 +52,9 @@ def our_runtimes(folder: pathlib.Path, threads: int) -> dict[str, serving.Runtim
         for name in formats:
             opened = OpenedExport(export_dir, threads, EXPORT_FORMATS[name])
             column = name if dtype == "float32" else f"{name}, int8"
-            found[column] = lambda features, opened=opened: [opened("serving_default", features)["logits"]]
+            found[column] = lambda features, opened=opened: [
+                opened("serving_default", features)["logits"]
+            ]
     return found
 
 
@@ -64,7 +68,8 @@ def peers(hugging_face, folder: pathlib.Path, threads: int) -> dict[str, serving
         per_channel=True,
         reduce_range=True,
         weight_type=quantization.QuantType.QInt8,
-        extra_options={"DefaultTensorType": 1},  # of values whose type the graph does not say: float32
+        # Of values whose type the graph does not say: float32.
+        extra_options={"DefaultTensorType": 1},
     )
     return {
         "PyTorch": serving.pytorch_runtime("classifier", hugging_face),
@@ -81,9 +86,18 @@ def print_table(rows):
     for row in rows:
         whole, small = (min(row[name] for name in names) for names in (FLOAT32, INT8))
         cells = [f"{row[name]:.1f}" for name in COLUMNS]
-        ratios = row["onnxruntime"] / whole, row["onnxruntime"] / small, row["onnxruntime, int8"] / small
+        ratios = (
+            row["onnxruntime"] / whole,
+            row["onnxruntime"] / small,
+            row["onnxruntime, int8"] / small,
+        )
         cells += [f"{ratio:.2f}x" for ratio in ratios]
-        print("| " + " | ".join([row["model"], str(row["batch_size"]), str(row["length"]), *cells]) + " |", flush=True)
+        print(
+            "| "
+            + " | ".join([row["model"], str(row["batch_size"]), str(row["length"]), *cells])
+            + " |",
+            flush=True,
+        )
 
 
 def key_of(row: dict) -> tuple:
@@ -91,20 +105,28 @@ def key_of(row: dict) -> tuple:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each runtime")
     parser.add_argument("--secs", type=float, default=1.0, help="minimum seconds of one turn")
-    parser.add_argument("--models", nargs="+", default=serving.MODELS, help="layers/width, such as 4/256")
+    parser.add_argument(
+        "--models", nargs="+", default=serving.MODELS, help="layers/width, such as 4/256"
+    )
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=serving.BATCH_SIZES)
     parser.add_argument("--lengths", nargs="+", type=int, default=serving.LENGTHS)
     parser.add_argument("--output", required=True, help="JSON lines file")
     flags = parser.parse_args()
     flags.processor_time = False
     output = pathlib.Path(flags.output)
-    rows = map(json.loads, output.read_text(encoding="utf-8").splitlines()) if output.exists() else ()
+    rows = (
+        map(json.loads, output.read_text(encoding="utf-8").splitlines()) if output.exists() else ()
+    )
     finished = {key_of(row): row for row in rows}
-    threads = serving.prepare_threads([int(cpu) for cpu in flags.cpus.split(",")], keeps_freed_memory=True)
+    threads = serving.prepare_threads(
+        [int(cpu) for cpu in flags.cpus.split(",")], keeps_freed_memory=True
+    )
     shapes = [(batch_size, length) for batch_size in flags.batch_sizes for length in flags.lengths]
     for model in flags.models:
         missing = [shape for shape in shapes if (model, *shape) not in finished]
@@ -114,11 +136,21 @@ def main():
             folder = pathlib.Path(temporary)
             hugging_face = serving.make_hugging_face(model, "classifier", folder)
             runtimes = our_runtimes(folder, threads) | peers(hugging_face, folder, threads)
-            files = {"float32": folder / "float32/1/model.onnx", "int8": folder / "int8/1/model.tflite"}
+            files = {
+                "float32": folder / "float32/1/model.onnx",
+                "int8": folder / "int8/1/model.tflite",
+            }
             megabytes = {dtype: round(path.stat().st_size / 1e6) for dtype, path in files.items()}
             for batch_size, length in missing:
-                features = serving.random_features(batch_size, length, hugging_face.config.vocab_size)
-                row = {"model": model, "batch_size": batch_size, "length": length, "device": device_name()}
+                features = serving.random_features(
+                    batch_size, length, hugging_face.config.vocab_size
+                )
+                row = {
+                    "model": model,
+                    "batch_size": batch_size,
+                    "length": length,
+                    "device": device_name(),
+                }
                 row["megabytes"] = megabytes
                 row |= serving.measure(runtimes, features, flags, ours="saved_model")
                 finished[key_of(row)] = row

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Measures what a checkpoint costs a pre-training of 12/768: its weights and Adam slots are 1.3 GB.
 
-In: batches of random ids, sequences of 128 tokens. Out: a table, and with --output a line of JSON for each kind.
+In: batches of random ids, sequences of 128 tokens. Out: a table, and with --output a line of JSON
+    for each kind.
 
-Some steps of training follow on each other without a checkpoint, with one that the training waits for, as it did
-before the background had a thread for it, and with one that the thread writes. The three take turns, and the median of
-the rounds counts. `blocked` are the seconds until the next step may begin, `written` those until the checkpoint is
-complete. The cost is what the steps take longer than those without a checkpoint: by the clock, and, because a machine
-may be busy, in seconds of its cores.
+Some steps of training follow on each other without a checkpoint, with one that the training waits
+for, as it did before the background had a thread for it, and with one that the thread writes. The
+three take turns, and the median of the rounds counts. `blocked` are the seconds until the next step
+may begin, `written` those until the checkpoint is complete. The cost is what the steps take longer
+than those without a checkpoint: by the clock, and, because a machine may be busy, in seconds of its
+cores.
 
     python benchmarks/saving.py --output=benchmarks/results/saving.jsonl
 """
@@ -30,7 +32,9 @@ NONE, WAITING, BACKGROUND = "none", "waiting", "background"
 
 
 class Turn(NamedTuple):
-    """The seconds of some steps: of a save until it returns and until it is written, of all by the clock and cores."""
+    """The seconds of some steps: of a save until it returns and until it is written, of all by
+    the clock and cores.
+    """
 
     blocked: float
     written: float
@@ -54,7 +58,9 @@ def training(size: str, batch_size: int):
     weights = {name: variable.value for name, variable in named_variables(model).items()}
     optimizer = AdamWeightDecayOptimizer(1e-5, 0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY)
     optimizer.build(weights.items())
-    step = TrainingStep(PretrainingObjective(model, batch_size), list(weights.values()), optimizer, run_seed=1)
+    step = TrainingStep(
+        PretrainingObjective(model, batch_size), list(weights.values()), optimizer, run_seed=1
+    )
     run = compiled_steps(tf.distribute.get_strategy(), step)
     batch = {name: tf.constant(value[None]) for name, value in random_batch(batch_size).items()}
     return lambda: run(batch, 1), weights | {"global_step": optimizer.global_step} | optimizer.slots
@@ -92,13 +98,17 @@ def turn(kind: str, manager, number: int, update, num_steps: int) -> Turn:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
     parser.add_argument("--size", default="base", help="the name of a size of BertConfig")
     parser.add_argument("--batch_size", type=int, default=4)
     parser.add_argument("--num_steps", type=int, default=8, help="updates after each save")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", help="where the checkpoints are written; by default where temporary files are")
+    parser.add_argument(
+        "--folder", help="where the checkpoints are written; by default where temporary files are"
+    )
     parser.add_argument("--note", help="a remark for the rows, such as what else the machine did")
     parser.add_argument("--output", help="JSON lines file that the rows are added to")
     flags = parser.parse_args()
@@ -117,8 +127,14 @@ def main():
                 result = turn(kind, manager, 10 * (round_ + 1) + place, update, flags.num_steps)
                 if round_ >= 0:
                     found.append(result)
-    median = {kind: Turn(*map(statistics.median, zip(*found, strict=True))) for kind, found in turns.items()}
-    print("\n| checkpoint | blocked, s | written after, s | cost by the clock, s | cost in core seconds |")
+    median = {
+        kind: Turn(*map(statistics.median, zip(*found, strict=True)))
+        for kind, found in turns.items()
+    }
+    print(
+        "\n| checkpoint | blocked, s | written after, s | cost by the clock, s | cost in core "
+        "seconds |"
+    )
     print("|---|--:|--:|--:|--:|")
     for kind, (blocked, written, all_secs, cores) in median.items():
         row = {
@@ -137,7 +153,10 @@ def main():
             "cost_core_secs": cores - median[NONE].cores,
             "blocked_secs_of_rounds": [one.blocked for one in turns[kind]],
         }
-        print(f"| {kind} | {blocked:.2f} | {written:.2f} | {row['cost_secs']:.2f} | {row['cost_core_secs']:.2f} |")
+        print(
+            f"| {kind} | {blocked:.2f} | {written:.2f} | {row['cost_secs']:.2f} | "
+            f"{row['cost_core_secs']:.2f} |"
+        )
         if flags.output:
             with open(flags.output, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")

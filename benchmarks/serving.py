@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Compares the speed of exported models with Hugging Face's on PyTorch eager and on onnxruntime, with equal weights.
+"""Compares the speed of exported models with Hugging Face's on PyTorch eager and on onnxruntime,
+with equal weights.
 
-In: random ids without padding; the benchmark needs the packages of requirements-bench.txt. Out: a table of
-milliseconds per batch, and a line of JSON in --output for each finished row. Rows that this file already contains are
-not measured again.
+In: random ids without padding; the benchmark needs the packages of requirements-bench.txt. Out: a
+table of milliseconds per batch, and a line of JSON in --output for each finished row. Rows that
+this file already contains are not measured again.
 
-Our runtime is the signature `serving_default` of the loaded SavedModel. PyTorch runs in `inference_mode`. onnxruntime
-runs the Hugging Face model as exported by `torch.onnx`, with all optimizations. Each runtime has one thread per core.
-The benchmark first compares their outputs. Then they take turns in one process for several rounds, and the median of
-all calls counts. On a busy machine, where threads wait for cores, only --processor_time with one core is meaningful.
---bfloat16 adds our export with --dtype=bfloat16, and PyTorch under autocast. --keep_freed_memory prepares the
-heap as predict.py does, for all runtimes of the process.
+Our runtime is the signature `serving_default` of the loaded SavedModel. PyTorch runs in
+`inference_mode`. onnxruntime runs the Hugging Face model as exported by `torch.onnx`, with all
+optimizations. Each runtime has one thread per core. The benchmark first compares their outputs.
+Then they take turns in one process for several rounds, and the median of all calls counts. On a
+busy machine, where threads wait for cores, only --processor_time with one core is meaningful.
+--bfloat16 adds our export with --dtype=bfloat16, and PyTorch under autocast. --keep_freed_memory
+prepares the heap as predict.py does, for all runtimes of the process.
 """
 
 import argparse
@@ -29,13 +31,18 @@ from collections.abc import Callable, Sequence
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 MODELS = ("6/384", "12/768")  # MiniLM's weights, and random ones
-# The task of the export, the Hugging Face class, and for each of our outputs the index of Hugging Face's.
+# The task of the export, the Hugging Face class, and for each of our outputs the index of Hugging
+# Face's.
 KINDS = {
     "vectors": ("pretraining", "BertModel", {"sequence_output": 0, "pooled_output": 1}),
     "classifier": ("MRPC", "BertForSequenceClassification", {"logits": 0}),
 }
 BATCH_SIZES, LENGTHS = (1, 32), (128, 384)
-HUGGING_FACE_NAMES = {"input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+HUGGING_FACE_NAMES = {
+    "input_ids": "input_ids",
+    "input_mask": "attention_mask",
+    "segment_ids": "token_type_ids",
+}
 # Of an output, by what a runtime's name says; those of 12 layers in bfloat16 differ by up to 0.1.
 TOLERANCES = {"float32": 1e-4, "bfloat16": 0.3, "autocast": 0.3, "int8": 1.0}
 COLUMNS = ("ours", "PyTorch", "onnxruntime")
@@ -93,14 +100,21 @@ def our_runtime(kind: str, folder: pathlib.Path, dtype: str = "float32") -> Runt
 
 
 def pytorch_runtime(kind: str, hugging_face, dtype: str = "float32") -> Runtime:
-    """Returns the Hugging Face model in eager mode, in bfloat16 under autocast, as a function of arrays."""
+    """Returns the Hugging Face model in eager mode, in bfloat16 under autocast, as a function of
+    arrays.
+    """
     import torch
 
     indices = KINDS[kind][2].values()
 
     def run(features):
-        inputs = {HUGGING_FACE_NAMES[name]: torch.from_numpy(value) for name, value in features.items()}
-        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+        inputs = {
+            HUGGING_FACE_NAMES[name]: torch.from_numpy(value) for name, value in features.items()
+        }
+        with (
+            torch.inference_mode(),
+            torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"),
+        ):
             found = hugging_face(**inputs)
         return [found[index].float().numpy() for index in indices]
 
@@ -135,7 +149,9 @@ def session_runtime(kind: str, path: pathlib.Path, threads: int) -> Runtime:
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def run(features):
-        found = session.run(None, {HUGGING_FACE_NAMES[name]: value for name, value in features.items()})
+        found = session.run(
+            None, {HUGGING_FACE_NAMES[name]: value for name, value in features.items()}
+        )
         return [found[index] for index in indices]
 
     return run
@@ -149,8 +165,12 @@ def random_features(batch_size: int, length: int, vocab_size: int) -> Features:
     return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
 
 
-def measure(runtimes: dict[str, Runtime], features: Features, flags, ours: str = "ours") -> dict[str, float]:
-    """Returns the milliseconds per call by runtime, and the largest difference of any output from those of `ours`."""
+def measure(
+    runtimes: dict[str, Runtime], features: Features, flags, ours: str = "ours"
+) -> dict[str, float]:
+    """Returns the milliseconds per call by runtime, and the largest difference of any output
+    from those of `ours`.
+    """
     import numpy as np
 
     found = {name: run(features) for name, run in runtimes.items()}
@@ -158,7 +178,9 @@ def measure(runtimes: dict[str, Runtime], features: Features, flags, ours: str =
         name: max(float(np.abs(a - b).max()) for a, b in zip(found[ours], values, strict=True))
         for name, values in found.items()
     }
-    dtype_of = {name: next((dtype for dtype in TOLERANCES if dtype in name), "float32") for name in runtimes}
+    dtype_of = {
+        name: next((dtype for dtype in TOLERANCES if dtype in name), "float32") for name in runtimes
+    }
     if any(difference > TOLERANCES[dtype_of[name]] for name, difference in differences.items()):
         raise SystemExit(f"the runtimes do not compute the same: {differences}")
     clock = time.process_time if flags.processor_time else time.perf_counter
@@ -171,7 +193,9 @@ def measure(runtimes: dict[str, Runtime], features: Features, flags, ours: str =
                 run(features)
                 times[name].append(1000 * (clock() - start))
     return {name: statistics.median(values) for name, values in times.items()} | {
-        "largest_difference": max(differences[name] for name in runtimes if dtype_of[name] == "float32")
+        "largest_difference": max(
+            differences[name] for name in runtimes if dtype_of[name] == "float32"
+        )
     }
 
 
@@ -209,7 +233,12 @@ def print_table(rows: Sequence[dict]):
         cells += [f"{pytorch / ours:.2f}x", f"{onnx / ours:.2f}x"]
         if with_16_bit:
             ours, pytorch = (row.get(name, math.nan) for name in COLUMNS_16_BIT)
-            cells += [f"{ours:.1f}", f"{pytorch:.1f}", f"{pytorch / ours:.2f}x", f"{onnx / ours:.2f}x"]
+            cells += [
+                f"{ours:.1f}",
+                f"{pytorch:.1f}",
+                f"{pytorch / ours:.2f}x",
+                f"{onnx / ours:.2f}x",
+            ]
         key = row["model"], row["kind"], str(row["batch_size"]), str(row["length"])
         print("| " + " | ".join([*key, *cells]) + " |", flush=True)
 
@@ -219,18 +248,30 @@ def key_of(row: dict) -> tuple:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cpus", default="0,1", help="cores to run on; each gets one thread")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each runtime")
     parser.add_argument("--secs", type=float, default=1.0, help="minimum seconds of one turn")
-    parser.add_argument("--processor_time", action="store_true", help="measure processor time instead of elapsed time")
-    parser.add_argument("--bfloat16", action="store_true", help="measure exports and PyTorch in bfloat16, too")
-    parser.add_argument("--keep_freed_memory", action="store_true", help="prepare the heap as predict.py does")
+    parser.add_argument(
+        "--processor_time",
+        action="store_true",
+        help="measure processor time instead of elapsed time",
+    )
+    parser.add_argument(
+        "--bfloat16", action="store_true", help="measure exports and PyTorch in bfloat16, too"
+    )
+    parser.add_argument(
+        "--keep_freed_memory", action="store_true", help="prepare the heap as predict.py does"
+    )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=BATCH_SIZES)
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
-    parser.add_argument("--output", help="JSON lines file: finished rows go there and are not measured again")
+    parser.add_argument(
+        "--output", help="JSON lines file: finished rows go there and are not measured again"
+    )
     flags = parser.parse_args()
 
     finished = {}
@@ -251,11 +292,20 @@ def main():
                 if output:
                     with output.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(row) + "\n")
-    print_table([finished[model, kind, *shape] for model in flags.models for kind in flags.kinds for shape in shapes])
+    print_table(
+        [
+            finished[model, kind, *shape]
+            for model in flags.models
+            for kind in flags.kinds
+            for shape in shapes
+        ]
+    )
 
 
 def prepare_threads(cpus: list[int], keeps_freed_memory: bool) -> int:
-    """Pins the process to some cores, gives TensorFlow and PyTorch a thread for each, and returns their number."""
+    """Pins the process to some cores, gives TensorFlow and PyTorch a thread for each, and
+    returns their number.
+    """
     os.sched_setaffinity(0, cpus)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the speed of FullTokenizer with plain rules and with Hugging Face's Rust tokenizer, each on one thread.
+"""Compares the speed of FullTokenizer with plain rules and with Hugging Face's Rust tokenizer, each
+on one thread.
 
-In: a text and a vocabulary. Out: a table of tokens per second of CPU time; the best of several rounds counts. A fresh
-FullTokenizer has an empty cache, and a used one has tokenized the same text before.
+In: a text and a vocabulary. Out: a table of tokens per second of CPU time; the best of several
+rounds counts. A fresh FullTokenizer has an empty cache, and a used one has tokenized the same text
+before.
 """
 
 import argparse
@@ -28,8 +30,12 @@ os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input_file", help="text, read line by line; by default Python's help texts")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--input_file", help="text, read line by line; by default Python's help texts"
+    )
     parser.add_argument("--vocab_file", help="vocabulary; by default made from the commonest words")
     parser.add_argument("--cased", action="store_true", help="keep case and accents")
     parser.add_argument("--rounds", type=int, default=3)
@@ -51,7 +57,15 @@ def write_vocabulary(text: str, path: pathlib.Path) -> pathlib.Path:
     for word in re.findall(r"[a-z]+|[^a-z\s]", text.lower()):
         counts.update([word, f"##{word[-3:]}", f"##{word[-2:]}"])
     letters = sorted(set("".join(text.lower().split())))
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *letters,
+        *(f"##{letter}" for letter in letters),
+    ]
     pieces += [piece for piece, _ in counts.most_common(8000)]
     path.write_text("\n".join(dict.fromkeys(pieces)) + "\n", encoding="utf-8")
     return path
@@ -73,9 +87,13 @@ def print_table(lines: list[str], vocab_file: str, do_lower_case: bool, rounds: 
         "FullTokenizer.encode, used": lambda: each(used.encode),
     }
     if rust:
-        contestants[RUST_LINES] = lambda: each(lambda line: rust.encode(line, add_special_tokens=False).ids)
+        contestants[RUST_LINES] = lambda: each(
+            lambda line: rust.encode(line, add_special_tokens=False).ids
+        )
         contestants[RUST] = lambda: (
-            lambda lines: (encoding.ids for encoding in rust.encode_batch_fast(lines, add_special_tokens=False))
+            lambda lines: (
+                encoding.ids for encoding in rust.encode_batch_fast(lines, add_special_tokens=False)
+            )
         )
     rates = collections.defaultdict(float)
     tokens = {}
@@ -86,12 +104,17 @@ def print_table(lines: list[str], vocab_file: str, do_lower_case: bool, rounds: 
             tokens[name] = sum(map(len, take_all(lines)))
             rates[name] = max(rates[name], tokens[name] / (time.process_time() - start_secs))
 
-    print(f"{len(lines):,} lines, {sum(map(len, lines)):,} characters, {len(used.vocab):,} pieces\n")
+    print(
+        f"{len(lines):,} lines, {sum(map(len, lines)):,} characters, {len(used.vocab):,} pieces\n"
+    )
     print("| tokenizer | tokens | tokens per second | against the rules | against Rust |")
     print("|---|--:|--:|--:|--:|")
     for name, rate in rates.items():
         against_rust = f"{rate / rates[RUST]:.1f}" if rust else "not installed"
-        print(f"| {name} | {tokens[name]:,} | {rate:,.0f} | {rate / rates[RULES]:.1f} | {against_rust} |")
+        print(
+            f"| {name} | {tokens[name]:,} | {rate:,.0f} | {rate / rates[RULES]:.1f} | "
+            f"{against_rust} |"
+        )
 
 
 def each(tokenize):
@@ -99,7 +122,9 @@ def each(tokenize):
 
 
 def rust_tokenizer(vocab: dict[str, int], do_lower_case: bool):
-    """Returns Hugging Face's BERT tokenizer without its transformers wrapper, or None if it is not installed."""
+    """Returns Hugging Face's BERT tokenizer without its transformers wrapper, or None if it is
+    not installed.
+    """
     try:
         import tokenizers
     except ImportError:

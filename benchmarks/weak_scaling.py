@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Measures weak scaling: pre-training with the same batch per replica on one replica and on two.
 
-In: batches of random ids. Out: a table, and a line of JSON in --output for each measurement; those that the file
-already contains are not measured again.
+In: batches of random ids. Out: a table, and a line of JSON in --output for each measurement; those
+that the file already contains are not measured again.
 
-Each replica has one CPU. `cpus` are logical CPUs of one process (--distribution_strategy=mirrored), which is pinned to
-as many CPUs; `workers` are processes that launch.py starts (multi_worker_mirrored), and pins to one each. `alone` are
-two processes that each train one replica and know nothing of each other: what they reach together is the machine's
-limit, since its processors share caches and memory. The time of the all-reduce is that of a loop which reduces tensors
-of the shapes of the gradients and does nothing else; in a step it may take longer, because a replica waits for the
-slowest, or be hidden by other work.
+Each replica has one CPU. `cpus` are logical CPUs of one process (--distribution_strategy=mirrored),
+which is pinned to as many CPUs; `workers` are processes that launch.py starts
+(multi_worker_mirrored), and pins to one each. `alone` are two processes that each train one replica
+and know nothing of each other: what they reach together is the machine's limit, since its
+processors share caches and memory. The time of the all-reduce is that of a loop which reduces
+tensors of the shapes of the gradients and does nothing else; in a step it may take longer, because
+a replica waits for the slowest, or be hidden by other work.
 
     python benchmarks/weak_scaling.py --output=benchmarks/results/weak_scaling.jsonl
 """
@@ -37,8 +38,12 @@ STEPS, ROUNDS = 10, 5
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks/results/weak_scaling.jsonl")
-    parser.add_argument("--measure", nargs=3, metavar=("SIZE", "KIND", "COUNT"), help="for the processes themselves")
+    parser.add_argument(
+        "--output", type=pathlib.Path, default=ROOT / "benchmarks/results/weak_scaling.jsonl"
+    )
+    parser.add_argument(
+        "--measure", nargs=3, metavar=("SIZE", "KIND", "COUNT"), help="for the processes themselves"
+    )
     arguments, _ = parser.parse_known_args()
     if arguments.measure:
         size, kind, count = arguments.measure
@@ -58,18 +63,23 @@ def main():
 def print_table(rows: dict):
     """Prints the speeds, also as shares of the limit: that of as many independent processes."""
     print(
-        "| model | replicas | examples/s | times one replica | share of the limit | ms a step | ms all-reduce |\n"
-        "|---|---|--:|--:|--:|--:|--:|"
+        "| model | replicas | examples/s | times one replica | share of the limit | ms a step | ms "
+        "all-reduce |\n|---|---|--:|--:|--:|--:|--:|"
     )
     for size, batch_size in SIZES.items():
         speeds = {key: row["count"] * batch_size / row["step_secs"] for key, row in rows.items()}
         for (kind, count), name in KINDS.items():
             row, speed = rows[size, kind, count], speeds[size, kind, count]
             reduce_secs = row["reduce_secs"]
-            reduced = f"{reduce_secs * 1e3:.0f} ({reduce_secs / row['step_secs']:.0%})" if reduce_secs else ""
+            reduced = (
+                f"{reduce_secs * 1e3:.0f} ({reduce_secs / row['step_secs']:.0%})"
+                if reduce_secs
+                else ""
+            )
             print(
                 f"| {row['model']} | {name} | {speed:.1f} | {speed / speeds[size, kind, 1]:.2f} | "
-                f"{speed / speeds[size, 'alone', count]:.0%} | {row['step_secs'] * 1e3:.0f} | {reduced} |"
+                f"{speed / speeds[size, 'alone', count]:.0%} | {row['step_secs'] * 1e3:.0f} | "
+                f"{reduced} |"
             )
 
 
@@ -82,7 +92,13 @@ def in_processes(size: str, kind: str, count: int) -> dict:
             rows = list(threads.map(lambda cpu: printed_row(program, {cpu}), cpus))
         row = rows[0] | {"step_secs": statistics.harmonic_mean([row["step_secs"] for row in rows])}
     elif kind == "workers":
-        launch = [sys.executable, str(ROOT / "launch.py"), f"--num_workers={count}", "--max_restarts=0", "--"]
+        launch = [
+            sys.executable,
+            str(ROOT / "launch.py"),
+            f"--num_workers={count}",
+            "--max_restarts=0",
+            "--",
+        ]
         row = printed_row(launch + program, set(cpus))
     else:
         row = printed_row(program, set(cpus))
@@ -93,7 +109,11 @@ def in_processes(size: str, kind: str, count: int) -> dict:
 def printed_row(program: list[str], cpus: set[int]) -> dict:
     """Runs a program on these CPUs and returns the row that it prints."""
     ran = subprocess.run(
-        program, capture_output=True, text=True, check=False, preexec_fn=lambda: os.sched_setaffinity(0, cpus)
+        program,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: os.sched_setaffinity(0, cpus),
     )
     for line in ran.stdout.splitlines():
         _, found, text = line.partition("ROW ")
@@ -130,7 +150,9 @@ def measure(size: str, kind: str, count: int):
         variables = {name: variable.value for name, variable in named_variables(model).items()}
         optimizer = AdamWeightDecayOptimizer(1e-4, weight_decay_rate=0.01)
         optimizer.build(variables.items())
-        step = TrainingStep(PretrainingObjective(model, batch_size), list(variables.values()), optimizer, 1)
+        step = TrainingStep(
+            PretrainingObjective(model, batch_size), list(variables.values()), optimizer, 1
+        )
     run_steps = compiled_steps(strategy, step)
 
     draws = np.random.default_rng(0)
@@ -152,7 +174,10 @@ def measure(size: str, kind: str, count: int):
         def on_replica(scale):
             # The largest tensor depends on the argument, so that no constant is folded.
             return tf.add_n(
-                [tf.reduce_sum(each[:1]) for each in all_reduced([tf.fill(shape, scale) for shape in shapes])]
+                [
+                    tf.reduce_sum(each[:1])
+                    for each in all_reduced([tf.fill(shape, scale) for shape in shapes])
+                ]
             )
 
         return strategy.experimental_local_results(strategy.run(on_replica, args=(scale,)))
@@ -164,9 +189,17 @@ def measure(size: str, kind: str, count: int):
     for _ in range(ROUNDS):
         workers.wait_for_all(strategy)
         step_secs.append(timed(lambda: run_steps(parts, STEPS)) / STEPS)
-        reduce_secs.append(timed(lambda: [reduce_once(tf.constant(0.5)) for _ in range(STEPS)]) / STEPS)
-        fill_secs.append(timed(lambda: [tf.fill(shape, 0.5) for _ in range(STEPS) for shape in shapes]) / STEPS)
-    reduced = max(0.0, statistics.median(reduce_secs) - statistics.median(fill_secs)) if replicas > 1 else 0.0
+        reduce_secs.append(
+            timed(lambda: [reduce_once(tf.constant(0.5)) for _ in range(STEPS)]) / STEPS
+        )
+        fill_secs.append(
+            timed(lambda: [tf.fill(shape, 0.5) for _ in range(STEPS) for shape in shapes]) / STEPS
+        )
+    reduced = (
+        max(0.0, statistics.median(reduce_secs) - statistics.median(fill_secs))
+        if replicas > 1
+        else 0.0
+    )
     row = {
         "size": size, "model": f"{config.num_hidden_layers}/{config.hidden_size}", "kind": kind, "count": count,
         "step_secs": statistics.median(step_secs), "reduce_secs": reduced,

@@ -1,6 +1,8 @@
-"""Makes the site of the pages: README and the like become pages, and links to other files of the repository their text.
+"""Makes the site of the pages: README and the like become pages, and links to other files of the
+repository their text.
 
-In: docs/, README.md, CONTRIBUTING.md, CHANGELOG.md. Out: the pages that mkdocs builds; mkdocs.yml names this file.
+In: docs/, README.md, CONTRIBUTING.md, CHANGELOG.md. Out: the pages that mkdocs builds; mkdocs.yml
+    names this file.
 """
 
 import pathlib
@@ -10,7 +12,11 @@ import re
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -24,7 +30,9 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, **_):
     if page.file.src_uri in PAGES.values():
         return markdown
-    return _relinked(markdown, posixpath.join("docs", posixpath.dirname(page.file.src_uri)), page.file.src_uri)
+    return _relinked(
+        markdown, posixpath.join("docs", posixpath.dirname(page.file.src_uri)), page.file.src_uri
+    )
 
 
 def _relinked(markdown: str, folder: str, page: str) -> str:

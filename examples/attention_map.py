@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Draws to which tokens each token of a text attends in one head of an encoder.
 
-In: the folder of a model, with its vocabulary, and a text or a pair. Out: a PNG, in which the row of a token shows the
-probabilities with which it attends to the tokens of the columns. The packages are those of requirements-plots.txt.
+In: the folder of a model, with its vocabulary, and a text or a pair. Out: a PNG, in which the row
+of a token shows the probabilities with which it attends to the tokens of the columns. The packages
+are those of requirements-plots.txt.
 
-    python examples/attention_map.py --model=FOLDER --text="The cat sat." --layer=2 --head=5 --output_file=map.png
+    python examples/attention_map.py --model=FOLDER --text="The cat sat." --layer=2 --head=5
+    --output_file=map.png
 """
 
 import argparse
@@ -12,7 +14,8 @@ import os
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))  # finds official_bert without an installation
+# Finds official_bert without an installation.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 INCHES_PER_TOKEN, MARGIN_INCHES = 0.28, 1.6
@@ -20,12 +23,16 @@ INCHES_PER_TOKEN, MARGIN_INCHES = 0.28, 1.6
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", required=True, help="a folder with a checkpoint, its configuration and vocab.txt")
+    parser.add_argument(
+        "--model", required=True, help="a folder with a checkpoint, its configuration and vocab.txt"
+    )
     parser.add_argument("--text", required=True)
     parser.add_argument("--pair", help="the second text of a pair")
     parser.add_argument("--layer", type=int, default=-1, help="0 is the first layer, -1 the last")
     parser.add_argument("--head", type=int, default=0, help="0 is the first head")
-    parser.add_argument("--output_file", required=True, help="the picture, whose ending is that of its format")
+    parser.add_argument(
+        "--output_file", required=True, help="the picture, whose ending is that of its format"
+    )
     arguments = parser.parse_args()
 
     check_ending(arguments.output_file)
@@ -41,7 +48,9 @@ def main():
         batch = tokenizer(arguments.text, arguments.pair, model.config.max_position_embeddings)
     except InputError as error:
         sys.exit(str(error))
-    check_range("layer", arguments.layer, -model.config.num_hidden_layers, model.config.num_hidden_layers)
+    check_range(
+        "layer", arguments.layer, -model.config.num_hidden_layers, model.config.num_hidden_layers
+    )
     check_range("head", arguments.head, 0, model.config.num_attention_heads)
     layers = model(**batch, output_attentions=True).all_attention_probabilities
     tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
@@ -55,12 +64,15 @@ def check_range(flag: str, value: int, low: int, end: int):
 
 
 def check_ending(output_file: str):
-    """Ends the script with one sentence if the picture could not be written, before the model is loaded."""
+    """Ends the script with one sentence if the picture could not be written, before the model is
+    loaded.
+    """
     try:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError as error:
         sys.exit(
-            f"the picture needs matplotlib, which cannot be imported ({error}); pip install -r requirements-plots.txt"
+            f"the picture needs matplotlib, which cannot be imported ({error}); pip install -r "
+            "requirements-plots.txt"
         )
     endings = sorted(FigureCanvasBase.get_supported_filetypes())
     if pathlib.Path(output_file).suffix[1:].lower() not in endings:

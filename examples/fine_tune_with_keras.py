@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Fine-tunes a text classifier with Keras' `fit` on one device.
 
-In: the folder of a model with its vocabulary, and a file with a text, a tab and its label on each line; without a file,
-a few sentences about the weather and about trains. Out: the accuracy on every tenth example, which is held out, a
-`.keras` file with the model and its optimizer, and a folder with its weights for the scripts, such as predict.py.
+In: the folder of a model with its vocabulary, and a file with a text, a tab and its label on each
+line; without a file, a few sentences about the weather and about trains. Out: the accuracy on every
+tenth example, which is held out, a `.keras` file with the model and its optimizer, and a folder
+with its weights for the scripts, such as predict.py.
 
-    python examples/fine_tune_with_keras.py --model=FOLDER --train_file=reviews.tsv --output_dir=OUTPUT
+    python examples/fine_tune_with_keras.py --model=FOLDER --train_file=reviews.tsv
+    --output_dir=OUTPUT
 
-This is the way to use the models inside a Keras program. `run_classifier.py` trains the same model with the same
-updates, and does more:
+This is the way to use the models inside a Keras program. `run_classifier.py` trains the same model
+with the same updates, and does more:
 
 - batches of examples of like length, where here every text is padded to the longest;
-- checkpoints during the training, and a run that was stopped goes on as if it had not been, to the last bit;
+- checkpoints during the training, and a run that was stopped goes on as if it had not been, to the
+  last bit;
 - several GPUs or a TPU, gradient accumulation, and layers that are computed again to save memory;
 - GLUE's tasks with their official metrics, predictions and exports for TensorFlow Serving.
 """
@@ -22,7 +25,8 @@ import pathlib
 import shlex
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))  # finds official_bert without an installation
+# Finds official_bert without an installation.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 HELD_OUT_EVERY = 10
@@ -38,7 +42,9 @@ The driver waved his hand.\ttrain
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", required=True, help="a folder with a checkpoint, its configuration and vocab.txt")
+    parser.add_argument(
+        "--model", required=True, help="a folder with a checkpoint, its configuration and vocab.txt"
+    )
     parser.add_argument("--train_file", help="a text, a tab and a label on each line")
     parser.add_argument("--output_dir", required=True, help="a new folder for the trained model")
     parser.add_argument("--max_seq_length", type=int, default=128)
@@ -98,8 +104,14 @@ def fine_tune(arguments: argparse.Namespace):
     model_dir.write_beside(arguments.output_dir, None, None, record, names)
     path = os.path.join(arguments.output_dir, "model.keras")
     model.save(path)  # keras.models.load_model reads it after `import official_bert`
-    print(f"wrote {path}, and beside it bert_model.ckpt, bert_config.json, labels.txt, task.json, vocab.txt and others")
-    print(f"to answer texts, one a line: python predict.py --model={shlex.quote(arguments.output_dir)}")
+    print(
+        f"wrote {path}, and beside it bert_model.ckpt, bert_config.json, labels.txt, task.json, "
+        "vocab.txt and others"
+    )
+    print(
+        "to answer texts, one a line: python predict.py "
+        f"--model={shlex.quote(arguments.output_dir)}"
+    )
 
 
 def read_examples(path: str | None) -> tuple[list[str], list[str]]:

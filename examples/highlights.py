@@ -1,6 +1,8 @@
-"""Scores for the sentences of a text, "a sentence | another one": which of them should a reader see?
+"""Scores for the sentences of a text, "a sentence | another one": which of them should a reader
+see?
 
-The model reads `[CLS] first [SEP] second [SEP] ...`; the score of a sentence stands at the [SEP] behind it.
+The model reads `[CLS] first [SEP] second [SEP] ...`; the score of a sentence stands at the [SEP]
+behind it.
 """
 
 import os
@@ -40,7 +42,9 @@ class EncodedTexts:
 
 
 def _input(text, tokenizer, max_seq_length):
-    """Ids of a text, and how many of them are of segment 0: all. Each sentence is cut to an equal share of the room."""
+    """Ids of a text, and how many of them are of segment 0: all. Each sentence is cut to an
+    equal share of the room.
+    """
     sentences = text.split("|")
     room = (max_seq_length - 1) // len(sentences) - 1
     ids = [tokenizer.vocab["[CLS]"]]
@@ -78,7 +82,10 @@ class HighlightTask(Task):
         return {"scores": scores, "loss": errors / num_sentences, "loss_weight": num_sentences}
 
     def metrics(self, encoded, outputs):
-        truth, found = np.concatenate(encoded.scores), np.concatenate(_of_sentences(encoded, outputs))
+        truth, found = (
+            np.concatenate(encoded.scores),
+            np.concatenate(_of_sentences(encoded, outputs)),
+        )
         return {"eval_spearman": spearman(truth, found)["spearman"]}
 
     def write_predictions(self, output_dir, encoded, outputs, suffix=""):
@@ -95,7 +102,9 @@ class HighlightTask(Task):
         sentences = tf.strings.split(texts["text"], "|")  # [B, (sentences)]
         room = (reader.max_seq_length - 1) // sentences.row_lengths() - 1  # [B]
         ids = reader.tokenizer.encode(sentences.values)  # [all sentences, (pieces)]
-        in_room = tf.ragged.range(ids.row_lengths()) < tf.gather(room, sentences.value_rowids())[:, None]
+        in_room = (
+            tf.ragged.range(ids.row_lengths()) < tf.gather(room, sentences.value_rowids())[:, None]
+        )
         sep = tf.fill([ids.nrows(), 1], reader.vocab["[SEP]"])
         ids = sentences.with_values(tf.concat([tf.ragged.boolean_mask(ids, in_room), sep], axis=1))
         cls = tf.fill([sentences.nrows(), 1], reader.vocab["[CLS]"])
@@ -118,14 +127,19 @@ class HighlightClient(TextClient):
     """Asks for the scores of the sentences of a text."""
 
     def is_cut(self, texts):
-        lengths = [len(_input(texts[0], self.model.tokenizer, most)[0]) for most in (self.model.max_seq_length, 10**6)]
+        lengths = [
+            len(_input(texts[0], self.model.tokenizer, most)[0])
+            for most in (self.model.max_seq_length, 10**6)
+        ]
         return lengths[0] < lengths[1]
 
     def answers(self, requests):
         if self.model.reads_text:
             return super().answers(requests)
         texts = [text for (text,) in requests]
-        encoded = EncodedTexts(texts, [()] * len(texts), self.model.tokenizer, self.model.max_seq_length)
+        encoded = EncodedTexts(
+            texts, [()] * len(texts), self.model.tokenizer, self.model.max_seq_length
+        )
         scores = self.model.run(encoded.inputs)["scores"]
         return [{"scores": numbers(scores[row][encoded.ends(row)])} for row in range(len(texts))]
 
@@ -150,5 +164,7 @@ def _example(row, is_labelled):
         return text, np.zeros(num_sentences, np.float32)
     scores = row.field(1, "the scores").split(" ")
     if len(scores) != num_sentences:
-        raise row.error(f"has {len(scores)} scores for {num_sentences} sentences; give one for each")
+        raise row.error(
+            f"has {len(scores)} scores for {num_sentences} sentences; give one for each"
+        )
     return text, np.float32(scores)

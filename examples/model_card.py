@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes a model card: what a folder's model was trained on, with which flags, and how good it is.
 
-In: the --output_dir of a training script. Out: Markdown on standard output, with room for your own words.
+In: the --output_dir of a training script. Out: Markdown on standard output, with room for your own
+    words.
 
     python examples/model_card.py model > README.md
 """
@@ -13,7 +14,8 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))  # finds official_bert without an installation
+# Finds official_bert without an installation.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 HEAD = """\
@@ -26,11 +28,21 @@ HEAD = """\
 
 <!-- fill in: for which texts and questions the model is made, and for which not -->
 """
-DATA_FLAGS = ("data_dir", "train_file", "dev_file", "test_file", "predict_file", "input_file", "eval_input_file")
+DATA_FLAGS = (
+    "data_dir",
+    "train_file",
+    "dev_file",
+    "test_file",
+    "predict_file",
+    "input_file",
+    "eval_input_file",
+)
 
 
 def lines_of(folder: pathlib.Path) -> Iterator[str]:
-    """Yields the parts of the card of a folder; those of the training are of its last one that made updates."""
+    """Yields the parts of the card of a folder; those of the training are of its last one that
+    made updates.
+    """
     from official_bert.cli.commands import COMMANDS
     from official_bert.io.errors import InputError
     from official_bert.io.writing import markdown_table
@@ -40,24 +52,38 @@ def lines_of(folder: pathlib.Path) -> Iterator[str]:
 
     records = run_log.read(str(folder), run_log.START)
     if not records:
-        raise InputError(f"{folder / run_log.FILE}: has no record of a run; name the --output_dir of a training script")
+        raise InputError(
+            f"{folder / run_log.FILE}: has no record of a run; name the --output_dir of a training "
+            "script"
+        )
     trainings = [one for one in records if one["flags"].get("do_train") and one["num_updates"] != 0]
     record = (trainings or records)[-1]
     flags, found = record["flags"], ModelFolder(str(folder))
     yield HEAD.format(task=found.task().task_name if found.task_file else record["script"])
     yield f"## Training\n\n- Script: `{record['script']}.py`"
     start = (trainings or records)[0]["flags"].get("init_checkpoint")
-    yield f"- {'Started' if trainings else 'Evaluated'} from: {code(start) if start else 'random weights'}"
+    yield (
+        f"- {'Started' if trainings else 'Evaluated'} from: "
+        f"{code(start) if start else 'random weights'}"
+    )
     yield from (f"- Data: `--{name}` {code(flags[name])}" for name in DATA_FLAGS if flags.get(name))
     if flags.get("class_weights"):
         pairs = zip(found.labels() or (), flags["class_weights"], strict=False)
-        yield f"- Class weights: {', '.join(f'{code(label)} {code(weight)}' for label, weight in pairs)}"
-    yield f"- Seed: {record['seed']}\n- Devices: {', '.join(record['devices'])}; replicas: {record['num_replicas']}"
+        yield (
+            "- Class weights: "
+            f"{', '.join(f'{code(label)} {code(weight)}' for label, weight in pairs)}"
+        )
+    yield (
+        f"- Seed: {record['seed']}\n- Devices: {', '.join(record['devices'])}; replicas: "
+        f"{record['num_replicas']}"
+    )
     yield f"- Last run: {record['started']}\n\n## Flags that differ from their defaults\n"
     fields = dataclasses.fields(COMMANDS[record["script"]].options_class())
     defaults = {field.name: without_flag(field) for field in fields}
     changed = {name: value for name, value in flags.items() if value != defaults.get(name, value)}
-    yield markdown_table(("flag", "value"), ((f"`--{name}`", code(value)) for name, value in changed.items()))
+    yield markdown_table(
+        ("flag", "value"), ((f"`--{name}`", code(value)) for name, value in changed.items())
+    )
     for path in sorted(folder.glob("eval_results*.txt")):
         rows = [line.rsplit(" = ", 1) for line in path.read_text(encoding="utf-8").splitlines()]
         yield f"\n## Results: {path.name}\n\n{markdown_table(('metric', 'value'), rows)}"
@@ -65,7 +91,9 @@ def lines_of(folder: pathlib.Path) -> Iterator[str]:
 
 
 def code(value) -> str:
-    """Returns a flag's value for a table: lists with commas, no bar or line break that would end the cell."""
+    """Returns a flag's value for a table: lists with commas, no bar or line break that would end
+    the cell.
+    """
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return f"`{' '.join(text.replace('|', ' ').replace('`', ' ').split())}`"
 

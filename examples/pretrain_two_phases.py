@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Pre-trains as the paper does: 90 % of the updates on sequences of 128 tokens, the rest on 512, with one command.
+"""Pre-trains as the paper does: 90 % of the updates on sequences of 128 tokens, the rest on 512,
+with one command.
 
-In: a text, a vocabulary and a configuration. Out, in --output_dir: `records-128` and `records-512`, the training of the
-first phase in `phase1`, and that of the second, which starts from its weights, in `phase2`.
+In: a text, a vocabulary and a configuration. Out, in --output_dir: `records-128` and `records-512`,
+the training of the first phase in `phase1`, and that of the second, which starts from its weights,
+in `phase2`.
 
     python examples/pretrain_two_phases.py --input_file='corpus/*.txt' --vocab_file=vocab.txt \\
-      --bert_config_file=bert_config.json --output_dir=model [--num_train_steps=100000] [--FLAG_OF_run_pretraining=...]
+      --bert_config_file=bert_config.json --output_dir=model [--num_train_steps=100000]
+      [--FLAG_OF_run_pretraining=...]
 
-Attention to 512 tokens costs four times as much a token as to 128, and only the position embeddings need it (Devlin et
-al., 2019, appendix A.2). The script prints every command before it runs it. The same command again continues after a
-stop: it keeps records that are complete, and each phase goes on from its newest checkpoint. Flags that the script does
-not have, such as --dtype or --distribution_strategy, go to both trainings.
+Attention to 512 tokens costs four times as much a token as to 128, and only the position embeddings
+need it (Devlin et al., 2019, appendix A.2). The script prints every command before it runs it. The
+same command again continues after a
+stop: it keeps records that are complete, and each phase goes on from its newest checkpoint. Flags
+that the script does not have, such as --dtype or --distribution_strategy, go to both trainings.
 """
 
 import argparse
@@ -32,7 +36,13 @@ def main():
     output = pathlib.Path(arguments.output_dir)
     first_steps = round(FIRST_SHARE * arguments.num_train_steps)
     phases = (
-        ("phase1", arguments.max_seq_length, arguments.train_batch_size, first_steps, arguments.learning_rate),
+        (
+            "phase1",
+            arguments.max_seq_length,
+            arguments.train_batch_size,
+            first_steps,
+            arguments.learning_rate,
+        ),
         (
             "phase2",
             arguments.phase2_max_seq_length,
@@ -52,7 +62,8 @@ def main():
             f"--bert_config_file={arguments.bert_config_file}",
             f"--vocab_file={arguments.vocab_file}",
             "--do_train=True",
-            "--file_order=each_pass",  # of few files, the original's order may read one twice at the same time
+            # Of few files, the original's order may read one twice at the same time.
+            "--file_order=each_pass",
             f"--max_seq_length={length}",
             f"--max_predictions_per_seq={predictions(length)}",
             f"--train_batch_size={batch_size}",
@@ -81,7 +92,9 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     add("--phase2_learning_rate", type=float, help="default: --learning_rate")
     add("--max_seq_length", type=int, default=128)
     add("--phase2_max_seq_length", type=int, default=512)
-    add("--dupe_factor", type=int, default=5, help="the passes over the text, each with other masks")
+    add(
+        "--dupe_factor", type=int, default=5, help="the passes over the text, each with other masks"
+    )
     add("--num_workers", type=int, default=1, help="the processes that make the records")
     arguments, others = parser.parse_known_args()
     if arguments.num_train_steps < 10:
@@ -92,14 +105,17 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
 
 
 def check_positions(arguments: argparse.Namespace):
-    """Refuses, before the first phase, a configuration whose position table is too short for the second."""
+    """Refuses, before the first phase, a configuration whose position table is too short for the
+    second.
+    """
     config = json.loads(pathlib.Path(arguments.bert_config_file).read_text(encoding="utf-8"))
     positions = config.get("max_position_embeddings", 512)
     longest = max(arguments.max_seq_length, arguments.phase2_max_seq_length)
     if positions < longest:
         sys.exit(
-            f"{sys.argv[0]}: {arguments.bert_config_file}: max_position_embeddings is {positions}, and the sequences "
-            f"have up to {longest} tokens; raise it, or give a shorter --phase2_max_seq_length"
+            f"{sys.argv[0]}: {arguments.bert_config_file}: max_position_embeddings is {positions}, "
+            f"and the sequences have up to {longest} tokens; raise it, or give a shorter "
+            "--phase2_max_seq_length"
         )
 
 

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Pre-trains a small BERT from scratch, with the same commands as a large one.
 
-In: the English documentation that is on every machine with Python and this project's packages. Out, in
-./quickstart_output/<setting>: a corpus, a vocabulary, records, the training run in `model`, and in `bert` a model in
-the form of a released one. The script prints every command before it runs it, then a table of the results, the model's
-predictions for three masked words, its scores of a sentence with and without a mistake and, if BLiMP.zip lies in the
-checkout, its accuracy on minimal pairs, and commands to go on with.
+In: the English documentation that is on every machine with Python and this project's packages. Out,
+in ./quickstart_output/<setting>: a corpus, a vocabulary, records, the training run in `model`, and
+in `bert` a model in the form of a released one. The script prints every command before it runs it,
+then a table of the results, the model's predictions for three masked words, its scores of a
+sentence with and without a mistake and, if BLiMP.zip lies in the checkout, its accuracy on minimal
+pairs, and commands to go on with.
 
     python examples/quickstart.py [--setting=full|short]
 
-`full` takes less than 10 minutes on two cores. `short` runs the same commands on less text and shorter sequences in
-less than 3 minutes, and its model knows less. Both exit with status 1 unless the model is clearly better than always
-predicting the most frequent word, and `full` also unless it tells better than a constant guess whether a sentence
-follows another. A second run continues an interrupted one; it never trains a finished model again, nor deletes it.
+`full` takes less than 10 minutes on two cores. `short` runs the same commands on less text and
+shorter sequences in less than 3 minutes, and its model knows less. Both exit with status 1 unless
+the model is clearly better than always predicting the most frequent word, and `full` also unless it
+tells better than a constant guess whether a sentence follows another. A second run continues an
+interrupted one; it never trains a finished model again, nor deletes it.
 """
 
 import argparse
@@ -37,7 +39,8 @@ SENTENCES = (
 PAIR = ("This method is called once.", "These method is called once.")
 MINIMAL_PAIRS = pathlib.Path("BLiMP.zip")
 PAIRS_OF_A_PARADIGM = 20
-REQUIRED_RATIO = 2.0  # of the masked LM's accuracy to that of always predicting the most frequent word
+# Of the masked LM's accuracy to that of always predicting the most frequent word.
+REQUIRED_RATIO = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Setting:
 
     Attributes:
         docstrings_of: the packages whose docstrings are read beside Python's help texts.
-        required_next_sentence_gain: what the accuracy of next sentences must have above the baseline.
+        required_next_sentence_gain: what the accuracy of next sentences must have above the
+            baseline.
     """
 
     docstrings_of: str
@@ -83,7 +87,8 @@ SETTINGS = {
     ),
     "short": Setting(
         docstrings_of="",
-        required_next_sentence_gain=-1.0,  # so short a training on so little text does not teach them
+        # So short a training on so little text does not teach them.
+        required_next_sentence_gain=-1.0,
         num_hidden_layers=2,
         num_attention_heads=2,
         num_train_steps=1200,
@@ -92,7 +97,8 @@ SETTINGS = {
         vocab_size=1000,
         max_seq_length=32,
         max_predictions_per_seq=5,
-        initializer_range=0.1,  # with 0.02 attention is even at first, and so short a run learns frequencies alone
+        # With 0.02 attention is even at first, and so short a run learns frequencies alone.
+        initializer_range=0.1,
     ),
 }
 
@@ -131,7 +137,9 @@ def run(script: str, *flags: str):
 
 
 def make_data(setting: Setting, output: pathlib.Path):
-    """Makes the corpus, the vocabulary, the records of both parts of the corpus, and a task to fine-tune on."""
+    """Makes the corpus, the vocabulary, the records of both parts of the corpus, and a task to
+    fine-tune on.
+    """
     run(
         "examples/quickstart_corpus.py",
         f"--train_file={output}/train.txt",
@@ -147,7 +155,10 @@ def make_data(setting: Setting, output: pathlib.Path):
     )
     # Those of the training have no masks, which are drawn anew each time a record is read.
     without_masks = ("--generator=sharded", "--num_workers=2", "--dynamic_masking")
-    for part, dupe_factor, flags in (("train", setting.dupe_factor, without_masks), ("held_out", 2, ())):
+    for part, dupe_factor, flags in (
+        ("train", setting.dupe_factor, without_masks),
+        ("held_out", 2, ()),
+    ):
         run(
             "create_pretraining_data.py",
             *flags,
@@ -184,7 +195,9 @@ def baselines(output: pathlib.Path) -> Baselines:
     pieces, labels = collections.Counter(), collections.Counter()
     for _, example in read_examples(str(output / "held_out.tfrecord")):
         weights = example["masked_lm_weights"]
-        pieces.update(int(i) for i, weight in zip(example["masked_lm_ids"], weights, strict=True) if weight)
+        pieces.update(
+            int(i) for i, weight in zip(example["masked_lm_ids"], weights, strict=True) if weight
+        )
         labels.update([int(example["next_sentence_labels"][0])])
     ((most_frequent, count),) = pieces.most_common(1)
     return Baselines(
@@ -260,7 +273,10 @@ def pretrain(setting: Setting, output: pathlib.Path, name: str, *flags: str):
 def publish(output: pathlib.Path):
     """Makes a folder like that of a released model, without what only a training needs."""
     run(
-        "convert_checkpoint.py", f"--model={output}/model", f"--output_dir={output}/bert", "--output_format=tf1_weights"
+        "convert_checkpoint.py",
+        f"--model={output}/model",
+        f"--output_dir={output}/bert",
+        "--output_format=tf1_weights",
     )
 
 
@@ -274,22 +290,37 @@ def print_table(start: dict[str, float], end: dict[str, float], baseline: Baseli
     print(f"\nOn {baseline.num_records} records of documents that the model has never seen:\n")
     print(f"{'':24}{'start':>9}{'end':>9}{'baseline':>11}")
     print(f"{'loss':24}{start['loss']:9.3f}{end['loss']:9.3f}")
-    for title, name in (("masked LM", "masked_lm_accuracy"), ("next sentence", "next_sentence_accuracy")):
-        print(f"{title + ' accuracy':24}{start[name]:9.1%}{end[name]:9.1%}{getattr(baseline, name):11.1%}")
+    for title, name in (
+        ("masked LM", "masked_lm_accuracy"),
+        ("next sentence", "next_sentence_accuracy"),
+    ):
+        print(
+            f"{title + ' accuracy':24}{start[name]:9.1%}{end[name]:9.1%}{getattr(baseline, name):11.1%}"
+        )
     ratio = end["masked_lm_accuracy"] / baseline.masked_lm_accuracy
     gain = end["next_sentence_accuracy"] - baseline.next_sentence_accuracy
-    print(f"\nThe baselines always predict {baseline.word!r} and the more frequent label. The model finds {ratio:.1f}")
+    print(
+        f"\nThe baselines always predict {baseline.word!r} and the more frequent label. The model "
+        f"finds {ratio:.1f}"
+    )
     if gain > 0:
-        print(f"times as many masked words, and judges {100 * gain:.0f} more of 100 pairs of texts correctly.")
+        print(
+            f"times as many masked words, and judges {100 * gain:.0f} more of 100 pairs of texts "
+            "correctly."
+        )
     else:
-        print("times as many masked words. So short a training on so little text does not teach next sentences.")
+        print(
+            "times as many masked words. So short a training on so little text does not teach next "
+            "sentences."
+        )
 
 
 def check_learning(setting: Setting, end: dict[str, float], baseline: Baselines):
     """Exits with status 1 unless the model is clearly better than the baselines."""
     if end["masked_lm_accuracy"] < REQUIRED_RATIO * baseline.masked_lm_accuracy:
         sys.exit(
-            f"the model does not reach {REQUIRED_RATIO:g} times the accuracy of always predicting {baseline.word!r}"
+            f"the model does not reach {REQUIRED_RATIO:g} times the accuracy of always predicting "
+            f"{baseline.word!r}"
         )
     gain = end["next_sentence_accuracy"] - baseline.next_sentence_accuracy
     if gain < setting.required_next_sentence_gain:
@@ -317,7 +348,9 @@ def predict_masked_words(model: pathlib.Path):
 
 
 def compare_sentences(model: pathlib.Path):
-    """Prints the logarithms of the probabilities of a right and a wrong sentence, and how often the right one wins."""
+    """Prints the logarithms of the probabilities of a right and a wrong sentence, and how often
+    the right one wins.
+    """
     print("\nThe logarithm of the probability of a sentence, and of the same with a mistake:")
     for sentence, found in zip(PAIR, predictor_of(model).score(list(PAIR)), strict=True):
         print(f"    {found['score']:7.2f}  {sentence}")
@@ -330,9 +363,12 @@ def compare_sentences(model: pathlib.Path):
             f"--num_records={PAIRS_OF_A_PARADIGM}",
             f"--output_file={table}",
         )
-        *_, (_, _, count, accuracy) = (line.split("\t") for line in table.read_text(encoding="utf-8").splitlines())
+        *_, (_, _, count, accuracy) = (
+            line.split("\t") for line in table.read_text(encoding="utf-8").splitlines()
+        )
         print(
-            f"\nOf {count} pairs of BLiMP the model prefers the right one in {float(accuracy):.1%}; a guess has 50 %."
+            f"\nOf {count} pairs of BLiMP the model prefers the right one in "
+            f"{float(accuracy):.1%}; a guess has 50 %."
         )
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes an English corpus of the documentation that is on every machine with this project's packages.
+"""Makes an English corpus of the documentation that is on every machine with this project's
+packages.
 
-In: an installed Python with its help texts (`pydoc_data.topics`) and docstrings, and the docstrings of packages of
-requirements.txt; no module is imported. Out: two text files, a training part and a held-out part, in the format that
-create_pretraining_data.py reads: one sentence on each line and a blank line between documents. A document is a section
-of a help text, or the docstrings of a module.
+In: an installed Python with its help texts (`pydoc_data.topics`) and docstrings, and the docstrings
+of packages of requirements.txt; no module is imported. Out: two text files, a training part and a
+held-out part, in the format that create_pretraining_data.py reads: one sentence on each line and a
+blank line between documents. A document is a section of a help text, or the docstrings of a module.
 
     python examples/quickstart_corpus.py --train_file=train.txt --held_out_file=held_out.txt
 """
@@ -58,7 +59,9 @@ def folder_of(package: str) -> pathlib.Path:
 
 
 def docstrings(folder: pathlib.Path) -> Iterator[str]:
-    """Yields a text for each module under a folder, its docstrings in the order of the file; imports nothing."""
+    """Yields a text for each module under a folder, its docstrings in the order of the file;
+    imports nothing.
+    """
     for path in sorted(folder.rglob("*.py")):
         if NOT_READ.isdisjoint(path.relative_to(folder).parts):
             try:
@@ -82,8 +85,8 @@ def paragraphs_of_docstrings(text: str) -> str:
 def documents(texts: Iterable[str]) -> list[list[str]]:
     """Makes a document of sentences of each text.
 
-    The texts quote each other. A repeated sentence is kept only where it occurs first, so that no held-out sentence is
-    also a training sentence.
+    The texts quote each other. A repeated sentence is kept only where it occurs first, so that no
+    held-out sentence is also a training sentence.
 
     Args:
         texts: texts with blank lines between paragraphs.
@@ -115,20 +118,26 @@ def prose(text: str) -> Iterator[str]:
 
 
 def write(path: str, found: list[list[str]]):
-    pathlib.Path(path).write_text("\n".join("\n".join(document) + "\n" for document in found), encoding="utf-8")
+    pathlib.Path(path).write_text(
+        "\n".join("\n".join(document) + "\n" for document in found), encoding="utf-8"
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--train_file", required=True)
     parser.add_argument("--held_out_file", required=True)
-    parser.add_argument("--held_out_share", type=float, default=0.1, help="share of the sentences, whole documents")
-    parser.add_argument("--random_seed", type=int, default=12345, help="decides which documents are held out")
+    parser.add_argument(
+        "--held_out_share", type=float, default=0.1, help="share of the sentences, whole documents"
+    )
+    parser.add_argument(
+        "--random_seed", type=int, default=12345, help="decides which documents are held out"
+    )
     parser.add_argument(
         "--docstrings_of",
         default=DOCSTRINGS_OF,
-        help="comma separated packages whose docstrings are read beside the help texts; python is its standard "
-        "library; nothing means the help texts alone",
+        help="comma separated packages whose docstrings are read beside the help texts; python is "
+        "its standard library; nothing means the help texts alone",
     )
     arguments = parser.parse_args()
 
@@ -139,7 +148,10 @@ def main():
     sentences_before = itertools.accumulate(map(len, found), initial=0)
     wanted = arguments.held_out_share * sum(map(len, found))
     num_held_out = sum(before < wanted for before in sentences_before)
-    for path, part in ((arguments.held_out_file, found[:num_held_out]), (arguments.train_file, found[num_held_out:])):
+    for path, part in (
+        (arguments.held_out_file, found[:num_held_out]),
+        (arguments.train_file, found[num_held_out:]),
+    ):
         write(path, part)
         words = sum(len(sentence.split()) for document in part for sentence in document)
         print(f"{path}: {len(part)} documents, {sum(map(len, part))} sentences, {words} words")

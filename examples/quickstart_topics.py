@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes a small classification task of the help texts that come with every Python (`pydoc_data.topics`).
+"""Makes a small classification task of the help texts that come with every Python
+(`pydoc_data.topics`).
 
-In: an installed Python. Out: train.tsv and dev.tsv in a folder, with a sentence and its label on each line: the part of
-Python's manual that the sentence is from.
+In: an installed Python. Out: train.tsv and dev.tsv in a folder, with a sentence and its label on
+each line: the part of Python's manual that the sentence is from.
 
     python examples/quickstart_topics.py --data_dir=topics
 """
@@ -35,8 +36,12 @@ def examples() -> list[tuple[str, str]]:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data_dir", required=True, help="folder of the two files")
-    parser.add_argument("--dev_share", type=float, default=0.2, help="share of the sentences in dev.tsv")
-    parser.add_argument("--random_seed", type=int, default=12345, help="decides which sentences these are")
+    parser.add_argument(
+        "--dev_share", type=float, default=0.2, help="share of the sentences in dev.tsv"
+    )
+    parser.add_argument(
+        "--random_seed", type=int, default=12345, help="decides which sentences these are"
+    )
     arguments = parser.parse_args()
 
     found = examples()

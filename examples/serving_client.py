@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Sends a prediction request over REST or gRPC to TensorFlow Serving, or to examples/serving_server.py in its place.
+"""Sends a prediction request over REST or gRPC to TensorFlow Serving, or to
+examples/serving_server.py in its place.
 
-The functions are made to be copied: `rest_predict` needs only numpy, and `grpc_predict` needs the packages of
-requirements-serving.txt. `inputs_of` makes the inputs of every signature; all signatures except serving_text need a
-tokenizer in the client. The command line takes flags, then the texts of one request:
+The functions are made to be copied: `rest_predict` needs only numpy, and `grpc_predict` needs the
+packages of requirements-serving.txt. `inputs_of` makes the inputs of every signature; all
+signatures except serving_text need a tokenizer in the client. The command line takes flags, then
+the texts of one request:
 
     python examples/serving_client.py --model_name=mrpc --signature_name=serving_default \\
         --vocab_file=vocab.txt "The cat sat." "A cat was sitting."
@@ -30,21 +32,26 @@ if TYPE_CHECKING:
     from official_bert import FullTokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # finds official_bert without an installation; signatures that take ids need it
+# Finds official_bert without an installation; signatures that take ids need it.
+sys.path.insert(0, str(ROOT))
 
 TEXT_SIGNATURE = "serving_text"
 TIMEOUT_SECS = 60
 
 
-JSON_TYPE = {"Content-Type": "application/json"}  # without it a server may take a request for a web page's
+# Without it a server may take a request for a web page's.
+JSON_TYPE = {"Content-Type": "application/json"}
 
 
 class RefusedError(Exception):
     """The server refused a request, or gave no answer that can be read; the message says which."""
 
 
-def rest_predict(address: str, model_name: str, signature_name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Sends a prediction request over REST, and returns the outputs by name, as lists in the shape of the tensors.
+def rest_predict(
+    address: str, model_name: str, signature_name: str, inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Sends a prediction request over REST, and returns the outputs by name, as lists in the shape
+    of the tensors.
 
     Args:
         address: the address of the server, such as http://localhost:8501.
@@ -72,7 +79,9 @@ def rest_call(url: str, request: Any) -> dict:
     """Sends a JSON request, or a GET request if it is None, and returns the JSON answer."""
     data = None if request is None else json.dumps(request).encode()
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data, JSON_TYPE), timeout=TIMEOUT_SECS) as response:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, data, JSON_TYPE), timeout=TIMEOUT_SECS
+        ) as response:
             answer = json.load(response)
     except urllib.error.HTTPError as error:
         body = error.read()
@@ -80,9 +89,14 @@ def rest_call(url: str, request: Any) -> dict:
             body = json.loads(body)["error"]
         raise RefusedError(f"{error.code}: {body}") from error
     except (OSError, http.client.HTTPException) as error:
-        raise RefusedError(f"{url}: gives no answer ({getattr(error, 'reason', None) or error})") from error
-    except (ValueError, RecursionError) as error:  # an address that is none, or an answer that is no JSON
-        raise RefusedError(f"{url}: is no address of a server that answers JSON ({error})") from error
+        raise RefusedError(
+            f"{url}: gives no answer ({getattr(error, 'reason', None) or error})"
+        ) from error
+    # An address that is none, or an answer that is no JSON.
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(
+            f"{url}: is no address of a server that answers JSON ({error})"
+        ) from error
     if not isinstance(answer, dict):
         raise RefusedError(f"{url}: answers no JSON object")
     return answer
@@ -113,7 +127,9 @@ def grpc_predict(
         request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
     with grpc.insecure_channel(address) as channel:
         try:
-            answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, TIMEOUT_SECS)
+            answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(
+                request, TIMEOUT_SECS
+            )
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 raise RefusedError(f"{address}: gives no answer ({error.details()})") from error
@@ -141,14 +157,16 @@ def inputs_of(
     max_seq_length: int,
     text_names: Sequence[str] = ("text_a", "text_b"),
 ) -> dict[str, np.ndarray]:
-    """Makes the inputs of a request for one example: a text, a pair, or a context with its possible endings.
+    """Makes the inputs of a request for one example: a text, a pair, or a context with its possible
+    endings.
 
     Args:
         signature_name: the name of the signature.
         texts: the texts; [MASK] in them is a masked word.
         tokenizer: a tokenizer with the model's vocabulary; None for serving_text.
         max_seq_length: the number of tokens that the texts, or each pair, are truncated to.
-        text_names: the names of the inputs of serving_text; the last input takes all remaining texts as a list.
+        text_names: the names of the inputs of serving_text; the last input takes all remaining
+            texts as a list.
     """
     if signature_name == TEXT_SIGNATURE:
         values = [np.array([text.encode()], object) for text in texts]
@@ -164,7 +182,10 @@ def inputs_of(
     pairs = [(texts[0], ending) for ending in texts[1:]] if is_choice else [(*texts, None)[:2]]
     inputs = [model_input(_Masked(tokenizer), *pair, max_seq_length) for pair in pairs]
     longest = max(len(tokens) for tokens, _ in inputs)
-    features = {name: values.astype(np.int32) for name, values in padded_features(inputs, tokenizer, longest).items()}
+    features = {
+        name: values.astype(np.int32)
+        for name, values in padded_features(inputs, tokenizer, longest).items()
+    }
     if is_choice:
         features = {name: values[None] for name, values in features.items()}  # [1, choices, length]
     if signature_name == "serving_ids":
@@ -190,16 +211,25 @@ class _Masked:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rest", default="http://localhost:8501", help="address of the REST server")
-    parser.add_argument("--grpc", help="address of the gRPC server, such as localhost:8500; asked instead")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rest", default="http://localhost:8501", help="address of the REST server"
+    )
+    parser.add_argument(
+        "--grpc", help="address of the gRPC server, such as localhost:8500; asked instead"
+    )
     parser.add_argument("--model_name", default="default")
     parser.add_argument("--signature_name", default="serving_default")
     parser.add_argument("--vocab_file", help="the export's assets/vocab.txt; not for serving_text")
     parser.add_argument("--cased", action="store_true", help="the model knows capital letters")
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument(
-        "--text_names", nargs="+", default=["text_a", "text_b"], help="serving_text: names of the texts"
+        "--text_names",
+        nargs="+",
+        default=["text_a", "text_b"],
+        help="serving_text: names of the texts",
     )
     parser.add_argument("texts", nargs="+", help="a text, a pair, or a context and its endings")
     arguments = parser.parse_args()
@@ -213,18 +243,27 @@ def main():
 
         try:
             tokenizer = FullTokenizer(arguments.vocab_file, do_lower_case=not arguments.cased)
-            # The client does not know the size of the model; the server refuses ids that it does not have.
+            # The client does not know the size of the model; the server refuses ids that it does
+            # not have.
             check_vocabulary(tokenizer, 1 + max(tokenizer.vocab.values()), arguments.vocab_file)
         except InputError as error:
             raise SystemExit(f"serving_client.py: {error}") from None
     inputs = inputs_of(
-        arguments.signature_name, arguments.texts, tokenizer, arguments.max_seq_length, arguments.text_names
+        arguments.signature_name,
+        arguments.texts,
+        tokenizer,
+        arguments.max_seq_length,
+        arguments.text_names,
     )
     try:
         if arguments.grpc:
-            answer = grpc_predict(arguments.grpc, arguments.model_name, arguments.signature_name, inputs)
+            answer = grpc_predict(
+                arguments.grpc, arguments.model_name, arguments.signature_name, inputs
+            )
         else:
-            answer = rest_predict(arguments.rest, arguments.model_name, arguments.signature_name, inputs)
+            answer = rest_predict(
+                arguments.rest, arguments.model_name, arguments.signature_name, inputs
+            )
     except RefusedError as error:
         raise SystemExit(f"refused: {error}") from None
     for name, values in answer.items():

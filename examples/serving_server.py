@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """A small server to try an exported model with; for production use TensorFlow Serving.
 
-It answers TensorFlow Serving's prediction requests, REST and gRPC, for the newest version of a SavedModel, to programs
-of this machine. It has no batching, no labels of versions, no `:classify` and `:regress`, and words of its own for
-errors. It needs requirements-serving.txt and nothing of this project.
+It answers TensorFlow Serving's prediction requests, REST and gRPC, for the newest version of a
+SavedModel, to programs of this machine. It has no batching, no labels of versions, no `:classify`
+and `:regress`, and words of its own for errors. It needs requirements-serving.txt and nothing of
+this project.
 
-    python examples/serving_server.py --model_name=mrpc --model_base_path=/tmp/exports/mrpc --rest_api_port=8501
+    python examples/serving_server.py --model_name=mrpc --model_base_path=/tmp/exports/mrpc
+    --rest_api_port=8501
 """
 
 from __future__ import annotations
@@ -47,29 +49,39 @@ class Model:
 
     def __init__(self, name: str, base_path: str):
         found = pathlib.Path(base_path).glob("*/saved_model.pb")
-        versions = {int(path.parent.name): path.parent for path in found if path.parent.name.isdecimal()}
+        versions = {
+            int(path.parent.name): path.parent for path in found if path.parent.name.isdecimal()
+        }
         if not versions:
-            raise SystemExit(f"--model_base_path={base_path}: holds no version; export a model there")
+            raise SystemExit(
+                f"--model_base_path={base_path}: holds no version; export a model there"
+            )
         self.name, self.version = name, max(versions)
         self._signatures = tf.saved_model.load(str(versions[self.version])).signatures
 
     def specs(self, signature_name: str) -> dict[str, tf.TensorSpec]:
         """The inputs of a signature by name."""
         if signature_name not in self._signatures:
-            raise RequestError(400, f'Serving signature name: "{signature_name}" not found in signature def')
+            raise RequestError(
+                400, f'Serving signature name: "{signature_name}" not found in signature def'
+            )
         return self._signatures[signature_name].structured_input_signature[1]
 
     def predict(self, signature_name: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Runs a signature, and returns its outputs by name, [batch, ...] each."""
         specs = self.specs(signature_name)
-        missing, unknown = sorted(specs.keys() - inputs.keys()), sorted(inputs.keys() - specs.keys())
+        missing, unknown = (
+            sorted(specs.keys() - inputs.keys()),
+            sorted(inputs.keys() - specs.keys()),
+        )
         for fault, names in (("missing", missing), ("unknown", unknown)):
             if names:
                 raise RequestError(400, f"{fault} input: {', '.join(names)}")
         try:
             tensors = {name: tf.constant(inputs[name], spec.dtype) for name, spec in specs.items()}
             outputs = self._signatures[signature_name](**tensors)
-        except (ValueError, TypeError, OverflowError, tf.errors.OpError) as error:  # no tensor, or the graph refuses it
+        # No tensor, or the graph refuses it.
+        except (ValueError, TypeError, OverflowError, tf.errors.OpError) as error:
             failed = re.search(r"assertion failed: .*", str(error))
             raise RequestError(400, failed.group() if failed else str(error)) from error
         return {name: outputs[name].numpy() for name in sorted(outputs)}
@@ -78,7 +90,9 @@ class Model:
 def rest_answer(model: Model, request: dict) -> dict:
     """The answer to a prediction request, which is {"instances": rows} or {"inputs": columns}."""
     if not isinstance(request, dict) or ("instances" in request) == ("inputs" in request):
-        raise RequestError(400, "the body must be a JSON object with one of 'instances' and 'inputs'")
+        raise RequestError(
+            400, "the body must be a JSON object with one of 'instances' and 'inputs'"
+        )
     signature_name = request.get("signature_name", DEFAULT_SIGNATURE)
     if not isinstance(signature_name, str):
         raise RequestError(400, "'signature_name' must be a text")
@@ -93,7 +107,9 @@ def rest_answer(model: Model, request: dict) -> dict:
         if any(row.keys() != rows[0].keys() for row in rows):
             raise RequestError(400, "all instances must have the same inputs")
         inputs = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
-    outputs = {name: _json(values) for name, values in model.predict(signature_name, inputs).items()}
+    outputs = {
+        name: _json(values) for name, values in model.predict(signature_name, inputs).items()
+    }
     if len(outputs) == 1:  # it is sent without its name
         return {"outputs" if by_column else "predictions": next(iter(outputs.values()))}
     if by_column:
@@ -108,7 +124,9 @@ def _named(value: Any, specs: Mapping) -> dict[str, Any]:
     """Tensors by name, in which each {"b64": ...} has become bytes; a single input needs no name."""
     if not isinstance(value, dict) or value.keys() == {"b64"}:
         if len(specs) > 1:
-            raise RequestError(400, f"the signature takes the inputs {', '.join(specs)}: give them by name")
+            raise RequestError(
+                400, f"the signature takes the inputs {', '.join(specs)}: give them by name"
+            )
         value = dict.fromkeys(specs, value)
     return {name: _decoded(tensor) for name, tensor in value.items()}
 
@@ -166,7 +184,9 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         if not (claimed.isascii() and claimed.isdecimal()):
             raise RequestError(400, "Content-Length must be a whole number")
         if len(claimed) > MAX_LENGTH_DIGITS or int(claimed) > MAX_BODY_BYTES:
-            raise RequestError(413, f"the body must have at most {MAX_BODY_BYTES} bytes: send fewer instances")
+            raise RequestError(
+                413, f"the body must have at most {MAX_BODY_BYTES} bytes: send fewer instances"
+            )
         parts, missing = [], int(claimed)
         while missing:
             part = self.rfile.read(min(missing, PART_BYTES))
@@ -180,8 +200,13 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         path = PATH.fullmatch(self.path)
         try:
             name, version, action = path.groups() if path else (None, None, None)
-            if (name, action) != (self.model.name, verb) or version not in (None, str(self.model.version)):
-                raise RequestError(404, f"Servable not found for request: {self.command} {self.path}")
+            if (name, action) != (self.model.name, verb) or version not in (
+                None,
+                str(self.model.version),
+            ):
+                raise RequestError(
+                    404, f"Servable not found for request: {self.command} {self.path}"
+                )
             status, content = 200, answer()
         except RequestError as error:
             status, content = error.args
@@ -189,7 +214,10 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         except ConnectionError:  # the client has left
             return
         except TimeoutError:
-            status, content = 408, {"error": f"the body did not come within {CLIENT_LIMIT_SECS:g} seconds"}
+            status, content = (
+                408,
+                {"error": f"the body did not come within {CLIENT_LIMIT_SECS:g} seconds"},
+            )
         with contextlib.suppress(ConnectionError, TimeoutError):
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -198,7 +226,9 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
 
 
 def array_of(name: str, proto) -> np.ndarray:
-    """The array of a tensor, which may have one value for all of its places; its shape may claim any number of them."""
+    """The array of a tensor, which may have one value for all of its places; its shape may claim
+    any number of them.
+    """
     if math.prod(max(dim.size, 0) for dim in proto.tensor_shape.dim) > MAX_BODY_BYTES:
         raise RequestError(400, f"input {name}: its shape is too large: send fewer examples")
     try:
@@ -236,15 +266,29 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_name", default="default", help="name of the model in URLs and requests")
-    parser.add_argument("--model_base_path", required=True, help="folder of versions: an --export_dir")
-    parser.add_argument("--rest_api_port", type=int, default=8501, help="port for HTTP/REST; 0 means a free one")
-    parser.add_argument("--port", type=int, default=0, help="port for gRPC; 0, the default, means a free one")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model_name", default="default", help="name of the model in URLs and requests"
+    )
+    parser.add_argument(
+        "--model_base_path", required=True, help="folder of versions: an --export_dir"
+    )
+    parser.add_argument(
+        "--rest_api_port", type=int, default=8501, help="port for HTTP/REST; 0 means a free one"
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, help="port for gRPC; 0, the default, means a free one"
+    )
     arguments = parser.parse_args()
     RestHandler.model = model = Model(arguments.model_name, arguments.model_base_path)
-    grpc_server = grpc.server(concurrent.futures.ThreadPoolExecutor(), options=[("grpc.so_reuseport", 0)])
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(PredictionService(model), grpc_server)
+    grpc_server = grpc.server(
+        concurrent.futures.ThreadPoolExecutor(), options=[("grpc.so_reuseport", 0)]
+    )
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        PredictionService(model), grpc_server
+    )
     grpc_port = grpc_server.add_insecure_port(f"127.0.0.1:{arguments.port}")
     grpc_server.start()
     rest = http.server.ThreadingHTTPServer(("127.0.0.1", arguments.rest_api_port), RestHandler)

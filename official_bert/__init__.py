@@ -1,7 +1,8 @@
 """The original 2018 BERT release on TensorFlow 2 and Keras 3.
 
-The public names below are resolved when they are first used: importing the package loads no TensorFlow. Where Keras is
-imported, before or after, it knows our classes and loads a .keras file with them.
+The public names below are resolved when they are first used: importing the package loads no
+TensorFlow. Where Keras is imported, before or after, it knows our classes and loads a .keras file
+with them.
 """
 
 import importlib
@@ -15,7 +16,14 @@ if TYPE_CHECKING:  # editors and type checkers see the names here
     from official_bert.config import BertConfig
     from official_bert.fine_tuning.classifier import ClassificationData, Classifier
     from official_bert.io.errors import InputError
-    from official_bert.modeling import BertChoice, BertClassifier, BertModel, BertPretrainer, BertSpans, BertTagger
+    from official_bert.modeling import (
+        BertChoice,
+        BertClassifier,
+        BertModel,
+        BertPretrainer,
+        BertSpans,
+        BertTagger,
+    )
     from official_bert.optimization import AdamWeightDecayOptimizer, keras_optimizer
     from official_bert.serving.predictor import Predictor
     from official_bert.tasks.embedding.sentence_encoder import SentenceEncoder
@@ -40,7 +48,8 @@ _PUBLIC = {
     "ClassificationData": "official_bert.fine_tuning.classifier",
 }
 
-# Keras finds the classes in a .keras file only if their modules are loaded, and the file of a trained model needs both.
+# Keras finds the classes in a .keras file only if their modules are loaded, and the file of a
+# trained model needs both.
 _SAVED_BY_KERAS = ("official_bert.modeling", "official_bert.optimization")
 
 __all__ = [
@@ -81,7 +90,9 @@ def _register():
 
 
 class _FinderOfKeras:
-    """Finds Keras as the finders behind it do, and lets our classes be registered when its import is complete."""
+    """Finds Keras as the finders behind it do, and lets our classes be registered when its
+    import is complete.
+    """
 
     def find_spec(self, name, path=None, target=None):
         if name != "keras":

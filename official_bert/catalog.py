@@ -1,4 +1,5 @@
-"""The catalog of this installation: the commands, families, flags and hooks of the core and of its extensions.
+"""The catalog of this installation: the commands, families, flags and hooks of the core and of its
+extensions.
 
 Nothing is imported but the records, until something of them is used.
 """
@@ -23,7 +24,9 @@ Options = TypeVar("Options")
 
 @functools.cache
 def extensions() -> tuple[Extension, ...]:
-    """Returns the records of the extensions: those of this package by name, then those of other packages."""
+    """Returns the records of the extensions: those of this package by name, then those of other
+    packages.
+    """
     records = [*_packaged_extensions(), *_installed_extensions()]
     names = [record.name for record in records]
     for name in names:
@@ -56,7 +59,9 @@ def _installed_extensions() -> list[Extension]:
             )
             continue
         if not isinstance(record, Extension):
-            errors.warn("The extension %s is no Extension of official_bert/extension.py", entry_point.value)
+            errors.warn(
+                "The extension %s is no Extension of official_bert/extension.py", entry_point.value
+            )
             continue
         records.append(record)
     return records
@@ -68,7 +73,9 @@ def _entry_points() -> list[importlib.metadata.EntryPoint]:
 
 @functools.cache
 def commands() -> Mapping[str, Command]:
-    """Returns all commands by name: those of the core, in the order in which a model is made and used, then others."""
+    """Returns all commands by name: those of the core, in the order in which a model is made and
+    used, then others.
+    """
     return _merged("commands")
 
 
@@ -83,27 +90,33 @@ def _merged(field: str) -> dict[str, Any]:
     for record in (CORE, *extensions()):
         for name, value in getattr(record, field).items():
             if name in merged:
-                raise ValueError(f"extension {record.name}: {field} has {name} already; give it another name")
+                raise ValueError(
+                    f"extension {record.name}: {field} has {name} already; give it another name"
+                )
             merged[name] = value
     return merged
 
 
 @functools.cache
 def options_class(command: str) -> type:
-    """Returns the class of a command's flags: that of the command, and those that extensions add to it."""
+    """Returns the class of a command's flags: that of the command, and those that extensions add
+    to it.
+    """
     own = load(commands()[command].options)
     added = [load(record.options[command]) for record in extensions() if command in record.options]
     if not added:
         return own
-    combined = type(own.__name__, (own, *added), {"__doc__": own.__doc__, "__module__": own.__module__})
+    combined = type(
+        own.__name__, (own, *added), {"__doc__": own.__doc__, "__module__": own.__module__}
+    )
     return dataclasses.dataclass(frozen=True, kw_only=True)(combined)
 
 
 def options_part(options: Any, part: type[Options]) -> Options:
     """Returns the flags of one options class out of the options of a command.
 
-    An extension reads its flags by it. Options that somebody made in Python without the extension's flags have their
-    defaults.
+    An extension reads its flags by it. Options that somebody made in Python without the extension's
+    flags have their defaults.
 
         flags = options_part(options, LoraOptions)
         flags.lora_rank

@@ -1,6 +1,8 @@
-"""The configuration of a model, from a bert_config.json, a Hugging Face config.json, or a named size.
+"""The configuration of a model, from a bert_config.json, a Hugging Face config.json, or a named
+size.
 
-In: a dictionary, a JSON file or the name of a size. Out: a BertConfig. Whoever builds a model calls its `validate`.
+In: a dictionary, a JSON file or the name of a size. Out: a BertConfig. Whoever builds a model calls
+    its `validate`.
 """
 
 import copy
@@ -29,9 +31,15 @@ SIZES |= {
 BIDIRECTIONAL, LEFT_TO_RIGHT = "bidirectional", "left_to_right"
 # That the original does not know.
 FURTHER_FIELDS = ("attention_direction", "num_bilstm_layers", "classifier_dropout")
-# Name -> Hugging Face's name; the functions are Keras' of the same name, unless modeling/layers.py has one. The
-# original's gelu is the tanh form, and Hugging Face's is the erf form.
-ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
+# Name -> Hugging Face's name; the functions are Keras' of the same name, unless modeling/layers.py
+# has one. The original's gelu is the tanh form, and Hugging Face's is the erf form.
+ACTIVATIONS = {
+    "gelu": "gelu_new",
+    "gelu_erf": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
 _FROM_HUGGING_FACE = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
 _FROM_HUGGING_FACE |= {"gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
 _LAYER_NORM_EPSILON = 1e-12
@@ -55,21 +63,25 @@ class BertConfig:
         vocab_size: the number of WordPieces in the vocabulary.
         hidden_size: the width of the encoder.
         num_hidden_layers: the number of encoder layers.
-        num_attention_heads: the number of attention heads of a layer, which must divide `hidden_size`.
+        num_attention_heads: the number of attention heads of a layer, which must divide
+            `hidden_size`.
         intermediate_size: the width of the feed-forward layer.
-        hidden_act: a name of ACTIVATIONS, such as "gelu" (the tanh form) or "gelu_erf"; a callable works, too.
+        hidden_act: a name of ACTIVATIONS, such as "gelu" (the tanh form) or "gelu_erf"; a callable
+            works, too.
         hidden_dropout_prob: the dropout rate of the embeddings and of the two outputs of a layer.
         attention_probs_dropout_prob: the dropout rate of the attention probabilities.
         max_position_embeddings: the length of the longest sequence, in tokens.
         type_vocab_size: the number of segment ids (released models have 2).
         initializer_range: the standard deviation of the initial weights.
 
-    The dropout before the head of a fine-tuned model is 0.1, as in the original, whatever these rates are.
+    The dropout before the head of a fine-tuned model is 0.1, as in the original, whatever these
+    rates are.
 
-    Three more fields, which from_dict and the files take, are only there if they differ from the original's model:
-    `attention_direction`, "left_to_right" for a model whose tokens attend to the left only; `num_bilstm_layers`, the
-    number of bidirectional LSTM layers between the encoder and the head of a fine-tuned model; and
-    `classifier_dropout`, Hugging Face's name for another dropout rate before that head.
+    Three more fields, which from_dict and the files take, are only there if they differ from the
+    original's model: `attention_direction`, "left_to_right" for a model whose tokens attend to the
+    left only; `num_bilstm_layers`, the number of bidirectional LSTM layers between the encoder and
+    the head of a fine-tuned model; and `classifier_dropout`, Hugging Face's name for another
+    dropout rate before that head.
     """
 
     def __init__(
@@ -106,7 +118,8 @@ class BertConfig:
 
     @classmethod
     def from_size(cls, size: str, vocab_size: int = 30522, **overrides) -> "BertConfig":
-        """Returns the configuration of a published size, "tiny" to "large" or as "L4_H256", with two segment ids.
+        """Returns the configuration of a published size, "tiny" to "large" or as "L4_H256", with
+        two segment ids.
 
         `overrides` are fields with other values; `intermediate_size` is 4 * hidden_size by default.
         """
@@ -120,7 +133,9 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, json_object: dict) -> "BertConfig":
-        """Sets every key of the dictionary as a field, over the defaults; `to_dict` returns unknown keys, too."""
+        """Sets every key of the dictionary as a field, over the defaults; `to_dict` returns
+        unknown keys, too.
+        """
         config = cls(vocab_size=None)
         for key, value in json_object.items():
             if hasattr(cls, key):
@@ -133,10 +148,12 @@ class BertConfig:
         """Reads a bert_config.json, or a Hugging Face config.json, which has a `model_type`.
 
         Raises:
-            InputError: the file is missing or not a JSON object, or it describes a Hugging Face model that this project
-                does not support.
+            InputError: the file is missing or not a JSON object, or it describes a Hugging Face
+                model that this project does not support.
         """
-        json_object = reading.as_object(reading.read_json(files.check_model_file(json_file)), json_file)
+        json_object = reading.as_object(
+            reading.read_json(files.check_model_file(json_file)), json_file
+        )
         if "model_type" in json_object:
             json_object = _from_huggingface_fields(json_object, json_file)
         try:
@@ -145,7 +162,9 @@ class BertConfig:
         except InputError as error:
             raise InputError(f"{json_file}: {error}") from None
         except RecursionError:
-            raise InputError(f"{json_file}: has a field that is nested too deep; remove it") from None
+            raise InputError(
+                f"{json_file}: has a field that is nested too deep; remove it"
+            ) from None
         return config
 
     def to_dict(self) -> dict:
@@ -158,12 +177,13 @@ class BertConfig:
         """Returns the fields of a Hugging Face config.json for this model.
 
         Raises:
-            InputError: Hugging Face has no name for the activation, or the model attends to the left only.
+            InputError: Hugging Face has no name for the activation, or the model attends to the
+                left only.
         """
         if self.direction != BIDIRECTIONAL:
             raise InputError(
-                f"attention_direction: is {self.direction}, which Hugging Face's BERT would not keep; only "
-                "bidirectional models can be converted"
+                f"attention_direction: is {self.direction}, which Hugging Face's BERT would not "
+                "keep; only bidirectional models can be converted"
             )
         known = (*vars(BertConfig(self.vocab_size)), "classifier_dropout")
         fields = {key: value for key, value in self.to_dict().items() if key in known}
@@ -180,7 +200,9 @@ class BertConfig:
 
     @property
     def direction(self) -> str:
-        """The value of the field `attention_direction`: left_to_right or, also without the field, bidirectional."""
+        """The value of the field `attention_direction`: left_to_right or, also without the
+        field, bidirectional.
+        """
         return getattr(self, "attention_direction", BIDIRECTIONAL)
 
     @property
@@ -189,32 +211,42 @@ class BertConfig:
         return getattr(self, "num_bilstm_layers", 0)
 
     def validate(self, source: str = "model config"):
-        """Raises InputError if a field is missing or has an invalid value; `source`, such as a file, is named in it."""
+        """Raises InputError if a field is missing or has an invalid value; `source`, such as a
+        file, is named in it.
+        """
         for name in _POSITIVE_FIELDS:
             value = getattr(self, name)
             if value is None:
                 raise InputError(f"{source}: {name} is missing; add it to the config file")
             if not _is_int(value) or value <= 0:
-                raise InputError(f"{source}: {name} must be a positive whole number, got {_short(value)}")
+                raise InputError(
+                    f"{source}: {name} must be a positive whole number, got {_short(value)}"
+                )
         for name in (*_DROPOUT_FIELDS, "classifier_dropout"):
             value = getattr(self, name, None)
             if value is not None and not (_is_number(value) and 0 <= value < 1):
-                raise InputError(f"{source}: {name} must be a number from 0 to below 1, got {_short(value)}")
+                raise InputError(
+                    f"{source}: {name} must be a number from 0 to below 1, got {_short(value)}"
+                )
         if not _is_number(self.initializer_range) or self.initializer_range < 0:
-            raise InputError(f"{source}: initializer_range must be 0 or positive, got {_short(self.initializer_range)}")
+            raise InputError(
+                f"{source}: initializer_range must be 0 or positive, got "
+                f"{_short(self.initializer_range)}"
+            )
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
-                f"{source}: hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
-                f"({self.num_attention_heads})"
+                f"{source}: hidden_size ({self.hidden_size}) must be a multiple of "
+                f"num_attention_heads ({self.num_attention_heads})"
             )
         if not _is_int(self.num_layers_on_top) or self.num_layers_on_top < 0:
             raise InputError(
-                f"{source}: num_bilstm_layers must be a whole number from 0, got {_short(self.num_layers_on_top)}"
+                f"{source}: num_bilstm_layers must be a whole number from 0, got "
+                f"{_short(self.num_layers_on_top)}"
             )
         if self.num_layers_on_top and self.hidden_size % 2:
             raise InputError(
-                f"{source}: num_bilstm_layers needs an even hidden_size, half of it for each direction, got "
-                f"{self.hidden_size}"
+                f"{source}: num_bilstm_layers needs an even hidden_size, half of it for each "
+                f"direction, got {self.hidden_size}"
             )
         if self.direction not in (BIDIRECTIONAL, LEFT_TO_RIGHT):
             raise InputError(
@@ -222,14 +254,20 @@ class BertConfig:
                 f"{_short(self.direction)}"
             )
         named = None if callable(self.hidden_act) else self.hidden_act
-        if named not in (None, "") and (not isinstance(named, str) or named.lower() not in ACTIVATIONS):
-            raise InputError(f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_short(named)}")
+        if named not in (None, "") and (
+            not isinstance(named, str) or named.lower() not in ACTIVATIONS
+        ):
+            raise InputError(
+                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_short(named)}"
+            )
 
 
 def _from_huggingface_fields(json_object: dict, source: str) -> dict:
-    """Converts the fields of a Hugging Face config that BertConfig has to the original's names and values.
+    """Converts the fields of a Hugging Face config that BertConfig has to the original's names and
+    values.
 
-    Other fields are left out: with a `model_type`, a bert_config.json would be taken for a Hugging Face config.
+    Other fields are left out: with a `model_type`, a bert_config.json would be taken for a Hugging
+    Face config.
     """
     _refuse_unlike(json_object, "model_type", "bert", source)
     _refuse_unlike(json_object, "position_embedding_type", "absolute", source)
@@ -251,7 +289,9 @@ def _from_huggingface_fields(json_object: dict, source: str) -> dict:
 def _refuse_unlike(json_object: dict, key: str, only, source: str):
     value = json_object.get(key)
     if value is not None and value != only:
-        raise InputError(f"{source}: {key} is {_short(value)}, and only models with {only!r} can be loaded")
+        raise InputError(
+            f"{source}: {key} is {_short(value)}, and only models with {only!r} can be loaded"
+        )
 
 
 def _is_int(value) -> bool:
@@ -275,7 +315,7 @@ def read_config(config_file: str, max_seq_length: int) -> BertConfig:
     config.validate(config_file)
     if max_seq_length > config.max_position_embeddings:
         raise InputError(
-            f"--max_seq_length={max_seq_length}: the model of {config_file} was made for sequences up to "
-            f"max_position_embeddings={config.max_position_embeddings}"
+            f"--max_seq_length={max_seq_length}: the model of {config_file} was made for sequences "
+            f"up to max_position_embeddings={config.max_position_embeddings}"
         )
     return config

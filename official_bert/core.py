@@ -1,4 +1,6 @@
-"""The record of the core: its commands and its families of tasks, in the form of an extension's record."""
+"""The record of the core: its commands and its families of tasks, in the form of an extension's
+record.
+"""
 
 from official_bert.extension import Command, Extension, Family
 
@@ -27,12 +29,14 @@ _COMMANDS = {
     "launch": Command(
         options="official_bert.options.running:LaunchOptions",
         function="official_bert.commands.launch:run",
-        summary="Starts a training script as several workers on this machine, and starts them again after a failure.",
+        summary="Starts a training script as several workers on this machine, and starts them "
+        "again after a failure.",
     ),
     "run_classifier": Command(
         options="official_bert.options.fine_tuning:ClassificationOptions",
         function="official_bert.fine_tuning.run:fine_tune",
-        summary="Fine-tunes BERT for text classification or regression, evaluates it, and predicts with it.",
+        summary="Fine-tunes BERT for text classification or regression, evaluates it, and predicts "
+        "with it.",
     ),
     "run_squad": Command(
         options="official_bert.options.fine_tuning:SquadOptions",
@@ -42,23 +46,26 @@ _COMMANDS = {
     "run_swag": Command(
         options="official_bert.options.fine_tuning:ChoiceOptions",
         function="official_bert.fine_tuning.run:fine_tune",
-        summary="Fine-tunes BERT for multiple choice on SWAG or CODAH, evaluates it, and predicts with it.",
+        summary="Fine-tunes BERT for multiple choice on SWAG or CODAH, evaluates it, and predicts "
+        "with it.",
     ),
     "run_ner": Command(
         options="official_bert.options.fine_tuning:TaggingOptions",
         function="official_bert.fine_tuning.run:fine_tune",
-        summary="Fine-tunes BERT for named entity recognition on files in CoNLL's format, evaluates it, and predicts "
-        "with it.",
+        summary="Fine-tunes BERT for named entity recognition on files in CoNLL's format, "
+        "evaluates it, and predicts with it.",
     ),
     "run_embeddings": Command(
         options="official_bert.options.embedding:EmbeddingOptions",
         function="official_bert.commands.run_embeddings:run",
-        summary="Trains BERT to give similar texts similar vectors, evaluates the vectors, and writes those of texts.",
+        summary="Trains BERT to give similar texts similar vectors, evaluates the vectors, and "
+        "writes those of texts.",
     ),
     "extract_features": Command(
         options="official_bert.options.serving:ExtractionOptions",
         function="official_bert.commands.extract_features:run",
-        summary="Writes the vectors that a BERT model computes for the tokens of a text, as JSON lines.",
+        summary="Writes the vectors that a BERT model computes for the tokens of a text, as JSON "
+        "lines.",
     ),
     "export_saved_model": Command(
         options="official_bert.options.serving:ExportOptions",
@@ -73,29 +80,32 @@ _COMMANDS = {
     "evaluate_minimal_pairs": Command(
         options="official_bert.options.serving:MinimalPairsOptions",
         function="official_bert.commands.evaluate_minimal_pairs:run",
-        summary="Tells how often a pre-trained model gives the right sentence of a pair the better score, as BLiMP "
-        "asks.",
+        summary="Tells how often a pre-trained model gives the right sentence of a pair the better "
+        "score, as BLiMP asks.",
     ),
     "mine_hard_negatives": Command(
         options="official_bert.options.embedding:MiningOptions",
         function="official_bert.commands.mine_hard_negatives:run",
-        summary="Finds for pairs of texts the wrong answers that an encoder takes for right ones, to train a "
-        "better one on.",
+        summary="Finds for pairs of texts the wrong answers that an encoder takes for right ones, "
+        "to train a better one on.",
     ),
     "convert_checkpoint": Command(
         options="official_bert.options.serving:ConversionOptions",
         function="official_bert.commands.convert_checkpoint:run",
-        summary="Converts a checkpoint between the formats of TF1 and Hugging Face, or removes the optimizer slots.",
+        summary="Converts a checkpoint between the formats of TF1 and Hugging Face, or removes the "
+        "optimizer slots.",
     ),
     "grow_vocab": Command(
         options="official_bert.options.serving:GrowthOptions",
         function="official_bert.commands.grow_vocab:run",
-        summary="Gives the vocabulary of a model new words, whose vectors begin as the mean of those of their pieces.",
+        summary="Gives the vocabulary of a model new words, whose vectors begin as the mean of "
+        "those of their pieces.",
     ),
     "create_student": Command(
         options="official_bert.options.serving:StudentOptions",
         function="official_bert.commands.create_student:run",
-        summary="Makes a smaller model for distillation: some layers of a model, or a new one of a published size.",
+        summary="Makes a smaller model for distillation: some layers of a model, or a new one of a "
+        "published size.",
     ),
 }
 
@@ -128,12 +138,19 @@ _FAMILIES = {
         tasks=("squad",),
         huggingface_class="BertForQuestionAnswering",
     ),
-    "pretraining": Family(task="official_bert.tasks.pretraining.task:PretrainingTask", tasks=("pretraining",)),
+    "pretraining": Family(
+        task="official_bert.tasks.pretraining.task:PretrainingTask", tasks=("pretraining",)
+    ),
     "embedding": Family(
-        task="official_bert.tasks.embedding.task:EmbeddingTask", script="run_embeddings", tasks=("embedding",)
+        task="official_bert.tasks.embedding.task:EmbeddingTask",
+        script="run_embeddings",
+        tasks=("embedding",),
     ),
 }
 
 CORE = Extension(
-    name="core", summary="What the original release and the paper have.", commands=_COMMANDS, families=_FAMILIES
+    name="core",
+    summary="What the original release and the paper have.",
+    commands=_COMMANDS,
+    families=_FAMILIES,
 )

@@ -1,6 +1,8 @@
-"""Opens an export of any format: its record, vocabulary and labels, and its signatures, which a runtime computes.
+"""Opens an export of any format: its record, vocabulary and labels, and its signatures, which a
+runtime computes.
 
-In: the folder of a version, or of versions. Out: `OpenedExport`, a function from arrays by name to arrays by name.
+In: the folder of a version, or of versions. Out: `OpenedExport`, a function from arrays by name to
+    arrays by name.
 """
 
 import contextlib
@@ -28,11 +30,21 @@ from official_bert.tokenization import FullTokenizer
 
 DEFAULT = "serving_default"
 TENSOR_SIGNATURE = "serving_tensors"  # the name of our serving_default where that is an Estimator's
-RECORD_FILE, CONFIG_FILE, VOCAB_FILE = "assets.extra/export.json", "assets.extra/bert_config.json", "assets/vocab.txt"
+RECORD_FILE, CONFIG_FILE, VOCAB_FILE = (
+    "assets.extra/export.json",
+    "assets.extra/bert_config.json",
+    "assets/vocab.txt",
+)
 _LARGEST_VERSION = 2**63 - 1  # that TensorFlow Serving reads
-_SETTINGS = {"export_text": bool, "max_seq_length": int, "do_lower_case": bool, "strip_accents": bool}
+_SETTINGS = {
+    "export_text": bool,
+    "max_seq_length": int,
+    "do_lower_case": bool,
+    "strip_accents": bool,
+}
 _OF_LABELS = {"label", "labels", "tags"}  # outputs whose strings are labels
-# Of the batch by which runtimes are compared: large enough to show what they do, small enough not to be waited for.
+# Of the batch by which runtimes are compared: large enough to show what they do, small enough not
+# to be waited for.
 _MOST_ROWS, _TIMED_LENGTH, _NUM_TIMED = 4, 128, 3
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
@@ -45,16 +57,20 @@ class Record(NamedTuple):
     settings: dict[str, Any]  # by flag name, what a client needs
     flags: dict[str, Any]  # to repeat the export
     versions: dict[str, str]  # of packages
-    labels: dict[str, Any] | None = None  # their number, and the SHA-256 digest of labels.txt; None without labels
-    checkpoint: dict[str, Any] | None = None  # the facts of a TrainedModel, and the digest of the weights
-    converted: dict[str, Any] | None = None  # of what is no SavedModel: converters, dtype, signatures, digests, metrics
+    # Their number, and the SHA-256 digest of labels.txt; None without labels.
+    labels: dict[str, Any] | None = None
+    # The facts of a TrainedModel, and the digest of the weights.
+    checkpoint: dict[str, Any] | None = None
+    # Of what is no SavedModel: converters, dtype, signatures, digests, metrics.
+    converted: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, version: str) -> Self:
         path = os.path.join(version, RECORD_FILE)
         if not files.exists(path):
             raise InputError(
-                f"{path}: is missing, and with it how text is read; export the model with export_saved_model.py"
+                f"{path}: is missing, and with it how text is read; export the model with "
+                "export_saved_model.py"
             )
         content = reading.read_json(path)
         kinds = {"task_name": str, "family": str, "settings": dict, "flags": dict, "versions": dict}
@@ -66,7 +82,9 @@ class Record(NamedTuple):
 
 
 def _check_settings(settings: dict[str, Any], where: str):
-    """Checks the types of the settings that every client needs, and of those that the flags of predict.py replace."""
+    """Checks the types of the settings that every client needs, and of those that the flags of
+    predict.py replace.
+    """
     for name, kind in _SETTINGS.items():
         if name != "strip_accents" or settings.get(name) is not None:
             field(settings, name, kind, where)
@@ -75,10 +93,13 @@ def _check_settings(settings: dict[str, Any], where: str):
         raise InputError(f"{where}: max_seq_length must be positive; export the model anew")
     for rule in dataclasses.fields(SquadServing):
         value, kind = settings.get(rule.name), rule.type
-        if value is None or (kind is float and (value == AUTO or isinstance(value, float))):  # may be infinite
+        # May be infinite.
+        if value is None or (kind is float and (value == AUTO or isinstance(value, float))):
             continue
         if not is_of_kind(value, kind) or (kind is int and value < 0):
-            raise InputError(f"{where}: {rule.name} is {value!r}, which the flag does not accept; export it anew")
+            raise InputError(
+                f"{where}: {rule.name} is {value!r}, which the flag does not accept; export it anew"
+            )
 
 
 class RuntimeMissingError(InputError):
@@ -86,12 +107,15 @@ class RuntimeMissingError(InputError):
 
 
 def import_runtime(module: str):
-    """Imports a package of requirements-runtimes.txt; raises RuntimeMissingError, which names the file."""
+    """Imports a package of requirements-runtimes.txt; raises RuntimeMissingError, which names
+    the file.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise RuntimeMissingError(
-            f"{module.split('.')[0]}: cannot be imported ({brief(error)}); pip install -r requirements-runtimes.txt"
+            f"{module.split('.')[0]}: cannot be imported ({brief(error)}); pip install -r "
+            "requirements-runtimes.txt"
         ) from error
 
 
@@ -111,7 +135,8 @@ def set_threads(num_threads: int | None):
     except RuntimeError:
         if tf.config.threading.get_intra_op_parallelism_threads() != num_threads:
             raise InputError(
-                f"num_threads={num_threads}: TensorFlow runs already with other threads; open the model earlier"
+                f"num_threads={num_threads}: TensorFlow runs already with other threads; open the "
+                "model earlier"
             ) from None
 
 
@@ -124,9 +149,9 @@ def answers_of(function: Callable, inputs: Mapping[str, np.ndarray]) -> dict[str
 class _SavedModel:
     """The signatures of a SavedModel, by TensorFlow.
 
-    As of each runtime, `inputs` are the names of the inputs by signature, `outputs` those of `serving_default`, `rank`
-    that of its inputs, and `errors` what a call may raise. `labels`, `num_outputs` and `vocab_size` are what the graph
-    knows, or None.
+    As of each runtime, `inputs` are the names of the inputs by signature, `outputs` those of
+    `serving_default`, `rank` that of its inputs, and `errors` what a call may raise. `labels`,
+    `num_outputs` and `vocab_size` are what the graph knows, or None.
     """
 
     FILE = "saved_model.pb"
@@ -140,16 +165,21 @@ class _SavedModel:
         if TENSOR_SIGNATURE in self._signatures:  # serving_default is that of an Estimator
             self._signatures[DEFAULT] = self._signatures.pop(TENSOR_SIGNATURE)
         self.inputs = {
-            name: tuple(function.structured_input_signature[1]) for name, function in self._signatures.items()
+            name: tuple(function.structured_input_signature[1])
+            for name, function in self._signatures.items()
         }
         outputs = self._signatures[DEFAULT].structured_outputs
-        self.rank = next(iter(self._signatures[DEFAULT].structured_input_signature[1].values())).shape.rank
+        self.rank = next(
+            iter(self._signatures[DEFAULT].structured_input_signature[1].values())
+        ).shape.rank
         self.outputs = set(outputs)
         shape = outputs["probabilities"].shape if "probabilities" in outputs else None
         self.num_outputs = shape[-1] if shape is not None and shape.rank else None
         embeddings = getattr(model, "model_weights", {}).get(_WORD_EMBEDDINGS)
         self.vocab_size = None if embeddings is None else embeddings.shape[0]
-        self.labels = [one.decode() for one in model.labels().numpy()] if hasattr(model, "labels") else None
+        self.labels = (
+            [one.decode() for one in model.labels().numpy()] if hasattr(model, "labels") else None
+        )
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return answers_of(self._signatures[signature], inputs)
@@ -183,7 +213,9 @@ class _LiteRt(_Converted):
 
 
 class _Onnx(_Converted):
-    """The signatures by onnxruntime: model.onnx has serving_default, and <signature>.onnx each further one."""
+    """The signatures by onnxruntime: model.onnx has serving_default, and <signature>.onnx each
+    further one.
+    """
 
     FILE = "model.onnx"
 
@@ -193,9 +225,18 @@ class _Onnx(_Converted):
         options.intra_op_num_threads = num_threads or 0  # 0: those of the machine
         self._sessions = {}
         for name in sorted(files.matching("*.onnx", path)):
-            signature = DEFAULT if os.path.basename(name) == self.FILE else os.path.basename(name).removesuffix(".onnx")
-            self._sessions[signature] = onnxruntime.InferenceSession(name, options, ["CPUExecutionProvider"])
-        self.inputs = {name: tuple(each.name for each in one.get_inputs()) for name, one in self._sessions.items()}
+            signature = (
+                DEFAULT
+                if os.path.basename(name) == self.FILE
+                else os.path.basename(name).removesuffix(".onnx")
+            )
+            self._sessions[signature] = onnxruntime.InferenceSession(
+                name, options, ["CPUExecutionProvider"]
+            )
+        self.inputs = {
+            name: tuple(each.name for each in one.get_inputs())
+            for name, one in self._sessions.items()
+        }
         self.outputs = {each.name for each in self._sessions[DEFAULT].get_outputs()}
         self.rank = len(self._sessions[DEFAULT].get_inputs()[0].shape)
 
@@ -225,12 +266,16 @@ class OpenedExport:
     outputs: Collection[str]
 
     def __init__(
-        self, model_dir: str, num_threads: int | None = None, runtime: str = AUTO, batch_size: int = _MOST_ROWS
+        self,
+        model_dir: str,
+        num_threads: int | None = None,
+        runtime: str = AUTO,
+        batch_size: int = _MOST_ROWS,
     ):
         """Loads a version of an export, or of a folder of versions the newest.
 
-        `runtime` says what computes a version of several formats; with "auto" it is what answers a batch of
-        `batch_size`, but of few rows, soonest.
+        `runtime` says what computes a version of several formats; with "auto" it is what answers a
+        batch of `batch_size`, but of few rows, soonest.
         """
         self.path = _version_folder(model_dir)
         self.record = Record.read(self.path)
@@ -238,13 +283,19 @@ class OpenedExport:
         labels_file = os.path.join(self.path, "assets.extra", LABELS_NAME)
         self.labels = read_labels(labels_file) if files.exists(labels_file) else None
         vocab_file = os.path.join(self.path, VOCAB_FILE)
-        self.tokenizer = FullTokenizer(vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"])
+        self.tokenizer = FullTokenizer(
+            vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"]
+        )
         if settings["export_text"]:
             _check_pieces(vocab_file)
-        formats = [name for name in EXPORT_FORMATS if _has(self.path, RUNTIMES[name])] or [SAVED_MODEL]
+        formats = [name for name in EXPORT_FORMATS if _has(self.path, RUNTIMES[name])] or [
+            SAVED_MODEL
+        ]
         if runtime != AUTO and runtime not in map(EXPORT_FORMATS.get, formats):
             there = ", ".join(map(EXPORT_FORMATS.get, formats))
-            raise InputError(f"runtime={runtime}: {self.path} has no model for it; it has those of {there}")
+            raise InputError(
+                f"runtime={runtime}: {self.path} has no model for it; it has those of {there}"
+            )
         if runtime != AUTO:
             formats = [name for name in formats if EXPORT_FORMATS[name] == runtime]
         if len(formats) == 1:
@@ -259,7 +310,9 @@ class OpenedExport:
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs a signature; of the inputs, arrays by name, those that it does not have are ignored."""
         try:
-            return self._runtime(signature, {name: np.asarray(inputs[name]) for name in self.inputs[signature]})
+            return self._runtime(
+                signature, {name: np.asarray(inputs[name]) for name in self.inputs[signature]}
+            )
         except self._runtime.errors as error:
             raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
 
@@ -272,12 +325,16 @@ class OpenedExport:
             raise
         except Exception as error:  # a corrupt file can end in any error of the loader
             what = "SavedModel" if runtime is _SavedModel else runtime.FILE
-            raise InputError(f"{self.path}: is no complete {what} ({brief(error)}); export it anew") from error
+            raise InputError(
+                f"{self.path}: is no complete {what} ({brief(error)}); export it anew"
+            ) from error
         opened.vocab_size = vocab_size or opened.vocab_size
         return opened
 
     def _fastest(self, formats: Sequence[str], num_threads: int | None, num_rows: int):
-        """Opens the model of each format whose runtime is installed, and returns the one that answers soonest."""
+        """Opens the model of each format whose runtime is installed, and returns the one that
+        answers soonest.
+        """
         length = min(self.record.settings["max_seq_length"], _TIMED_LENGTH)
         secs, opened, missing = {}, {}, None
         for name in formats:
@@ -287,7 +344,8 @@ class OpenedExport:
                 logging.info("%s: is not tried (%s)", self.path, error)
                 missing = error
                 continue
-            ids = np.ones((num_rows, *[2] * (model.rank - 2), length), np.int32)  # of two choices, if there are any
+            # Of two choices, if there are any.
+            ids = np.ones((num_rows, *[2] * (model.rank - 2), length), np.int32)
             features = dict(zip(ENCODER_INPUTS, (ids, ids, np.zeros_like(ids)), strict=True))
             inputs = {given: features[given] for given in model.inputs[DEFAULT]}
             model(DEFAULT, inputs)
@@ -301,27 +359,40 @@ class OpenedExport:
         best = min(secs, key=secs.get)
         took = ", ".join(f"{EXPORT_FORMATS[name]} {1e3 * secs[name]:.1f}" for name in secs)
         logging.info(
-            "%s answers: milliseconds for %d rows of %d tokens: %s", EXPORT_FORMATS[best], num_rows, length, took
+            "%s answers: milliseconds for %d rows of %d tokens: %s",
+            EXPORT_FORMATS[best],
+            num_rows,
+            length,
+            took,
         )
         return opened[best]
 
     def _check_converted(self, runtime: type) -> int:
-        """Checks the files of a model that is no SavedModel against the record, and returns its vocab_size.
+        """Checks the files of a model that is no SavedModel against the record, and returns its
+        vocab_size.
 
         Its graph has no checks of its own.
         """
         where = os.path.join(self.path, RECORD_FILE)
         digests = field(self.record.converted or {}, "sha256", dict, f"{where}: converted")
         if runtime.FILE not in digests:
-            raise InputError(f"{where}: does not name {runtime.FILE}; put the export's own file back")
+            raise InputError(
+                f"{where}: does not name {runtime.FILE}; put the export's own file back"
+            )
         for name, digest in digests.items():
             path = os.path.join(self.path, os.path.basename(name))
-            if os.path.splitext(name)[1] == os.path.splitext(runtime.FILE)[1] and files.sha256(path) != digest:
-                raise InputError(f"{path}: is not the file that was exported; copy the version again")
+            if (
+                os.path.splitext(name)[1] == os.path.splitext(runtime.FILE)[1]
+                and files.sha256(path) != digest
+            ):
+                raise InputError(
+                    f"{path}: is not the file that was exported; copy the version again"
+                )
         config = BertConfig.from_json_file(os.path.join(self.path, CONFIG_FILE))
         if self.record.settings["max_seq_length"] > config.max_position_embeddings:
             raise InputError(
-                f"{where}: max_seq_length is beyond the model's {config.max_position_embeddings} positions"
+                f"{where}: max_seq_length is beyond the model's {config.max_position_embeddings} "
+                "positions"
             )
         return config.vocab_size
 
@@ -330,24 +401,29 @@ class OpenedExport:
         reads_text, graph = self.record.settings["export_text"], self._runtime
         if reads_text != ("serving_text" in self.inputs):
             raise InputError(
-                f"{os.path.join(self.path, RECORD_FILE)}: export_text is {reads_text}, but the model's signatures "
-                f"are {', '.join(self.inputs)}; put the export's own file back"
+                f"{os.path.join(self.path, RECORD_FILE)}: export_text is {reads_text}, but the "
+                f"model's signatures are {', '.join(self.inputs)}; put the export's own file back"
             )
         if self.labels is None:
             if _OF_LABELS & set(self.outputs):
-                raise InputError(f"{labels_file}: no such file, but the model answers labels; put it back")
+                raise InputError(
+                    f"{labels_file}: no such file, but the model answers labels; put it back"
+                )
             return
         if graph.labels is not None and self.labels != graph.labels:
             own = ", ".join(graph.labels)
-            raise InputError(f"{labels_file}: the model's labels are {own}; put the export's own file back")
+            raise InputError(
+                f"{labels_file}: the model's labels are {own}; put the export's own file back"
+            )
         if self.record.labels not in (None, record_of_labels(self.labels)):
             raise InputError(
-                f"{labels_file}: {RECORD_FILE} was written with other labels; put the export's own files back"
+                f"{labels_file}: {RECORD_FILE} was written with other labels; put the export's own "
+                "files back"
             )
         if graph.num_outputs not in (None, len(self.labels)):
             raise InputError(
-                f"{labels_file}: has {len(self.labels)} labels, but the model has {graph.num_outputs} outputs; put the "
-                "export's own file back"
+                f"{labels_file}: has {len(self.labels)} labels, but the model has "
+                f"{graph.num_outputs} outputs; put the export's own file back"
             )
 
 
@@ -356,7 +432,9 @@ def _check_pieces(vocab_file: str):
     seen = set()
     for number, piece in enumerate(reading.read_lines(vocab_file), 1):
         if piece in seen:
-            raise InputError(f"{vocab_file}: line {number}: repeats {piece!r}; put the export's own file back")
+            raise InputError(
+                f"{vocab_file}: line {number}: repeats {piece!r}; put the export's own file back"
+            )
         seen.add(piece)
 
 
@@ -375,9 +453,14 @@ def _has(folder: str, runtime: type) -> bool:
 def _version_folder(model_dir: str) -> str:
     if not is_export(model_dir):
         raise InputError(
-            f"{model_dir}: holds no model; name an --export_dir, a version in it, or the --output_dir of a training"
+            f"{model_dir}: holds no model; name an --export_dir, a version in it, or the "
+            "--output_dir of a training"
         )
-    return model_dir if _is_version(model_dir) else os.path.join(model_dir, str(versions(model_dir)[-1]))
+    return (
+        model_dir
+        if _is_version(model_dir)
+        else os.path.join(model_dir, str(versions(model_dir)[-1]))
+    )
 
 
 @contextlib.contextmanager

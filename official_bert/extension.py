@@ -1,16 +1,19 @@
-"""What an extension is: the records by which the core finds commands, families of tasks, flags and hooks.
+"""What an extension is: the records by which the core finds commands, families of tasks, flags and
+hooks.
 
-An extension is one folder, `official_bert/extensions/NAME/`, whose `__init__.py` defines `EXTENSION`. A package of
-somebody else names its record under the entry point `official_bert.extensions`:
+An extension is one folder, `official_bert/extensions/NAME/`, whose `__init__.py` defines
+`EXTENSION`. A package of somebody else names its record under the entry point
+`official_bert.extensions`:
 
     [project.entry-points."official_bert.extensions"]
     relations = "bert_relations:EXTENSION"
 
-A record names everything by `module:name`. The module is imported when it is used, so that `--help` loads neither
-TensorFlow nor a family. `catalog.py` reads the records. The core itself is described by the same record, in `core.py`.
+A record names everything by `module:name`. The module is imported when it is used, so that `--help`
+loads neither TensorFlow nor a family. `catalog.py` reads the records. The core itself is described
+by the same record, in `core.py`.
 
-An extension may import the core. The core imports no extension, and no extension imports another: delete its folder,
-and everything else works.
+An extension may import the core. The core imports no extension, and no extension imports another:
+delete its folder, and everything else works.
 """
 
 import dataclasses
@@ -18,8 +21,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-# The places at which the core calls extensions: the name of a hook -> its arguments, what it returns, and when it is
-# called. Add the place here before you add the call.
+# The places at which the core calls extensions: the name of a hook -> its arguments, what it
+# returns, and when it is called. Add the place here before you add the call.
 HOOKS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -27,7 +30,8 @@ class Command(NamedTuple):
     """A command of `official-bert`.
 
     Attributes:
-        options: `module:Class` of its flags, a frozen dataclass of fields made by `options.fields.option`.
+        options: `module:Class` of its flags, a frozen dataclass of fields made by
+            `options.fields.option`.
         function: `module:name` of the function that is called with the options.
         summary: what the command does, in one sentence; the docstring of its script, if it has one.
     """
@@ -44,10 +48,11 @@ class Family(NamedTuple):
         task: `module:Class` of its tasks, a `ServedTask` of tasks/base.py.
         script: the command that trains its tasks by name; "" if none does.
         tasks: the names of its tasks, if nothing distinguishes them within the family.
-        variants: `module:TABLE` of tasks by name otherwise, name -> what `ServedTask.from_settings` gets as variant.
+        variants: `module:TABLE` of tasks by name otherwise, name -> what `ServedTask.from_settings`
+            gets as variant.
         huggingface_class: the class of transformers that has the same head; "" if there is none.
-        conversion_tasks: the names of tasks that convert_checkpoint accepts for a model with this head. A folder of
-            `huggingface_class` without a record is one of the last of them.
+        conversion_tasks: the names of tasks that convert_checkpoint accepts for a model with this
+            head. A folder of `huggingface_class` without a record is one of the last of them.
     """
 
     task: str
@@ -80,4 +85,6 @@ class Extension:
 
     def __post_init__(self):
         if unknown := sorted(self.hooks.keys() - HOOKS.keys()):
-            raise ValueError(f"extension {self.name}: {unknown[0]} is no hook; extension.py lists them")
+            raise ValueError(
+                f"extension {self.name}: {unknown[0]} is no hook; extension.py lists them"
+            )

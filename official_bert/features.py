@@ -8,7 +8,8 @@ import numpy as np
 
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")  # the inputs of every model
 MASKED_LM_POSITIONS = "masked_lm_positions"
-TAUGHT = "teacher_outputs"  # what the teacher of a distillation makes of an example, float32[B, ...]
+# What the teacher of a distillation makes of an example, float32[B, ...].
+TAUGHT = "teacher_outputs"
 TARGETS = "targets"  # the embeddings of a teacher, float32[B, N, D]
 COMPUTED = (TAUGHT, TARGETS)  # by another model, so that their last bits depend on the processor
 _DIGESTED_TOGETHER = 1000  # examples
@@ -36,8 +37,8 @@ def encoder_features(max_seq_length: int) -> tuple[Feature, ...]:
 def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> tuple[Feature, ...]:
     """Returns the seven features of a pre-training record, in the original's order.
 
-    `masked_lm_weights` is 1.0 for a real prediction and 0.0 for padding; `next_sentence_labels` is 1 when the
-    second segment is random and 0 when it follows the first.
+    `masked_lm_weights` is 1.0 for a real prediction and 0.0 for padding; `next_sentence_labels` is
+    1 when the second segment is random and 0 when it follows the first.
     """
     return (
         *encoder_features(max_seq_length),
@@ -51,15 +52,18 @@ def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> t
 def unmasked_features(max_seq_length: int) -> tuple[Feature, ...]:
     """Returns the features of a pre-training record without masks, which are drawn when it is read."""
     return tuple(
-        feature for feature in pretraining_features(max_seq_length, 1) if not feature.name.startswith("masked_lm_")
+        feature
+        for feature in pretraining_features(max_seq_length, 1)
+        if not feature.name.startswith("masked_lm_")
     )
 
 
 def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...]:
     """Returns the features of a SQuAD window, in the original's order.
 
-    `unique_ids` are the ids of the windows of a file; the positions are those of the answer's first and last piece, 0
-    if the window does not contain the whole answer; `is_impossible` is 1 for a question without an answer.
+    `unique_ids` are the ids of the windows of a file; the positions are those of the answer's first
+    and last piece, 0 if the window does not contain the whole answer; `is_impossible` is 1 for a
+    question without an answer.
     """
     inputs = (Feature("unique_ids", 1, "int32"), *encoder_features(max_seq_length))
     if not is_training:
@@ -68,11 +72,14 @@ def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...
     return (*inputs, *(Feature(name, 1, "int32") for name in answer))
 
 
-def classifier_features(max_seq_length: int, num_targets: int = 1, target_dtype: str = "int32") -> tuple[Feature, ...]:
+def classifier_features(
+    max_seq_length: int, num_targets: int = 1, target_dtype: str = "int32"
+) -> tuple[Feature, ...]:
     """Returns the features of an example of text classification, in the original's order.
 
-    `label_ids` is the id of the label; in regression the score, as a float; in multi-label classification 1 for each
-    label of the example and 0 for the others. `is_real_example` is 0 for examples that only fill a batch.
+    `label_ids` is the id of the label; in regression the score, as a float; in multi-label
+    classification 1 for each label of the example and 0 for the others. `is_real_example` is 0 for
+    examples that only fill a batch.
     """
     return (
         *encoder_features(max_seq_length),
@@ -81,8 +88,8 @@ def classifier_features(max_seq_length: int, num_targets: int = 1, target_dtype:
     )
 
 
-# What a batch may have although a model does not read it: the features of all records, the mask of the tags, and
-# the weights of windows, and the outputs of a teacher.
+# What a batch may have although a model does not read it: the features of all records, the mask of
+# the tags, and the weights of windows, and the outputs of a teacher.
 BATCH_FEATURES = {
     feature.name
     for table in (pretraining_features(1, 1), squad_features(1, True), classifier_features(1))
@@ -96,7 +103,9 @@ class EncodedSet(Protocol):
     lengths: np.ndarray  # int[n], tokens of each example, including the special tokens
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns the features of examples int[b], padded to `length` tokens, by name, each [b, ...]."""
+        """Returns the features of examples int[b], padded to `length` tokens, by name, each [b,
+        ...].
+        """
 
 
 def content_digest(encoded: EncodedSet, ignored: Collection[str] = COMPUTED) -> str:

@@ -1,9 +1,9 @@
 """The folder of a model, which holds beside its weights all that is needed to use it.
 
-    vocab.txt, tokenizer_config.json    how text becomes ids; tokenizer.json tells the library tokenizers both
-    bert_config.json or config.json     the configuration
-    labels.txt                          the labels of a task, in the order of the outputs
-    task.json                           what the model was trained on: the task, its lengths and rules
+    vocab.txt, tokenizer_config.json    how text becomes ids; tokenizer.json tells the library
+    tokenizers both bert_config.json or config.json     the configuration labels.txt
+    the labels of a task, in the order of the outputs task.json                           what the
+    model was trained on: the task, its lengths and rules
 
 In: a folder, or the checkpoint in it. Out: a ModelFolder. `write` writes these files.
 """
@@ -32,32 +32,50 @@ CONFIG_NAME, HUGGINGFACE_CONFIG_NAME = "bert_config.json", "config.json"
 LABELS_NAME = "labels.txt"
 TASK_NAME = "task.json"
 _RECORD_FIELDS = {"task_name": str, "family": str, "settings": dict}
-# What config.json of Hugging Face calls the label types; a folder without the field has one label a text.
-PROBLEM_TYPES = {SINGLE: "single_label_classification", MULTI: "multi_label_classification", SCORE: "regression"}
+# What config.json of Hugging Face calls the label types; a folder without the field has one label a
+# text.
+PROBLEM_TYPES = {
+    SINGLE: "single_label_classification",
+    MULTI: "multi_label_classification",
+    SCORE: "regression",
+}
 _LABEL_TYPES = {name: label_type for label_type, name in PROBLEM_TYPES.items()}
 _NUM_LABELS = 2  # of a config.json with neither id2label nor num_labels
 _CLASSES_WITH_LABELS = (MODEL_CLASSES["classification"], MODEL_CLASSES["tagging"])
-# The activation of a cross-encoder of sentence-transformers that gives the scores and probabilities of this project.
-_ACTIVATIONS = {SINGLE: ("Identity", "Softmax"), MULTI: ("Identity", "Sigmoid"), SCORE: ("Identity",)}
+# The activation of a cross-encoder of sentence-transformers that gives the scores and probabilities
+# of this project.
+_ACTIVATIONS = {
+    SINGLE: ("Identity", "Softmax"),
+    MULTI: ("Identity", "Sigmoid"),
+    SCORE: ("Identity",),
+}
 ADAPTERS_NAME = "adapters.safetensors"  # what a training with LoRA changes, and nothing else
 
 
 def holds_checkpoints(folder: str) -> bool:
     """Tells whether a run has listed checkpoints in its output_dir, or its best one there."""
-    return any(files.exists(os.path.join(folder, *below, STATE_NAME)) for below in ((), (BEST_FOLDER,)))
+    return any(
+        files.exists(os.path.join(folder, *below, STATE_NAME)) for below in ((), (BEST_FOLDER,))
+    )
 
 
 def nested_encoder(folder: str) -> str | None:
-    """Returns the subfolder of the encoder in an older folder of sentence-transformers; None in other folders."""
-    configs = files.matching(f"[0-9]_Transformer/{HUGGINGFACE_CONFIG_NAME}", folder) if files.is_folder(folder) else []
+    """Returns the subfolder of the encoder in an older folder of sentence-transformers; None in
+    other folders.
+    """
+    configs = (
+        files.matching(f"[0-9]_Transformer/{HUGGINGFACE_CONFIG_NAME}", folder)
+        if files.is_folder(folder)
+        else []
+    )
     return os.path.dirname(configs[0]) if configs else None
 
 
 class TaskRecord(NamedTuple):
     """What a model was trained on.
 
-    `settings` are, by flag name, what decides how the model is used: lengths, rules, the tuned threshold. `labels` is
-    what `record_of_labels` says; None in files of earlier versions.
+    `settings` are, by flag name, what decides how the model is used: lengths, rules, the tuned
+    threshold. `labels` is what `record_of_labels` says; None in files of earlier versions.
     """
 
     task_name: str
@@ -75,14 +93,18 @@ class ModelFolder:
     def __init__(self, checkpoint: str):
         """Finds the files beside the prefix or file of a checkpoint, or in its folder."""
         self.checkpoint = checkpoint
-        self.path = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint) or os.curdir
+        self.path = (
+            checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint) or os.curdir
+        )
         above, name = os.path.split(self.path.rstrip("/"))
         self._folders = [self.path, above or os.curdir] if name == BEST_FOLDER else [self.path]
         self.vocab_file = self._find(VOCAB_NAME) or self._find(TOKENIZER_NAME)
         self.labels_file = self._find(LABELS_NAME)
         task_file = self._find(TASK_NAME)
         self.task_file = task_file if _is_record(task_file) else None
-        self.config_file = next(filter(_is_config, map(self._find, (CONFIG_NAME, HUGGINGFACE_CONFIG_NAME))), None)
+        self.config_file = next(
+            filter(_is_config, map(self._find, (CONFIG_NAME, HUGGINGFACE_CONFIG_NAME))), None
+        )
 
     def _find(self, name: str) -> str | None:
         paths = (os.path.join(folder, name) for folder in self._folders)
@@ -95,31 +117,40 @@ class ModelFolder:
         return next((each for each in settings if each is not None), None)
 
     def task(self) -> TaskRecord | None:
-        """Reads what the model was trained on, which task.json says, or else the class that config.json names."""
+        """Reads what the model was trained on, which task.json says, or else the class that
+        config.json names.
+        """
         if self.task_file is None:
             return self._huggingface_record()
         content = reading.read_json(self.task_file)
-        known = {name: field(content, name, kind, self.task_file) for name, kind in _RECORD_FIELDS.items()}
+        known = {
+            name: field(content, name, kind, self.task_file)
+            for name, kind in _RECORD_FIELDS.items()
+        }
         return TaskRecord(**known, labels=content.get("labels"))
 
     def labels(self) -> list[str] | None:
-        """Reads the labels: those of labels.txt, which must be those of the training, or else of config.json.
+        """Reads the labels: those of labels.txt, which must be those of the training, or else of
+        config.json.
 
-        Without a task.json, names in config.json go before a labels.txt, which another program may have written.
+        Without a task.json, names in config.json go before a labels.txt, which another program may
+        have written.
         """
         labels = None if self.labels_file is None else read_labels(self.labels_file)
         if self.task_file is None:
             names = self.huggingface_labels()
             if labels and names and labels != names:
                 errors.warn(
-                    "Ignoring %s, because id2label in %s names other labels", self.labels_file, self.config_file
+                    "Ignoring %s, because id2label in %s names other labels",
+                    self.labels_file,
+                    self.config_file,
                 )
             return names or labels
         record = self.task()
         if labels and record.labels not in (None, record_of_labels(labels)):
             raise InputError(
-                f"{self.labels_file}: the model was trained with other labels or another order, as {self.task_file} "
-                "says; restore what the training wrote"
+                f"{self.labels_file}: the model was trained with other labels or another order, as "
+                f"{self.task_file} says; restore what the training wrote"
             )
         return labels
 
@@ -131,16 +162,22 @@ class ModelFolder:
 
     def evaluations(self) -> list[str]:
         """Returns the files with the metrics of evaluations."""
-        return [path for folder in self._folders for path in files.matching("eval_results*.txt", folder)]
+        return [
+            path for folder in self._folders for path in files.matching("eval_results*.txt", folder)
+        ]
 
     def huggingface_class(self) -> str | None:
-        """Returns the class that a config.json of Hugging Face names, if it is one with a known head."""
+        """Returns the class that a config.json of Hugging Face names, if it is one with a known
+        head.
+        """
         architectures = self._huggingface_config().get("architectures")
         listed = architectures if isinstance(architectures, list) else []
         return next((name for name in TASKS_OF_CLASSES if name in listed), None)
 
     def huggingface_labels(self) -> list[str] | None:
-        """Returns the labels in config.json; None for a model without them, or with LABEL_0, LABEL_1, ... only."""
+        """Returns the labels in config.json; None for a model without them, or with LABEL_0,
+        LABEL_1, ... only.
+        """
         if self.huggingface_class() not in _CLASSES_WITH_LABELS or self._label_type() == SCORE:
             return None
         ids, source = self._label_names(), f"{self.config_file}: id2label"
@@ -152,20 +189,32 @@ class ModelFolder:
         return labels
 
     def check_activation(self):
-        """Refuses a cross-encoder of sentence-transformers whose outputs have another activation than here."""
+        """Refuses a cross-encoder of sentence-transformers whose outputs have another activation
+        than here.
+        """
         config = self._huggingface_config()
         settings = config.get("sentence_transformers")
-        key = "activation_fn" if isinstance(settings, dict) else "sbert_ce_default_activation_function"
+        key = (
+            "activation_fn"
+            if isinstance(settings, dict)
+            else "sbert_ce_default_activation_function"
+        )
         value = settings.get(key) if isinstance(settings, dict) else config.get(key)
         name = str(value or "Identity").rpartition(".")[2]
-        if self.huggingface_class() == MODEL_CLASSES["classification"] and name not in _ACTIVATIONS[self._label_type()]:
+        if (
+            self.huggingface_class() == MODEL_CLASSES["classification"]
+            and name not in _ACTIVATIONS[self._label_type()]
+        ):
             raise InputError(
-                f"{self.config_file}: {key} is {name}, which is not applied to the outputs here; write "
-                "torch.nn.modules.linear.Identity there to use the scores without it, whose order is the same"
+                f"{self.config_file}: {key} is {name}, which is not applied to the outputs here; "
+                "write torch.nn.modules.linear.Identity there to use the scores without it, whose "
+                "order is the same"
             )
 
     def output_names(self) -> list[str] | None:
-        """Returns the labels or, where config.json leaves them open, LABEL_0, LABEL_1, ... of transformers."""
+        """Returns the labels or, where config.json leaves them open, LABEL_0, LABEL_1, ... of
+        transformers.
+        """
         has_names = self.huggingface_class() in _CLASSES_WITH_LABELS and self._label_type() != SCORE
         return self.labels() or (default_labels(len(self._label_names())) if has_names else None)
 
@@ -179,7 +228,9 @@ class ModelFolder:
         return {name: value for name, value in self._huggingface_config().items() if name in names}
 
     def _huggingface_config(self) -> dict[str, Any]:
-        """Returns the content of the config.json of Hugging Face; it is empty for a model with bert_config.json."""
+        """Returns the content of the config.json of Hugging Face; it is empty for a model with
+        bert_config.json.
+        """
         is_theirs = os.path.basename(self.config_file or "") == HUGGINGFACE_CONFIG_NAME
         return reading.read_json(self.config_file) if is_theirs else {}
 
@@ -192,7 +243,8 @@ class ModelFolder:
             names = dict(enumerate(default_labels(number if is_number else _NUM_LABELS)))
         elif not isinstance(names, dict):
             raise InputError(
-                f"{self.config_file}: id2label is {names!r:.60}; write a name for each output, by its number"
+                f"{self.config_file}: id2label is {names!r:.60}; write a name for each output, by "
+                "its number"
             )
         return {str(number): name for number, name in names.items()}
 
@@ -200,7 +252,9 @@ class ModelFolder:
         name = self._huggingface_config().get("problem_type")
         if name is not None and name not in _LABEL_TYPES:
             known = ", ".join(_LABEL_TYPES)
-            raise InputError(f"{self.config_file}: problem_type is {name!r:.60}; write one of {known}, or null")
+            raise InputError(
+                f"{self.config_file}: problem_type is {name!r:.60}; write one of {known}, or null"
+            )
         return SCORE if len(self._label_names()) == 1 else _LABEL_TYPES.get(name, SINGLE)
 
 
@@ -235,13 +289,20 @@ def read_labels(path: str) -> list[str]:
     """Reads the labels of a model's folder or of an export."""
     labels = list(reading.read_lines(path))
     if not labels or "" in labels or len(set(labels)) < len(labels):
-        raise InputError(f"{path}: must name each label once, on a line of its own; restore what the training wrote")
+        raise InputError(
+            f"{path}: must name each label once, on a line of its own; restore what the training "
+            "wrote"
+        )
     return labels
 
 
 def record_of_labels(labels: Sequence | None) -> dict[str, Any] | None:
     """Returns what a record says of the labels of a model."""
-    return {"number": len(labels), "sha256": hashlib.sha256(lines_of(labels)).hexdigest()} if labels else None
+    return (
+        {"number": len(labels), "sha256": hashlib.sha256(lines_of(labels)).hexdigest()}
+        if labels
+        else None
+    )
 
 
 def lines_of(labels: Iterable) -> bytes:
@@ -250,7 +311,9 @@ def lines_of(labels: Iterable) -> bytes:
 
 
 def write(folder: str, config: BertConfig, *beside):
-    """Writes the files of a model into its folder, which is created; `beside` are the arguments of `write_beside`."""
+    """Writes the files of a model into its folder, which is created; `beside` are the arguments
+    of `write_beside`.
+    """
     files.make_folder(folder)
     _write_text(folder, CONFIG_NAME, config.to_json_string())
     write_beside(folder, *beside)
@@ -265,7 +328,8 @@ def write_beside(
 ):
     """Writes the files of a model except its configuration; absent ones are left out.
 
-    Where the folder has a config.json, and with it Hugging Face's form, a tokenizer.json is written, too.
+    Where the folder has a config.json, and with it Hugging Face's form, a tokenizer.json is
+    written, too.
     """
     target = os.path.join(folder, VOCAB_NAME)
     if vocab_file and os.path.basename(vocab_file) == TOKENIZER_NAME:
@@ -296,7 +360,9 @@ def _write_text(folder: str, name: str, content: str):
 
 
 def _is_record(path: str | None) -> bool:
-    """Returns whether a task.json is one of this project; that of another program says nothing about the model."""
+    """Returns whether a task.json is one of this project; that of another program says nothing
+    about the model.
+    """
     if path is None:
         return False
     content = reading.read_json(path)
@@ -304,7 +370,9 @@ def _is_record(path: str | None) -> bool:
 
 
 def _is_config(path: str | None) -> bool:
-    """Tells whether a file is the configuration of a model; another program's config.json says nothing about it."""
+    """Tells whether a file is the configuration of a model; another program's config.json says
+    nothing about it.
+    """
     if path is None:
         return False
     if os.path.basename(path) == CONFIG_NAME:

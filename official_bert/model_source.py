@@ -1,7 +1,8 @@
-"""Which model does a run start from? A `ModelSource`, as `resolve(options)` finds it, is the only answer.
+"""Which model does a run start from? A `ModelSource`, as `resolve(options)` finds it, is the only
+answer.
 
-In: options with the flags of a model. Out: the options without an open value, and the files that they name. A flag that
-contradicts the folder of the model is an error.
+In: options with the flags of a model. Out: the options without an open value, and the files that
+they name. A flag that contradicts the folder of the model is an error.
 """
 
 from __future__ import annotations
@@ -18,11 +19,21 @@ from absl import logging
 from official_bert import model_hub
 from official_bert.config import BertConfig, read_config
 from official_bert.data.model_inputs import check_vocabulary
-from official_bert.data.records.record_files import SHARD_NAME, check_records_vocabulary, manifest_beside
+from official_bert.data.records.record_files import (
+    SHARD_NAME,
+    check_records_vocabulary,
+    manifest_beside,
+)
 from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
-from official_bert.model_dir import ModelFolder, TaskRecord, default_labels, holds_checkpoints, nested_encoder
+from official_bert.model_dir import (
+    ModelFolder,
+    TaskRecord,
+    default_labels,
+    holds_checkpoints,
+    nested_encoder,
+)
 from official_bert.options.fields import fault_of, flag_without_effect, format_flag, kind_of
 from official_bert.options.serving import FAMILIES, MODEL_CLASSES
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
@@ -38,7 +49,9 @@ _UNUSED_PIECE = "[unused"
 
 
 def resolve(options, family: str | None = None) -> ModelSource:
-    """Finds the model of a run, and completes the options by what its folder knows; `family` is that of its task."""
+    """Finds the model of a run, and completes the options by what its folder knows; `family` is
+    that of its task.
+    """
     source = ModelSource(options)
     source.complete(family)
     return source
@@ -47,7 +60,8 @@ def resolve(options, family: str | None = None) -> ModelSource:
 class ModelSource:
     """The model that a run starts from; each of its files is read once, when it is first needed.
 
-    A run takes its model from --output_dir if that holds a checkpoint, else from --init_checkpoint or --model.
+    A run takes its model from --output_dir if that holds a checkpoint, else from --init_checkpoint
+    or --model.
 
     Attributes:
         options: the options of the script; no value is open after `complete`.
@@ -59,7 +73,11 @@ class ModelSource:
 
     def __init__(self, options):
         output_dir = getattr(options, "output_dir", None)
-        models = {name: value for name in ("model", "init_checkpoint") if (value := getattr(options, name, None))}
+        models = {
+            name: value
+            for name in ("model", "init_checkpoint")
+            if (value := getattr(options, name, None))
+        }
         self.options = options = dataclasses.replace(
             options, **{name: model_hub.local_path(model) for name, model in models.items()}
         )
@@ -78,13 +96,16 @@ class ModelSource:
     def tokenizer(self) -> FullTokenizer:
         """The tokenizer, whose vocabulary must fit the configuration."""
         options = self.options
-        tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
+        tokenizer = FullTokenizer(
+            options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents
+        )
         check_vocabulary(tokenizer, self.config.vocab_size, options.vocab_file)
         return tokenizer
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
-        from official_bert.checkpoints import open_checkpoint  # with TensorFlow, which the making of records lacks
+        # With TensorFlow, which the making of records lacks.
+        from official_bert.checkpoints import open_checkpoint
 
         if not self.path:
             raise InputError("--model: must be given, or --init_checkpoint with the checkpoint")
@@ -104,14 +125,18 @@ class ModelSource:
     def tokenizer_config(self) -> TokenizerConfig:
         """The settings of the run's tokenizer, for the folder of its model."""
         options = self.options
-        return TokenizerConfig(options.do_lower_case, options.strip_accents, self.config.max_position_embeddings)
+        return TokenizerConfig(
+            options.do_lower_case, options.strip_accents, self.config.max_position_embeddings
+        )
 
     def complete(self, family: str | None, **known: Any):
-        """Fills the open values of the options with what the folder says, or else with the fallbacks.
+        """Fills the open values of the options with what the folder says, or else with the
+        fallbacks.
 
-        The folder knows the vocabulary, the configuration, and how text is tokenized; and, if the run uses a model of
-        its own task without training it, the settings of that training. Completed options stay as they are. `known` are
-        values of options that have been found elsewhere.
+        The folder knows the vocabulary, the configuration, and how text is tokenized; and, if the
+        run uses a model of its own task without training it, the settings of that training.
+        Completed options stay as they are. `known` are values of options that have been found
+        elsewhere.
         """
         options = dataclasses.replace(self.options, **known)
         names = {field.name for field in dataclasses.fields(options)}
@@ -121,8 +146,8 @@ class ModelSource:
         if "init_checkpoint" in names:
             if model and options.init_checkpoint:
                 raise InputError(
-                    f"--init_checkpoint={options.init_checkpoint}: --model={model} names a checkpoint, too; give one "
-                    "of the two"
+                    f"--init_checkpoint={options.init_checkpoint}: --model={model} names a "
+                    "checkpoint, too; give one of the two"
                 )
             values["init_checkpoint"] = options.init_checkpoint or model
         for flag, attribute in (("vocab_file", "vocab_file"), ("bert_config_file", "config_file")):
@@ -146,18 +171,22 @@ class ModelSource:
         """Returns the error of a file that neither a flag nor the folder of the model names."""
         if self.path and (encoder := nested_encoder(self.path)):
             return InputError(
-                f"--{flag}: must be given, since the file of {self.path} is in {encoder}; or make one folder of both "
-                f"with convert_checkpoint.py --model={self.path} --output_format=huggingface, and give that"
+                f"--{flag}: must be given, since the file of {self.path} is in {encoder}; or make "
+                f"one folder of both with convert_checkpoint.py --model={self.path} "
+                "--output_format=huggingface, and give that"
             )
         if self.path:
             return InputError(
-                f"--{flag}: must be given, since {self.path} has no such file; if it is not the folder that you mean, "
-                "correct its path"
+                f"--{flag}: must be given, since {self.path} has no such file; if it is not the "
+                "folder that you mean, correct its path"
             )
         output_dir = getattr(self.options, "output_dir", None)
         is_lost = output_dir and not self.options.do_train
         there = f"; --output_dir={output_dir} holds no trained model" if is_lost else ""
-        return InputError(f"--{flag}: must be given, or --model with the folder of a model that has the file{there}")
+        return InputError(
+            f"--{flag}: must be given, or --model with the folder of a model that has the "
+            f"file{there}"
+        )
 
     def _check_pieces(self, vocab_file: str | None):
         """Compares a vocabulary with that of a model whose folder knows itself.
@@ -172,12 +201,14 @@ class ModelSource:
             given, trained = ((piece or "").strip() for piece in (given, trained))
             if given != trained and not trained.startswith(_UNUSED_PIECE):
                 raise InputError(
-                    f"--vocab_file={vocab_file}: line {number} is {given!r}, and {trained!r} in {own}, the vocabulary "
-                    "that the model was trained with; leave the flag out"
+                    f"--vocab_file={vocab_file}: line {number} is {given!r}, and {trained!r} in "
+                    f"{own}, the vocabulary that the model was trained with; leave the flag out"
                 )
 
     def _known_by(self, vocab_file: str | None, family: str | None) -> Callable[..., Any]:
-        """Returns a function from a field, the value of its flag and its fallback to the value that holds."""
+        """Returns a function from a field, the value of its flag and its fallback to the value
+        that holds.
+        """
         tokenizer, folder = (self.dir.tokenizer_config(), self.dir.path) if self.dir else (None, "")
         # The vocabulary may be in the folder of another model.
         if tokenizer is None and vocab_file and files.exists(vocab_file):
@@ -188,7 +219,10 @@ class ModelSource:
         def value(field: dataclasses.Field, given, fallback):
             is_casing = field.name in ("do_lower_case", "strip_accents")
             if is_casing:
-                source, known = (_tokenizer_settings_file(folder), getattr(tokenizer, field.name, None))
+                source, known = (
+                    _tokenizer_settings_file(folder),
+                    getattr(tokenizer, field.name, None),
+                )
                 if field.name == "strip_accents" and tokenizer and given is not None:
                     known = tokenizer.strips_accents
             else:
@@ -200,38 +234,51 @@ class ModelSource:
                 if field.name == "do_lower_case" and tokenizer and fallback is not None:
                     raise unknown_casing(source)
                 longest = tokenizer.model_max_length if tokenizer else None
-                return min(fallback, longest) if field.name == "max_seq_length" and longest else fallback
+                return (
+                    min(fallback, longest)
+                    if field.name == "max_seq_length" and longest
+                    else fallback
+                )
             is_fixed = is_casing or field.metadata["fixed_by_training"]
             if known is not None and given != known and is_fixed:
                 raise InputError(
-                    f"{format_flag(field.name, given)}: {source} says {known}, with which the model was trained; leave "
-                    "the flag out"
+                    f"{format_flag(field.name, given)}: {source} says {known}, with which the "
+                    "model was trained; leave the flag out"
                 )
             return given
 
         return value
 
     def _task_settings(self, family: str | None) -> dict[str, Any]:
-        """Returns the settings that a model brings along where it is used on a task of its family and not trained."""
+        """Returns the settings that a model brings along where it is used on a task of its
+        family and not trained.
+        """
         if not self.task or getattr(self.options, "do_train", False):
             return {}
         is_recorded = self.dir.task_file is not None
-        if not is_recorded and family in MODEL_CLASSES and self.task.family in MODEL_CLASSES.keys() - {family}:
+        if (
+            not is_recorded
+            and family in MODEL_CLASSES
+            and self.task.family in MODEL_CLASSES.keys() - {family}
+        ):
             raise InputError(
-                f"{self.dir.config_file}: is of a {MODEL_CLASSES[self.task.family]}, whose head is not one for this "
-                f"task; give --task_name={self.task.task_name}, or the checkpoint of another model"
+                f"{self.dir.config_file}: is of a {MODEL_CLASSES[self.task.family]}, whose head is "
+                f"not one for this task; give --task_name={self.task.task_name}, or the checkpoint "
+                "of another model"
             )
         if self.task.family != family:
             return {}
         if is_recorded:
             return self.task.settings
         self.dir.check_activation()
-        # A class of transformers says how texts are labelled, which the tasks with a layout of their own know.
+        # A class of transformers says how texts are labelled, which the tasks with a layout of
+        # their own know.
         is_general = getattr(self.options, "task_name", None) in (None, *FAMILIES)
         return self.task.settings if is_general else {}
 
     def check_task(self, task_name: str, is_same: Callable[[str, str], bool]):
-        """Refuses to train a folder's model on with another task, and warns of its evaluation on another.
+        """Refuses to train a folder's model on with another task, and warns of its evaluation on
+        another.
 
         `is_same` tells whether two names are of the same task.
         """
@@ -241,11 +288,13 @@ class ModelSource:
             return
         if is_training:
             raise InputError(
-                f"--task_name={task_name}: {self.dir.task_file} says {record.task_name}, on which the model in "
-                "--output_dir was trained; give the folder as --model, and another --output_dir"
+                f"--task_name={task_name}: {self.dir.task_file} says {record.task_name}, on which "
+                "the model in --output_dir was trained; give the folder as --model, and another "
+                "--output_dir"
             )
         logging.warning(
-            "The model was trained on %s, as %s says, and not on %s: its results are those of another task",
+            "The model was trained on %s, as %s says, and not on %s: its results are those of "
+            "another task",
             record.task_name,
             self.dir.task_file,
             task_name,
@@ -254,8 +303,8 @@ class ModelSource:
     def check_labels(self, labels: Sequence[str] | None):
         """Compares the labels of a task, None in regression, with those of a trained model.
 
-        A training run that starts anew may load a model with other labels, because it trains the outputs for the new
-        ones.
+        A training run that starts anew may load a model with other labels, because it trains the
+        outputs for the new ones.
         """
         is_training = self.options.do_train
         if labels is None or (is_training and not self.resumes):
@@ -265,15 +314,17 @@ class ModelSource:
         names = [str(label) for label in labels]
         remedy = "give another --output_dir" if is_training else "take a checkpoint of this task"
         raise InputError(
-            f"{self.dir.labels_source}: the model's outputs stand for {', '.join(self.labels)}, but the task's labels "
-            f"are {', '.join(names)}; name the labels in the model's order, or {remedy}"
+            f"{self.dir.labels_source}: the model's outputs stand for {', '.join(self.labels)}, "
+            f"but the task's labels are {', '.join(names)}; name the labels in the model's order, "
+            f"or {remedy}"
         )
 
     def has_labels(self, labels: Sequence) -> bool:
-        """Returns whether the model's outputs stand for these labels in this order, so far as its folder says.
+        """Returns whether the model's outputs stand for these labels in this order, so far as its
+        folder says.
 
-        The labels 0, 1, ... of a task are the numbers of the outputs, which config.json may name in words, such as
-        not_equivalent.
+        The labels 0, 1, ... of a task are the numbers of the outputs, which config.json may name in
+        words, such as not_equivalent.
         """
         names = [str(label) for label in labels]
         if self.labels in (None, names, default_labels(len(names))):
@@ -282,15 +333,18 @@ class ModelSource:
         return is_theirs and names == [str(number) for number in range(len(self.labels))]
 
     def vocabulary(self, records: Sequence[str] = ()) -> tuple[str | None, TokenizerConfig | None]:
-        """Returns the path of a pre-training's vocabulary and how text is tokenized, for the folder of its model.
+        """Returns the path of a pre-training's vocabulary and how text is tokenized, for the folder
+        of its model.
 
-        Both are None, with a warning, if the pre-training has no vocabulary. How the text of the `records` was
-        tokenized the manifests beside these files say, else the flags; no vocabulary tells.
+        Both are None, with a warning, if the pre-training has no vocabulary. How the text of the
+        `records` was tokenized the manifests beside these files say, else the flags; no vocabulary
+        tells.
         """
         options, vocab_file = self.options, self.options.vocab_file
         if vocab_file is None:
             errors.warn(
-                "--vocab_file is not given, so %s gets no vocabulary; who uses the model must name it",
+                "--vocab_file is not given, so %s gets no vocabulary; who uses the model must name "
+                "it",
                 options.output_dir,
             )
             return None, None
@@ -299,8 +353,9 @@ class ModelSource:
             settings = _as_recorded(settings, path)
         if settings.do_lower_case is None:
             errors.warn(
-                "The records do not say whether their text was lower-cased, so tokenizer_config.json in %s leaves it "
-                "open: give --do_lower_case or --nodo_lower_case",
+                "The records do not say whether their text was lower-cased, so "
+                "tokenizer_config.json in %s leaves it open: give --do_lower_case or "
+                "--nodo_lower_case",
                 options.output_dir,
             )
         tokenizer = FullTokenizer(vocab_file, settings.do_lower_case)
@@ -310,25 +365,32 @@ class ModelSource:
 
 
 def _tokenizer_settings_file(folder: str) -> str:
-    """Returns the file that says how text is tokenized: tokenizer_config.json, or tokenizer.json alone."""
+    """Returns the file that says how text is tokenized: tokenizer_config.json, or tokenizer.json
+    alone.
+    """
     paths = [os.path.join(folder, name) for name in (TOKENIZER_CONFIG_NAME, TOKENIZER_NAME)]
     return next(filter(files.exists, paths), paths[0])
 
 
 def _as_recorded(settings: TokenizerConfig, path: str) -> TokenizerConfig:
-    """Returns the settings of a run's tokenizer with what the manifest of a record file says, if it has one."""
+    """Returns the settings of a run's tokenizer with what the manifest of a record file says, if
+    it has one.
+    """
     if (found := manifest_beside(path)) is None:
         return settings
     manifest_file, manifest = found
     flags = reading.field(manifest, "flags", dict, manifest_file)
     lower = reading.field(flags, "do_lower_case", bool, manifest_file)
-    made = dataclasses.replace(settings, do_lower_case=lower, strip_accents=flags.get("strip_accents"))
+    made = dataclasses.replace(
+        settings, do_lower_case=lower, strip_accents=flags.get("strip_accents")
+    )
     for name in ("do_lower_case", "strips_accents"):
         ours, theirs = getattr(settings, name), getattr(made, name)
         if ours not in (None, theirs):
             raise InputError(
-                f"{manifest_file}: the text of {path} was made into records with {name}={theirs}, and a flag, the "
-                f"model's {TOKENIZER_CONFIG_NAME} or another file of records says {ours}; correct what is wrong"
+                f"{manifest_file}: the text of {path} was made into records with {name}={theirs}, "
+                f"and a flag, the model's {TOKENIZER_CONFIG_NAME} or another file of records says "
+                f"{ours}; correct what is wrong"
             )
     return made
 
@@ -340,7 +402,8 @@ def _check_recorded(field: dataclasses.Field, value, source: str | None):
     is_typed = is_infinite or is_of_kind(value, kind)
     if value is not None and not (is_typed and fault_of(field, value) is None):
         raise InputError(
-            f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what the training wrote"
+            f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what "
+            "the training wrote"
         )
 
 
@@ -348,15 +411,17 @@ def check_config_beside(checkpoint: str, config: BertConfig, in_training: bool =
     """Compares a configuration with the one that lies beside a checkpoint."""
     if difference := difference_beside(checkpoint, config, in_training):
         raise InputError(
-            f"{difference}; give the config of this checkpoint with --bert_config_file, or correct the one beside it"
+            f"{difference}; give the config of this checkpoint with --bert_config_file, or correct "
+            "the one beside it"
         )
 
 
 def difference_beside(checkpoint: str, config: BertConfig, in_training: bool = False) -> str | None:
-    """Describes the first difference that `check_config_beside` finds; None if there is none or no other config.
+    """Describes the first difference that `check_config_beside` finds; None if there is none or no
+    other config.
 
-    The number of heads and the activation show in no shape of a weight, and another one gives other numbers without an
-    error.
+    The number of heads and the activation show in no shape of a weight, and another one gives other
+    numbers without an error.
     """
     path = ModelFolder(checkpoint).config_file
     if path is None:

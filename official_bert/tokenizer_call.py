@@ -1,6 +1,8 @@
-"""Makes the inputs of a model from texts: in the form of our scripts, and with transformers' arguments in its form.
+"""Makes the inputs of a model from texts: in the form of our scripts, and with transformers'
+arguments in its form.
 
-In: a FullTokenizer and texts or pairs. Out: a dict of arrays or lists by name. Offsets count characters of the text.
+In: a FullTokenizer and texts or pairs. Out: a dict of arrays or lists by name. Offsets count
+    characters of the text.
 """
 
 import re
@@ -14,22 +16,36 @@ from official_bert.io.errors import InputError
 from official_bert.tokenizer_config import joined
 
 NEEDED_PIECES = ("[CLS]", "[SEP]", "[UNK]")  # of a vocabulary that makes model inputs
-_SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # which transformers finds in a text
+# Which transformers finds in a text.
+_SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _MIN_SEQ_LENGTH = 3  # the special tokens of a pair
 _LONGEST_FIRST, _ONLY_FIRST, _ONLY_SECOND = "longest_first", "only_first", "only_second"
 _LONGEST, _MAX_LENGTH = "longest", "max_length"
-_PADDINGS = {False: None, "do_not_pad": None, True: _LONGEST, _LONGEST: _LONGEST, _MAX_LENGTH: _MAX_LENGTH}
+_PADDINGS = {
+    False: None,
+    "do_not_pad": None,
+    True: _LONGEST,
+    _LONGEST: _LONGEST,
+    _MAX_LENGTH: _MAX_LENGTH,
+}
 _TRUNCATIONS = {None: None, False: None, "do_not_truncate": None, True: _LONGEST_FIRST} | {
     name: name for name in (_LONGEST_FIRST, _ONLY_FIRST, _ONLY_SECOND)
 }
-_INPUT_IDS, _SEGMENTS, _MASK, _SPECIAL = "input_ids", "token_type_ids", "attention_mask", "special_tokens_mask"
+_INPUT_IDS, _SEGMENTS, _MASK, _SPECIAL = (
+    "input_ids",
+    "token_type_ids",
+    "attention_mask",
+    "special_tokens_mask",
+)
 _NOWHERE = (0, 0)  # the offsets of a special token that stands for no part of the text
 
 Token = tuple[int, tuple[int, int]]  # its id, and where it begins and ends in the text
 
 
 class _Row(NamedTuple):
-    """The tokens of an example, how many of them are in segment 0, and 1 for each that the frame adds, else 0."""
+    """The tokens of an example, how many of them are in segment 0, and 1 for each that the frame
+    adds, else 0.
+    """
 
     tokens: list[Token]
     num_first: int
@@ -51,7 +67,9 @@ class TransformersNames:
     vocab: dict[str, int]
 
     pad_token, unk_token, cls_token, sep_token, mask_token = _SPECIAL_PIECES
-    pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id = map(_id_property, _SPECIAL_PIECES)
+    pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id = map(
+        _id_property, _SPECIAL_PIECES
+    )
 
     def __len__(self) -> int:
         """Returns the number of ids, which is the `vocab_size` of a model of this vocabulary."""
@@ -78,7 +96,9 @@ class TransformersNames:
     def all_special_ids(self) -> list[int]:
         return [self.vocab[piece] for piece in self.all_special_tokens]
 
-    def batch_decode(self, rows: Iterable[Iterable[int]], skip_special_tokens: bool = True) -> list[str]:
+    def batch_decode(
+        self, rows: Iterable[Iterable[int]], skip_special_tokens: bool = True
+    ) -> list[str]:
         """Returns the text of each of several sequences of ids, as `decode` does."""
         return [self.decode(row, skip_special_tokens) for row in rows]
 
@@ -89,11 +109,14 @@ class TransformersNames:
         max_length: int | None = None,
         return_tensors: str | None = None,
     ) -> dict:
-        """Pads what a call with transformers' arguments returned, or a list of such examples, to one length.
+        """Pads what a call with transformers' arguments returned, or a list of such examples, to
+        one length.
 
         Args:
-            encoded: `input_ids` and other names; a name that is no input of a model, such as `labels`, stays as it is.
-            padding: True or "longest" for the longest example, "max_length" for `max_length`, False for none.
+            encoded: `input_ids` and other names; a name that is no input of a model, such as
+                `labels`, stays as it is.
+            padding: True or "longest" for the longest example, "max_length" for `max_length`, False
+                for none.
             max_length: by default the tokenizer's `model_max_length`.
             return_tensors: "np", "tf", or None for lists.
 
@@ -108,7 +131,9 @@ def model_inputs(tokenizer, texts, pairs, max_seq_length: int | None) -> dict[st
     firsts, seconds = _examples(texts, pairs)
     length = sys.maxsize if max_seq_length is None else max_seq_length
     if not isinstance(length, int | np.integer) or length < _MIN_SEQ_LENGTH:
-        raise InputError(f"max_seq_length: must be a whole number from {_MIN_SEQ_LENGTH}, got {max_seq_length!r}")
+        raise InputError(
+            f"max_seq_length: must be a whole number from {_MIN_SEQ_LENGTH}, got {max_seq_length!r}"
+        )
     cls, sep = _frame(tokenizer)
     rows = [
         joined(tokenizer.encode(first), tokenizer.encode(second or ""), length, cls, sep)
@@ -143,7 +168,9 @@ def transformers_inputs(
     return_token_type_ids: bool = True,
     return_attention_mask: bool = True,
 ) -> dict:
-    """Does what a call of FullTokenizer with arguments of transformers does, whose defaults are these."""
+    """Does what a call of FullTokenizer with arguments of transformers does, whose defaults are
+    these.
+    """
     pairs = text_pair if pairs is None else pairs
     is_one = isinstance(texts, str | bytes)
     firsts, seconds = _examples(texts, (pairs or None) if is_one else pairs)
@@ -152,20 +179,33 @@ def transformers_inputs(
     if max_length is None:
         max_length = tokenizer.model_max_length
         if pads == _MAX_LENGTH and max_length is None:
-            raise InputError("padding='max_length': give max_length, since the tokenizer knows of no longest input")
+            raise InputError(
+                "padding='max_length': give max_length, since the tokenizer knows of no longest "
+                "input"
+            )
     elif truncation is None and padding is False:
         cuts = _LONGEST_FIRST
-    begin, end = ([(number, _NOWHERE)] if add_special_tokens else [] for number in _frame(tokenizer))
+    begin, end = (
+        [(number, _NOWHERE)] if add_special_tokens else [] for number in _frame(tokenizer)
+    )
 
     rows, samples = [], []
     for number, example in enumerate(zip(firsts, seconds, strict=True)):
-        tokens = [_tokens(tokenizer, text, return_offsets_mapping) for text in example if text is not None]
+        tokens = [
+            _tokens(tokenizer, text, return_offsets_mapping) for text in example if text is not None
+        ]
         num_special = len(begin) + len(end) * len(tokens)
-        cut = _cut(tokens, cuts, max_length - num_special, stride) if cuts and max_length is not None else [tokens]
+        cut = (
+            _cut(tokens, cuts, max_length - num_special, stride)
+            if cuts and max_length is not None
+            else [tokens]
+        )
         for first, *others in cut if return_overflowing_tokens else cut[:1]:
             rows.append(_framed(begin, first, others, end))
             samples.append(number)
-    length = {None: 0, _LONGEST: max(len(row.tokens) for row in rows), _MAX_LENGTH: max_length}[pads]
+    length = {None: 0, _LONGEST: max(len(row.tokens) for row in rows), _MAX_LENGTH: max_length}[
+        pads
+    ]
     batch = _columns(rows, length, tokenizer.vocab.get("[PAD]", 0))
     is_wanted = {
         _SEGMENTS: return_token_type_ids,
@@ -185,10 +225,11 @@ def transformers_inputs(
 
 
 def offsets_of(tokenizer, text: str) -> list[tuple[int, int]]:
-    """Returns where each of the WordPieces that `tokenizer.encode` makes of a text begins and ends in it.
+    """Returns where each of the WordPieces that `tokenizer.encode` makes of a text begins and ends
+    in it.
 
-    Lower-casing, the removal of accents and the cleaning change a character on its own, so that the characters of the
-    words, in order, are those of the text; [UNK] stands for a whole word.
+    Lower-casing, the removal of accents and the cleaning change a character on its own, so that the
+    characters of the words, in order, are those of the text; [UNK] stands for a whole word.
     """
     basic, wordpiece = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
     widths = {char: sum(map(len, basic.tokenize(char))) for char in set(text)}
@@ -196,7 +237,11 @@ def offsets_of(tokenizer, text: str) -> list[tuple[int, int]]:
     offsets, begin = [], 0
     for word in basic.tokenize(text):
         pieces = wordpiece.split_word(word)
-        widths_of_pieces = [len(word)] if len(pieces) == 1 else [len(pieces[0]), *(len(one) - 2 for one in pieces[1:])]
+        widths_of_pieces = (
+            [len(word)]
+            if len(pieces) == 1
+            else [len(pieces[0]), *(len(one) - 2 for one in pieces[1:])]
+        )
         for width in widths_of_pieces:
             offsets.append((origins[begin], origins[begin + width - 1] + 1))
             begin += width
@@ -204,7 +249,9 @@ def offsets_of(tokenizer, text: str) -> list[tuple[int, int]]:
 
 
 def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
-    """Returns texts as a list; raises InputError, with the `name` of the argument, if they are no texts."""
+    """Returns texts as a list; raises InputError, with the `name` of the argument, if they are
+    no texts.
+    """
     if isinstance(texts, str | bytes):
         return [texts]
     if not isinstance(texts, Iterable) or isinstance(texts, Mapping | Set):
@@ -213,7 +260,8 @@ def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
     for number, text in enumerate(texts):
         if not isinstance(text, str | bytes) and not (may_be_none and text is None):
             raise InputError(
-                f"{name}: number {number} (from 0) is of type {type(text).__name__}, and must be a text (str)"
+                f"{name}: number {number} (from 0) is of type {type(text).__name__}, and must be a "
+                "text (str)"
             )
     return texts
 
@@ -221,15 +269,25 @@ def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
 def _examples(texts, pairs) -> tuple[list, list]:
     """Returns the first and the second texts, checked; a second text that is not there is None."""
     if isinstance(texts, tuple):
-        raise InputError("texts: is a tuple; give several texts as a list, and the second texts of pairs as pairs=")
+        raise InputError(
+            "texts: is a tuple; give several texts as a list, and the second texts of pairs as "
+            "pairs="
+        )
     firsts = listed_texts("texts", texts)
     if not firsts:
         raise InputError("texts: is empty; give at least one text")
-    seconds = [None] * len(firsts) if pairs is None else listed_texts("pairs", pairs, may_be_none=True)
+    seconds = (
+        [None] * len(firsts) if pairs is None else listed_texts("pairs", pairs, may_be_none=True)
+    )
     if pairs is not None and isinstance(texts, str | bytes) != isinstance(pairs, str | bytes):
-        raise InputError("texts and pairs: one is a single text and the other is not; give both in one form")
+        raise InputError(
+            "texts and pairs: one is a single text and the other is not; give both in one form"
+        )
     if len(firsts) != len(seconds):
-        raise InputError(f"pairs: has {len(seconds)} texts, and texts has {len(firsts)}; give one for each, or None")
+        raise InputError(
+            f"pairs: has {len(seconds)} texts, and texts has {len(firsts)}; give one for each, or "
+            "None"
+        )
     return firsts, seconds
 
 
@@ -260,13 +318,21 @@ def _tokens(tokenizer, text: str | bytes, with_offsets: bool) -> list[Token]:
             of_part = offsets_of(tokenizer, part) if with_offsets else []
         offsets += [(start + begin, start + end) for begin, end in of_part]
         start += len(part)
-    return list(zip(ids, offsets, strict=True)) if with_offsets else [(number, _NOWHERE) for number in ids]
+    return (
+        list(zip(ids, offsets, strict=True))
+        if with_offsets
+        else [(number, _NOWHERE) for number in ids]
+    )
 
 
-def _cut(tokens: list[list[Token]], strategy: str, room: int, stride: int) -> list[list[list[Token]]]:
-    """Returns the windows of one text or two that together have no more than `room` tokens, the first window first.
+def _cut(
+    tokens: list[list[Token]], strategy: str, room: int, stride: int
+) -> list[list[list[Token]]]:
+    """Returns the windows of one text or two that together have no more than `room` tokens, the
+    first window first.
 
-    Those of a text share `stride` tokens; if both texts are cut, every window of one goes with every one of the other.
+    Those of a text share `stride` tokens; if both texts are cut, every window of one goes with
+    every one of the other.
     """
     lengths = list(map(len, tokens))
     if sum(lengths) <= room:
@@ -275,12 +341,17 @@ def _cut(tokens: list[list[Token]], strategy: str, room: int, stride: int) -> li
         sizes = [room]
         if len(tokens) == 2:
             shorter = min(*lengths, room // 2)
-            sizes = [room - shorter, shorter] if lengths[0] > lengths[1] else [shorter, room - shorter]
+            sizes = (
+                [room - shorter, shorter] if lengths[0] > lengths[1] else [shorter, room - shorter]
+            )
     else:
         chosen = (_ONLY_FIRST, _ONLY_SECOND).index(strategy)
         if chosen >= len(tokens):
             raise InputError(f"truncation={strategy!r}: there is no second text; give pairs")
-        sizes = [length if number != chosen else room - sum(lengths) + length for number, length in enumerate(lengths)]
+        sizes = [
+            length if number != chosen else room - sum(lengths) + length
+            for number, length in enumerate(lengths)
+        ]
     windows = [_windows(*of_text, stride) for of_text in zip(tokens, sizes, strict=True)]
     if len(windows) == 1:
         return [[window] for window in windows[0]]
@@ -294,14 +365,18 @@ def _windows(tokens: list[Token], size: int, stride: int) -> list[list[Token]]:
         return [tokens]
     if not 0 <= stride < size:
         raise InputError(
-            f"max_length: leaves room for {size} tokens of a text, and stride={stride} must be less; give a larger "
-            "max_length"
+            f"max_length: leaves room for {size} tokens of a text, and stride={stride} must be "
+            "less; give a larger max_length"
         )
     return [tokens[start : start + size] for start in range(0, len(tokens) - stride, size - stride)]
 
 
-def _framed(begin: list[Token], first: list[Token], others: list[list[Token]], end: list[Token]) -> _Row:
-    """Returns `begin first end` and, of each of the others, which are one or none, the tokens and `end`."""
+def _framed(
+    begin: list[Token], first: list[Token], others: list[list[Token]], end: list[Token]
+) -> _Row:
+    """Returns `begin first end` and, of each of the others, which are one or none, the tokens
+    and `end`.
+    """
     tokens, special = [*begin, *first, *end], [1] * len(begin) + [0] * len(first) + [1] * len(end)
     num_first = len(tokens)
     for second in others:
@@ -312,7 +387,9 @@ def _framed(begin: list[Token], first: list[Token], others: list[list[Token]], e
 
 def _columns(rows: Iterable[_Row], length: int, pad: int) -> dict[str, list]:
     """Returns the examples by the names of transformers, each padded to a length."""
-    batch = {name: [] for name in (_INPUT_IDS, _SEGMENTS, _MASK, _SPECIAL, "offset_mapping", "length")}
+    batch = {
+        name: [] for name in (_INPUT_IDS, _SEGMENTS, _MASK, _SPECIAL, "offset_mapping", "length")
+    }
     for tokens, num_first, special in rows:
         padding = max(length - len(tokens), 0)
         batch[_INPUT_IDS].append([number for number, _ in tokens] + [pad] * padding)
@@ -324,14 +401,22 @@ def _columns(rows: Iterable[_Row], length: int, pad: int) -> dict[str, list]:
     return batch
 
 
-def _padded(tokenizer, encoded, padding, max_length: int | None, return_tensors: str | None) -> dict:
+def _padded(
+    tokenizer, encoded, padding, max_length: int | None, return_tensors: str | None
+) -> dict:
     """Does what `TransformersNames.pad` does."""
     if not isinstance(encoded, Mapping):
         examples = list(encoded)
-        encoded = {name: [example[name] for example in examples] for name in (examples[0] if examples else ())}
+        encoded = {
+            name: [example[name] for example in examples]
+            for name in (examples[0] if examples else ())
+        }
     columns = {name: _as_lists(values) for name, values in encoded.items()}
     if not columns.get(_INPUT_IDS):
-        raise InputError(f"encoded: has no {_INPUT_IDS}; give what a call of the tokenizer returned, or a list of such")
+        raise InputError(
+            f"encoded: has no {_INPUT_IDS}; give what a call of the tokenizer returned, or a list "
+            "of such"
+        )
     is_one = not isinstance(columns[_INPUT_IDS][0], list)
     if is_one:
         columns = {name: [values] for name, values in columns.items()}
@@ -340,9 +425,13 @@ def _padded(tokenizer, encoded, padding, max_length: int | None, return_tensors:
 
     longest = max(map(len, columns[_INPUT_IDS]))
     max_length = tokenizer.model_max_length if max_length is None else max_length
-    length = {None: 0, _LONGEST: longest, _MAX_LENGTH: max_length}[_chosen("padding", padding, _PADDINGS)]
+    length = {None: 0, _LONGEST: longest, _MAX_LENGTH: max_length}[
+        _chosen("padding", padding, _PADDINGS)
+    ]
     if length is None:
-        raise InputError("padding='max_length': give max_length, since the tokenizer knows of no longest input")
+        raise InputError(
+            "padding='max_length': give max_length, since the tokenizer knows of no longest input"
+        )
     fillers = {_INPUT_IDS: tokenizer.vocab.get("[PAD]", 0), _SEGMENTS: 0, _MASK: 0, _SPECIAL: 1}
     for name in fillers.keys() & columns.keys():
         columns[name] = [list(row) + [fillers[name]] * (length - len(row)) for row in columns[name]]
@@ -362,9 +451,13 @@ def _tensor(name: str, values: list, kind: str):
     """Returns whole numbers as int64 of numpy or int32 of TensorFlow, others as float32."""
     try:
         array = np.array(values)
-        array = array.astype(np.int64 if array.dtype.kind in "biu" or not array.size else np.float32)
+        array = array.astype(
+            np.int64 if array.dtype.kind in "biu" or not array.size else np.float32
+        )
     except ValueError:
-        raise InputError(f"{name}: the examples differ in length; give padding=True, or return_tensors=None") from None
+        raise InputError(
+            f"{name}: the examples differ in length; give padding=True, or return_tensors=None"
+        ) from None
     if kind == "np":
         return array
     if kind != "tf":

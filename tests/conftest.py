@@ -1,12 +1,14 @@
 """Skips the tests that need what is not there: real data in `shared`, optional packages, programs.
 
-Toy models are traced and optimised hundreds of times, so a test process saves what costs time there and changes values
-by rounding at most: see `save_time`. AS_SHIPPED=1 runs the tests with the settings that users have.
+Toy models are traced and optimised hundreds of times, so a test process saves what costs time there
+and changes values by rounding at most: see `save_time`. AS_SHIPPED=1 runs the tests with the
+settings that users have.
 
-A marker says what a test needs; an environment variable that is 1 says that all of that kind must be there, so that
-a test without it runs, and fails. Tests of one module that lack the same are skipped as one, with the reason and the
-command that mends it. Ctrl-C reaches every test, also in a run that a shell has started in the background. Between two
-files a process lets go of models and of the memory that its heap keeps.
+A marker says what a test needs; an environment variable that is 1 says that all of that kind must
+be there, so that a test without it runs, and fails. Tests of one module that lack the same are
+skipped as one, with the reason and the command that mends it. Ctrl-C reaches every test, also in a
+run that a shell has started in the background. Between two files a process lets go of models and of
+the memory that its heap keeps.
 """
 
 import collections
@@ -22,7 +24,8 @@ from tests import processor_time, shared
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the real Hugging Face Hub
 os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)  # with it, scripts print what TensorFlow has to say
-if not shared.AS_SHIPPED:  # toy products gain nothing from a second thread, and each core has a test process
+# Toy products gain nothing from a second thread, and each core has a test process.
+if not shared.AS_SHIPPED:
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 NEEDS = {
@@ -31,7 +34,8 @@ NEEDS = {
     "needs_program": ("REQUIRE_PROGRAMS", shared.absent_programs),
 }
 
-# The files and folders of `pytest -m core`: what the original does, without exports, other runtimes and experiments.
+# The files and folders of `pytest -m core`: what the original does, without exports, other runtimes
+# and experiments.
 CORE = (
     "cli", "checkpoints/test_names.py", "checkpoints/test_tf1.py", "checkpoints/test_manager.py", "compat", "data",
     "io", "metrics", "modeling/test_bert.py", "modeling/test_layers.py", "modeling/test_attention.py",
@@ -85,8 +89,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         first.add_marker(pytest.mark.skip(f"{count} {' and '.join(dict.fromkeys(reasons))}"))
         surplus.update(others)
     config.hook.pytest_deselected(items=list(surplus))
-    # Each worker of pytest-xdist begins with a half of this list. The slow files, which train and export, come late
-    # in the alphabet; begun last, one of them would run alone for minutes.
+    # Each worker of pytest-xdist begins with a half of this list. The slow files, which train and
+    # export, come late in the alphabet; begun last, one of them would run alone for minutes.
     kept = [item for item in items if item not in surplus]
     items[:] = sorted(kept, key=lambda item: item.path, reverse=True)
 
@@ -99,9 +103,12 @@ def pytest_collection_finish():
 def save_time():
     """Saves a quarter of the time that a toy model takes, once the modules are imported.
 
-    - Python looks for cycles among new objects, less often, and not among the million objects of the imported modules.
-    - TensorFlow's graph optimizer, Grappler, is off; scripts that run as processes, and `with_grappler`, have it.
-    - Operations of a graph do not note the Python stack that made them, which error messages of TensorFlow would show.
+    - Python looks for cycles among new objects, less often, and not among the million objects of
+      the imported modules.
+    - TensorFlow's graph optimizer, Grappler, is off; scripts that run as processes, and
+      `with_grappler`, have it.
+    - Operations of a graph do not note the Python stack that made them, which error messages of
+      TensorFlow would show.
     """
     import tensorflow as tf
     from tensorflow.python.util import tf_stack
@@ -116,7 +123,9 @@ def save_time():
 
 @pytest.fixture
 def with_grappler():
-    """For tests that compare with recordings: the graph optimizer of TensorFlow is on, as users have it."""
+    """For tests that compare with recordings: the graph optimizer of TensorFlow is on, as users
+    have it.
+    """
     import tensorflow as tf
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
@@ -126,7 +135,9 @@ def with_grappler():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
-    """The training scripts, which tests run in their own process, tell the heap to return nothing to the system."""
+    """The training scripts, which tests run in their own process, tell the heap to return
+    nothing to the system.
+    """
     if nextitem and nextitem.path != item.path and "tensorflow" in sys.modules:
         from official_bert.training import memory
 
@@ -153,7 +164,9 @@ def base(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def _ctrl_c_arrives():
-    """A shell starts background jobs, such as a whole test run, with the signal ignored; their children inherit it."""
+    """A shell starts background jobs, such as a whole test run, with the signal ignored; their
+    children inherit it.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

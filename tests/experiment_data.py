@@ -1,4 +1,6 @@
-"""A few kilobytes of data for experiments at the scale smoke: a corpus and some tasks, made by a seeded generator."""
+"""A few kilobytes of data for experiments at the scale smoke: a corpus and some tasks, made by a
+seeded generator.
+"""
 
 import json
 import pathlib
@@ -6,7 +8,12 @@ import zipfile
 
 import numpy as np
 
-from official_bert.extensions.experiments.declarations import Experiment, Scale, read_catalogue, read_experiment
+from official_bert.extensions.experiments.declarations import (
+    Experiment,
+    Scale,
+    read_catalogue,
+    read_experiment,
+)
 from official_bert.extensions.experiments.plan import Plan, make_plan
 from tests.shared import ROOT
 
@@ -49,7 +56,9 @@ def plan_of(experiment: str | Experiment, scale: str | Scale = "desk", **setting
     return make_plan(experiment, scale, CATALOGUE, **settings)
 
 
-def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD", "CODAH")) -> pathlib.Path:
+def write_data(
+    folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD", "CODAH")
+) -> pathlib.Path:
     """Writes a corpus and tasks in the layout of --data_dir, and returns the folder."""
     draws = np.random.default_rng(5)
 
@@ -67,20 +76,32 @@ def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD",
     with zipfile.ZipFile(folder / "BLiMP.zip", "w") as archive:
         for name in ("agreement", "island"):
             pairs = [{"sentence_good": text(), "sentence_bad": text()} for _ in range(3)]
-            lines = [json.dumps(pair | {"UID": f"{name}_1", "linguistics_term": name}) + "\n" for pair in pairs]
+            lines = [
+                json.dumps(pair | {"UID": f"{name}_1", "linguistics_term": name}) + "\n"
+                for pair in pairs
+            ]
             archive.writestr(f"data/{name}.jsonl", "".join(lines))
     sizes = (("train", 16), ("dev", 8))
     if "STS-B" in tasks:
         for name, count in sizes:
-            rows = [[str(n), *"bcdefg", text(), text(), f"{draws.uniform(0, 5):.2f}"] for n in range(count)]
+            rows = [
+                [str(n), *"bcdefg", text(), text(), f"{draws.uniform(0, 5):.2f}"]
+                for n in range(count)
+            ]
             rows.insert(0, ["index", *"bcdefg", "sentence1", "sentence2", "score"])
             put(f"STS-B/{name}.tsv", "".join("\t".join(row) + "\n" for row in rows))
     if "CoLA" in tasks:
         for name, count in sizes:
-            put(f"CoLA/{name}.tsv", "".join(f"x\t{number % 2}\t\t{text()}\n" for number in range(count)))
+            put(
+                f"CoLA/{name}.tsv",
+                "".join(f"x\t{number % 2}\t\t{text()}\n" for number in range(count)),
+            )
     if "WNUT-17" in tasks:
         for name, count in (*sizes, ("test", 8)):
-            sentences = ["".join(f"{word}\t{_NAMES.get(word, 'O')}\n" for word in text().split()) for _ in range(count)]
+            sentences = [
+                "".join(f"{word}\t{_NAMES.get(word, 'O')}\n" for word in text().split())
+                for _ in range(count)
+            ]
             put(f"WNUT-17/{name}.conll", "\n".join(sentences))
     if "SQuAD" in tasks:
         for name, count in sizes:
@@ -99,6 +120,9 @@ def write_data(folder: pathlib.Path, tasks=("STS-B", "CoLA", "WNUT-17", "SQuAD",
             put(f"SQuAD/{name}-v2.0.json", json.dumps(dataset | {"version": "v2.0"}))
     if "CODAH" in tasks:
         for name, count in sizes:
-            rows = ["\t".join(["o", text(), *(text() for _ in range(4)), str(n % 4)]) for n in range(count)]
+            rows = [
+                "\t".join(["o", text(), *(text() for _ in range(4)), str(n % 4)])
+                for n in range(count)
+            ]
             put(f"CODAH/{name}.tsv", "\n".join(rows) + "\n")
     return folder

@@ -1,7 +1,7 @@
 """Small fine-tuning runs of every family of tasks, by the function that its script calls.
 
-Texts are of very different lengths. Every example has a word of its own, which tells it from the others wherever its
-ids are seen.
+Texts are of very different lengths. Every example has a word of its own, which tells it from the
+others wherever its ids are seen.
 """
 
 import collections
@@ -31,7 +31,21 @@ from official_bert.options.fine_tuning import (
 from official_bert.training.batches import ExampleBatches
 from tests import session, toy
 
-WORDS = ("the", "cat", "sat", "on", "mat", "was", "sunny", "day", "park", "train", "driver", "rain", "noon")
+WORDS = (
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "mat",
+    "was",
+    "sunny",
+    "day",
+    "park",
+    "train",
+    "driver",
+    "rain",
+    "noon",
+)
 MARKS = [f"example{number}" for number in range(400)]
 MAX_LENGTH = 48
 SETS = {"train": 20, "dev": 14, "test": 14}
@@ -39,7 +53,9 @@ SQUAD_LENGTHS = {"max_seq_length": MAX_LENGTH, "doc_stride": 12, "max_query_leng
 
 
 def write_model(folder: pathlib.Path, head: str, num_outputs: int):
-    """vocab.txt, bert_config.json without dropout, and bert_model.ckpt with weights so large that answers differ."""
+    """vocab.txt, bert_config.json without dropout, and bert_model.ckpt with weights so large
+    that answers differ.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     pieces = [*toy.VOCABULARY, *MARKS]
     toy.write_vocabulary(folder, pieces)
@@ -47,7 +63,10 @@ def write_model(folder: pathlib.Path, head: str, num_outputs: int):
     (folder / "bert_config.json").write_text(json.dumps(config))
     encoder = named_variables(BertModel(BertConfig.from_dict(config)))
     shapes = {name: variable.shape for name, variable in encoder.items()}
-    shapes |= {f"{head}output_weights": (num_outputs, config["hidden_size"]), f"{head}output_bias": (num_outputs,)}
+    shapes |= {
+        f"{head}output_weights": (num_outputs, config["hidden_size"]),
+        f"{head}output_bias": (num_outputs,),
+    }
     draws = np.random.default_rng(3)
     weights = {
         name: draws.normal(1.0 if name.endswith("gamma") else 0.0, 0.3, shape).astype(np.float32)
@@ -90,7 +109,9 @@ def write_label_lists(path: pathlib.Path, count: int, texts: Texts):
 
 
 def write_cola(path: pathlib.Path, count: int, texts: Texts):
-    """The layout of the original's task: no header, the label in the second column, the text in the fourth."""
+    """The layout of the original's task: no header, the label in the second column, the text in
+    the fourth.
+    """
     rows = [f"s\t{texts.number(2)}\t\t{MARKS[number]} {texts.text()}\n" for number in range(count)]
     path.with_suffix(".tsv").write_text("".join(rows))
 
@@ -99,14 +120,21 @@ def write_choices(path: pathlib.Path, count: int, texts: Texts):
     rows = []
     for number in range(count):
         choices = [texts.text(24) for _ in range(4)]
-        rows.append("\t".join(["q", f"{MARKS[number]} {texts.text(9)}", *choices, str(texts.number(4))]))
+        rows.append(
+            "\t".join(["q", f"{MARKS[number]} {texts.text(9)}", *choices, str(texts.number(4))])
+        )
     path.with_suffix(".tsv").write_text("".join(f"{row}\n" for row in rows))
 
 
 def write_scored_pairs(path: pathlib.Path, count: int, texts: Texts):
-    """Pairs of texts with scores from -1 to 1, but for a training set, of which the default loss reads none."""
+    """Pairs of texts with scores from -1 to 1, but for a training set, of which the default loss
+    reads none.
+    """
     lines = ["anchor\tpositive\tscore"]
-    lines += [f"{MARKS[k]} {texts.text()}\t{texts.text(9)}\t{texts.number(21) / 10 - 1:.1f}" for k in range(count)]
+    lines += [
+        f"{MARKS[k]} {texts.text()}\t{texts.text(9)}\t{texts.number(21) / 10 - 1:.1f}"
+        for k in range(count)
+    ]
     if path.name == "train":
         lines = [line.rpartition("\t")[0] for line in lines]
     path.with_suffix(".tsv").write_text("".join(f"{line}\n" for line in lines))
@@ -114,7 +142,10 @@ def write_scored_pairs(path: pathlib.Path, count: int, texts: Texts):
 
 def write_tags(path: pathlib.Path, count: int, texts: Texts):
     sentences = [
-        "".join(f"{word} {('O', 'B-X', 'I-X')[texts.number(3)]}\n" for word in [MARKS[number], *texts.words(20)])
+        "".join(
+            f"{word} {('O', 'B-X', 'I-X')[texts.number(3)]}\n"
+            for word in [MARKS[number], *texts.words(20)]
+        )
         for number in range(count)
     ]
     path.with_suffix(".conll").write_text("\n".join(sentences))
@@ -127,9 +158,15 @@ def write_questions(path: pathlib.Path, count: int, texts: Texts):
         words = texts.words(90)
         place = texts.number(len(words))
         answer = {"text": words[place], "answer_start": len(" ".join([*words[:place], ""]))}
-        question = {"id": str(number), "question": f"{MARKS[number]} what was it", "answers": [answer]}
+        question = {
+            "id": str(number),
+            "question": f"{MARKS[number]} what was it",
+            "answers": [answer],
+        }
         paragraphs.append({"context": " ".join(words), "qas": [question]})
-    path.with_suffix(".json").write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]}))
+    path.with_suffix(".json").write_text(
+        json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]})
+    )
 
 
 class Family(NamedTuple):
@@ -162,7 +199,9 @@ def _classifier(num_outputs, write, **flags) -> Family:
 FAMILIES = {
     "classification": _classifier(3, write_classes, task_name="tsv"),
     "regression": _classifier(1, write_scores, task_name="tsv", label_type="score"),
-    "multi-label": _classifier(3, write_label_lists, task_name="tsv", label_type="multi", labels=["a", "b", "c"]),
+    "multi-label": _classifier(
+        3, write_label_lists, task_name="tsv", label_type="multi", labels=["a", "b", "c"]
+    ),
     "original": _classifier(2, write_cola, task_name="CoLA"),
     "choice": Family(
         ChoiceOptions,
@@ -172,16 +211,31 @@ FAMILIES = {
         "test_results.tsv",
         1,
     ),
-    "tagging": Family(TaggingOptions, fine_tune, write_tags, {"max_seq_length": MAX_LENGTH}, "predictions.conll", 3),
-    "embedding": Family(
-        EmbeddingOptions, fine_tune, write_scored_pairs, {"max_seq_length": MAX_LENGTH}, "test_vectors.npy", 1
+    "tagging": Family(
+        TaggingOptions,
+        fine_tune,
+        write_tags,
+        {"max_seq_length": MAX_LENGTH},
+        "predictions.conll",
+        3,
     ),
-    "squad": Family(SquadOptions, fine_tune, write_questions, SQUAD_LENGTHS, "predictions.json", 2, "cls/squad/"),
+    "embedding": Family(
+        EmbeddingOptions,
+        fine_tune,
+        write_scored_pairs,
+        {"max_seq_length": MAX_LENGTH},
+        "test_vectors.npy",
+        1,
+    ),
+    "squad": Family(
+        SquadOptions, fine_tune, write_questions, SQUAD_LENGTHS, "predictions.json", 2, "cls/squad/"
+    ),
 }
 
 
 def prepared(folder: pathlib.Path, family: str, **counts: int):
-    """Writes a model and sets of a family, with `counts` of examples or those of SETS; the options of a run on them.
+    """Writes a model and sets of a family, with `counts` of examples or those of SETS; the options
+    of a run on them.
 
     They have no output_dir and nothing to do yet; the learning rate is one that moves the weights.
     """
@@ -209,15 +263,21 @@ def prepared(folder: pathlib.Path, family: str, **counts: int):
 
 
 def run(family: str, options, output_dir: pathlib.Path, **changes):
-    """A run of the script with some options changed, and with padding to the longest example or not."""
+    """A run of the script with some options changed, and with padding to the longest example or
+    not.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if family != "squad" and "length_aware_batches" in changes:
-            patch.setattr(FineTuningOptions, "length_aware_batches", changes.pop("length_aware_batches"))
+            patch.setattr(
+                FineTuningOptions, "length_aware_batches", changes.pop("length_aware_batches")
+            )
         FAMILIES[family].run(dataclasses.replace(options, output_dir=str(output_dir), **changes))
 
 
 class SharedRun(NamedTuple):
-    """A run that trained, evaluated and predicted: the folder of its model and sets, its options, and its output."""
+    """A run that trained, evaluated and predicted: the folder of its model and sets, its
+    options, and its output.
+    """
 
     folder: pathlib.Path
     options: Any
@@ -225,11 +285,14 @@ class SharedRun(NamedTuple):
 
 
 def shared_run(tmp_path_factory, family: str, **changes) -> SharedRun:
-    """Returns a run of a family of tasks with some options changed, for tests that only read what it wrote.
+    """Returns a run of a family of tasks with some options changed, for tests that only read what
+    it wrote.
 
     The first test that needs it makes it, for all test files and for all processes of pytest-xdist.
     """
-    name = "-".join(["run", family, *(f"{option}-{value}" for option, value in sorted(changes.items()))])
+    name = "-".join(
+        ["run", family, *(f"{option}-{value}" for option, value in sorted(changes.items()))]
+    )
     with session.alone_in(session.shared_folder(tmp_path_factory) / name) as folder:
         record, output_dir = folder / "record.pickle", folder / "output"
         if not record.exists():
@@ -237,7 +300,9 @@ def shared_run(tmp_path_factory, family: str, **changes) -> SharedRun:
             run(family, options, output_dir, do_train=True, do_predict=True, **changes)
             record.write_bytes(pickle.dumps((options, session.file_states(output_dir))))
         options, states = pickle.loads(record.read_bytes())
-        assert session.file_states(output_dir) == states, f"a test has changed {output_dir}, which others read"
+        assert session.file_states(output_dir) == states, (
+            f"a test has changed {output_dir}, which others read"
+        )
         return SharedRun(folder, options, output_dir)
 
 
@@ -249,17 +314,25 @@ def figures(output_dir: pathlib.Path) -> dict[str, float]:
 
 def predicted_numbers(path: pathlib.Path) -> np.ndarray | None:
     """The numbers of a file of predictions, [rows, n]; None for one of texts."""
-    return {".tsv": lambda: np.loadtxt(path, ndmin=2), ".npy": lambda: np.load(path)}.get(path.suffix, lambda: None)()
+    return {".tsv": lambda: np.loadtxt(path, ndmin=2), ".npy": lambda: np.load(path)}.get(
+        path.suffix, lambda: None
+    )()
 
 
 def mark_of(input_ids: np.ndarray) -> int:
     """The number of the example that a row of ids is of."""
-    (found,) = {number - len(toy.VOCABULARY) for number in input_ids.ravel() if number >= len(toy.VOCABULARY)}
+    (found,) = {
+        number - len(toy.VOCABULARY)
+        for number in input_ids.ravel()
+        if number >= len(toy.VOCABULARY)
+    }
     return int(found)
 
 
 def noted_batches(monkeypatch) -> list[dict[str, np.ndarray]]:
-    """A list to which every batch that a run is trained on is added, {name: [batch, ...]}, as the model is fed."""
+    """A list to which every batch that a run is trained on is added, {name: [batch, ...]}, as
+    the model is fed.
+    """
     batches = []
     real_init, real_have_run = ExampleBatches.__init__, ExampleBatches.have_run
 
@@ -270,7 +343,12 @@ def noted_batches(monkeypatch) -> list[dict[str, np.ndarray]]:
             self.noted.append(encoded.features(rows, length))
             return self.noted[-1]
 
-        real_init(self, types.SimpleNamespace(lengths=encoded.lengths, features=features), *arguments, **keywords)
+        real_init(
+            self,
+            types.SimpleNamespace(lengths=encoded.lengths, features=features),
+            *arguments,
+            **keywords,
+        )
         self.noted.clear()  # which showed the shapes
 
     def have_run(self, num_steps):

@@ -1,8 +1,9 @@
 """Measures the processor seconds of each test, and fails the tests that take too long.
 
-A test's time is that of this process, of the processes that it starts and of those that the fork server forks for it.
-What several tests share, fixtures and folders, has a time of its own. tests/durations.json holds the times of the last
-measurement (`make test-durations`), and a reason for each test that may take more than LIMIT_SECS.
+A test's time is that of this process, of the processes that it starts and of those that the fork
+server forks for it. What several tests share, fixtures and folders, has a time of its own.
+tests/durations.json holds the times of the last measurement (`make test-durations`), and a reason
+for each test that may take more than LIMIT_SECS.
 """
 
 import collections
@@ -23,21 +24,25 @@ from tests.shared import AS_SHIPPED
 
 FILE = pathlib.Path(__file__).with_name("durations.json")
 LIMIT_SECS = 8.0
-NOISE = 2.0  # so many times its recorded time a test may take: the speed of a shared processor varies
+# So many times its recorded time a test may take: the speed of a shared processor varies.
+NOISE = 2.0
 SMALLEST_SECS = 0.1  # a shorter test is not in the file
 NUM_SLOWEST = 40
 MEASURED = "processor_secs"  # a property of test reports
 
 
 def used_secs() -> float:
-    """Returns the processor seconds of this process, of its children and of the fork server's children so far."""
+    """Returns the processor seconds of this process, of its children and of the fork server's
+    children so far.
+    """
     times = os.times()
     children_secs = times.children_user + times.children_system
     return times.user + times.system + children_secs + forking.children_secs()
 
 
 def calibration_secs() -> float:
-    """Returns the processor seconds of a fixed calculation: twice as much on a processor that is half as fast.
+    """Returns the processor seconds of a fixed calculation: twice as much on a processor that is
+    half as fast.
 
     The fastest of several, because another process can only slow it down.
     """
@@ -53,16 +58,21 @@ def calibration_secs() -> float:
 
 
 def read_file() -> dict:
-    """Returns the content of tests/durations.json: calibration_secs, reasons, tests, fixtures and more."""
+    """Returns the content of tests/durations.json: calibration_secs, reasons, tests, fixtures
+    and more.
+    """
     return json.loads(FILE.read_text()) if FILE.exists() else {"reasons": {}}
 
 
-_shared: list[tuple[str, float]] = []  # what was made for several tests during the current one, with its seconds
+# What was made for several tests during the current one, with its seconds.
+_shared: list[tuple[str, float]] = []
 
 
 @contextlib.contextmanager
 def shared_time(name: str) -> Iterator[None]:
-    """Measures what a block makes for several tests, apart from the time of the test that needs it first."""
+    """Measures what a block makes for several tests, apart from the time of the test that needs
+    it first.
+    """
     start_secs, num_before = used_secs(), len(_shared)
     try:
         yield
@@ -106,14 +116,16 @@ class Stopwatch:
         if secs > LIMIT_SECS and report.passed and not self._may_be_slow(item, secs):
             report.outcome = "failed"
             report.longrepr = (
-                f"{item.nodeid} took {secs:.1f} processor seconds, more than {LIMIT_SECS:g}: make it quicker, mark it "
-                f"long, or give a reason in {FILE.name}"
+                f"{item.nodeid} took {secs:.1f} processor seconds, more than {LIMIT_SECS:g}: make "
+                f"it quicker, mark it long, or give a reason in {FILE.name}"
             )
         return report
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self):
-        """Ends the fork server, so that its time counts, and hands on the time of this process and its children."""
+        """Ends the fork server, so that its time counts, and hands on the time of this process
+        and its children.
+        """
         forking.end_server()
         if hasattr(self._config, "workeroutput"):
             self._config.workeroutput[MEASURED] = used_secs()
@@ -121,7 +133,8 @@ class Stopwatch:
     def _may_be_slow(self, item: pytest.Item, secs: float) -> bool:
         """Returns whether a test that took more than the limit passes.
 
-        It has a reason, or it is a test that was recorded below the limit and that the machine slows down.
+        It has a reason, or it is a test that was recorded below the limit and that the machine
+        slows down.
         """
         if self._config.getoption("any_processor_time") or item.get_closest_marker("long"):
             return True
@@ -129,7 +142,9 @@ class Stopwatch:
             return True
         if {item.nodeid, item.nodeid.partition("[")[0]} & self._reasons.keys():
             return True
-        if self._calibration_secs is None or (self._imports_tensorflow and "tensorflow" in sys.modules):
+        if self._calibration_secs is None or (
+            self._imports_tensorflow and "tensorflow" in sys.modules
+        ):
             return True
         limit_secs = max(LIMIT_SECS, NOISE * self._recorded_secs.get(item.nodeid, 0.0))
         slowness = max(1.0, calibration_secs() / self._calibration_secs)
@@ -137,7 +152,9 @@ class Stopwatch:
 
 
 class Times:
-    """A pytest plugin for the process that reports: prints the times, and writes them to the file on demand."""
+    """A pytest plugin for the process that reports: prints the times, and writes them to the
+    file on demand.
+    """
 
     def __init__(self, config: pytest.Config):
         self._writes = config.getoption("write_durations")
@@ -174,12 +191,16 @@ class Times:
         for folder, secs in self._folders().items():
             yield f"{secs:7.1f}  {folder}"
         times = os.times()
-        total_secs = self._workers_secs + (used_secs() if not self._workers_secs else times.user + times.system)
+        total_secs = self._workers_secs + (
+            used_secs() if not self._workers_secs else times.user + times.system
+        )
         yield f"{total_secs - sum(all_secs.values()):7.1f}  imports and collection"
         yield f"{total_secs:7.1f}  together"
 
     def _folders(self) -> dict[str, float]:
-        """Returns the seconds of the tests and fixtures of each folder; those of files in tests are under `tests`."""
+        """Returns the seconds of the tests and fixtures of each folder; those of files in tests
+        are under `tests`.
+        """
         folders = collections.Counter()
         for name, secs in (self._tests | self._fixtures).items():
             parts = pathlib.PurePath(name.partition("::")[0]).parts
@@ -189,7 +210,8 @@ class Times:
     def _write(self):
         content = {
             "about": f"Processor seconds by test, written by `make test-durations`, from {SMALLEST_SECS} s on. "
-            f"A test above {LIMIT_SECS:g} s needs a reason, under its name with or without its parameters.",
+            f"A test above {LIMIT_SECS:g} s needs a reason, under its name with or without its "
+            "parameters.",
             "date": date.today().isoformat(),
             "processor": processor_name(),
             "calibration_secs": round(calibration_secs(), 5),
@@ -213,13 +235,27 @@ def processor_name() -> str:
 
 def add_options(parser: pytest.Parser):
     group = parser.getgroup("processor seconds")
-    group.addoption("--processor-times", action="store_true", help="print the slowest tests and the sum of each folder")
-    group.addoption("--any-processor-time", action="store_true", help="let no test fail because it takes too long")
-    group.addoption("--write-durations", action="store_true", help="write the times of all tests to durations.json")
+    group.addoption(
+        "--processor-times",
+        action="store_true",
+        help="print the slowest tests and the sum of each folder",
+    )
+    group.addoption(
+        "--any-processor-time",
+        action="store_true",
+        help="let no test fail because it takes too long",
+    )
+    group.addoption(
+        "--write-durations",
+        action="store_true",
+        help="write the times of all tests to durations.json",
+    )
 
 
 def register(config: pytest.Config):
-    """Registers the plugins; with pytest-xdist the tests run in workers, and the controller reports."""
+    """Registers the plugins; with pytest-xdist the tests run in workers, and the controller
+    reports.
+    """
     config.pluginmanager.register(Stopwatch(config))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Times(config))

@@ -1,7 +1,7 @@
 """Runs the command-line scripts as processes, or in this process, which has loaded TensorFlow.
 
-Processes are forked from one that has imported TensorFlow. A test of the start itself, such as what it imports, runs a
-new interpreter: `run_interpreter`.
+Processes are forked from one that has imported TensorFlow. A test of the start itself, such as what
+it imports, runs a new interpreter: `run_interpreter`.
 """
 
 import contextlib
@@ -33,12 +33,16 @@ PYTHONPATH = {"PYTHONPATH": str(ROOT)}
 
 
 def run_script(script: str, *arguments: str, **settings) -> subprocess.CompletedProcess:
-    """Runs `script` of the repository root with flags in a forked process; `settings` are those of `run_python`."""
+    """Runs `script` of the repository root with flags in a forked process; `settings` are those
+    of `run_python`.
+    """
     return run_python(ROOT / script, *arguments, **settings)
 
 
 def run_python(*command: str, **settings) -> subprocess.CompletedProcess:
-    """Runs a Python command line, such as "-c" and a program, in a forked process; see `run_interpreter`."""
+    """Runs a Python command line, such as "-c" and a program, in a forked process; see
+    `run_interpreter`.
+    """
     return _run([forked_python(), *command], **settings)
 
 
@@ -66,7 +70,8 @@ def _run(command: Sequence, status: int = 0, timeout_secs: float = 600, **enviro
         check=False,
     )
     assert finished.returncode == status, (
-        f"{command} exited with {finished.returncode}, expected {status}\n{finished.stdout}\n{finished.stderr}"
+        f"{command} exited with {finished.returncode}, expected "
+        f"{status}\n{finished.stdout}\n{finished.stderr}"
     )
     return finished
 
@@ -87,7 +92,8 @@ class Finished(typing.NamedTuple):
 
 
 def run_here(script: str, *arguments: str) -> Finished:
-    """Runs `script` of the repository root in this process, which saves the 5 s of loading TensorFlow.
+    """Runs `script` of the repository root in this process, which saves the 5 s of loading
+    TensorFlow.
 
     Its errors are raised instead of ending in a sentence and an exit status.
     """
@@ -99,7 +105,9 @@ def run_here(script: str, *arguments: str) -> Finished:
 
 
 class Ended(typing.NamedTuple):
-    """The end of a run in this process: its exit status, its last sentence (empty after a success) and its log."""
+    """The end of a run in this process: its exit status, its last sentence (empty after a
+    success) and its log.
+    """
 
     status: int
     sentence: str
@@ -107,7 +115,8 @@ class Ended(typing.NamedTuple):
 
 
 def end_of(script: str, *arguments: str) -> Ended:
-    """Runs `script` of the repository root in this process to its end, as `flags.run` does for a process.
+    """Runs `script` of the repository root in this process to its end, as `flags.run` does for a
+    process.
 
     Errors that are no input errors are raised: a process would print a traceback.
     """
@@ -134,7 +143,8 @@ def _defined(script: str, log: io.StringIO):
     """Defines the flags of a script and collects what it logs; afterwards both are as before.
 
     Yields:
-        A function that loads what the script hands its options to, and the function that reads them from parsed flags.
+        A function that loads what the script hands its options to, and the function that reads them
+        from parsed flags.
     """
     name = script.removesuffix(".py")
     others, verbosity = set(FLAGS), logging.get_verbosity()
@@ -163,10 +173,12 @@ def flag_list(**flags) -> list[str]:
 def run_recorded(
     name: str, output_dir: pathlib.Path, run: Callable = run_script
 ) -> tuple[typing.Any, Callable[[str], pathlib.Path]]:
-    """Runs a command that was recorded from the original into an empty folder, by run_script or run_here.
+    """Runs a command that was recorded from the original into an empty folder, by run_script or
+    run_here.
 
     Returns:
-        What `run` returns, and a function from the name of a file that the original wrote to its path.
+        What `run` returns, and a function from the name of a file that the original wrote to its
+        path.
     """
     here = GOLDEN / "scripts"
     command = json.loads((here / "commands.json").read_text())[name]

@@ -12,7 +12,8 @@ from tests import processor_time
 def shared_folder(tmp_path_factory) -> pathlib.Path:
     """Returns the folder of the session. A test only reads what it did not make itself."""
     base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # then each process has its own below that of the session
+    # Then each process has its own below that of the session.
+    if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent
     return base / "shared"
 
@@ -27,6 +28,11 @@ def alone_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def file_states(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
-    """Returns the size and the time of the last change of each file below a folder, by its relative name."""
+    """Returns the size and the time of the last change of each file below a folder, by its
+    relative name.
+    """
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+    return {
+        str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in files
+    }

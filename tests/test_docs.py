@@ -1,4 +1,6 @@
-"""The pages: links lead somewhere, guides are short, public names, rows of figures and tests of promises are there."""
+"""The pages: links lead somewhere, guides are short, public names, rows of figures and tests of
+promises are there.
+"""
 
 import ast
 import functools
@@ -21,7 +23,9 @@ from tests.fine_tuning_runs import figures
 from tests.scripts import run_here
 from tests.shared import ROOT
 
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]
+PAGES = [
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
+]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
@@ -29,7 +33,9 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 
 def prose(page: pathlib.Path) -> str:
     """A page without its blocks of code."""
-    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(
+        r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
 
 
 @functools.cache
@@ -56,7 +62,10 @@ def test_guides_are_short():
 
 def test_the_reference_and_the_type_checkers_have_every_public_name():
     reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^::: official_bert\.(\w+)$", reference, re.MULTILINE)) == official_bert.__all__
+    assert (
+        sorted(re.findall(r"^::: official_bert\.(\w+)$", reference, re.MULTILINE))
+        == official_bert.__all__
+    )
     source = ast.parse((ROOT / "official_bert" / "__init__.py").read_text(encoding="utf-8"))
     checked = next(node for node in source.body if isinstance(node, ast.If))
     imported = {alias.name: node.module for node in checked.body for alias in node.names}
@@ -69,7 +78,11 @@ def test_the_python_code_for_those_who_migrate_runs(tmp_path):
     folder = toy.make_bert_base_dir(tmp_path / "released", num_hidden_layers=1)
     page = (ROOT / "docs" / "public_names.md").read_text(encoding="utf-8")
     _, with_head = made = [{}, {}]
-    blocks = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "official_bert" in block]
+    blocks = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "official_bert" in block
+    ]
     for block, names in zip(blocks, made, strict=True):
         exec(block.replace("/tmp/released", str(folder)), names)
     assert with_head["logits"].shape == (2, 2)
@@ -77,11 +90,17 @@ def test_the_python_code_for_those_who_migrate_runs(tmp_path):
 
 
 def run_commands_of(guide: str, folder: pathlib.Path):
-    """Runs the commands of a guide in this process, with a folder in place of /tmp, and its `model` for $MODEL."""
+    """Runs the commands of a guide in this process, with a folder in place of /tmp, and its
+    `model` for $MODEL.
+    """
     page = (ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
-    commands = "".join(re.findall(r"```shell\n(.*?)```", page, re.DOTALL)).replace("\\\n", "").splitlines()
+    commands = (
+        "".join(re.findall(r"```shell\n(.*?)```", page, re.DOTALL)).replace("\\\n", "").splitlines()
+    )
     for command in commands:
-        python, script, *flags = shlex.split(command.replace("$MODEL", "model").replace("/tmp", str(folder)))
+        python, script, *flags = shlex.split(
+            command.replace("$MODEL", "model").replace("/tmp", str(folder))
+        )
         assert python == "python"
         run_here(script, *flags)
 
@@ -94,7 +113,12 @@ def test_the_commands_for_classifiers_run(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         for part in ("train", "dev"):
             unknown = "rain in the park\tother\n" if (name, part) == ("intents", "dev") else ""
-            lines = [f"text\t{label}\n", "the cat sat\ta\n" * 20, f"{'it was a train ' * 80}\tb\n" * 12, unknown]
+            lines = [
+                f"text\t{label}\n",
+                "the cat sat\ta\n" * 20,
+                f"{'it was a train ' * 80}\tb\n" * 12,
+                unknown,
+            ]
             (tmp_path / name / f"{part}.tsv").write_text("".join(lines))
     (tmp_path / "questions.txt").write_text("the cat\n")
     run_commands_of("classifiers", tmp_path)
@@ -103,7 +127,9 @@ def test_the_commands_for_classifiers_run(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_the_commands_for_students_run(tmp_path, monkeypatch):
-    """On texts whose label a word decides; the student of some layers learns on plain text, then without labels."""
+    """On texts whose label a word decides; the student of some layers learns on plain text, then
+    without labels.
+    """
     monkeypatch.chdir(tmp_path)
     toy.make_bert_base_dir(tmp_path / "model", num_hidden_layers=6)
     toy.write_text(tmp_path, toy.TEXT * 4, "corpus.txt")
@@ -114,12 +140,17 @@ def test_the_commands_for_students_run(tmp_path, monkeypatch):
     run_commands_of("small_and_fast", tmp_path)
     losses = scalars(tmp_path / "taught", "loss")
     assert losses[max(losses)] < losses[min(losses)]
-    assert json.loads((tmp_path / "student" / "bert_config.json").read_text())["num_hidden_layers"] == 3
+    assert (
+        json.loads((tmp_path / "student" / "bert_config.json").read_text())["num_hidden_layers"]
+        == 3
+    )
     assert figures(tmp_path / "student_of_more")["eval_accuracy"] >= 0.5
 
 
 def rows(name: str) -> list[dict]:
-    lines = (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    )
     return [json.loads(line) for line in lines]
 
 
@@ -131,11 +162,19 @@ def ends(values: Iterable[float]) -> tuple[float, float]:
 
 def leads(name: str, model: str = "") -> list[float]:
     """Those of our step of pre-training, in all variants of a model, or of all models."""
-    return [row["peer_secs"] / row["step_secs"] for row in rows(name) if row["model"].startswith(model)]
+    return [
+        row["peer_secs"] / row["step_secs"] for row in rows(name) if row["model"].startswith(model)
+    ]
 
 
 def leads_of_the_trial(dtype: str) -> list[float]:
-    return [row[end] for row in rows("training_step_trial") if row["dtype"] == dtype for end in row if "lead" in end]
+    return [
+        row[end]
+        for row in rows("training_step_trial")
+        if row["dtype"] == dtype
+        for end in row
+        if "lead" in end
+    ]
 
 
 def leads_in_fine_tuning() -> list[float]:
@@ -144,10 +183,18 @@ def leads_in_fine_tuning() -> list[float]:
     return [float(lead) for lead in re.findall(r"\| ([\d.]+)x / [\d.]+x \|$", report, re.MULTILINE)]
 
 
-ALL_LEADS = [*leads("training_step"), *leads("training_step_avx512"), *leads_of_the_trial("float32")]
+ALL_LEADS = [
+    *leads("training_step"),
+    *leads("training_step_avx512"),
+    *leads_of_the_trial("float32"),
+]
 BOTH = ("training_step", "training_step_avx512")
-STEPS = {(row["model"], row["variant"]): row["step_secs"] for row in rows("training_step_nine_rounds")}
-XLA_GAINS = [secs / STEPS[model, "XLA"] for (model, variant), secs in STEPS.items() if variant == "plain"]
+STEPS = {
+    (row["model"], row["variant"]): row["step_secs"] for row in rows("training_step_nine_rounds")
+}
+XLA_GAINS = [
+    secs / STEPS[model, "XLA"] for (model, variant), secs in STEPS.items() if variant == "plain"
+]
 ON_A_GPU = {row["variant"]: row["step_secs"] for row in rows("gpu_step")}
 FIGURES = [
     ("README.md", "is {:.1f} to {:.1f} times as fast as that of Hugging Face", ends(ALL_LEADS)),
@@ -173,7 +220,9 @@ FIGURES = [
     )),
 ]  # fmt: skip
 # What a guide says of a measurement; where it is not in the table, it has no row.
-MEASURED = re.compile(r"[\d.]+ times (?:as|in|ours)\b|\d records a second|(?:half|third) (?:the|more) time")
+MEASURED = re.compile(
+    r"[\d.]+ times (?:as|in|ours)\b|\d records a second|(?:half|third) (?:the|more) time"
+)
 
 
 @pytest.mark.parametrize(("page", "sentence", "values"), FIGURES)
@@ -198,7 +247,11 @@ def test_the_memory_on_a_tpu_is_that_of_the_rows():
         for row in rows("tpu_compile")
         if row["num_replicas"] == 4
     }
-    shown = re.findall(r"^\| (?:base|large) .*$", (ROOT / "docs" / "tpu.md").read_text(encoding="utf-8"), re.MULTILINE)
+    shown = re.findall(
+        r"^\| (?:base|large) .*$",
+        (ROOT / "docs" / "tpu.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert len(shown) == 7
     assert set(shown) <= known
 
@@ -212,7 +265,9 @@ def test_the_memory_on_a_tpu_is_that_of_the_rows():
      ("embeddings", "print_tables", "embeddings", "embeddings"),
      ("distillation", "print_tables", "fine_tuning", "distillation"), ("scaling_model", None, "scaling", None)],
 )  # fmt: skip
-def test_the_table_of_a_report_is_what_its_benchmark_prints(script, function, page, results, monkeypatch, capsys):
+def test_the_table_of_a_report_is_what_its_benchmark_prints(
+    script, function, page, results, monkeypatch, capsys
+):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     if not function:
         monkeypatch.setattr(sys, "argv", [script])
@@ -224,28 +279,38 @@ def test_the_table_of_a_report_is_what_its_benchmark_prints(script, function, pa
     for compared in found if found and isinstance(found[0], list) else [found]:
         if compared:
             getattr(importlib.import_module(script), function)(compared)
-    printed = [line.casefold() for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    printed = [
+        line.casefold() for line in capsys.readouterr().out.splitlines() if line.startswith("| ")
+    ]
     assert len(printed) > 7
     report = (ROOT / "docs" / "reports" / f"{page}.md").read_text(encoding="utf-8")
     assert set(printed) <= set(report.casefold().splitlines())
 
 
 def test_terms_of_the_model_of_many_replicas(monkeypatch):
-    """By hand, for Large on 8 machines with 8 H100: 1.34 GB of gradients, and 64 examples a replica."""
+    """By hand, for Large on 8 machines with 8 H100: 1.34 GB of gradients, and 64 examples a
+    replica.
+    """
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     model = importlib.import_module("scaling_model")
 
     def update(*words):
-        return model.update(model.parse_arguments(words), model.MACHINES[0], "large", 128, 64, 64, 0.37)
+        return model.update(
+            model.parse_arguments(words), model.MACHINES[0], "large", 128, 64, 64, 0.37
+        )
 
     plain = update("--checkpoint_secs=7", "--records_per_sec=1000", "--no-hides_all_reduce")
     volume = 4 * 336.2e6
-    assert plain.all_reduce == pytest.approx(2 * 7 / 8 * volume / 450e9 + 2 * 7 / 8 * volume / 50e9 + 6e-5)
+    assert plain.all_reduce == pytest.approx(
+        2 * 7 / 8 * volume / 450e9 + 2 * 7 / 8 * volume / 50e9 + 6e-5
+    )
     assert plain.optimizer == pytest.approx(28 * 336.2e6 / 3.35e12)
     assert plain.checkpoint == pytest.approx(7 * 336.2 / 110.1 / 1000)
     assert plain.secs == pytest.approx(8 * 64 / 1000 + plain.checkpoint), "reading takes longer"
     hidden = update("--hides_all_reduce", "--gradient_bytes=2", "--optimizer_secs=0.001")
-    assert hidden.all_reduce == pytest.approx(2 * 7 / 8 * 25 * 2**20 * (1 / 450e9 + 1 / 50e9) + 6e-5), "a bucket"
+    assert hidden.all_reduce == pytest.approx(
+        2 * 7 / 8 * 25 * 2**20 * (1 / 450e9 + 1 / 50e9) + 6e-5
+    ), "a bucket"
     assert hidden.optimizer == pytest.approx(0.001 * 336.2 / 110.1)
     summed = update("--hides_all_reduce", "--num_accumulation_steps=4")
     assert summed.compute == pytest.approx(4 * plain.compute)
@@ -269,7 +334,9 @@ def test_the_tests_of_the_promises_exist():
 
 
 def test_every_promise_names_a_test():
-    promises = re.findall(r"^\*\*.*?(?=\n\n(?:\*\*|#|Not promised)|\Z)", RELIABILITY, re.DOTALL | re.MULTILINE)
+    promises = re.findall(
+        r"^\*\*.*?(?=\n\n(?:\*\*|#|Not promised)|\Z)", RELIABILITY, re.DOTALL | re.MULTILINE
+    )
     assert len(promises) > 15
     for promise in promises:
         assert re.search(r"`(\w+/)*test_\w+(\.py)?`", promise), promise
@@ -283,10 +350,14 @@ def test_every_change_of_the_table_of_mutations_has_its_place():
 @pytest.mark.long
 @pytest.mark.needs_program("curl", "git", "make")
 def test_the_first_hour_of_a_user(tmp_path):
-    """tests/first_hour.sh runs docs/first_hour.md and the commands that the quickstart prints, as they stand there."""
+    """tests/first_hour.sh runs docs/first_hour.md and the commands that the quickstart prints,
+    as they stand there.
+    """
     clone = tmp_path / "official_bert"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     (clone / ".venv").symlink_to(ROOT / ".venv")
-    finished = subprocess.run([clone / "tests" / "first_hour.sh"], capture_output=True, text=True, check=False)
+    finished = subprocess.run(
+        [clone / "tests" / "first_hour.sh"], capture_output=True, text=True, check=False
+    )
     assert finished.returncode == 0, finished.stdout[-5000:] + finished.stderr[-5000:]
     assert finished.stdout.endswith("The first hour went well.\n")

@@ -9,7 +9,13 @@ from official_bert.tasks.pretraining.objective import PretrainingObjective
 from tests import toy
 from tests.graphs import gradient_graph, products_of
 
-TINY = BertConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=256)
+TINY = BertConfig(
+    vocab_size=1000,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=256,
+)
 
 
 def test_a_count_by_hand():
@@ -26,7 +32,8 @@ def test_a_count_by_hand():
     assert training_flops(base, 2, 128, 20) == 3 * expected
     assert forward_flops(base, 2, 128) == 2 * (12 * layer + 2 * 768 * 768)
     assert training_flops(base, 2, 128, 0, 5) == 2 * (3 * 2 * 768 * 768 + (3 * 7 + 5) * layer)
-    # The usual estimate is 6 operations a token for each weight of the layers; attention comes on top.
+    # The usual estimate is 6 operations a token for each weight of the layers; attention comes on
+    # top.
     weights = 12 * (4 * 768**2 + 2 * 768 * 3072)
     assert 1.0 < training_flops(base, 1, 128) / (6 * weights * 128) < 1.05
 
@@ -50,17 +57,24 @@ def test_the_graph_of_a_step_has_the_same_products():
         "masked_lm_weights": (predictions, tf.float32),
         "next_sentence_labels": (1, tf.int32),
     }
-    signature = {name: tf.TensorSpec([num_sequences, size], dtype) for name, (size, dtype) in shapes.items()}
-    graph = gradient_graph(model, lambda x: objective.loss(x, objective.totals(x), None)[0], signature)
+    signature = {
+        name: tf.TensorSpec([num_sequences, size], dtype) for name, (size, dtype) in shapes.items()
+    }
+    graph = gradient_graph(
+        model, lambda x: objective.loss(x, objective.totals(x), None)[0], signature
+    )
     found = sum(map(operations_of, products_of(graph.get_operations())))
-    # The product of the segments with their table has two: forward, and for the gradient of the table.
+    # The product of the segments with their table has two: forward, and for the gradient of the
+    # table.
     segments = 2 * 2 * num_sequences * length * TINY.type_vocab_size * TINY.hidden_size
     counted = training_flops(TINY, num_sequences, length, predictions)
     assert found == counted + segments
 
 
 def products_with_lora(first_layer: int) -> int:
-    """The operations of a step that trains adapters of rank 1 from a layer on, without those of the adapters."""
+    """The operations of a step that trains adapters of rank 1 from a layer on, without those of
+    the adapters.
+    """
     model = BertModel(TINY)
     enable_lora(model, 1, first_layer)
     ids = tf.TensorSpec([3, 96], tf.int32)
@@ -71,10 +85,16 @@ def products_with_lora(first_layer: int) -> int:
             found[one.name] = one
             used += [tensor.op for tensor in one.inputs]
     products = products_of(found.values())
-    return sum(operations_of(one) for one in products if 1 not in (*one.inputs[0].shape, *one.inputs[1].shape))
+    return sum(
+        operations_of(one)
+        for one in products
+        if 1 not in (*one.inputs[0].shape, *one.inputs[1].shape)
+    )
 
 
 def test_lora_computes_the_gradient_of_each_whole_kernel():
-    """Of its layers there are all three products, of those below one, though no kernel of the encoder is trained."""
+    """Of its layers there are all three products, of those below one, though no kernel of the
+    encoder is trained.
+    """
     counted = [training_flops(TINY, 3, 96, 0, number) for number in range(2)]
     assert products_with_lora(0) - products_with_lora(1) == counted[0] - counted[1]

@@ -1,4 +1,6 @@
-"""The forked interpreter ends, prints, and reacts to signals as Python does, and starts with TensorFlow imported."""
+"""The forked interpreter ends, prints, and reacts to signals as Python does, and starts with
+TensorFlow imported.
+"""
 
 import os
 import signal
@@ -15,7 +17,9 @@ LIMIT_SECS = 60
 
 
 def start(program: str) -> subprocess.Popen:
-    return subprocess.Popen([forked_python(), "-u", "-c", program], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [forked_python(), "-u", "-c", program], stdout=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,12 +35,16 @@ def start(program: str) -> subprocess.Popen:
     ],
 )
 def test_a_program_ends_as_in_a_new_interpreter(program, status):
-    forked, started = (run("-c", program, "a b", status=status) for run in (run_python, run_interpreter))
+    forked, started = (
+        run("-c", program, "a b", status=status) for run in (run_python, run_interpreter)
+    )
     assert (forked.stdout, forked.stderr) == (started.stdout, started.stderr)
 
 
 def test_an_error_has_its_traceback():
-    assert run_python("-c", "1 / 0", status=1).stderr.endswith("\nZeroDivisionError: division by zero\n")
+    assert run_python("-c", "1 / 0", status=1).stderr.endswith(
+        "\nZeroDivisionError: division by zero\n"
+    )
     interrupted = run_python("-c", "raise KeyboardInterrupt", status=-signal.SIGINT)
     assert interrupted.stderr.endswith("\nKeyboardInterrupt\n")
 
@@ -45,12 +53,22 @@ def test_a_program_has_the_folder_the_environment_and_the_path_of_its_start(tmp_
     (tmp_path / "beside.py").write_text("value = 5")
     script = tmp_path / "script.py"
     script.write_text(
-        "import beside, os, sys\n"
-        "print(beside.value, os.getcwd(), os.environ.get('COLOUR'), 'PATH' in os.environ, sys.argv[1:])\n"
+        "import beside, os, sys\nprint(beside.value, os.getcwd(), os.environ.get('COLOUR'), 'PATH' "
+        "in os.environ, sys.argv[1:])\n"
     )
     command = [forked_python(), script, "--flag"]
-    for environment, printed in (({"PATH": os.environ["PATH"], "COLOUR": "green"}, "green True"), ({}, "None False")):
-        ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT_SECS)
+    for environment, printed in (
+        ({"PATH": os.environ["PATH"], "COLOUR": "green"}, "green True"),
+        ({}, "None False"),
+    ):
+        ran = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECS,
+        )
         assert ran.stdout == f"5 {tmp_path} {printed} ['--flag']\n", ran.stderr
 
 
@@ -104,7 +122,9 @@ child = subprocess.Popen([forking.forked_python(), "-u", "-c", sleeper])
 print(forking._SERVERS[0].pid, flush=True)
 time.sleep({LIMIT_SECS})
 """
-    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     process_ids = [int(process.stdout.readline()) for _ in range(2)]
     process.kill()
     process.wait(LIMIT_SECS)

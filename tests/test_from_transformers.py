@@ -1,4 +1,6 @@
-"""docs/from_transformers.md runs, line by line, and gives the outputs of PyTorch's classes with the same weights."""
+"""docs/from_transformers.md runs, line by line, and gives the outputs of PyTorch's classes with
+the same weights.
+"""
 
 import json
 import re
@@ -13,11 +15,24 @@ import official_bert
 from official_bert import BertModel, BertPretrainer, BertTagger, FullTokenizer, Predictor
 from official_bert.features import ENCODER_INPUTS
 from tests import toy
-from tests.golden.record_transformers import CLASSES, LABELS, OUTPUTS, PAIRS, SIZES, TEXTS, record_outputs, weight
+from tests.golden.record_transformers import (
+    CLASSES,
+    LABELS,
+    OUTPUTS,
+    PAIRS,
+    SIZES,
+    TEXTS,
+    record_outputs,
+    weight,
+)
 from tests.shared import ROOT
 
 PAGE = (ROOT / "docs" / "from_transformers.md").read_text(encoding="utf-8")
-ROWS = [line.split(" | ") for line in PAGE.splitlines() if line.startswith("| ") and line != "| theirs | ours |"]
+ROWS = [
+    line.split(" | ")
+    for line in PAGE.splitlines()
+    if line.startswith("| ") and line != "| theirs | ours |"
+]
 PIPELINES = {
     '"fill-mask"': "BertForMaskedLM",
     '"question-answering"': "BertForQuestionAnswering",
@@ -30,12 +45,16 @@ PIPELINES = {
 def write_folder(folder, name: str, recorded):
     """Writes what transformers saved when the outputs were recorded."""
     folder.mkdir()
-    tensors = {path: weight(path, shape) for path, *shape in map(json.loads, recorded[f"{name}.shapes"])}
+    tensors = {
+        path: weight(path, shape) for path, *shape in map(json.loads, recorded[f"{name}.shapes"])
+    }
     safetensors.numpy.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     labels = {"id2label": dict(enumerate(LABELS[name]))} if name in LABELS else {}
     config = SIZES | labels | {"architectures": [name], "model_type": "bert", "hidden_act": "gelu"}
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 128}')
+    (folder / "tokenizer_config.json").write_text(
+        '{"do_lower_case": true, "model_max_length": 128}'
+    )
     toy.write_vocabulary(folder)
 
 
@@ -56,12 +75,27 @@ def class_of(cell: str) -> str:
 
 
 def run_row(right: str, folder, new) -> dict:
-    """Runs the code of a right cell as a reader would, behind the lines that came before it; returns all names."""
+    """Runs the code of a right cell as a reader would, behind the lines that came before it;
+    returns all names.
+    """
     names = {name: getattr(official_bert, name) for name in official_bert.__all__}
     tokenizer = FullTokenizer.from_pretrained(str(folder))
     batch = tokenizer(TEXTS, PAIRS, padding=True, truncation=True, return_tensors="tf")
-    names |= {"keras": keras, "tf": tf, "folder": str(folder), "new": str(new), "tokenizer": tokenizer, "batch": batch}
-    names |= {"texts": TEXTS, "pairs": PAIRS, "text": TEXTS[0], "other": TEXTS[1], "labels": np.array([0, 1])}
+    names |= {
+        "keras": keras,
+        "tf": tf,
+        "folder": str(folder),
+        "new": str(new),
+        "tokenizer": tokenizer,
+        "batch": batch,
+    }
+    names |= {
+        "texts": TEXTS,
+        "pairs": PAIRS,
+        "text": TEXTS[0],
+        "other": TEXTS[1],
+        "labels": np.array([0, 1]),
+    }
     names |= {"ids": batch["input_ids"].numpy(), "words": TEXTS[0].split()}
     if re.search(r"\bmodel\b", right) and "model = " not in right:
         names["model"] = official_bert.BertClassifier.from_pretrained(str(folder))
@@ -86,10 +120,14 @@ def check_row(row, folder, expected, new):
         keras.config.set_dtype_policy(policy)
         tf.config.run_functions_eagerly(False)
     forms = ("out.{}", "{} = model(batch)", "{} = model({{")
-    outputs = [output for output in CLASSES[name] if any(form.format(output) in right for form in forms)]
+    outputs = [
+        output for output in CLASSES[name] if any(form.format(output) in right for form in forms)
+    ]
     for output in outputs:
         made = getattr(names["out"], output) if "out" in names else names[output]
-        np.testing.assert_allclose(np.asarray(made), expected[f"{name}.{output}"], rtol=0, atol=1e-5, err_msg=output)
+        np.testing.assert_allclose(
+            np.asarray(made), expected[f"{name}.{output}"], rtol=0, atol=1e-5, err_msg=output
+        )
     assert bool(outputs) == ("TFBert" in left and "num_labels" not in left)
 
 
@@ -115,8 +153,12 @@ def test_the_whole_example_runs(theirs, tmp_path, capsys):
     exec(block, names)
     assert "'label': 'weather'" in capsys.readouterr().out
     served = tf.saved_model.load(f"{tmp_path}/exports/weather/1")
-    theirs_by_ours = zip(("input_ids", "attention_mask", "token_type_ids"), ENCODER_INPUTS, strict=True)
-    features = {name: tf.constant(names["batch"][other], tf.int32) for other, name in theirs_by_ours}
+    theirs_by_ours = zip(
+        ("input_ids", "attention_mask", "token_type_ids"), ENCODER_INPUTS, strict=True
+    )
+    features = {
+        name: tf.constant(names["batch"][other], tf.int32) for other, name in theirs_by_ours
+    }
     logits = names["model"].predict(names["batch"], verbose=0)
     np.testing.assert_allclose(served.serve(features), logits, atol=1e-5)
 
@@ -126,21 +168,31 @@ def test_answers_of_folders_without_a_record(theirs):
     folder, expected = theirs
     best = Predictor(str(folder / "BertForMaskedLM")).fill_mask(TEXTS[0], PAIRS[0])
     tokenizer = FullTokenizer.from_pretrained(str(folder / "BertModel"))
-    (at,) = np.flatnonzero(tokenizer(TEXTS, PAIRS, padding=True)["input_ids"][0] == np.int64(tokenizer.vocab["[MASK]"]))
+    (at,) = np.flatnonzero(
+        tokenizer(TEXTS, PAIRS, padding=True)["input_ids"][0] == np.int64(tokenizer.vocab["[MASK]"])
+    )
     logits = np.float64(expected["BertForMaskedLM.logits"][0, at])
     assert best[0]["token"] == toy.VOCABULARY[logits.argmax()]
-    assert best[0]["score"] == pytest.approx(np.exp(logits - logits.max()).max() / np.exp(logits - logits.max()).sum())
+    assert best[0]["score"] == pytest.approx(
+        np.exp(logits - logits.max()).max() / np.exp(logits - logits.max()).sum()
+    )
     answer = Predictor(str(folder / "BertForQuestionAnswering")).answer(TEXTS[1], TEXTS[0])
     assert answer["answer"]
     assert TEXTS[0][answer["start"] : answer["end"]] == answer["answer"]
 
 
 def test_words_of_running_text_are_tagged(theirs):
-    """A word is tagged by its first piece, as with aggregation_strategy="first", and ends before punctuation."""
+    """A word is tagged by its first piece, as with aggregation_strategy="first", and ends before
+    punctuation.
+    """
     folder, text = str(theirs[0] / "BertForTokenClassification"), "The cat sat, (on the sunny mat)."
     tokenizer, model = FullTokenizer.from_pretrained(folder), BertTagger.from_pretrained(folder)
     encoded = tokenizer(text, padding=False, return_offsets_mapping=True)
-    pieces = zip(tokenizer.convert_ids_to_tokens(encoded["input_ids"]), encoded["offset_mapping"], strict=True)
+    pieces = zip(
+        tokenizer.convert_ids_to_tokens(encoded["input_ids"]),
+        encoded["offset_mapping"],
+        strict=True,
+    )
     best = model(tokenizer(text)).numpy()[0].argmax(-1)
     tags = LABELS["BertForTokenClassification"]
     expected = [
@@ -150,12 +202,26 @@ def test_words_of_running_text_are_tagged(theirs):
     ]
     predictor = Predictor(folder)
     words = predictor(text)["tags"]
-    assert [word["word"] for word in words] == ["The", "cat", "sat", ",", "(", "on", "the", "sunny", "mat", ")", "."]
+    assert [word["word"] for word in words] == [
+        "The",
+        "cat",
+        "sat",
+        ",",
+        "(",
+        "on",
+        "the",
+        "sunny",
+        "mat",
+        ")",
+        ".",
+    ]
     assert [(word["start"], word["tag"]) for word in words] == expected
     entities = predictor.tag(text)
     assert entities, "the weights give no entity, so the test compares nothing"
     ends = {word["end"] for word in words}
-    assert all(text[one["start"] : one["end"]] == one["word"] and one["end"] in ends for one in entities)
+    assert all(
+        text[one["start"] : one["end"]] == one["word"] and one["end"] in ends for one in entities
+    )
     by_blanks = Predictor(folder, split_punctuation=False)(text)["tags"]
     assert [word["word"] for word in by_blanks] == text.split()
 
@@ -165,7 +231,9 @@ def test_a_tagger_saved_here_tags_running_text(theirs, tmp_path):
     tagger = BertTagger.from_pretrained(folder)
     for form in ("tf1", "huggingface"):
         new = str(tmp_path / form)
-        tagger.save_pretrained(new, form, FullTokenizer.from_pretrained(folder), labels=["O", "B-PER", "I-PER"])
+        tagger.save_pretrained(
+            new, form, FullTokenizer.from_pretrained(folder), labels=["O", "B-PER", "I-PER"]
+        )
         assert Predictor(new)("The cat.") == Predictor(folder)("The cat.")
 
 
@@ -175,7 +243,11 @@ def test_a_masked_lm_of_theirs_lacks_nothing_but_a_real_lack_is_named(theirs, tm
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
     BertModel.from_pretrained(str(theirs[0] / name))  # whose pooler is asked for
     assert "randomly initialised: bert/pooler/dense/kernel" in caplog.text
-    kept = [shape for shape in recorded[f"{name}.shapes"] if "cls.predictions.transform.dense.bias" not in shape]
+    kept = [
+        shape
+        for shape in recorded[f"{name}.shapes"]
+        if "cls.predictions.transform.dense.bias" not in shape
+    ]
     write_folder(tmp_path / "cut", name, {f"{name}.shapes": kept})
     caplog.clear()
     BertPretrainer.from_pretrained(str(tmp_path / "cut"))

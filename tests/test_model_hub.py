@@ -1,4 +1,6 @@
-"""Models by name, from a server on loopback that speaks the protocols of the archives and of the Hugging Face Hub."""
+"""Models by name, from a server on loopback that speaks the protocols of the archives and of the
+Hugging Face Hub.
+"""
 
 import hashlib
 import http.server
@@ -32,10 +34,11 @@ CONTENT["vocab.txt"] = b"[UNK]\nThe\nthe\n"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers with the files of `server.folder`, and notes in `server.asked` at which byte the requests begin.
+    """Answers with the files of `server.folder`, and notes in `server.asked` at which byte the
+    requests begin.
 
-    `server.cuts` are the bytes after which the next answers break off, `server.digests` what the Hub announces by name,
-    `server.length` a Content-Length in place of the true one.
+    `server.cuts` are the bytes after which the next answers break off, `server.digests` what the
+    Hub announces by name, `server.length` a Content-Length in place of the true one.
     """
 
     timeout = LIMIT_SECS
@@ -57,7 +60,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if digest := self.server.digests.get(self.path.rpartition("/")[2]):
             headers |= {"X-Linked-ETag": f'"{digest}"', "X-Linked-Size": len(content)}
         self.send_response(status)
-        for name, value in (headers | {"Content-Length": self.server.length or len(content)}).items():
+        for name, value in (
+            headers | {"Content-Length": self.server.length or len(content)}
+        ).items():
             self.send_header(name, str(value))
         self.end_headers()
         if self.command != "HEAD":
@@ -67,12 +72,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _listing(self) -> bytes | None:
         """The Hub's answer about a repository: its commit, or its files."""
-        asked = re.fullmatch(rf"/api/models/(\w+/\w+)/(revision/(main|v2)|tree/{COMMIT})(\?.*)?", self.path)
+        asked = re.fullmatch(
+            rf"/api/models/(\w+/\w+)/(revision/(main|v2)|tree/{COMMIT})(\?.*)?", self.path
+        )
         top = self.server.folder / asked[1] if asked else None
         if top is None or not top.is_dir():
             return None
-        sizes = {str(path.relative_to(top)): path.stat().st_size for path in top.rglob("*") if path.is_file()}
-        listed = [{"type": "file", "path": name, "size": size, "oid": "0" * 40} for name, size in sizes.items()]
+        sizes = {
+            str(path.relative_to(top)): path.stat().st_size
+            for path in top.rglob("*")
+            if path.is_file()
+        }
+        listed = [
+            {"type": "file", "path": name, "size": size, "oid": "0" * 40}
+            for name, size in sizes.items()
+        ]
         about = {"id": asked[1], "sha": COMMIT, "siblings": [{"rfilename": name} for name in sizes]}
         return json.dumps(about if asked[3] else listed).encode()
 
@@ -121,9 +135,13 @@ def test_a_length_that_is_no_number_is_none(server, tmp_path):
     assert model_hub.local_path(NAME) == str(tmp_path / "cache" / PATH)
 
 
-@pytest.mark.parametrize(("folder", "left", "num_asked"), [(f"{NAME}/", None, 1), ("", b"", 1), ("", b"more", 2)])
+@pytest.mark.parametrize(
+    ("folder", "left", "num_asked"), [(f"{NAME}/", None, 1), ("", b"", 1), ("", b"more", 2)]
+)
 def test_an_archive_is_fetched_once(server, tmp_path, folder, left, num_asked):
-    """A killed run may have left the whole file, or `left` is behind it and it is no beginning of the file."""
+    """A killed run may have left the whole file, or `left` is behind it and it is no beginning
+    of the file.
+    """
     content, found = serve(server, {"other.py": b"x", **CONTENT}, folder), tmp_path / "cache" / PATH
     if left is not None:
         found.parent.mkdir(parents=True)
@@ -142,7 +160,9 @@ def test_a_checkpoint_is_loaded_by_its_name(server, tmp_path):
     from official_bert.checkpoints import open_checkpoint
 
     made, name = toy.make_bert_base_dir(tmp_path / "made"), "uncased_L-2_H-128_A-2"
-    serve(server, {file.name: file.read_bytes() for file in made.iterdir()}, "", f"2020_02_20/{name}")
+    serve(
+        server, {file.name: file.read_bytes() for file in made.iterdir()}, "", f"2020_02_20/{name}"
+    )
     loaded, own = open_checkpoint(name), open_checkpoint(str(made))
     assert loaded.shapes == own.shapes
     assert all(np.array_equal(loaded.read(weight), own.read(weight)) for weight in own.shapes)
@@ -156,11 +176,15 @@ def test_a_checkpoint_is_loaded_by_its_name(server, tmp_path):
 def test_an_interrupted_download_goes_on(server, tmp_path, knows_ranges, cuts, later, starts):
     size = len(serve(server))
     server.cuts, server.knows_ranges = cuts, knows_ranges
-    with pytest.raises(InputError, match=rf"\(1,000 of {size:,} bytes arrived\); .*it goes on behind 1,000 bytes"):
+    with pytest.raises(
+        InputError, match=rf"\(1,000 of {size:,} bytes arrived\); .*it goes on behind 1,000 bytes"
+    ):
         model_hub.local_path(NAME)
     assert cached(tmp_path) == {f"{NAME}.zip"}
     server.cuts = later
-    assert (pathlib.Path(model_hub.local_path(NAME)) / "vocab.txt").read_bytes() == CONTENT["vocab.txt"]
+    assert (pathlib.Path(model_hub.local_path(NAME)) / "vocab.txt").read_bytes() == CONTENT[
+        "vocab.txt"
+    ]
     assert server.asked == starts
     assert cached(tmp_path) == {NAME, f"{NAME}.zip.sha256"}
 
@@ -171,10 +195,14 @@ def test_two_parts_of_different_files_are_refused(server, tmp_path):
     with pytest.raises(InputError, match="it goes on behind 1,000 bytes"):
         model_hub.local_path(NAME)
     serve(server, {name: content.swapcase() for name, content in CONTENT.items()})
-    with pytest.raises(InputError, match=r"is no archive of a model .*start again to download it anew"):
+    with pytest.raises(
+        InputError, match=r"is no archive of a model .*start again to download it anew"
+    ):
         model_hub.local_path(NAME)
     assert cached(tmp_path) == set()
-    assert (pathlib.Path(model_hub.local_path(NAME)) / "vocab.txt").read_bytes() == CONTENT["vocab.txt"].swapcase()
+    assert (pathlib.Path(model_hub.local_path(NAME)) / "vocab.txt").read_bytes() == CONTENT[
+        "vocab.txt"
+    ].swapcase()
 
 
 def test_an_archive_of_an_unknown_method_is_deleted(server, tmp_path):
@@ -184,7 +212,8 @@ def test_an_archive_of_an_unknown_method_is_deleted(server, tmp_path):
         content[start + offset : start + offset + 2] = (99).to_bytes(2, "little")
     (server.folder / f"{PATH}.zip").write_bytes(content)
     with pytest.raises(
-        InputError, match=rf"{PATH}\.zip: is no archive of a model \(.*; start again to download it anew"
+        InputError,
+        match=rf"{PATH}\.zip: is no archive of a model \(.*; start again to download it anew",
     ):
         model_hub.local_path(NAME)
     assert cached(tmp_path) == set()
@@ -194,7 +223,9 @@ def test_an_archive_that_has_changed_is_refused(server, tmp_path):
     serve(server)
     shutil.rmtree(model_hub.local_path(NAME))
     serve(server, CONTENT | {"vocab.txt": b"other\n"})
-    with pytest.raises(InputError, match=r"its SHA-256 is \w{64}, and was \w{64} at the first download"):
+    with pytest.raises(
+        InputError, match=r"its SHA-256 is \w{64}, and was \w{64} at the first download"
+    ):
         model_hub.local_path(NAME)
     assert cached(tmp_path) == {f"{NAME}.zip.sha256"}
     serve(server)
@@ -208,7 +239,12 @@ def test_an_archive_that_has_changed_is_refused(server, tmp_path):
         (CONTENT, "/etc/", b"", "it has a member '/etc/vocab.txt'"),
         ({"x/../../evil.sh": b"x"}, "", b"", "it has a member"),
         ({"vocab.txt": b"a\n"}, "", b"", "it lacks bert_config.json, bert_model.ckpt"),
-        (CONTENT | {"old/vocab.txt": b"a\n"}, "", b"", "it has two vocab.txt: old/vocab.txt and vocab.txt"),
+        (
+            CONTENT | {"old/vocab.txt": b"a\n"},
+            "",
+            b"",
+            "it has two vocab.txt: old/vocab.txt and vocab.txt",
+        ),
         (CONTENT, "", b"[UNK]", "CRC"),
     ],
 )
@@ -221,13 +257,17 @@ def test_a_hostile_or_damaged_archive_is_refused(server, tmp_path, members, fold
 
 @pytest.mark.parametrize(
     ("base", "says"),
-    [(None, r": the server answers 404"), ("http://127.0.0.1:1", r": cannot be downloaded \(.*refused")],
+    [
+        (None, r": the server answers 404"),
+        ("http://127.0.0.1:1", r": cannot be downloaded \(.*refused"),
+    ],
 )
 def test_an_archive_that_cannot_be_had(server, monkeypatch, base, says):
     if base:
         monkeypatch.setenv(model_hub.ARCHIVES, base)
     with pytest.raises(
-        InputError, match=rf"{PATH}\.zip{says}.* or set {model_hub.ARCHIVES} to the address of a mirror"
+        InputError,
+        match=rf"{PATH}\.zip{says}.* or set {model_hub.ARCHIVES} to the address of a mirror",
     ):
         model_hub.local_path(NAME)
 
@@ -245,7 +285,9 @@ def test_another_process_is_waited_for(server, tmp_path, monkeypatch):
 
 
 def test_the_released_models():
-    """7 of 2018, 2 with whole words masked, and 24 small ones, of which one has the name of a first one."""
+    """7 of 2018, 2 with whole words masked, and 24 small ones, of which one has the name of a
+    first one.
+    """
     assert [len(names) for names in model_hub.RELEASES.values()] == [24, 2, 1, 2, 4]
     assert len({name for names in model_hub.RELEASES.values() for name in names}) == 32
     assert model_hub._PATHS["uncased_L-12_H-768_A-12"] == "2018_10_18/uncased_L-12_H-768_A-12"
@@ -265,11 +307,16 @@ def test_a_path_stays_a_path(tmp_path, monkeypatch):
 def in_process(server, tmp_path, *names, offline="0") -> list[str]:
     """What local_path returns or says for names, in a process that sees the server as the Hub."""
     code = "import sys\nfrom official_bert import model_hub\nfor name in sys.argv[1:]:\n    try:\n"
-    code += "        print(model_hub.local_path(name))\n    except ValueError as error:\n        print(error)\n"
+    code += (
+        "        print(model_hub.local_path(name))\n    except ValueError as error:\n        "
+        "print(error)\n"
+    )
     settings = {"HF_ENDPOINT": os.environ[model_hub.ARCHIVES], "HF_HOME": str(tmp_path / "hub")}
     environment = os.environ | settings | {"HF_HUB_OFFLINE": offline}
     command = [sys.executable, "-c", code, *names]
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_SECS)
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_SECS
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 
@@ -282,12 +329,29 @@ def repository(server, name, *files):
 
 @pytest.mark.needs_extra("huggingface_hub")
 def test_a_model_of_the_hub_is_fetched_without_pickles_and_found_again_offline(server, tmp_path):
-    read = ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "1_Pooling/config.json")
-    repository(server, "bert", *read, "pytorch_model.bin", "tf_model.h5", "onnx/model.onnx", "README.md", "code.py")
+    read = (
+        "config.json",
+        "model.safetensors",
+        "vocab.txt",
+        "tokenizer_config.json",
+        "1_Pooling/config.json",
+    )
+    repository(
+        server,
+        "bert",
+        *read,
+        "pytorch_model.bin",
+        "tf_model.h5",
+        "onnx/model.onnx",
+        "README.md",
+        "code.py",
+    )
     (first, again) = in_process(server, tmp_path, "toys/bert", "toys/bert@v2")
     assert first == again
     found = {
-        str(path.relative_to(first)): path.read_text() for path in pathlib.Path(first).rglob("*") if path.is_file()
+        str(path.relative_to(first)): path.read_text()
+        for path in pathlib.Path(first).rglob("*")
+        if path.is_file()
     }
     assert found == {name: name for name in read}
     server.shutdown()
@@ -306,7 +370,8 @@ def test_a_file_with_another_digest_than_the_hub_announces_is_refused(server, tm
     (refused,) = in_process(server, tmp_path, "toys/bert")
     digest = server.digests[weights.name]
     assert re.match(
-        f"toys/bert: a file has arrived with the SHA-256 .*, and the Hub announces {digest}; start", refused
+        f"toys/bert: a file has arrived with the SHA-256 .*, and the Hub announces {digest}; start",
+        refused,
     )
     weights.write_bytes(content)
     (folder,) = in_process(server, tmp_path, "toys/bert")
@@ -320,12 +385,16 @@ def test_only_digests_of_the_hub_are_compared(tmp_path):
         (tmp_path / name).write_bytes(content)
         model_hub._check_digests("a/b", [str(tmp_path / name)])
     (tmp_path / digest).write_bytes(b"wrong")
-    with pytest.raises(InputError, match=f"^a/b: a file has arrived .*, and the Hub announces {digest}"):
+    with pytest.raises(
+        InputError, match=f"^a/b: a file has arrived .*, and the Hub announces {digest}"
+    ):
         model_hub._check_digests("a/b", [str(tmp_path / digest)])
     assert not (tmp_path / digest).exists()
 
 
-@pytest.mark.parametrize("error", [KeyError("id"), TypeError("string indices must be integers"), AttributeError("x")])
+@pytest.mark.parametrize(
+    "error", [KeyError("id"), TypeError("string indices must be integers"), AttributeError("x")]
+)
 def test_the_answer_of_another_server_is_named_so(error):
     assert (
         model_hub._why("a/b", error)
@@ -342,7 +411,9 @@ def test_what_the_hub_lacks_is_one_sentence(server, tmp_path):
         "toys/pickle": "no model.safetensors of it",
         "toys/a--b": "no such model",
     }
-    for said, (name, sentence) in zip(in_process(server, tmp_path, *says), says.items(), strict=True):
+    for said, (name, sentence) in zip(
+        in_process(server, tmp_path, *says), says.items(), strict=True
+    ):
         assert re.match(f"{name}: .*{sentence}", said)
     (said,) = in_process(server, tmp_path, "toys/other", offline="1")
     assert re.match("toys/other: no such folder, and the Hugging Face Hub cannot be asked", said)

@@ -13,7 +13,12 @@ from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.model_source import ModelSource, check_config_beside, resolve
 from official_bert.options.data_tools import PretrainingDataOptions
-from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions, TaggingOptions
+from official_bert.options.fine_tuning import (
+    ChoiceOptions,
+    ClassificationOptions,
+    SquadOptions,
+    TaggingOptions,
+)
 from official_bert.options.serving import ExportOptions, ExtractionOptions
 from official_bert.options.training import PretrainingOptions
 from official_bert.tasks import registry
@@ -22,7 +27,12 @@ from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
 
 TOKENIZER = TokenizerConfig(do_lower_case=False, strip_accents=True, model_max_length=48)
-SQUAD = {"max_seq_length": 40, "doc_stride": 9, "version_2_with_negative": True, "null_score_diff_threshold": -2.5}
+SQUAD = {
+    "max_seq_length": 40,
+    "doc_stride": 9,
+    "version_2_with_negative": True,
+    "null_score_diff_threshold": -2.5,
+}
 
 
 @pytest.fixture
@@ -48,7 +58,9 @@ def record(family="classification", **settings):
 
 
 def classification(**changes) -> ClassificationOptions:
-    return ClassificationOptions(**{"data_dir": "d", "task_name": "tsv", "output_dir": "absent"} | changes)
+    return ClassificationOptions(
+        **{"data_dir": "d", "task_name": "tsv", "output_dir": "absent"} | changes
+    )
 
 
 def test_the_folder_stands_for_the_three_flags_and_says_how_text_is_read(make):
@@ -69,12 +81,18 @@ def test_the_folder_stands_for_the_three_flags_and_says_how_text_is_read(make):
 
 def test_without_a_folder_that_knows_the_originals_defaults_hold(tmp_path):
     toy.write_vocabulary(tmp_path)
-    given = {"vocab_file": str(tmp_path / "vocab.txt"), "bert_config_file": "c", "output_dir": "absent"}
+    given = {
+        "vocab_file": str(tmp_path / "vocab.txt"),
+        "bert_config_file": "c",
+        "output_dir": "absent",
+    }
     found = resolved(classification(**given))
     assert (found.do_lower_case, found.strip_accents, found.max_seq_length) == (True, None, 128)
     assert found.label_type == "single"
     assert resolved(SquadOptions(**given)).max_seq_length == 384
-    assert resolved(classification(**given, do_lower_case=False, max_seq_length=9)).max_seq_length == 9
+    assert (
+        resolved(classification(**given, do_lower_case=False, max_seq_length=9)).max_seq_length == 9
+    )
 
 
 def test_a_file_that_nobody_names_is_asked_for(tmp_path):
@@ -94,7 +112,9 @@ def test_the_model_of_output_dir_goes_before_all_others(make):
     out = make("out", record(max_seq_length=16, label_type="multi"))
     (out / "checkpoint").touch()
     other = make("other", tokenizer=TokenizerConfig(True))
-    found = resolved(classification(output_dir=str(out), model=str(other), do_eval=True), "classification")
+    found = resolved(
+        classification(output_dir=str(out), model=str(other), do_eval=True), "classification"
+    )
     assert found.vocab_file == str(out / "vocab.txt")
     assert (found.do_lower_case, found.max_seq_length) == (False, 16)
     assert found.label_type == "multi"
@@ -111,21 +131,34 @@ def test_the_settings_of_a_training_are_those_of_its_own_task_alone(make):
 
 def test_an_export_takes_the_rules_of_squad_and_the_tuned_threshold(make):
     folder = make(record=record("squad", **SQUAD))
-    exported = resolved(ExportOptions(model=str(folder), export_dir="e", task_name="squad"), "squad")
+    exported = resolved(
+        ExportOptions(model=str(folder), export_dir="e", task_name="squad"), "squad"
+    )
     assert {name: getattr(exported, name) for name in SQUAD} == SQUAD
     assert (exported.n_best_size, exported.max_answer_length) == (20, 30)
     # Rules choose among the answers, so another one is no contradiction.
-    given = ExportOptions(model=str(folder), export_dir="e", task_name="squad", null_score_diff_threshold=0.5)
+    given = ExportOptions(
+        model=str(folder), export_dir="e", task_name="squad", null_score_diff_threshold=0.5
+    )
     assert resolved(given, "squad").null_score_diff_threshold == 0.5
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"do_lower_case": True}, "--do_lower_case=True: .*/tokenizer_config.json says False, with which"),
-        ({"max_seq_length": 32}, "--max_seq_length=32: .*/task.json says 16, with which the model was trained"),
+        (
+            {"do_lower_case": True},
+            "--do_lower_case=True: .*/tokenizer_config.json says False, with which",
+        ),
+        (
+            {"max_seq_length": 32},
+            "--max_seq_length=32: .*/task.json says 16, with which the model was trained",
+        ),
         ({"label_type": "score"}, "--label_type=score: .*/task.json says multi"),
-        ({"init_checkpoint": "x"}, "--init_checkpoint=x: --model=.* names a checkpoint, too; give one"),
+        (
+            {"init_checkpoint": "x"},
+            "--init_checkpoint=x: --model=.* names a checkpoint, too; give one",
+        ),
     ],
 )
 def test_a_flag_that_contradicts_the_folder_is_refused(make, changes, sentence):
@@ -145,8 +178,13 @@ def test_accents_follow_the_case_where_the_folder_does_not_name_them(make):
 
 def test_a_casing_that_nobody_knows_is_asked_for(make):
     folder = make(tokenizer=TokenizerConfig(None))
-    for use in (lambda: resolved(classification(model=str(folder))), lambda: FullTokenizer.from_pretrained(folder)):
-        with pytest.raises(InputError, match=r"tokenizer_config.json: leaves open whether .*; write true or false"):
+    for use in (
+        lambda: resolved(classification(model=str(folder))),
+        lambda: FullTokenizer.from_pretrained(folder),
+    ):
+        with pytest.raises(
+            InputError, match=r"tokenizer_config.json: leaves open whether .*; write true or false"
+        ):
             use()
     assert resolved(classification(model=str(folder), do_lower_case=False)).do_lower_case is False
 
@@ -161,16 +199,22 @@ def test_another_vocabulary_is_refused_but_for_pieces_that_no_training_used(make
         (toy.VOCABULARY[:-1], f"line {len(toy.VOCABULARY)} is '', and '.' in"),
     ):
         other = toy.write_vocabulary(tmp_path / "mine", pieces)
-        with pytest.raises(InputError, match=f"--vocab_file=.*mine/vocab.txt: {difference} .* the vocabulary that"):
+        with pytest.raises(
+            InputError, match=f"--vocab_file=.*mine/vocab.txt: {difference} .* the vocabulary that"
+        ):
             resolved(classification(model=str(folder), vocab_file=other))
-    # The folder of a released model does not know itself: its users have always been free to take another file.
+    # The folder of a released model does not know itself: its users have always been free to take
+    # another file.
     (folder / "tokenizer_config.json").unlink()
     assert resolved(classification(model=str(folder), vocab_file=other)).vocab_file == other
 
 
 def test_a_record_with_a_value_that_no_flag_accepts_is_refused(make):
     folder = make(record=record(label_type="many"))
-    with pytest.raises(InputError, match=r"task.json: label_type is 'many', which the flag does not accept; restore"):
+    with pytest.raises(
+        InputError,
+        match=r"task.json: label_type is 'many', which the flag does not accept; restore",
+    ):
         resolved(classification(model=str(folder), do_eval=True), "classification")
 
 
@@ -184,7 +228,12 @@ def test_a_folder_of_hugging_face_with_capitals_is_not_lower_cased(make):
     )  # fmt: skip
     assert resolved(options).do_lower_case is False
     files = {"input_file": ["i"], "output_file": ["o"]}
-    assert resolved(PretrainingDataOptions(**files, vocab_file=str(folder / "vocab.txt"))).do_lower_case is False
+    assert (
+        resolved(
+            PretrainingDataOptions(**files, vocab_file=str(folder / "vocab.txt"))
+        ).do_lower_case
+        is False
+    )
     by_folder = resolved(PretrainingDataOptions(**files, model=str(folder)))
     assert by_folder.vocab_file == str(folder / "vocab.txt")
 
@@ -193,28 +242,41 @@ def test_the_vocabulary_of_a_pretraining_is_found_or_warned_of(make, tmp_path, c
     folder = make()
 
     def found(**changes):
-        given = {"input_file": ["i"], "output_dir": "absent", "bert_config_file": str(folder / "bert_config.json")}
+        given = {
+            "input_file": ["i"],
+            "output_dir": "absent",
+            "bert_config_file": str(folder / "bert_config.json"),
+        }
         return resolve(PretrainingOptions(**given | changes)).vocabulary()
 
     assert found() == (str(folder / "vocab.txt"), TokenizerConfig(False, True, 512))
-    with pytest.raises(InputError, match=r"--do_lower_case=True: .*/tokenizer_config.json says False"):
+    with pytest.raises(
+        InputError, match=r"--do_lower_case=True: .*/tokenizer_config.json says False"
+    ):
         found(do_lower_case=True)
     (folder / "tokenizer_config.json").unlink()
     assert found(do_lower_case=False, strip_accents=True)[1] == TokenizerConfig(False, True, 512)
-    assert found()[1] == TokenizerConfig(None, None, 512)  # the vocabulary has no capitals, but the text may have
+    # The vocabulary has no capitals, but the text may have.
+    assert found()[1] == TokenizerConfig(None, None, 512)
     assert "tokenizer_config.json in absent leaves it open" in caplog.text
     (tmp_path / "alone.json").write_text(json.dumps(toy.BERT_CONFIG))
     alone = str(tmp_path / "alone.json")
     (tmp_path / "vocab.txt").unlink()
     assert found(bert_config_file=alone) == (None, None)
     assert "--vocab_file is not given, so absent gets no vocabulary" in caplog.text
-    assert found(bert_config_file=alone, vocab_file=str(folder / "vocab.txt"))[0] == str(folder / "vocab.txt")
+    assert found(bert_config_file=alone, vocab_file=str(folder / "vocab.txt"))[0] == str(
+        folder / "vocab.txt"
+    )
 
 
 def test_the_casing_of_a_pretraining_is_that_of_all_its_records(make, tmp_path):
     folder = make()
     (folder / "tokenizer_config.json").unlink()
-    given = {"input_file": ["i"], "output_dir": "absent", "bert_config_file": str(folder / "bert_config.json")}
+    given = {
+        "input_file": ["i"],
+        "output_dir": "absent",
+        "bert_config_file": str(folder / "bert_config.json"),
+    }
     for name, lower in (("lower", True), ("cased", False)):
         (tmp_path / name).write_bytes(b"12")
         manifest = {"flags": {"do_lower_case": lower}, "shards": [{"file": name, "bytes": 2}]}
@@ -222,7 +284,10 @@ def test_the_casing_of_a_pretraining_is_that_of_all_its_records(make, tmp_path):
     source = resolve(PretrainingOptions(**given))
     lower, cased = str(tmp_path / "lower"), str(tmp_path / "cased")
     assert [source.vocabulary([path])[1].do_lower_case for path in (lower, cased)] == [True, False]
-    sentence = "lower was made into records with do_lower_case=True, and .* or another file of records says False"
+    sentence = (
+        "lower was made into records with do_lower_case=True, and .* or another file of records "
+        "says False"
+    )
     with pytest.raises(InputError, match=sentence):
         source.vocabulary([lower, cased])
 
@@ -230,10 +295,14 @@ def test_the_casing_of_a_pretraining_is_that_of_all_its_records(make, tmp_path):
 def test_a_config_that_changes_the_numbers_is_refused(make):
     folder, config = make(), BertConfig.from_dict(toy.BERT_CONFIG | {"hidden_dropout_prob": 0.3})
     check_config_beside(str(folder), config)
-    with pytest.raises(InputError, match=r"bert_config.json: its hidden_dropout_prob is 0.1, and 0.3 by"):
+    with pytest.raises(
+        InputError, match=r"bert_config.json: its hidden_dropout_prob is 0.1, and 0.3 by"
+    ):
         check_config_beside(str(folder), config, in_training=True)
     config.num_attention_heads = 4
-    with pytest.raises(InputError, match="its num_attention_heads is 2, and 4 by --bert_config_file"):
+    with pytest.raises(
+        InputError, match="its num_attention_heads is 2, and 4 by --bert_config_file"
+    ):
         check_config_beside(str(folder / "model.ckpt-3"), config)
 
 
@@ -251,7 +320,8 @@ def test_labels_come_from_where_the_weights_come_from(choice, tmp_path, monkeypa
     assert ModelSource(choice).labels is None
     save_model(tmp_path / "given", "ab")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "labels.txt").write_text("stale\n")  # of a run that was killed before it saved
+    # Of a run that was killed before it saved.
+    (tmp_path / "out" / "labels.txt").write_text("stale\n")
     monkeypatch.chdir(tmp_path / "given")
     for given in (tmp_path / "given", "model.ckpt-3"):
         choice = dataclasses.replace(choice, init_checkpoint=str(given))
@@ -274,8 +344,8 @@ def test_a_trained_models_outputs_get_no_other_names(choice, tmp_path, do_train)
     for labels, told in ((["b", "a"], "b, a"), (["a"], "a")):
         with pytest.raises(
             InputError,
-            match=f"^{path}: the model's outputs stand for a, b, but the task's labels are {told}; name the labels "
-            f"in the model's order, or {remedy}$",
+            match=f"^{path}: the model's outputs stand for a, b, but the task's labels are {told}; "
+            f"name the labels in the model's order, or {remedy}$",
         ):
             ModelSource(choice).check_labels(labels)
 
@@ -288,9 +358,16 @@ def test_a_training_may_begin_from_a_model_of_other_labels(choice, tmp_path):
         ModelSource(choice).check_labels(["x", "y"])
 
 
-def write_huggingface_config(folder, architecture="BertForSequenceClassification", labels=("x", "y", "z"), **fields):
+def write_huggingface_config(
+    folder, architecture="BertForSequenceClassification", labels=("x", "y", "z"), **fields
+):
     names = {str(number): label for number, label in enumerate(labels)}
-    content = {"model_type": "bert", "num_attention_heads": 2, "architectures": [architecture], "id2label": names}
+    content = {
+        "model_type": "bert",
+        "num_attention_heads": 2,
+        "architectures": [architecture],
+        "id2label": names,
+    }
     (folder / "config.json").write_text(json.dumps(content | fields))
 
 
@@ -300,7 +377,10 @@ def test_the_labels_of_a_config_are_compared_as_those_of_labels_txt(tmp_path, ch
     source = ModelSource(dataclasses.replace(choice, init_checkpoint=str(tmp_path)))
     assert source.labels == ["x", "y", "z"]
     source.check_labels(["x", "y", "z"])
-    with pytest.raises(InputError, match=r"config.json: the model's outputs stand for x, y, z, but the task's labels"):
+    with pytest.raises(
+        InputError,
+        match=r"config.json: the model's outputs stand for x, y, z, but the task's labels",
+    ):
         source.check_labels(task_labels)
 
 
@@ -310,7 +390,8 @@ def test_labels_of_a_config_that_name_nothing_else_are_no_contradiction(tmp_path
     ModelSource(source).check_labels(["0", "1"])  # of MRPC: the numbers of the outputs
     with pytest.raises(InputError, match="outputs stand for not_equivalent, equivalent"):
         ModelSource(source).check_labels(["1", "0"])
-    write_huggingface_config(tmp_path, labels=("LABEL_0", "LABEL_1"))  # as transformers writes them without names
+    # As transformers writes them without names.
+    write_huggingface_config(tmp_path, labels=("LABEL_0", "LABEL_1"))
     ModelSource(source).check_labels(["b", "a"])
 
 
@@ -320,16 +401,25 @@ def test_what_a_config_says_of_the_outputs_decides_how_they_are_used(make):
     (folder / "bert_config.json").unlink()
     use = classification(model=str(folder), task_name="text", do_eval=True)
     assert resolved(use, "classification").label_type == "multi"
-    assert resolved(dataclasses.replace(use, do_train=True), "classification").label_type == "single"
-    assert resolved(dataclasses.replace(use, task_name="CoLA"), "classification").label_type == "single"
-    with pytest.raises(InputError, match=r"config.json: is of a BertForSequenceClassification, whose head .*=tsv"):
+    assert (
+        resolved(dataclasses.replace(use, do_train=True), "classification").label_type == "single"
+    )
+    assert (
+        resolved(dataclasses.replace(use, task_name="CoLA"), "classification").label_type
+        == "single"
+    )
+    with pytest.raises(
+        InputError, match=r"config.json: is of a BertForSequenceClassification, whose head .*=tsv"
+    ):
         resolved(use, "tagging")
     sentence = r"config.json: activation_fn is Sigmoid, which is not applied .* write torch.nn.modules.linear.Identity"
     cross_encoder = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
     write_huggingface_config(folder, labels=("LABEL_0",), sentence_transformers=cross_encoder)
     with pytest.raises(InputError, match=sentence):
         resolved(use, "classification")
-    assert resolved(dataclasses.replace(use, do_train=True), "classification").label_type == "single"
+    assert (
+        resolved(dataclasses.replace(use, do_train=True), "classification").label_type == "single"
+    )
 
 
 def test_a_config_of_a_class_without_settings_needs_no_flag(make):
@@ -339,7 +429,9 @@ def test_a_config_of_a_class_without_settings_needs_no_flag(make):
     source = resolve(SquadOptions(model=str(folder), output_dir="absent", do_predict=True), "squad")
     assert (source.task.family, source.labels) == ("squad", None)
     write_huggingface_config(folder, "BertForTokenClassification", labels=("O", "B-a"))
-    assert resolve(TaggingOptions(model=str(folder), output_dir="absent", do_eval=True), "tagging").labels == [
+    assert resolve(
+        TaggingOptions(model=str(folder), output_dir="absent", do_eval=True), "tagging"
+    ).labels == [
         "O",
         "B-a",
     ]
@@ -347,20 +439,25 @@ def test_a_config_of_a_class_without_settings_needs_no_flag(make):
 
 def test_a_folder_keeps_its_task(choice, tmp_path, caplog):
     save_model(tmp_path / "out", "ab")
-    model_dir.write_record(str(tmp_path / "out"), model_dir.TaskRecord("sst-2", "classification", {}))
+    model_dir.write_record(
+        str(tmp_path / "out"), model_dir.TaskRecord("sst-2", "classification", {})
+    )
     training = dataclasses.replace(choice, do_train=True)
     for same in ("SST-2", "sst2"):
         ModelSource(training).check_task(same, registry.is_same)
         ModelSource(choice).check_task(same, registry.is_same)
     assert "another task" not in caplog.text
     with pytest.raises(
-        InputError, match=r"--task_name=CoLA: .*out/task\.json says sst-2, .*; give the folder as --model"
+        InputError,
+        match=r"--task_name=CoLA: .*out/task\.json says sst-2, .*; give the folder as --model",
     ):
         ModelSource(training).check_task("CoLA", registry.is_same)
     ModelSource(choice).check_task("CoLA", registry.is_same)
     assert "was trained on sst-2" in caplog.text
     caplog.clear()
-    beginning = dataclasses.replace(training, output_dir=str(tmp_path / "new"), init_checkpoint=str(tmp_path / "out"))
+    beginning = dataclasses.replace(
+        training, output_dir=str(tmp_path / "new"), init_checkpoint=str(tmp_path / "out")
+    )
     # A new model may begin with the weights of another task.
     ModelSource(beginning).check_task("CoLA", registry.is_same)
     assert not caplog.text

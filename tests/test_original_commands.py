@@ -24,9 +24,13 @@ _CLASSIFIER = "python run_classifier.py --max_seq_length=128"
 _SQUAD = """--num_train_epochs=2.0 --learning_rate=3e-5 --max_seq_length=384 --doc_stride=128 --do_predict=True"""
 _SQUAD_BASE = f"python run_squad.py {_BASE} {_SQUAD}"
 _SQUAD_LARGE = (
-    f"{_SQUAD_BASE.replace('BASE', 'LARGE')} --train_batch_size=24 --output_dir=gs://some_bucket/squad_large/"
+    f"{_SQUAD_BASE.replace('BASE', 'LARGE')} --train_batch_size=24 "
+    "--output_dir=gs://some_bucket/squad_large/"
 )
-_SQUAD_1 = "--do_train=True --train_file=$SQUAD_DIR/train-v1.1.json --predict_file=$SQUAD_DIR/dev-v1.1.json"
+_SQUAD_1 = (
+    "--do_train=True --train_file=$SQUAD_DIR/train-v1.1.json "
+    "--predict_file=$SQUAD_DIR/dev-v1.1.json"
+)
 _SQUAD_2 = """--train_file=$SQUAD_DIR/train-v2.0.json --predict_file=$SQUAD_DIR/dev-v2.0.json \
     --version_2_with_negative=True"""
 
@@ -55,7 +59,12 @@ def places(tmp_path_factory):
     for name, count, seed in (("train", 26, 1), ("dev", 11, 2)):
         for version in ("v1.1", "v2.0"):
             write_squad(folder / "squad" / f"{name}-{version}.json", version, count, seed)
-    return {"BERT_BASE_DIR": base, "BERT_LARGE_DIR": base, "GLUE_DIR": folder / "glue", "SQUAD_DIR": folder / "squad"}
+    return {
+        "BERT_BASE_DIR": base,
+        "BERT_LARGE_DIR": base,
+        "GLUE_DIR": folder / "glue",
+        "SQUAD_DIR": folder / "squad",
+    }
 
 
 def run(name: str, places: dict, fresh, **variables):
@@ -75,15 +84,21 @@ def write_mrpc(folder):
     folder.mkdir(parents=True)
     draws = np.random.default_rng(1)
     for name, count in (("train", 70), ("dev", 11), ("test", 9)):
-        rows = [["index" if name == "test" else "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]]
+        rows = [
+            ["index" if name == "test" else "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
+        ]
         for number in range(count):
             first = number if name == "test" else draws.integers(2)
             rows.append([first, 2 * number, 2 * number + 1, f'"{text(draws)}', text(draws)])
-        (folder / f"{name}.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+        (folder / f"{name}.tsv").write_text(
+            "".join("\t".join(map(str, row)) + "\n" for row in rows)
+        )
 
 
 def write_squad(path, version, count, seed):
-    """Questions whose answer is the word `driver`; every third has none in version 2.0, every fifth a long document."""
+    """Questions whose answer is the word `driver`; every third has none in version 2.0, every
+    fifth a long document.
+    """
     draws = np.random.default_rng(seed)
     paragraphs = []
     for number in range(count):
@@ -104,14 +119,18 @@ def test_mrpc(places, tmp_path):
     trained, _ = run("MRPC", places, tmp_path)
     results = figures(trained)
     assert results["global_step"] == 6  # 70 / 32 * 3 = 6.56
-    assert 11 * results["eval_accuracy"] == pytest.approx(round(11 * results["eval_accuracy"]), abs=1e-5)
+    assert 11 * results["eval_accuracy"] == pytest.approx(
+        round(11 * results["eval_accuracy"]), abs=1e-5
+    )
     names = {path.name for path in trained.iterdir()}
     assert {"train.tf_record", "eval.tf_record", "checkpoint", "model.ckpt-6.index"} <= names
     assert not {"predict.tf_record", "test_results.tsv"} & names
 
     rows = {}
     for form, checkpoint in {"prefix": trained / "model.ckpt-6", "folder": trained}.items():
-        predicted, log = run("MRPC prediction", places, tmp_path / form, TRAINED_CLASSIFIER=checkpoint)
+        predicted, log = run(
+            "MRPC prediction", places, tmp_path / form, TRAINED_CLASSIFIER=checkpoint
+        )
         assert " weights: all from the checkpoint" in log
         assert (predicted / "predict.tf_record").stat().st_size > 0
         rows[form] = np.loadtxt(predicted / "test_results.tsv", delimiter="\t")
@@ -123,17 +142,26 @@ def test_mrpc(places, tmp_path):
 def test_squad_1(places, tmp_path):
     folder, log = run("SQuAD 1.1, Base", places, tmp_path)
     names = {path.name for path in folder.iterdir()}
-    assert {"train.tf_record", "eval.tf_record", "model.ckpt-4.index", "nbest_predictions.json"} <= names
+    assert {
+        "train.tf_record",
+        "eval.tf_record",
+        "model.ckpt-4.index",
+        "nbest_predictions.json",
+    } <= names
     assert "null_odds.json" not in names
     assert "Num orig examples = 11" in log
     assert "Num split examples = 13" in log  # two documents of two windows each
     dev = places["SQUAD_DIR"] / "dev-v1.1.json"
     answers = json.loads((folder / "predictions.json").read_text())
     assert list(answers) == [f"q{number}" for number in range(11)]
-    contexts = [paragraph["context"] for paragraph in json.loads(dev.read_text())["data"][0]["paragraphs"]]
-    # "empty" is what the original answers where no span of the best 20 beginnings and ends is possible.
+    contexts = [
+        paragraph["context"] for paragraph in json.loads(dev.read_text())["data"][0]["paragraphs"]
+    ]
+    # "empty" is what the original answers where no span of the best 20 beginnings and ends is
+    # possible.
     assert all(
-        answer in context or answer == "empty" for answer, context in zip(answers.values(), contexts, strict=True)
+        answer in context or answer == "empty"
+        for answer, context in zip(answers.values(), contexts, strict=True)
     )
     results = figures(folder)
     assert results["global_step"] == 4  # 26 / 12 * 2 = 4.33
@@ -150,7 +178,9 @@ def test_squad_2_with_a_threshold(places, tmp_path):
 
     def answers_above(threshold):
         """What the original's rule makes of the first run's files."""
-        best = {key: next((entry["text"] for entry in nbest[key] if entry["text"]), "") for key in odds}
+        best = {
+            key: next((entry["text"] for entry in nbest[key] if entry["text"]), "") for key in odds
+        }
         return {key: "" if odds[key] > threshold else best[key] for key in odds}
 
     def answers():

@@ -113,20 +113,32 @@ OURS = {
     ("create_pretraining_data.py", "input_file"): (list[str], REQUIRED, _SPLIT),
     ("create_pretraining_data.py", "output_file"): (list[str], REQUIRED, _SPLIT),
     ("run_pretraining.py", "input_file"): (list[str], REQUIRED, _SPLIT),
-    ("run_classifier.py", "data_dir"): (str, None, "--task_name=text has flags for its files, others ask for it"),
-    ("run_squad.py", "null_score_diff_threshold"): (str, "0.0", "the value may also be the word auto"),
+    ("run_classifier.py", "data_dir"): (
+        str,
+        None,
+        "--task_name=text has flags for its files, others ask for it",
+    ),
+    ("run_squad.py", "null_score_diff_threshold"): (
+        str,
+        "0.0",
+        "the value may also be the word auto",
+    ),
 }
 
-# One command line of the original's README; test_original_commands.py and the tests of the scripts run the others.
+# One command line of the original's README; test_original_commands.py and the tests of the scripts
+# run the others.
 ON_A_TPU = (
-    "run_squad.py --vocab_file=x --bert_config_file=x --init_checkpoint=x --do_train=True --train_file=x "
-    "--do_predict=True --predict_file=x --train_batch_size=24 --learning_rate=3e-5 --num_train_epochs=2.0 "
-    "--max_seq_length=384 --doc_stride=128 --output_dir=gs://some_bucket/squad_large/ --use_tpu=True --tpu_name=x "
+    "run_squad.py --vocab_file=x --bert_config_file=x --init_checkpoint=x --do_train=True "
+    "--train_file=x --do_predict=True --predict_file=x --train_batch_size=24 --learning_rate=3e-5 "
+    "--num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128 "
+    "--output_dir=gs://some_bucket/squad_large/ --use_tpu=True --tpu_name=x "
     "--version_2_with_negative=True"
 )
 TFHUB = (
-    "run_classifier.py --task_name=MRPC --do_train=true --do_eval=true --data_dir=x --max_seq_length=128 "
-    "--bert_hub_module_handle=https://tfhub.dev/google/bert_uncased_L-12_H-768_A-12/1 --output_dir=x"
+    "run_classifier.py --task_name=MRPC --do_train=true --do_eval=true --data_dir=x "
+    "--max_seq_length=128 "
+    "--bert_hub_module_handle=https://tfhub.dev/google/bert_uncased_L-12_H-768_A-12/1 "
+    "--output_dir=x"
 )
 
 EVERY_SCRIPT = pytest.mark.parametrize("script", ORIGINAL)
@@ -140,7 +152,9 @@ def ours(script: str) -> dict[str, tuple]:
 def test_the_table_holds_every_flag_of_the_original():
     assert sum(map(len, ORIGINAL.values())) == 101
     for script, name in OURS:
-        assert OURS[script, name][:2] != ORIGINAL[script][name], f"{script} --{name} does not differ"
+        assert OURS[script, name][:2] != ORIGINAL[script][name], (
+            f"{script} --{name} does not differ"
+        )
 
 
 XML_KINDS = {
@@ -155,27 +169,37 @@ XML_KINDS = {
 @EVERY_SCRIPT
 def test_the_help_shows_the_types_and_defaults(script):
     found = {}
-    for flag in ElementTree.fromstring(run_script(script, "--helpxml", status=1).stdout).iter("flag"):
+    for flag in ElementTree.fromstring(run_script(script, "--helpxml", status=1).stdout).iter(
+        "flag"
+    ):
         if flag.findtext("key") == "yes":  # absl's own are not of the script
             kind, read = XML_KINDS.get(flag.findtext("type"), (None, str))
             current = flag.findtext("current")
             found[flag.findtext("name")] = kind, None if current == "None" else read(current)
-    stated = {name: (kind, None if default == REQUIRED else default) for name, (kind, default) in ours(script).items()}
+    stated = {
+        name: (kind, None if default == REQUIRED else default)
+        for name, (kind, default) in ours(script).items()
+    }
     assert {name: found.get(name) for name in stated} == stated
 
 
 @EVERY_SCRIPT
 def test_the_required_flags_are_the_originals(script):
     missing = re.findall(r"--(\w+): must be given", end_of(script).sentence)
-    assert sorted(missing) == sorted(name for name, (_, default) in ours(script).items() if default == REQUIRED)
+    assert sorted(missing) == sorted(
+        name for name, (_, default) in ours(script).items() if default == REQUIRED
+    )
 
 
 def test_the_command_line_on_a_tpu_is_understood():
-    assert run_script(*shlex.split(ON_A_TPU), "--only_check_args").stderr == ""  # no unknown flag, no wrong value
+    # No unknown flag, no wrong value.
+    assert run_script(*shlex.split(ON_A_TPU), "--only_check_args").stderr == ""
 
 
 def test_the_command_line_of_the_hub_variant_is_refused_with_the_remedy():
-    """It needed no --vocab_file and no --bert_config_file, so the script must not ask for these first."""
+    """It needed no --vocab_file and no --bert_config_file, so the script must not ask for these
+    first.
+    """
     stderr = run_script(*shlex.split(TFHUB), status=1).stderr
     assert "Hub modules are not supported" in stderr
     assert "--vocab_file, --bert_config_file and --init_checkpoint" in stderr

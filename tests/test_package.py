@@ -1,4 +1,6 @@
-"""The wheel, which is unpacked into a clean folder and installed by pip, and the targets of the Makefile."""
+"""The wheel, which is unpacked into a clean folder and installed by pip, and the targets of the
+Makefile.
+"""
 
 import os
 import re
@@ -46,7 +48,18 @@ def wheel(tmp_path_factory):
     work = tmp_path_factory.mktemp("wheel")
     source = work / "source"
     dockerfiles.copy_stage("training", source)
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", work, source]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        work,
+        source,
+    ]
     finished = subprocess.run(build, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     (built,) = work.glob("*.whl")
@@ -71,7 +84,17 @@ def installed(wheel, tmp_path_factory):
     python = environment / "bin" / "python"
     (site,) = environment.glob("lib/python*/site-packages")
     (site / "other_packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+    ]
     finished = subprocess.run([*pip, wheel], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     return environment / "bin"
@@ -79,7 +102,9 @@ def installed(wheel, tmp_path_factory):
 
 def test_every_module_is_in_the_wheel(unpacked):
     sources = {path.relative_to(ROOT) for path in (ROOT / "official_bert").rglob("*.py")}
-    assert {path.relative_to(unpacked) for path in (unpacked / "official_bert").rglob("*.py")} == sources
+    assert {
+        path.relative_to(unpacked) for path in (unpacked / "official_bert").rglob("*.py")
+    } == sources
     assert (unpacked / "official_bert" / "py.typed").exists()
 
 
@@ -91,10 +116,14 @@ def test_metadata(unpacked):
     assert "Author: official_bert developers" in lines
     assert "Description-Content-Type: text/markdown" in lines
     assert "# official-bert" in lines, "the page of the package index"
-    required = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist")]
+    required = [
+        line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist")
+    ]
     assert len([line for line in required if "extra ==" not in line]) == len(requirements(""))
     extras = {
-        f"requirements-{line.removeprefix('Provides-Extra: ')}" for line in lines if line.startswith("Provides-Extra")
+        f"requirements-{line.removeprefix('Provides-Extra: ')}"
+        for line in lines
+        if line.startswith("Provides-Extra")
     }
     assert extras | NO_EXTRAS | {"requirements"} == {path.stem for path in REQUIREMENTS}
     assert any(line.startswith("tensorflow<2.22") for line in required)
@@ -105,12 +134,17 @@ def test_a_tpu_needs_the_same_packages_with_another_tensorflow():
     assert [line for line in for_all - for_tpu if not line.startswith("tensorflow")] == []
     (libtpu,) = (line for line in for_tpu if line.startswith("libtpu=="))
     assert for_tpu - for_all == {libtpu, "tensorflow-tpu==2.20.0"}
-    assert libtpu in requirements("-tpu-compile"), "the compiler that tests use is the one of that TensorFlow"
+    assert libtpu in requirements("-tpu-compile"), (
+        "the compiler that tests use is the one of that TensorFlow"
+    )
 
 
 def test_light_use_loads_no_tensorflow(unpacked, tmp_path):
     program = f"import sys; sys.path.insert(0, {str(unpacked)!r})\n{LIGHT_USE}"
-    program += "from run_classifier import DataProcessor, __file__\nassert __file__.startswith(sys.path[0])\n"
+    program += (
+        "from run_classifier import DataProcessor, __file__\nassert "
+        "__file__.startswith(sys.path[0])\n"
+    )
     command = [sys.executable, "-I", "-c", program, tmp_path / "vocab.txt"]
     finished = subprocess.run(command, cwd=unpacked.parent, capture_output=True, text=True)
     assert finished.stdout == "[]\n", finished.stderr
@@ -120,7 +154,11 @@ def command(installed, folder, *words, status=0) -> subprocess.CompletedProcess:
     """Runs the installed command in a folder, as a user does who has no checkout."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     finished = subprocess.run(
-        [installed / "official-bert", *words], cwd=folder, env=environment, capture_output=True, text=True
+        [installed / "official-bert", *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert finished.returncode == status, finished.stderr
     return finished
@@ -132,28 +170,59 @@ def test_the_command_lists_its_subcommands_and_names_itself_in_messages(installe
     assert "--task_name" in command(installed, tmp_path, "run-classifier", "--help").stdout
     flags = ["--input_file=no", "--vocab_file=no", "--output_file=x"]
     stderr = command(installed, tmp_path, "create-pretraining-data", *flags, status=1).stderr
-    assert stderr.splitlines()[-1].startswith("official-bert create-pretraining-data: no: no such file")
+    assert stderr.splitlines()[-1].startswith(
+        "official-bert create-pretraining-data: no: no such file"
+    )
 
 
 def test_commands_work_without_a_checkout(installed, tmp_path):
     """The second one starts processes, which find the main module again by its path."""
-    (tmp_path / "text").write_text("the cat sat on the mat\nthe mat was flat\n\nthe dog sat on the cat\nso flat\n")
-    command(installed, tmp_path, "build-vocab", "--input_file=text", "--output_file=vocab.txt", "--vocab_size=40")
+    (tmp_path / "text").write_text(
+        "the cat sat on the mat\nthe mat was flat\n\nthe dog sat on the cat\nso flat\n"
+    )
+    command(
+        installed,
+        tmp_path,
+        "build-vocab",
+        "--input_file=text",
+        "--output_file=vocab.txt",
+        "--vocab_size=40",
+    )
     vocabulary = (tmp_path / "vocab.txt").read_text().splitlines()
     assert len(vocabulary) == 40
     assert {"[PAD]", "[MASK]", "the", "##t"} <= set(vocabulary)
     flags = ["--input_file=text", "--vocab_file=vocab.txt", "--max_seq_length=32"]
-    command(installed, tmp_path, "create_pretraining_data", *flags, "--output_file=records", "--num_workers=2")
-    script = [sys.executable, ROOT / "create_pretraining_data.py", *flags, "--output_file=of_the_script"]
+    command(
+        installed,
+        tmp_path,
+        "create_pretraining_data",
+        *flags,
+        "--output_file=records",
+        "--num_workers=2",
+    )
+    script = [
+        sys.executable,
+        ROOT / "create_pretraining_data.py",
+        *flags,
+        "--output_file=of_the_script",
+    ]
     subprocess.run(script, cwd=tmp_path, capture_output=True, check=True)
     assert (tmp_path / "records").read_bytes() == (tmp_path / "of_the_script").read_bytes() != b""
 
 
 def make(folder, *targets: str) -> str:
-    """Runs make as a user does, also where the tests are run by `make test`, which tells its children so."""
+    """Runs make as a user does, also where the tests are run by `make test`, which tells its
+    children so.
+    """
     shutil.copy(ROOT / "Makefile", folder)
-    alone = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
-    finished = subprocess.run(["make", *targets], cwd=folder, env=alone, capture_output=True, text=True, check=True)
+    alone = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    }
+    finished = subprocess.run(
+        ["make", *targets], cwd=folder, env=alone, capture_output=True, text=True, check=True
+    )
     return finished.stdout
 
 
@@ -168,7 +237,12 @@ def test_make_alone_prints_every_target(tmp_path):
 
 @pytest.mark.needs_program("make")
 def test_clean_keeps_trained_models(tmp_path):
-    for name in (".venv/bin/python", "build/lib", "x.egg-info/PKG-INFO", "quickstart_output/model/checkpoint"):
+    for name in (
+        ".venv/bin/python",
+        "build/lib",
+        "x.egg-info/PKG-INFO",
+        "quickstart_output/model/checkpoint",
+    ):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
     make(tmp_path, "clean")

@@ -1,4 +1,6 @@
-"""A test that takes too much processor time fails, by itself or by its processes; the times are printed and written."""
+"""A test that takes too much processor time fails, by itself or by its processes; the times are
+printed and written.
+"""
 
 import json
 import os
@@ -56,7 +58,9 @@ def checkout(tmp_path):
     shutil.copytree(ROOT / "tests" / "forking", tests / "forking")
     source = (ROOT / "tests" / "processor_time.py").read_text()
     assert "LIMIT_SECS = 8.0" in source
-    (tests / "processor_time.py").write_text(source.replace("LIMIT_SECS = 8.0", "LIMIT_SECS = 0.15"))
+    (tests / "processor_time.py").write_text(
+        source.replace("LIMIT_SECS = 8.0", "LIMIT_SECS = 0.15")
+    )
     (tests / "test_times.py").write_text(TESTS)
     write_times(tests, calibration_secs=1000.0)
     return tmp_path
@@ -68,24 +72,38 @@ def write_times(folder, reasons: tuple[str, ...] = (), **others):
 
 
 def run(folder, *arguments) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "AS_SHIPPED"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "AS_SHIPPED"))
+    }
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take seconds to load
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
-    finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    finished = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
     return finished.stdout
 
 
 def slow_tests(output: str) -> list[str]:
-    return re.findall(r"^tests/test_times.py::(\S+) took \d.\d processor seconds, more than 0.15", output, re.MULTILINE)
+    return re.findall(
+        r"^tests/test_times.py::(\S+) took \d.\d processor seconds, more than 0.15",
+        output,
+        re.MULTILINE,
+    )
 
 
 def test_a_test_above_the_limit_fails_unless_it_is_long_or_has_a_reason(checkout):
     output = run(checkout)
     assert slow_tests(output) == ["test_busy[1]", "test_busy[2]", "test_of_a_process"]
     assert "6 passed, 3 errors in " in output
-    write_times(checkout / "tests", reasons=("test_busy[1]", "test_of_a_process"), calibration_secs=1000.0)
+    write_times(
+        checkout / "tests", reasons=("test_busy[1]", "test_of_a_process"), calibration_secs=1000.0
+    )
     assert slow_tests(run(checkout)) == ["test_busy[2]"]
-    write_times(checkout / "tests", reasons=("test_busy", "test_of_a_process"), calibration_secs=1000.0)
+    write_times(
+        checkout / "tests", reasons=("test_busy", "test_of_a_process"), calibration_secs=1000.0
+    )
     assert slow_tests(run(checkout)) == []
 
 
@@ -109,12 +127,21 @@ def test_times_are_printed_and_written_and_reasons_stay(checkout):
     names = ["test_busy[1]", "test_busy[2]", "test_long", "test_of_a_process"]
     assert list(written["tests"]) == [f"tests/test_times.py::{name}" for name in names]
     assert list(written["fixtures"]) == ["tests/test_times.py::shared"]
-    assert all(0.2 <= secs < 3 for secs in (*written["tests"].values(), *written["fixtures"].values()))
-    assert written["folders"] == {"tests": pytest.approx(sum(written["tests"].values()) + 0.2, abs=0.3)}
+    assert all(
+        0.2 <= secs < 3 for secs in (*written["tests"].values(), *written["fixtures"].values())
+    )
+    assert written["folders"] == {
+        "tests": pytest.approx(sum(written["tests"].values()) + 0.2, abs=0.3)
+    }
     assert written["reasons"] == {"tests/test_times.py::test_busy": "because"}
     assert 0.0001 < written["calibration_secs"] < 1
     shown = re.findall(r"^ +(\d+\.\d)  (\S+)$", output, re.MULTILINE)
-    assert {name.rpartition("::")[2] for _, name in shown} == {*names, "shared", "tests", "together"}
+    assert {name.rpartition("::")[2] for _, name in shown} == {
+        *names,
+        "shared",
+        "tests",
+        "together",
+    }
     assert float(dict(map(reversed, shown))["together"]) > 1.0
 
 

@@ -33,7 +33,9 @@ def _no_dropout_of_heads(monkeypatch):
 
 
 def run_described(family: str, described: str):
-    """A run of which the options are given as JSON, in a process that calls it before TensorFlow has done anything."""
+    """A run of which the options are given as JSON, in a process that calls it before TensorFlow
+    has done anything.
+    """
     heads.CLASSIFIER_DROPOUT = 0.0
     kind = fine_tuning_runs.FAMILIES[family]
     kind.run(kind.options(**json.loads(described)))
@@ -42,7 +44,9 @@ def run_described(family: str, described: str):
 def program_of(family: str, options, output_dir: pathlib.Path, **changes) -> str:
     """A Python program that makes such a run."""
     described = json.dumps(dataclasses.asdict(options) | changes | {"output_dir": str(output_dir)})
-    return f"from tests.test_replicas import run_described; run_described({family!r}, {described!r})"
+    return (
+        f"from tests.test_replicas import run_described; run_described({family!r}, {described!r})"
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,11 @@ def program_of(family: str, options, output_dir: pathlib.Path, **changes) -> str
             ("embedding", 4, {}),
             ("classification", 4, {}),
             ("squad", 4, {}),
-            *[(family, count, {}) for family in ("choice", "tagging", "regression", "multi-label") for count in (2, 4)],
+            *[
+                (family, count, {})
+                for family in ("choice", "tagging", "regression", "multi-label")
+                for count in (2, 4)
+            ],
         ),
     ],
 )
@@ -73,7 +81,11 @@ def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, family, cou
         ("classification", {"attention_direction": "left_to_right"}, {"num_bilstm_layers": 1}),
         ("classification", {}, {"lora_rank": 2, "ema_decay": 0.9, "layer_wise_lr_decay": 0.9}),
         # With this scale no gradient is so large that it is clipped.
-        ("embedding", {}, {"gradient_clipping": "per_replica", "scale": 0.02, "num_accumulation_steps": 2}),
+        (
+            "embedding",
+            {},
+            {"gradient_clipping": "per_replica", "scale": 0.02, "num_accumulation_steps": 2},
+        ),
     ],
 )
 def test_replicas_train_variants_as_one_device(tmp_path, family, config, flags):
@@ -82,14 +94,18 @@ def test_replicas_train_variants_as_one_device(tmp_path, family, config, flags):
 
 
 def assert_replicas_equal_it(tmp_path: pathlib.Path, family: str, options, count: int, **flags):
-    """The run of tmp_path/one again on several replicas, in a process of its own, into tmp_path/several."""
+    """The run of tmp_path/one again on several replicas, in a process of its own, into
+    tmp_path/several.
+    """
     mirrored = {"distribution_strategy": "mirrored", "num_devices": count, **flags}
     run_python("-c", program_of(family, options, tmp_path / "several", **mirrored))
     assert_same_results(family, tmp_path / "one", tmp_path / "several", count)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("flags", [{"dtype": "float16", "num_accumulation_steps": 2}, {"all_reduce_dtype": "bfloat16"}])
+@pytest.mark.parametrize(
+    "flags", [{"dtype": "float16", "num_accumulation_steps": 2}, {"all_reduce_dtype": "bfloat16"}]
+)
 def test_a_loss_of_the_whole_batch_is_that_of_one_device_within_16_bits(tmp_path, flags):
     options = run_of_family(tmp_path, "embedding")
     mirrored = {"distribution_strategy": "mirrored", "num_devices": 2, **flags}
@@ -102,7 +118,9 @@ def test_a_loss_of_the_whole_batch_is_that_of_one_device_within_16_bits(tmp_path
     several, one = (checkpoint_values(latest_checkpoint(str(folder))) for folder in folders)
     for name, before in checkpoint_values(options.init_checkpoint).items():
         if name in one and not name.endswith("key/bias"):  # whose gradient is 0 but for rounding
-            assert np.linalg.norm(several[name] - one[name]) <= 0.15 * np.linalg.norm(one[name] - before), name
+            assert np.linalg.norm(several[name] - one[name]) <= 0.15 * np.linalg.norm(
+                one[name] - before
+            ), name
 
 
 @pytest.mark.parametrize("dtype", ["float32", *in_test_long("bfloat16")])
@@ -110,18 +128,26 @@ def test_parts_of_batches_of_any_length_train_as_whole_batches(tmp_path, dtype):
     """On one device, where a step is compiled for every length at once."""
     options = run_of_family(tmp_path, "classification", dtype=dtype)
     fine_tuning_runs.run("classification", options, tmp_path / "parts", num_accumulation_steps=2)
-    weights = [checkpoint_values(latest_checkpoint(str(tmp_path / name))) for name in ("parts", "one")]
+    weights = [
+        checkpoint_values(latest_checkpoint(str(tmp_path / name))) for name in ("parts", "one")
+    ]
     if dtype == "float32":
         assert_close(*weights, weights=5e-6, first_moments=1e-6)
         return
     first = checkpoint_values(options.init_checkpoint)
     for name, before in first.items():
-        apart, moved = (np.linalg.norm(weights[1][name] - each) for each in (weights[0][name], before))
+        apart, moved = (
+            np.linalg.norm(weights[1][name] - each) for each in (weights[0][name], before)
+        )
         assert apart <= 0.3 * moved + 1e-6, name
 
 
-def run_of_family(tmp_path: pathlib.Path, family: str, config: Mapping = MappingProxyType({}), **changes):
-    """Trains, evaluates and predicts on one device into tmp_path/one, and returns the options of that run."""
+def run_of_family(
+    tmp_path: pathlib.Path, family: str, config: Mapping = MappingProxyType({}), **changes
+):
+    """Trains, evaluates and predicts on one device into tmp_path/one, and returns the options of
+    that run.
+    """
     options = fine_tuning_runs.prepared(tmp_path, family)
     edit_json(pathlib.Path(options.bert_config_file), **config)
     given = {"train_batch_size": 4, "learning_rate": 1e-4, "predict_batch_size": BATCH_SIZE}
@@ -134,11 +160,15 @@ def run_of_family(tmp_path: pathlib.Path, family: str, config: Mapping = Mapping
 
 
 def assert_same_results(family: str, one: pathlib.Path, several: pathlib.Path, num_replicas: int):
-    """The run on several replicas has the results, the predictions and the weights of that on one device."""
+    """The run on several replicas has the results, the predictions and the weights of that on
+    one device.
+    """
     figures = fine_tuning_runs.figures(several)
     assert figures == pytest.approx(fine_tuning_runs.figures(one), abs=1e-5)
     name = fine_tuning_runs.FAMILIES[family].predictions
-    found, expected = (fine_tuning_runs.predicted_numbers(folder / name) for folder in (several, one))
+    found, expected = (
+        fine_tuning_runs.predicted_numbers(folder / name) for folder in (several, one)
+    )
     if expected is None:
         assert (several / name).read_text() == (one / name).read_text()
     else:
@@ -166,28 +196,53 @@ RAMP = {"train_batch_size_ramp": "16:0.5"}
     ],
 )
 def test_replicas_pretrain_as_one_device(tmp_path, count, both, flags):
-    """The device has no flags, so that with them the replicas are compared with another computation, too."""
+    """The device has no flags, so that with them the replicas are compared with another
+    computation, too.
+    """
     base = make_base(tmp_path / "base")
     alone = {"bert_config_file": base / "no_dropout.json", "input_file": base / "padded.tfrecord"}
-    alone |= {"do_eval": True, "max_eval_steps": 0, "eval_batch_size": 12}  # the last batch has 4 of 64
+    # The last batch has 4 of 64.
+    alone |= {"do_eval": True, "max_eval_steps": 0, "eval_batch_size": 12}
     alone |= both
-    mirrored = {"distribution_strategy": "mirrored", "num_devices": count, "steps_per_loop": 5, **flags}
+    mirrored = {
+        "distribution_strategy": "mirrored",
+        "num_devices": count,
+        "steps_per_loop": 5,
+        **flags,
+    }
     run_here("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "one", **alone)))
     # Two strategies in one process clash.
-    run_script("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "several", **alone, **mirrored)))
+    run_script(
+        "run_pretraining.py",
+        *flag_list(**flags_of(base, tmp_path / "several", **alone, **mirrored)),
+    )
     assert_same_pretraining(tmp_path / "one", tmp_path / "several", count)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("flags", [{}, {"jit_compile": True, "num_accumulation_steps": 2}])
 def test_replicas_learn_from_a_teacher_as_one_device(tmp_path, flags):
-    base, teacher = make_base(tmp_path / "base"), make_bert_base_dir(tmp_path / "teacher", num_hidden_layers=2)
-    alone = {"bert_config_file": base / "no_dropout.json", "input_file": base / "padded.tfrecord", "do_eval": True}
-    alone |= {"teacher": teacher, "distillation": "logits,hidden,attention_relations", "vocab_file": base / "vocab.txt"}
+    base, teacher = (
+        make_base(tmp_path / "base"),
+        make_bert_base_dir(tmp_path / "teacher", num_hidden_layers=2),
+    )
+    alone = {
+        "bert_config_file": base / "no_dropout.json",
+        "input_file": base / "padded.tfrecord",
+        "do_eval": True,
+    }
+    alone |= {
+        "teacher": teacher,
+        "distillation": "logits,hidden,attention_relations",
+        "vocab_file": base / "vocab.txt",
+    }
     alone |= {"max_eval_steps": 2, "distillation_weight": 0.5}
     run_here("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "one", **alone)))
     mirrored = {"distribution_strategy": "mirrored", "num_devices": 2, **flags}
-    run_script("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "several", **alone, **mirrored)))
+    run_script(
+        "run_pretraining.py",
+        *flag_list(**flags_of(base, tmp_path / "several", **alone, **mirrored)),
+    )
     assert_same_pretraining(tmp_path / "one", tmp_path / "several", 2)
 
 
@@ -201,7 +256,9 @@ def test_replicas_learn_the_outputs_of_a_teacher_as_one_device(tmp_path, family)
 
 
 def assert_same_pretraining(one: pathlib.Path, several: pathlib.Path, num_replicas: int):
-    """The 10 steps on several replicas have the losses, the evaluation and the weights of those on one device."""
+    """The 10 steps on several replicas have the losses, the evaluation and the weights of those
+    on one device.
+    """
     losses = [scalars(folder, "loss") for folder in (several, one)]
     assert sorted(losses[1]) == list(range(1, 11))
     assert len({round(loss, 4) for loss in losses[1].values()}) > 5, "the losses move"
@@ -241,7 +298,10 @@ for step in (0, 0, 1):
 
 
 def test_replicas_draw_masks_of_their_own():
-    lines = [list(map(float, line.split())) for line in run_python("-c", MASKS_OF_TWO_REPLICAS).stdout.splitlines()]
+    lines = [
+        list(map(float, line.split()))
+        for line in run_python("-c", MASKS_OF_TWO_REPLICAS).stdout.splitlines()
+    ]
     (agreement, first, _), (_, repeated, _), (other_agreement, second, _) = lines
     for share in (agreement, other_agreement):
         assert abs(share - 0.5) < 0.04, "two independent coins agree half of the time"

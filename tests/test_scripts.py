@@ -1,4 +1,6 @@
-"""What holds for every script of the repository root, whatever it does; the list is read from the folder."""
+"""What holds for every script of the repository root, whatever it does; the list is read from
+the folder.
+"""
 
 import ast
 import re
@@ -23,9 +25,15 @@ def options_class(script: str) -> type:
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_loads_nothing_slow_and_lists_what_a_beginner_needs(script):
-    """A script of a user that asks for --help first goes on, with status 0, where absl ended it with 1."""
+    """A script of a user that asks for --help first goes on, with status 0, where absl ended it
+    with 1.
+    """
     finished = run_interpreter(ROOT / script, "--help", PYTHONPROFILEIMPORTTIME="1")
-    loaded = {line.rpartition("|")[2].strip() for line in finished.stderr.splitlines() if "import time:" in line}
+    loaded = {
+        line.rpartition("|")[2].strip()
+        for line in finished.stderr.splitlines()
+        if "import time:" in line
+    }
     assert "official_bert.io.errors" in loaded
     assert loaded & {"numpy", "tensorflow", "keras", "matplotlib", "multiprocessing"} == set()
 
@@ -51,16 +59,21 @@ def assert_flags_stand_under_headings(text: str, script: str, fields: list[Field
     shown = {
         name: (heading, "(required)" in lines)
         for heading, part in parts.items()
-        for name, lines in re.findall(r"^ +--(?:\[no\])?(\w+):[ \n]((?:.|\n(?!\n|  --))*)", part, re.MULTILINE)
+        for name, lines in re.findall(
+            r"^ +--(?:\[no\])?(\w+):[ \n]((?:.|\n(?!\n|  --))*)", part, re.MULTILINE
+        )
         if heading in ORDER and not lines.startswith("Alias")
     }
     assert shown == {
-        field.name: (heading_of(options_class(script), field), field.default is MISSING) for field in fields
+        field.name: (heading_of(options_class(script), field), field.default is MISSING)
+        for field in fields
     }
 
 
 def test_the_flags_are_at_most_150_and_those_of_run_classifier_75():
-    names = {script: {field.name for field in flag_fields(options_class(script))} for script in SCRIPTS}
+    names = {
+        script: {field.name for field in flag_fields(options_class(script))} for script in SCRIPTS
+    }
     assert len(set().union(*names.values())) <= 150
     assert len(names["run_classifier.py"]) <= 75
 
@@ -77,12 +90,10 @@ def test_every_command_is_a_script_of_its_name():
 def test_importing_every_script_defines_no_flag_and_loads_no_tensorflow():
     modules = [script.removesuffix(".py") for script in SCRIPTS]
     code = (
-        "import sys\n"
-        "from absl import app, flags, logging  # their own flags are not ours\n"
-        "before = set(flags.FLAGS)\n"
-        f"import {', '.join(modules)}\n"
-        "print(sorted(set(flags.FLAGS) - before))\n"
-        "print([name for name in ('tensorflow', 'keras', 'tensorflow_text') if name in sys.modules])\n"
+        "import sys\nfrom absl import app, flags, logging  # their own flags are not ours\nbefore "
+        f"= set(flags.FLAGS)\nimport {', '.join(modules)}\nprint(sorted(set(flags.FLAGS) - "
+        "before))\nprint([name for name in ('tensorflow', 'keras', 'tensorflow_text') if name in "
+        "sys.modules])\n"
     )
     assert run_interpreter("-c", code).stdout == "[]\n[]\n"
 
@@ -93,7 +104,9 @@ def test_unknown_flags_warn_and_missing_and_wrong_ones_end_in_one_sentence(tmp_p
     ended = end_of("create_pretraining_data.py", *flags)
     assert ended.status == 1
     assert "--output_file: must be given\n--dupe_factor=0: must be positive" in ended.sentence
-    flags = flag_list(vocab_file=absent, input_file=absent, do_lower=False, output_file=tmp_path / "out")
+    flags = flag_list(
+        vocab_file=absent, input_file=absent, do_lower=False, output_file=tmp_path / "out"
+    )
     stderr = run_script("create_pretraining_data.py", *flags, status=1).stderr
     assert "unknown flag, ignored: --do_lower=False; did you mean --do_lower_case?" in stderr
     assert f"{absent}: no such file" in stderr
@@ -103,12 +116,18 @@ def test_unknown_flags_warn_and_missing_and_wrong_ones_end_in_one_sentence(tmp_p
 def test_ctrl_c_while_tensorflow_is_imported_is_one_sentence(tmp_path):
     """However early or late in the import it comes."""
     slow = tmp_path / "tensorflow.py"
-    slow.write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
+    slow.write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
     flags = [f"--{name}={tmp_path}" for name in ("task_name", "data_dir", "output_dir")]
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs this in background
+    # Ignored where a shell runs this in background.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         command = [ROOT / "run_classifier.py", *flags, "--do_train"]
         finished = run_interpreter(*command, status=130, PYTHONPATH=f"{tmp_path}:{ROOT}")
     finally:
         signal.signal(signal.SIGINT, previous)
-    assert finished.stderr == f"{ROOT}/run_classifier.py: interrupted; the same command resumes the training\n"
+    assert (
+        finished.stderr
+        == f"{ROOT}/run_classifier.py: interrupted; the same command resumes the training\n"
+    )

@@ -40,18 +40,30 @@ def checkout(tmp_path):
 
 def run(folder, *arguments, **environment) -> list[str]:
     """Lines that pytest prints; none of the variables that this run itself may have been given."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("REQUIRE_", "PYTEST_"))}
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("REQUIRE_", "PYTEST_"))
+    }
     own["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take seconds to load, and none is used
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    finished = subprocess.run(command, cwd=folder, env=own | environment, capture_output=True, text=True)
+    finished = subprocess.run(
+        command, cwd=folder, env=own | environment, capture_output=True, text=True
+    )
     return finished.stdout.splitlines()
 
 
 def test_the_tests_of_a_file_that_lack_the_same_are_one_skip(checkout):
     *_, third, fourth, first, second, last = run(checkout)  # the later file comes first
-    wanted = f"3 tests need the folder `shared` beside this checkout: ln -s /path/to/shared {checkout.parent}/shared"
+    wanted = (
+        "3 tests need the folder `shared` beside this checkout: ln -s /path/to/shared "
+        f"{checkout.parent}/shared"
+    )
     assert first == f"SKIPPED [1] tests/test_first.py:5: {wanted}"
-    assert second == "SKIPPED [1] tests/test_first.py:10: 1 test needs the program no-such-program on the PATH"
+    assert (
+        second
+        == "SKIPPED [1] tests/test_first.py:10: 1 test needs the program no-such-program on the PATH"
+    )
     assert (third, fourth) == (first.replace("first", "second"), second.replace("first", "second"))
     assert last.startswith("4 skipped, 4 deselected in ")
 
@@ -65,4 +77,7 @@ def test_what_is_there_is_used_and_what_is_not_chosen_is_not_counted(checkout):
 def test_what_must_be_there_and_is_not_is_a_failure(checkout):
     *_, last = lines = run(checkout, REQUIRE_SHARED="1", REQUIRE_PROGRAMS="1")
     assert last.startswith("8 failed in ")
-    assert f"Failed: {checkout.parent}/shared/data is absent: a test that reads it bears" in "\n".join(lines)
+    assert (
+        f"Failed: {checkout.parent}/shared/data is absent: a test that reads it bears"
+        in "\n".join(lines)
+    )

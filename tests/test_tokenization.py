@@ -39,7 +39,9 @@ def test_full_tokenizer(vocab_file):
 
 
 def test_wordpiece_tokenizer():
-    tokenizer = WordpieceTokenizer(vocab={piece: number for number, piece in enumerate(PIECES[:-1])})
+    tokenizer = WordpieceTokenizer(
+        vocab={piece: number for number, piece in enumerate(PIECES[:-1])}
+    )
     assert tokenizer.tokenize("") == []
     assert tokenizer.tokenize("unwanted running") == ["un", "##want", "##ed", "runn", "##ing"]
     assert tokenizer.tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
@@ -59,7 +61,11 @@ CORNERS = [
     ("a\x1cb c\x1fd", "ab cd", "ab cd"),
     ("a\u2028b", "a b", "a b"),
     ("x\x00y\ufffdz", "xyz", "xyz"),
-    ("H\u00e9llo \u0130stanbul \u00df \u00c5", "hello istanbul \u00df a", "H\u00e9llo \u0130stanbul \u00df \u00c5"),
+    (
+        "H\u00e9llo \u0130stanbul \u00df \u00c5",
+        "hello istanbul \u00df a",
+        "H\u00e9llo \u0130stanbul \u00df \u00c5",
+    ),
     ("北京の気温", "北 京 の 気 温", "北 京 の 気 温"),
     ("don't e-mail $5 €5 5%", "don ' t e - mail $ 5 €5 5 %", "don ' t e - mail $ 5 €5 5 %"),
     ("wait… “ok”", "wait … “ ok ”", "wait … “ ok ”"),
@@ -104,7 +110,8 @@ def test_only_a_newline_ends_a_line_and_every_line_counts(tmp_path):
     lines = ["[UNK]", "", " a ", "b\r", "a", "x\u2028y", "\u3000", "c\u0085", "d"]
     path.write_bytes("\n".join(lines).encode())
     vocab = tokenization.load_vocab(str(path))
-    # Lines 1 and 6 are blank, lines 2 and 4 both hold "a": the position of the first, the id of the last.
+    # Lines 1 and 6 are blank, lines 2 and 4 both hold "a": the position of the first, the id of the
+    # last.
     assert list(vocab.items()) == [
         ("[UNK]", 0), ("", 6), ("a", 4), ("b", 3), ("x\u2028y", 5), ("c", 7), ("d", 8),
     ]  # fmt: skip
@@ -139,7 +146,10 @@ def test_unknown_pieces_and_ids_raise_key_error(vocab_file, tmp_path):
     ],
 )
 def test_a_checkpoint_of_the_other_case_is_refused(do_lower_case, name, kind):
-    sentence = f"--do_lower_case={do_lower_case}: .* is the {kind} model .* give --do_lower_case={not do_lower_case}"
+    sentence = (
+        f"--do_lower_case={do_lower_case}: .* is the {kind} model .* give "
+        f"--do_lower_case={not do_lower_case}"
+    )
     for path in (f"models/{name}/bert_model.ckpt", f"models/{name}/bert_model.ckpt.index"):
         with pytest.raises(ValueError, match=sentence) if kind else contextlib.nullcontext():
             tokenization.validate_case_matches_checkpoint(do_lower_case, path)
@@ -148,16 +158,24 @@ def test_a_checkpoint_of_the_other_case_is_refused(do_lower_case, name, kind):
 
 
 def write_recorded_vocabularies(folder, records) -> tuple[str, str]:
-    """Paths of Google's uncased and cased vocabulary with no pieces but those of some recorded texts.
+    """Paths of Google's uncased and cased vocabulary with no pieces but those of some recorded
+    texts.
 
-    Of a larger vocabulary the longest piece that fits is the same. The cased one has numbers of its own.
+    Of a larger vocabulary the longest piece that fits is the same. The cased one has numbers of its
+    own.
     """
-    lower = {i: token for record in records for i, token in zip(record["lower_ids"], record["lower"], strict=True)}
+    lower = {
+        i: token
+        for record in records
+        for i, token in zip(record["lower_ids"], record["lower"], strict=True)
+    }
     cased = dict.fromkeys(token for record in records for token in record["cased"])
     lines = [lower.get(i, f"[{i}]") for i in range(max(lower) + 1)]
     (folder / "lower").mkdir()
     (folder / "cased").mkdir()
-    return toy.write_vocabulary(folder / "lower", lines), toy.write_vocabulary(folder / "cased", list(cased))
+    return toy.write_vocabulary(folder / "lower", lines), toy.write_vocabulary(
+        folder / "cased", list(cased)
+    )
 
 
 def assert_recorded_tokens(records, uncased_vocab, cased_vocab):
@@ -188,13 +206,23 @@ def test_equals_the_recorded_tokens(tmp_path):
 def test_equals_all_recorded_tokens_with_the_whole_vocabularies():
     records = read_recorded_tokens(shared("golden", "tokenization.jsonl.gz"))
     assert len(records) == 4800
-    assert_recorded_tokens(records, *(shared("data", "vocab", f"{name}_vocab.txt") for name in ("uncased", "cased")))
+    assert_recorded_tokens(
+        records, *(shared("data", "vocab", f"{name}_vocab.txt") for name in ("uncased", "cased"))
+    )
 
 
 SYLLABLES = [*list("19éßσςийท안녕の北京€…'.,-([½ﬁ"), "the", "an", "ing", "er", "to", "σα"]
-LETTERS = sorted({letter for syllable in SYLLABLES for letter in unicodedata.normalize("NFKD", syllable)})
-TEXT_PIECES = ["[UNK]", *dict.fromkeys([*SYLLABLES, *LETTERS, *(f"##{piece}" for piece in [*SYLLABLES, *LETTERS])])]
-TRICKY = list(" \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u2028\u2029\u200b\xad\u3000\x00\ufffd\ufeff\u0301\u0345\ud800İΣ.,'")
+LETTERS = sorted(
+    {letter for syllable in SYLLABLES for letter in unicodedata.normalize("NFKD", syllable)}
+)
+TEXT_PIECES = [
+    "[UNK]",
+    *dict.fromkeys([*SYLLABLES, *LETTERS, *(f"##{piece}" for piece in [*SYLLABLES, *LETTERS])]),
+]
+TRICKY = list(
+    " "
+    "\t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u2028\u2029\u200b\xad\u3000\x00\ufffd\ufeff\u0301\u0345\ud800İΣ.,'"
+)
 texts = st.lists(
     st.one_of(
         st.sampled_from(SYLLABLES),
@@ -266,7 +294,9 @@ def test_a_call_pads_to_the_longest(tokenizer):
     first = ids_of("[CLS] the sun ##ny cat [SEP]")
     second = [*ids_of("[CLS] mat [SEP]"), 0, 0, 0]
     np.testing.assert_array_equal(batch["input_ids"], [first, second, [2, 3, 0, 0, 0, 0]])
-    np.testing.assert_array_equal(batch["input_mask"], [[1] * 6, [1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(
+        batch["input_mask"], [[1] * 6, [1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
+    )
     np.testing.assert_array_equal(batch["segment_ids"], np.zeros((3, 6)))
     batch = tokenizer(["the cat", "a"], ["mat", None], max_seq_length=6)
     np.testing.assert_array_equal(batch["segment_ids"], [[0, 0, 0, 0, 1, 1], [0] * 6])
@@ -278,10 +308,15 @@ def test_a_single_text_is_a_batch_of_one(tokenizer):
     assert ids.tolist() == ids_of("[CLS] the cat [SEP] a mat [SEP]")
     assert (mask.tolist(), segments.tolist()) == ([1] * 7, [0, 0, 0, 0, 1, 1, 1])
     generated = tokenizer(text for text in np.array(["the cat", "mat"]))
-    assert generated["input_ids"].tolist() == [[2, *ids_of("the cat"), 3], [2, *ids_of("mat"), 3, 0]]
+    assert generated["input_ids"].tolist() == [
+        [2, *ids_of("the cat"), 3],
+        [2, *ids_of("mat"), 3, 0],
+    ]
 
 
-@pytest.mark.parametrize(("text_a", "text_b"), [("the cat sat on the mat", "it was a sunny day"), ("the cat", None)])
+@pytest.mark.parametrize(
+    ("text_a", "text_b"), [("the cat sat on the mat", "it was a sunny day"), ("the cat", None)]
+)
 @pytest.mark.parametrize("length", range(3, 18))
 def test_a_call_truncates_as_the_scripts_do(tokenizer, text_a, text_b, length):
     tokens, segments = model_input(tokenizer, text_a, text_b, length)
@@ -296,10 +331,16 @@ def test_a_call_truncates_as_the_scripts_do(tokenizer, text_a, text_b, length):
         ({"texts": 3}, "texts: must be a text or a list of texts, got int"),
         ({"texts": ["a", None]}, r"texts: number 1 \(from 0\) is of type NoneType"),
         ({"texts": []}, "texts: is empty"),
-        ({"texts": ("hello", "world")}, "texts: is a tuple; give several texts as a list, and .* pairs="),
+        (
+            {"texts": ("hello", "world")},
+            "texts: is a tuple; give several texts as a list, and .* pairs=",
+        ),
         ({"texts": ["a", "b"], "pairs": ["c"]}, "pairs: has 1 texts, and texts has 2"),
         ({"texts": ["a"], "pairs": "b"}, "one is a single text and the other is not"),
-        ({"texts": "a", "max_seq_length": 2}, "max_seq_length: must be a whole number from 3, got 2"),
+        (
+            {"texts": "a", "max_seq_length": 2},
+            "max_seq_length: must be a whole number from 3, got 2",
+        ),
     ],
 )
 def test_wrong_arguments_of_a_call_are_named(tokenizer, arguments, message):
@@ -343,7 +384,10 @@ def test_the_tokenizer_of_a_folder_reads_as_its_config_says(tmp_path):
     config = tmp_path / "tokenizer_config.json"
     config.write_text('{"do_lower_case": false}')
     (tmp_path / "model.ckpt-3.index").touch()
-    assert FullTokenizer.from_pretrained(str(tmp_path / "model.ckpt-3")).tokenize(text) == ["The", "\u00e9"]
+    assert FullTokenizer.from_pretrained(str(tmp_path / "model.ckpt-3")).tokenize(text) == [
+        "The",
+        "\u00e9",
+    ]
     config.write_text('{"do_lower_case": true, "strip_accents": false}')
     assert FullTokenizer.from_pretrained(str(tmp_path)).tokenize(text) == ["the", "\u00e9"]
     for absent in (tmp_path / "absent" / "x", tmp_path / "absent"):
@@ -358,7 +402,8 @@ def test_the_tokenizer_of_a_folder_reads_as_its_config_says(tmp_path):
 def test_lines_are_encoded_as_one_by_one(do_lower_case, monkeypatch):
     tokenizer = tokenization.FullTokenizer(str(recording("uncased_vocab.txt")), do_lower_case)
     texts = (
-        "Hello, World. The 3rd line's end||  spaces   and\ttabs \r|\u00c9t\u00e9 \u4e2d\u6587 \u03a3\u03a3. \u00df|\x01"
+        "Hello, World. The 3rd line's end||  spaces   and\ttabs \r|\u00c9t\u00e9 \u4e2d\u6587 "
+        "\u03a3\u03a3. \u00df|\x01"
     )
     lines = [*texts.split("|"), "a" * 300, "."]
     expected = [tokenizer.encode(line) for line in lines]
@@ -367,7 +412,9 @@ def test_lines_are_encoded_as_one_by_one(do_lower_case, monkeypatch):
         assert ids.tolist() == [number for line in block for number in tokenizer.encode(line)]
         assert lengths.tolist() == [len(tokenizer.encode(line)) for line in block]
     monkeypatch.setattr(tokenization, "_CACHED_WORDS", 2)  # the cache forgets in between
-    ids, lengths = tokenization.FullTokenizer(str(recording("uncased_vocab.txt")), do_lower_case).encode_lines(lines)
+    ids, lengths = tokenization.FullTokenizer(
+        str(recording("uncased_vocab.txt")), do_lower_case
+    ).encode_lines(lines)
     assert lengths.tolist() == [len(line) for line in expected]
     assert ids.tolist() == [number for line in expected for number in line]
     with pytest.raises(ValueError, match="a line contains a line end"):

@@ -44,11 +44,19 @@ def test_offsets_are_those_of_the_pieces(tokenizer):
 
 
 def test_arrays_and_tensors(tokenizer):
-    texts, windows = ["the cat sat", "rain"], {"max_length": 4, "stride": 1, "return_overflowing_tokens": True}
+    texts, windows = (
+        ["the cat sat", "rain"],
+        {"max_length": 4, "stride": 1, "return_overflowing_tokens": True},
+    )
     listed = tokenizer(texts, padding=True, return_offsets_mapping=True, **windows, truncation=True)
     for kind, dtype in (("np", np.int64), ("tf", np.int32)):
         made = tokenizer(
-            texts, padding=True, truncation=True, return_offsets_mapping=True, **windows, return_tensors=kind
+            texts,
+            padding=True,
+            truncation=True,
+            return_offsets_mapping=True,
+            **windows,
+            return_tensors=kind,
         )
         assert sorted(made) == sorted(listed)
         for name, values in listed.items():
@@ -77,11 +85,20 @@ def test_the_longest_input_of_a_folder_is_the_usual_max_length(tokenizer, tmp_pa
         ({"padding": "long"}, "padding='long': must be one of False, 'do_not_pad', True"),
         ({"truncation": "first"}, "truncation='first': must be one of None, False"),
         ({"padding": "max_length"}, "padding='max_length': give max_length"),
-        ({"truncation": "only_second", "max_length": 3}, "truncation='only_second': there is no second text"),
+        (
+            {"truncation": "only_second", "max_length": 3},
+            "truncation='only_second': there is no second text",
+        ),
         ({"truncation": True, "max_length": 2}, "max_length: leaves room for 0 tokens of a text"),
-        ({"truncation": True, "max_length": 4, "stride": 2}, "leaves room for 2 tokens of a text, and stride=2"),
+        (
+            {"truncation": True, "max_length": 4, "stride": 2},
+            "leaves room for 2 tokens of a text, and stride=2",
+        ),
         ({"return_tensors": "np"}, "input_ids: the examples differ in length; give padding=True"),
-        ({"return_tensors": "pt", "padding": True}, "return_tensors='pt': must be 'tf', 'np' or None"),
+        (
+            {"return_tensors": "pt", "padding": True},
+            "return_tensors='pt': must be 'tf', 'np' or None",
+        ),
         ({"max_seq_length": 9, "padding": True}, "max_seq_length: is called max_length beside"),
     ],
 )
@@ -99,15 +116,26 @@ def test_names_of_transformers(tokenizer):
     """The expected values are those of transformers' BertTokenizerFast with this vocabulary."""
     assert (len(tokenizer), tokenizer.vocab_size) == (50, 50)
     assert (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.cls_token_id) == (0, 1, 2)
-    assert (tokenizer.sep_token_id, tokenizer.mask_token_id, tokenizer.mask_token) == (3, 4, "[MASK]")
+    assert (tokenizer.sep_token_id, tokenizer.mask_token_id, tokenizer.mask_token) == (
+        3,
+        4,
+        "[MASK]",
+    )
     assert sorted(tokenizer.all_special_ids) == [0, 1, 2, 3, 4]
     assert tokenizer.special_tokens_map["unk_token"] == "[UNK]"
     tokenizer.get_vocab().clear()
     assert len(tokenizer.get_vocab()) == 50
     assert tokenizer.encode("the cat", "rain") == [2, 5, 6, 3, 38, 3]
     assert tokenizer.encode("the cat", add_special_tokens=True) == [2, 5, 6, 3]
-    assert tokenizer.encode("the cat") == tokenizer.encode("the cat", add_special_tokens=False) == [5, 6]
-    assert tokenizer.batch_decode([[2, 5, 6, 7, 3], [2, 38, 4, 3, 0]]) == ["the cat sat", "rain [MASK]"]
+    assert (
+        tokenizer.encode("the cat")
+        == tokenizer.encode("the cat", add_special_tokens=False)
+        == [5, 6]
+    )
+    assert tokenizer.batch_decode([[2, 5, 6, 7, 3], [2, 38, 4, 3, 0]]) == [
+        "the cat sat",
+        "rain [MASK]",
+    ]
 
 
 def test_a_vocabulary_without_a_special_token_says_so(tmp_path):
@@ -125,15 +153,23 @@ def test_masks_and_lengths_that_are_asked_for(tokenizer):
     made = tokenizer(["the cat sat", "rain [MASK]"], padding=True, **wanted)
     assert made["special_tokens_mask"] == [[1, 0, 0, 0, 1], [1, 0, 0, 1, 1]]
     assert made["length"] == [5, 5]
-    made = tokenizer("the cat", "rain", **wanted, return_token_type_ids=False, return_attention_mask=False)
-    expected = {"input_ids": [2, 5, 6, 3, 38, 3], "special_tokens_mask": [1, 0, 0, 1, 0, 1], "length": [6]}
+    made = tokenizer(
+        "the cat", "rain", **wanted, return_token_type_ids=False, return_attention_mask=False
+    )
+    expected = {
+        "input_ids": [2, 5, 6, 3, 38, 3],
+        "special_tokens_mask": [1, 0, 0, 1, 0, 1],
+        "length": [6],
+    }
     assert made == expected
 
 
 def test_pads_what_it_made(tokenizer):
     """The expected values are those of transformers' BertTokenizerFast with this vocabulary."""
     made = tokenizer(["the cat sat", "rain [MASK]"], padding=False, return_special_tokens_mask=True)
-    expected = tokenizer(["the cat sat", "rain [MASK]"], padding=True, return_special_tokens_mask=True)
+    expected = tokenizer(
+        ["the cat sat", "rain [MASK]"], padding=True, return_special_tokens_mask=True
+    )
     examples = [{name: rows[number] for name, rows in made.items()} for number in (0, 1)]
     assert tokenizer.pad(made) == tokenizer.pad(examples) == expected
     longer = tokenizer.pad(examples, padding="max_length", max_length=6)
@@ -149,7 +185,10 @@ def test_pads_what_it_made(tokenizer):
 
 @pytest.mark.parametrize("kind", ["np", "tf"])
 def test_labels_keep_their_values_when_padded(tokenizer, kind):
-    examples = [{"input_ids": np.array([2, 3]), "labels": 0.5}, {"input_ids": np.array([4]), "labels": 1.25}]
+    examples = [
+        {"input_ids": np.array([2, 3]), "labels": 0.5},
+        {"input_ids": np.array([4]), "labels": 1.25},
+    ]
     made = tokenizer.pad(examples, return_tensors=kind)
     assert np.asarray(made["labels"]).tolist() == [0.5, 1.25]
     assert np.asarray(made["input_ids"]).tolist() == [[2, 3], [4, 0]]
@@ -159,7 +198,10 @@ def test_labels_keep_their_values_when_padded(tokenizer, kind):
 
 def test_what_cannot_be_padded_is_named(tokenizer):
     for wrong in ({}, [], [{"labels": 1}], {"input_ids": []}):
-        with pytest.raises(InputError, match="encoded: has no input_ids; give what a call of the tokenizer returned"):
+        with pytest.raises(
+            InputError,
+            match="encoded: has no input_ids; give what a call of the tokenizer returned",
+        ):
             tokenizer.pad(wrong)
     with pytest.raises(InputError, match="padding='max_length': give max_length"):
         tokenizer.pad({"input_ids": [2]}, padding="max_length")

@@ -1,4 +1,6 @@
-"""tokenizer.json has our vocabulary and rules, gives our ids elsewhere, and is read where there is no vocab.txt."""
+"""tokenizer.json has our vocabulary and rules, gives our ids elsewhere, and is read where there
+is no vocab.txt.
+"""
 
 import json
 import random
@@ -10,7 +12,18 @@ from official_bert.tokenization import load_vocab
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
 
-PIECES = [*toy.VOCABULARY, *"ABab,!?é中'", "##e", "##é", "İ", "i", "the", "a", "##" + "a" * 99, "a" * 100]
+PIECES = [
+    *toy.VOCABULARY,
+    *"ABab,!?é中'",
+    "##e",
+    "##é",
+    "İ",
+    "i",
+    "the",
+    "a",
+    "##" + "a" * 99,
+    "a" * 100,
+]
 WORDS = ["The", "cat", "playing,", "Footballé", "é", "café", "中国", "İ", "\x07b\u200b", "!?", "'A"]
 WORDS += ["a" * 199, "a" * 200, "a" * 201, "\u2028"]
 
@@ -37,20 +50,28 @@ def test_the_content(tmp_path):
         ("[CLS]", 0), ("A", 0), ("[SEP]", 0), ("B", 1), ("[SEP]", 1),
     ]  # fmt: skip
     assert frame["single"] == frame["pair"][:3]
-    assert {name: token["ids"] for name, token in frame["special_tokens"].items()} == {"[CLS]": [2], "[SEP]": [3]}
+    assert {name: token["ids"] for name, token in frame["special_tokens"].items()} == {
+        "[CLS]": [2],
+        "[SEP]": [3],
+    }
     model = content["model"]
     assert (model["unk_token"], model["max_input_chars_per_word"]) == ("[UNK]", 200)
-    assert model["vocab"] == {piece: number for number, piece in enumerate(PIECES)}  # the last of equal ones counts
+    # The last of equal ones counts.
+    assert model["vocab"] == {piece: number for number, piece in enumerate(PIECES)}
 
 
-@pytest.mark.parametrize(("lower", "lacking"), [(None, ()), (True, ("[CLS]",)), (True, ("[SEP]",)), (True, ("[UNK]",))])
+@pytest.mark.parametrize(
+    ("lower", "lacking"), [(None, ()), (True, ("[CLS]",)), (True, ("[SEP]",)), (True, ("[UNK]",))]
+)
 def test_no_file_of_what_is_unknown(lower, lacking):
     vocab = {piece: number for number, piece in enumerate(toy.VOCABULARY) if piece not in lacking}
     assert TokenizerConfig(lower).to_tokenizer_json(vocab) is None
 
 
 @pytest.mark.needs_extra("tokenizers")
-@pytest.mark.parametrize("config", [TokenizerConfig(True), TokenizerConfig(False), TokenizerConfig(True, False)])
+@pytest.mark.parametrize(
+    "config", [TokenizerConfig(True), TokenizerConfig(False), TokenizerConfig(True, False)]
+)
 def test_the_ids_are_ours(tmp_path, config):
     from tokenizers import Tokenizer
 
@@ -62,7 +83,10 @@ def test_the_ids_are_ours(tmp_path, config):
         text = draws.choice(["", " ", "\n"]).join(draws.choices(WORDS, k=draws.randrange(9)))
         assert theirs.encode(text, add_special_tokens=False).ids == ours.encode(text), repr(text)
     inputs, found = ours(["the cat"], ["sat"]), theirs.encode("the cat", "sat")
-    assert (found.ids, found.type_ids) == (inputs["input_ids"][0].tolist(), inputs["segment_ids"][0].tolist())
+    assert (found.ids, found.type_ids) == (
+        inputs["input_ids"][0].tolist(),
+        inputs["segment_ids"][0].tolist(),
+    )
 
 
 def test_a_vocabulary_is_read_from_it_where_there_is_no_other(tmp_path):
@@ -70,15 +94,22 @@ def test_a_vocabulary_is_read_from_it_where_there_is_no_other(tmp_path):
     wanted = FullTokenizer.from_pretrained(tmp_path)
     (tmp_path / "vocab.txt").unlink()
     found = FullTokenizer.from_pretrained(tmp_path)
-    lost = {piece for piece in found.vocab if piece.startswith("[line ")}  # the numbers of repeated pieces
-    assert {piece: number for piece, number in found.vocab.items() if piece not in lost} == wanted.vocab
+    # The numbers of repeated pieces.
+    lost = {piece for piece in found.vocab if piece.startswith("[line ")}
+    assert {
+        piece: number for piece, number in found.vocab.items() if piece not in lost
+    } == wanted.vocab
     assert len(lost) == len(PIECES) - len(set(PIECES))
     assert found.encode("The children, café") == wanted.encode("The children, café")
 
 
 def edited(folder, content: dict, **changes) -> None:
     """Writes tokenizer.json with changes; those of `normalizer` and `model` are of parts."""
-    parts = {name: content[name] | changes.pop(name) for name in ("normalizer", "model") if name in changes}
+    parts = {
+        name: content[name] | changes.pop(name)
+        for name in ("normalizer", "model")
+        if name in changes
+    }
     (folder / "tokenizer.json").write_text(json.dumps(content | parts | changes), encoding="utf-8")
 
 
@@ -88,13 +119,20 @@ SEQUENCE = {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lower
 
 @pytest.mark.parametrize("has_vocab", [True, False])
 def test_the_normalizer_says_how_text_is_read(tmp_path, has_vocab):
-    for config in (TokenizerConfig(False), TokenizerConfig(True, False), TokenizerConfig(False, True)):
+    for config in (
+        TokenizerConfig(False),
+        TokenizerConfig(True, False),
+        TokenizerConfig(False, True),
+    ):
         content = written(tmp_path, config)
         if not has_vocab:
             (tmp_path / "vocab.txt").unlink()
         assert TokenizerConfig.read(str(tmp_path)) == config
         basic = FullTokenizer.from_pretrained(tmp_path).basic_tokenizer
-        assert (basic.do_lower_case, basic.strip_accents) == (config.do_lower_case, config.strips_accents)
+        assert (basic.do_lower_case, basic.strip_accents) == (
+            config.do_lower_case,
+            config.strips_accents,
+        )
         normalizer = {"type": "Sequence", "normalizers": [content["normalizer"]]}
         (tmp_path / "tokenizer.json").write_text(json.dumps(content | {"normalizer": normalizer}))
         assert TokenizerConfig.read(str(tmp_path)) == config
@@ -104,35 +142,72 @@ def test_the_normalizer_says_how_text_is_read(tmp_path, has_vocab):
 
 @pytest.mark.parametrize(
     ("config", "name", "value"),
-    [({"do_lower_case": True}, "do_lower_case", False), ({"strip_accents": True}, "strip_accents", False)],
+    [
+        ({"do_lower_case": True}, "do_lower_case", False),
+        ({"strip_accents": True}, "strip_accents", False),
+    ],
 )
 def test_a_normalizer_that_contradicts_the_settings_is_refused(tmp_path, config, name, value):
-    edited(tmp_path, written(tmp_path, TokenizerConfig(False)), normalizer={"lowercase": False, "strip_accents": False})
+    edited(
+        tmp_path,
+        written(tmp_path, TokenizerConfig(False)),
+        normalizer={"lowercase": False, "strip_accents": False},
+    )
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=f"tokenizer.json: its normalizer says {name}={value}, and tokenizer_config"):
+    with pytest.raises(
+        InputError,
+        match=f"tokenizer.json: its normalizer says {name}={value}, and tokenizer_config",
+    ):
         FullTokenizer.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"normalizer": {"type": "NFC"}}, r"its normalizer \(NFC\) gives other tokens than the BertNormalizer of BERT"),
+        (
+            {"normalizer": {"type": "NFC"}},
+            r"its normalizer \(NFC\) gives other tokens than the BertNormalizer of BERT",
+        ),
         ({"normalizer": SEQUENCE}, r"its normalizer \(Sequence\) gives other"),
         ({"normalizer": {"clean_text": False}}, "its normalizer keeps control characters"),
-        ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, r"its pre_tokenizer \(WhitespaceSplit\) gives"),
+        (
+            {"pre_tokenizer": {"type": "WhitespaceSplit"}},
+            r"its pre_tokenizer \(WhitespaceSplit\) gives",
+        ),
         ({"pre_tokenizer": None}, r"its pre_tokenizer \(none\) gives"),
         ({"post_processor": None}, r"its post_processor \(none\) gives"),
-        ({"post_processor": {"type": "TemplateProcessing", "single": []}}, r"its post_processor \(TemplateProcessing"),
-        ({"post_processor": {"type": "BertProcessing", "cls": ["[SEP]", 3]}}, r"its post_processor \(BertProcessing"),
         (
-            {"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 7], "sep": ["[SEP]", 3]}},
+            {"post_processor": {"type": "TemplateProcessing", "single": []}},
+            r"its post_processor \(TemplateProcessing",
+        ),
+        (
+            {"post_processor": {"type": "BertProcessing", "cls": ["[SEP]", 3]}},
             r"its post_processor \(BertProcessing",
         ),
-        ({"model": {"unk_token": "<unk>"}}, "unk_token is '<unk>', and only '\\[UNK\\]' can be used"),
+        (
+            {
+                "post_processor": {
+                    "type": "BertProcessing",
+                    "cls": ["[CLS]", 7],
+                    "sep": ["[SEP]", 3],
+                }
+            },
+            r"its post_processor \(BertProcessing",
+        ),
+        (
+            {"model": {"unk_token": "<unk>"}},
+            "unk_token is '<unk>', and only '\\[UNK\\]' can be used",
+        ),
         ({"model": {"continuing_subword_prefix": "@@"}}, "continuing_subword_prefix is '@@'"),
         ({"model": {"type": "BPE"}}, "holds no vocabulary of WordPieces"),
-        ({"added_tokens": [ADDED]}, r"the added token '\[E1\]' is one token for transformers .*; remove it from"),
-        ({"added_tokens": [{"id": 0, "content": "cat"}]}, "the added token 'cat' .* or get another id here"),
+        (
+            {"added_tokens": [ADDED]},
+            r"the added token '\[E1\]' is one token for transformers .*; remove it from",
+        ),
+        (
+            {"added_tokens": [{"id": 0, "content": "cat"}]},
+            "the added token 'cat' .* or get another id here",
+        ),
     ],
 )
 def test_rules_that_give_other_tokens_are_refused(tmp_path, changes, sentence):
@@ -147,7 +222,14 @@ def test_rules_of_the_same_tokens_are_accepted(tmp_path, caplog):
     added = [*content["added_tokens"], {"id": number, "content": "sat"}]
     frame = {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}
     cut = {"max_length": 8}
-    edited(tmp_path, content, added_tokens=added, post_processor=frame, truncation=cut, padding={"length": 8})
+    edited(
+        tmp_path,
+        content,
+        added_tokens=added,
+        post_processor=frame,
+        truncation=cut,
+        padding={"length": 8},
+    )
     assert FullTokenizer.from_pretrained(tmp_path).tokenize("The cat") == ["the", "cat"]
     edited(tmp_path, content, normalizer={"handle_chinese_chars": False})
     FullTokenizer.from_pretrained(tmp_path)
@@ -177,9 +259,13 @@ def test_a_template_with_ids_of_another_vocabulary_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("longest", "is_warned"), [(20, True), (100, False), (200, False)])
 def test_short_words_that_are_unknown_elsewhere_are_warned_of(tmp_path, caplog, longest, is_warned):
-    edited(tmp_path, written(tmp_path, TokenizerConfig()), model={"max_input_chars_per_word": longest})
+    edited(
+        tmp_path, written(tmp_path, TokenizerConfig()), model={"max_input_chars_per_word": longest}
+    )
     FullTokenizer.from_pretrained(tmp_path)
-    assert (f"max_input_chars_per_word is {longest}, but longer words are split" in caplog.text) is is_warned
+    assert (
+        f"max_input_chars_per_word is {longest}, but longer words are split" in caplog.text
+    ) is is_warned
 
 
 def test_a_vocabulary_that_contradicts_the_other_is_refused(tmp_path):
@@ -192,7 +278,8 @@ def test_a_vocabulary_that_contradicts_the_other_is_refused(tmp_path):
     ):
         edited(tmp_path, content, model={"vocab": changed})
         with pytest.raises(
-            InputError, match=r"tokenizer.json: the id of '.*' is .* there, and .* in vocab.txt; delete"
+            InputError,
+            match=r"tokenizer.json: the id of '.*' is .* there, and .* in vocab.txt; delete",
         ):
             FullTokenizer.from_pretrained(tmp_path)
     for foreign in ("{}", "[]", '{"model": "bert"}'):  # of another program
@@ -205,7 +292,10 @@ def test_a_vocabulary_that_contradicts_the_other_is_refused(tmp_path):
     [
         ("added_tokens.json", {"[E1]": len(PIECES)}),
         ("special_tokens_map.json", {"additional_special_tokens": [{"content": "[E1]"}]}),
-        ("tokenizer_config.json", {"added_tokens_decoder": {str(len(PIECES)): {"content": "[E1]"}}}),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {str(len(PIECES)): {"content": "[E1]"}}},
+        ),
         ("tokenizer_config.json", {"additional_special_tokens": ["[E1]"]}),
         ("tokenizer_config.json", {"extra_special_tokens": {"marker": "[E1]"}}),
     ],
@@ -213,7 +303,9 @@ def test_a_vocabulary_that_contradicts_the_other_is_refused(tmp_path):
 def test_added_tokens_are_refused_in_each_place(tmp_path, name, content):
     toy.write_vocabulary(tmp_path)
     (tmp_path / name).write_text(json.dumps(content))
-    with pytest.raises(InputError, match=rf"{name}: the added token '\[E1\]' is one token for transformers"):
+    with pytest.raises(
+        InputError, match=rf"{name}: the added token '\[E1\]' is one token for transformers"
+    ):
         FullTokenizer.from_pretrained(tmp_path)
 
 
@@ -229,5 +321,7 @@ def test_added_tokens_are_refused_in_each_place(tmp_path, name, content):
 )
 def test_another_model_is_refused(tmp_path, kind, vocab):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"type": kind, "vocab": vocab}}))
-    with pytest.raises(InputError, match=r"tokenizer.json: holds no vocabulary of WordPieces; only models with"):
+    with pytest.raises(
+        InputError, match=r"tokenizer.json: holds no vocabulary of WordPieces; only models with"
+    ):
         FullTokenizer.from_pretrained(tmp_path)

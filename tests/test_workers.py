@@ -1,4 +1,6 @@
-"""Training with two worker processes: the numbers of one device, and survival of what clusters do to workers."""
+"""Training with two worker processes: the numbers of one device, and survival of what clusters
+do to workers.
+"""
 
 import json
 import os
@@ -20,11 +22,23 @@ from official_bert.fine_tuning import pretrain
 from official_bert.modeling import heads
 from official_bert.training import run_log
 from tests import training_state
-from tests.commands.pretraining_run import PREDICTIONS, SEQ, checkpoint_values, flags_of, make_base, write_records
+from tests.commands.pretraining_run import (
+    PREDICTIONS,
+    SEQ,
+    checkpoint_values,
+    flags_of,
+    make_base,
+    write_records,
+)
 from tests.forking import forked_python
 from tests.scripts import flag_list, run_here, run_script, wait_for
 from tests.shared import ROOT, in_test_long
-from tests.test_replicas import assert_same_pretraining, assert_same_results, program_of, run_of_family
+from tests.test_replicas import (
+    assert_same_pretraining,
+    assert_same_results,
+    program_of,
+    run_of_family,
+)
 
 ON_WORKERS = ("--num_workers=2", "--", "run_pretraining.py")
 STEPS, SAVED_EVERY, STOP_AFTER = 120, 20, 40
@@ -76,22 +90,35 @@ def worker_process(output_dir: pathlib.Path, index: int) -> int:
     raise AssertionError(f"no process of worker {index}")
 
 
-@pytest.mark.parametrize("changes", [{}, *in_test_long({"num_accumulation_steps": 2, "recompute_layers": True})])
+@pytest.mark.parametrize(
+    "changes", [{}, *in_test_long({"num_accumulation_steps": 2, "recompute_layers": True})]
+)
 def test_two_workers_pretrain_and_evaluate_as_one_device(base, tmp_path, changes):
     alone = {"bert_config_file": base / "no_dropout.json", "do_eval": True, "max_eval_steps": 0}
     alone |= {"eval_batch_size": 12}  # the last batch has 4 of 64
-    alone |= {"max_train_hours": 10, "lr_schedule": "constant"}  # the rate does not follow the clocks, which differ
+    # The rate does not follow the clocks, which differ.
+    alone |= {"max_train_hours": 10, "lr_schedule": "constant"}
     run_here("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "one", **alone)))
-    ran = run_script("launch.py", *ON_WORKERS, *flag_list(**flags_of(base, tmp_path / "two", **alone, **changes)))
+    ran = run_script(
+        "launch.py", *ON_WORKERS, *flag_list(**flags_of(base, tmp_path / "two", **alone, **changes))
+    )
     assert_same_pretraining(tmp_path / "one", tmp_path / "two", num_replicas=2)
-    assert re.findall(r"\[worker (\d)\] .*Wrote \S*eval_results", ran.stdout) == ["0"], "results are logged once"
+    assert re.findall(r"\[worker (\d)\] .*Wrote \S*eval_results", ran.stdout) == ["0"], (
+        "results are logged once"
+    )
 
 
 def fine_tune_on_workers(tmp_path: pathlib.Path, family: str, **changes):
-    """A run on one device into tmp_path/one, and on two workers into tmp_path/several, which has its results."""
+    """A run on one device into tmp_path/one, and on two workers into tmp_path/several, which has
+    its results.
+    """
     options = run_of_family(tmp_path, family, **changes)
-    program = program_of(family, options, tmp_path / "several", distribution_strategy="multi_worker_mirrored")
-    run_script("launch.py", "--num_workers=2", "--max_restarts=0", "--", forked_python(), "-c", program)
+    program = program_of(
+        family, options, tmp_path / "several", distribution_strategy="multi_worker_mirrored"
+    )
+    run_script(
+        "launch.py", "--num_workers=2", "--max_restarts=0", "--", forked_python(), "-c", program
+    )
     assert_same_results(family, tmp_path / "one", tmp_path / "several", num_replicas=2)
 
 
@@ -103,10 +130,16 @@ def test_two_workers_fine_tune_and_predict_as_one_device(tmp_path, monkeypatch, 
 
 
 @pytest.mark.long
-def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_weights(tmp_path, monkeypatch):
+def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_weights(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
-    fine_tune_on_workers(tmp_path, "classification", eval_every="3,patience=1", num_train_epochs=20.0)
-    one, several = (run_log.read(str(tmp_path / name), run_log.EVALUATION) for name in ("one", "several"))
+    fine_tune_on_workers(
+        tmp_path, "classification", eval_every="3,patience=1", num_train_epochs=20.0
+    )
+    one, several = (
+        run_log.read(str(tmp_path / name), run_log.EVALUATION) for name in ("one", "several")
+    )
     assert [row["step"] for row in several] == [row["step"] for row in one]
     for row, expected in zip(several, one, strict=True):
         assert row == pytest.approx(expected, abs=1e-4)
@@ -114,25 +147,36 @@ def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_we
 
 
 @pytest.mark.long
-def test_sigterm_of_one_worker_saves_and_the_launcher_brings_a_cluster_back_after_kill_9(base, whole, tmp_path):
-    """The run that was stopped goes on at the step that it saved; the bits are those of a run that nothing stopped."""
+def test_sigterm_of_one_worker_saves_and_the_launcher_brings_a_cluster_back_after_kill_9(
+    base, whole, tmp_path
+):
+    """The run that was stopped goes on at the step that it saved; the bits are those of a run
+    that nothing stopped.
+    """
     output, log = tmp_path / "out", tmp_path / "log"
     flags = flags_on_workers(base, output)
     process = start(["--max_restarts=0", *ON_WORKERS, *flags], log)
     wait_for((output / f"model.ckpt-{STOP_AFTER}.index").exists, process)
     os.kill(worker_process(output, 1), signal.SIGTERM)
     assert process.wait(timeout=120) == 143, log.read_text()[-3000:]
-    assert "The workers ended: worker 0 with status 143, worker 1 with status 143" in log.read_text()
+    assert (
+        "The workers ended: worker 0 with status 143, worker 1 with status 143" in log.read_text()
+    )
     step = int(latest_checkpoint(str(output)).rpartition("-")[2])
     assert STOP_AFTER <= step < STEPS
     assert run_log.read(str(output), run_log.TRAIN)[-1]["step"] == step, "no update is lost"
 
     process = start([*ON_WORKERS, *flags], log)
-    wait_for((output / f"model.ckpt-{(step // SAVED_EVERY + 1) * SAVED_EVERY}.index").exists, process)
+    wait_for(
+        (output / f"model.ckpt-{(step // SAVED_EVERY + 1) * SAVED_EVERY}.index").exists, process
+    )
     os.kill(worker_process(output, 1), signal.SIGKILL)
     assert process.wait(timeout=300) == 0, log.read_text()[-3000:]
     text = log.read_text()
-    assert "[worker 0] run_pretraining.py: worker 0 of 2 ends, since worker 1 has ended or cannot be reached" in text
+    assert (
+        "[worker 0] run_pretraining.py: worker 0 of 2 ends, since worker 1 has ended or cannot be "
+        "reached" in text
+    )
     assert "The workers ended: worker 0 with status 75, worker 1 with signal 9 (SIGKILL)" in text
     assert "Starting all workers again (restart 1 of 3)" in text
     assert len(re.findall(r"\[worker 0\] .*Restored checkpoint", text)) == 2
@@ -179,10 +223,18 @@ os.execv(sys.executable, [sys.executable, script, *sys.argv[5:], *[flag] * (flag
 
 def refused_on_each_its_own(folders, flag: str, flags: list[str]) -> str:
     """The log of two workers that differ, and that end in a sentence."""
-    program = ("--max_restarts=0", "--", forked_python(), "-c", EACH_ITS_OWN, ROOT / "run_pretraining.py", flag)
-    return run_script("launch.py", "--num_workers=2", *program, *folders, *flags, status=1).stdout.replace(
-        f"{ROOT}/", ""
+    program = (
+        "--max_restarts=0",
+        "--",
+        forked_python(),
+        "-c",
+        EACH_ITS_OWN,
+        ROOT / "run_pretraining.py",
+        flag,
     )
+    return run_script(
+        "launch.py", "--num_workers=2", *program, *folders, *flags, status=1
+    ).stdout.replace(f"{ROOT}/", "")
 
 
 def test_workers_that_see_different_folders_are_refused(base, tmp_path):
@@ -193,7 +245,9 @@ def test_workers_that_see_different_folders_are_refused(base, tmp_path):
     log = refused_on_each_its_own(folders, "", flags_on_workers(base, "."))
     sentence = "--output_dir=.: worker 1 finds no checkpoint in it, and the chief model.ckpt-1"
     assert f"[worker 1] run_pretraining.py: {sentence}; name a folder on a file system" in log
-    assert "[worker 0] run_pretraining.py: --output_dir: another worker finds other checkpoints" in log
+    assert (
+        "[worker 0] run_pretraining.py: --output_dir: another worker finds other checkpoints" in log
+    )
     assert not list(folders[1].iterdir())
 
 
@@ -218,7 +272,10 @@ def test_workers_with_different_flags_are_refused(base, tmp_path, name, value, o
     of_files = name == "input_file"
     for index, here in enumerate((of_chief, value)):
         what = f"--{name}={here} here{', the content of --input_file' * of_files}"
-        assert f"[worker {index}] run_pretraining.py: the workers differ in {what}; start all of them" in log
+        assert (
+            f"[worker {index}] run_pretraining.py: the workers differ in {what}; start all of them"
+            in log
+        )
     assert not (base / "out").exists()
 
 
@@ -238,7 +295,9 @@ def test_workers_with_different_files_of_one_name_are_refused(base, tmp_path):
     assert_refused("the content of --input_file")
     shutil.copy(folders[0] / "more.tfrecord", folders[1])
     for folder, value in zip(folders, (0.1, 0.2), strict=True):
-        tf1.write(str(folder / "begin.ckpt"), {"bert/pooler/dense/bias": np.full(16, value, np.float32)})
+        tf1.write(
+            str(folder / "begin.ckpt"), {"bert/pooler/dense/bias": np.full(16, value, np.float32)}
+        )
     names["init_checkpoint"] = "begin.ckpt"
     assert_refused("the weights that they begin with")
 
@@ -247,7 +306,10 @@ def test_workers_with_different_files_of_one_name_are_refused(base, tmp_path):
     ("counts", "warns"),
     [
         ([64, 64], ""),
-        ([100, 102, 101], "hold 100 records and those of another 102, so that some records are read 2.0%"),
+        (
+            [100, 102, 101],
+            "hold 100 records and those of another 102, so that some records are read 2.0%",
+        ),
     ],
 )
 def test_shares_of_about_equal_size_are_read(caplog, counts, warns):
@@ -263,7 +325,12 @@ def test_shares_of_different_size_are_refused(base, tmp_path):
     flags = flags_on_workers(base, tmp_path, file_order="own", input_file=names)
     log = run_script("launch.py", *ON_WORKERS, *flags, status=1).stdout
     sentence = "--file_order=own: the files of one worker hold 64 records and those of another 128"
-    assert log.count(f"run_pretraining.py: {sentence}, so that some records are read 100.0% more often") == 2
+    assert (
+        log.count(
+            f"run_pretraining.py: {sentence}, so that some records are read 100.0% more often"
+        )
+        == 2
+    )
 
 
 @pytest.mark.long
@@ -275,10 +342,18 @@ def test_one_worker_that_refuses_its_input_ends_the_other(base, tmp_path):
     features["masked_lm_weights"][40, 0] = np.nan
     with open_example_files([str(bad)]) as files:
         files.write(features)
-    flags = flags_on_workers(base, tmp_path / "out", file_order="own", input_file=f"{base}/records.tfrecord,{bad}")
+    flags = flags_on_workers(
+        base, tmp_path / "out", file_order="own", input_file=f"{base}/records.tfrecord,{bad}"
+    )
     ended = run_script("launch.py", "--max_restarts=0", *ON_WORKERS, *flags, status=75)
-    assert f"[worker 1] run_pretraining.py: {bad}: record 40 (from 0): masked_lm_weights holds nan" in ended.stdout
-    assert "[worker 0] run_pretraining.py: worker 0 of 2 ends, since worker 1 has ended or cannot" in ended.stdout
+    assert (
+        f"[worker 1] run_pretraining.py: {bad}: record 40 (from 0): masked_lm_weights holds nan"
+        in ended.stdout
+    )
+    assert (
+        "[worker 0] run_pretraining.py: worker 0 of 2 ends, since worker 1 has ended or cannot"
+        in ended.stdout
+    )
     assert "The workers ended: worker 0 with status 75, worker 1 with status 1" in ended.stderr
 
 
@@ -306,9 +381,17 @@ def test_a_chief_that_is_killed_while_it_saves_leaves_the_checkpoint_before(base
     output = tmp_path / "out"
     target = f"{output}/model.ckpt-{STOP_AFTER}.index"
     program = (sys.executable, "-c", KILLED_IN_A_SAVE, tmp_path / "killed", target)
-    ended = run_script("launch.py", "--num_workers=2", "--", *program, *flags_on_workers(base, output))
-    assert "The workers ended: worker 0 with signal 9 (SIGKILL), worker 1 with status 75" in ended.stderr
-    assert "[worker 1] run_pretraining.py: worker 1 of 2 ends, since worker 0 has ended or cannot" in ended.stdout
+    ended = run_script(
+        "launch.py", "--num_workers=2", "--", *program, *flags_on_workers(base, output)
+    )
+    assert (
+        "The workers ended: worker 0 with signal 9 (SIGKILL), worker 1 with status 75"
+        in ended.stderr
+    )
+    assert (
+        "[worker 1] run_pretraining.py: worker 1 of 2 ends, since worker 0 has ended or cannot"
+        in ended.stdout
+    )
     assert f"Restored checkpoint {output}/model.ckpt-{STOP_AFTER - SAVED_EVERY}" in ended.stdout
     expected = checkpoint_values(whole / f"model.ckpt-{STEPS}")
     training_state.assert_equal(checkpoint_values(output / f"model.ckpt-{STEPS}"), expected)

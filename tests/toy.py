@@ -57,7 +57,8 @@ def write_text(folder: pathlib.Path, text: str = TEXT, name: str = "text.txt") -
 
 
 def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 1) -> pathlib.Path:
-    """Makes a small released model: vocab.txt, bert_config.json and bert_model.ckpt with random weights.
+    """Makes a small released model: vocab.txt, bert_config.json and bert_model.ckpt with random
+    weights.
 
     The checkpoint has the pre-training heads, as the released checkpoints do.
     """
@@ -73,7 +74,10 @@ def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 1) -> path
     (folder / "bert_config.json").write_text(config.to_json_string(), encoding="utf-8")
     seed_initial_weights(12345)
     variables = named_variables(BertPretrainer(config))
-    tf1.write(str(folder / "bert_model.ckpt"), {name: variable.numpy() for name, variable in variables.items()})
+    tf1.write(
+        str(folder / "bert_model.ckpt"),
+        {name: variable.numpy() for name, variable in variables.items()},
+    )
     return folder
 
 
@@ -82,6 +86,8 @@ def write_sentence_modules(folder: pathlib.Path) -> pathlib.Path:
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules]
+    listed = [
+        {"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules
+    ]
     (folder / "modules.json").write_text(json.dumps(listed))
     return folder

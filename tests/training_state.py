@@ -1,8 +1,10 @@
-"""What training runs leave, compared: weights and Adam slots, each kind at a tolerance that fits its size; the input.
+"""What training runs leave, compared: weights and Adam slots, each kind at a tolerance that fits
+its size; the input.
 
-Most second moments are below 1e-6, so an absolute tolerance that suits weights would let zeros pass: they are compared
-relatively. Some biases (of keys, of SQuAD's head) have a gradient of 0 but for rounding; what rounding leaves in their
-second moments, up to 1e-17, agrees in nothing, and NOISE allows for it.
+Most second moments are below 1e-6, so an absolute tolerance that suits weights would let zeros
+pass: they are compared relatively. Some biases (of keys, of SQuAD's head) have a gradient of 0 but
+for rounding; what rounding leaves in their second moments, up to 1e-17, agrees in nothing, and
+NOISE allows for it.
 """
 
 import itertools
@@ -23,7 +25,9 @@ NOISE = 1e-16
 
 
 def assert_close(actual: Mapping, expected: Mapping, *, weights: float, first_moments: float):
-    """Arrays or tf.Variables by name in a checkpoint agree within absolute tolerances of weights and of `adam_m`."""
+    """Arrays or tf.Variables by name in a checkpoint agree within absolute tolerances of weights
+    and of `adam_m`.
+    """
     assert sorted(actual) == sorted(expected)
     for name, value in expected.items():
         absolute, relative = weights, 0.0
@@ -31,7 +35,9 @@ def assert_close(actual: Mapping, expected: Mapping, *, weights: float, first_mo
             absolute = first_moments
         elif name.endswith("adam_v"):
             absolute, relative = NOISE, SECOND_MOMENTS
-        np.testing.assert_allclose(np.asarray(actual[name]), value, rtol=relative, atol=absolute, err_msg=name)
+        np.testing.assert_allclose(
+            np.asarray(actual[name]), value, rtol=relative, atol=absolute, err_msg=name
+        )
 
 
 def assert_equal(actual: Mapping, expected: Mapping):
@@ -42,9 +48,16 @@ def assert_equal(actual: Mapping, expected: Mapping):
 
 
 def assert_input_is_at(
-    prefix: pathlib.Path, files: Sequence[str], features: Sequence[Feature], batch_size: int, seed: int, num_read: int
+    prefix: pathlib.Path,
+    files: Sequence[str],
+    features: Sequence[Feature],
+    batch_size: int,
+    seed: int,
+    num_read: int,
 ):
-    """The saved input of a pre-training run is that of its files and its seed, and goes on after `num_read` batches."""
+    """The saved input of a pre-training run is that of its files and its seed, and goes on after
+    `num_read` batches.
+    """
     seed_initial_weights(seed)  # which the order of reading follows, too
 
     def dataset():

@@ -1,4 +1,6 @@
-"""The folder of a run's checkpoints: which of them is the newest, the best subfolder, and the `checkpoint` file."""
+"""The folder of a run's checkpoints: which of them is the newest, the best subfolder, and the
+`checkpoint` file.
+"""
 
 import functools
 import json
@@ -13,7 +15,8 @@ from official_bert.io.errors import InputError
 from official_bert.model_dir import BEST_FOLDER, STATE_NAME
 
 INPUT_PREFIX = "input.ckpt-"
-# What belongs to no whole checkpoint: an unfinished one, an unfinished list, or files of a step without a checkpoint.
+# What belongs to no whole checkpoint: an unfinished one, an unfinished list, or files of a step
+# without a checkpoint.
 _PART = re.compile(
     r"(model|input)\.ckpt-\d+(-\d+)?\.writing|\.?checkpoint\.tmp-.*"
     r"|model\.ckpt-(?P<model_step>\d+)\.data-.*|input\.ckpt-(?P<input_step>\d+)-\d+\.(index|data-.*)"
@@ -28,9 +31,11 @@ class CorruptList(InputError):
 
 
 def find_prefix(path: str) -> str | None:
-    """Returns the prefix that a path is, or that its folder holds; None if there is no TF1 checkpoint.
+    """Returns the prefix that a path is, or that its folder holds; None if there is no TF1
+    checkpoint.
 
-    Of a folder it is the newest prefix in its `checkpoint` file or, without that file, the only prefix.
+    Of a folder it is the newest prefix in its `checkpoint` file or, without that file, the only
+    prefix.
     """
     if _gfile.exists(f"{path}.index"):
         return path
@@ -43,12 +48,15 @@ def find_prefix(path: str) -> str | None:
         return newest
     names = _names_in(path)
     found = [name.removesuffix(".index") for name in names if name.endswith(".index")]
-    # Another program's index of something else has no data. That of a checkpoint that lost its data is named later.
+    # Another program's index of something else has no data. That of a checkpoint that lost its data
+    # is named later.
     with_data = [name for name in found if _has_data(name, names)]
     found = with_data or [name for name in found if ".ckpt" in name]
     found = sorted(name for name in found if not name.startswith(INPUT_PREFIX))
     if len(found) > 1:
-        raise InputError(f"{path}: holds several checkpoints ({', '.join(found)}); name one of them")
+        raise InputError(
+            f"{path}: holds several checkpoints ({', '.join(found)}); name one of them"
+        )
     return os.path.join(path, found[0]) if found else None
 
 
@@ -61,15 +69,17 @@ def _refuse_part(path: str):
     match = _PART_FILE.fullmatch(path)
     if match and _gfile.exists(path):
         raise InputError(
-            f"{path}: is a part of the checkpoint {match['prefix']}, whose weights are found by the prefix of its "
-            f"files; give {match['prefix']}"
+            f"{path}: is a part of the checkpoint {match['prefix']}, whose weights are found by "
+            f"the prefix of its files; give {match['prefix']}"
         )
 
 
 def listed_paths(folder: str) -> list[str]:
-    """Returns the prefixes in a folder that its `checkpoint` file lists, oldest first, the current one last.
+    """Returns the prefixes in a folder that its `checkpoint` file lists, oldest first, the current
+    one last.
 
-    Only names count, not folders: the file of a folder that was moved or copied may hold paths into another one.
+    Only names count, not folders: the file of a folder that was moved or copied may hold paths into
+    another one.
     """
     return _in_folder(folder, _listed(folder))
 
@@ -88,7 +98,8 @@ def latest_checkpoint(folder: str) -> str | None:
 
     If the newest one is not there, an older one is, and a warning says so.
     """
-    listed = _listed(folder)  # once, since the chief of several workers may replace the file at any time
+    # Once, since the chief of several workers may replace the file at any time.
+    listed = _listed(folder)
     found = [path for path in _in_folder(folder, listed) if _gfile.exists(f"{path}.index")]
     if not listed:
         return None
@@ -97,39 +108,46 @@ def latest_checkpoint(folder: str) -> str | None:
         return found[-1]
     if _gfile.exists(f"{current}.index"):
         raise InputError(
-            f"{state_file}: names {current}, a checkpoint of another folder; give that folder, or write the name of a "
-            "checkpoint of this folder into the file"
+            f"{state_file}: names {current}, a checkpoint of another folder; give that folder, or "
+            "write the name of a checkpoint of this folder into the file"
         )
     if not found:
         return None
     _warn_once(
-        f"{state_file} names {os.path.basename(current)}, whose .index file is not there: the older {found[-1]} is "
-        "taken"
+        f"{state_file} names {os.path.basename(current)}, whose .index file is not there: the "
+        f"older {found[-1]} is taken"
     )
     return found[-1]
 
 
 def newest(folder: str) -> str | None:
-    """Returns the prefix of the newest checkpoint; None if none was saved yet, of which a corrupt list is no sign."""
+    """Returns the prefix of the newest checkpoint; None if none was saved yet, of which a
+    corrupt list is no sign.
+    """
     found = latest_checkpoint(folder)
     state_file = os.path.join(folder, STATE_NAME)
     if found is None and _gfile.exists(state_file):
-        raise InputError(f"{state_file}: names no existing checkpoint; put it back, or delete this file to start anew")
+        raise InputError(
+            f"{state_file}: names no existing checkpoint; put it back, or delete this file to "
+            "start anew"
+        )
     return found
 
 
 def check_not_lost(folder: str):
     """Refuses a folder with a run's checkpoints and without the `checkpoint` file.
 
-    A run would start anew there, and a reader of the best checkpoint would take the newest one instead.
-    A checkpoint of step 0 holds no update, and without the file it is what a kill during the first save leaves.
+    A run would start anew there, and a reader of the best checkpoint would take the newest one
+    instead. A checkpoint of step 0 holds no update, and without the file it is what a kill during
+    the first save leaves.
     """
     matches = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in _names_in(folder)]
     last_step = max((int(match[1]) for match in matches if match), default=0)
     state_file = os.path.join(folder, STATE_NAME)
     if last_step and not _gfile.exists(state_file):
         raise InputError(
-            f"{state_file}: is gone, but model.ckpt-{last_step} is there; write model_checkpoint_path: "
+            f"{state_file}: is gone, but model.ckpt-{last_step} is there; write "
+            "model_checkpoint_path: "
             f'"model.ckpt-{last_step}" into this file to use it, or give another folder'
         )
 
@@ -140,7 +158,9 @@ def has_index(folder: str) -> bool:
 
 
 def remove_leftovers(folder: str):
-    """Deletes the parts of checkpoints that a killed run left; whole checkpoints stay, listed or not."""
+    """Deletes the parts of checkpoints that a killed run left; whole checkpoints stay, listed or
+    not.
+    """
     names_there = _names_in(folder)
     whole = {name.removesuffix(".index") for name in names_there if name.endswith(".index")}
     whole |= {os.path.basename(path) for path in _listed(folder)}  # also one whose .index was lost
@@ -160,7 +180,9 @@ def _delete(path: str):
 
 
 def _listed(folder: str) -> list[str]:
-    """Returns the paths in a folder's `checkpoint` file, the current one last; none without the file."""
+    """Returns the paths in a folder's `checkpoint` file, the current one last; none without the
+    file.
+    """
     state_file = os.path.join(folder, STATE_NAME)
     if not _gfile.exists(state_file) or _gfile.isdir(state_file):  # a folder is of another program
         return []
@@ -189,14 +211,19 @@ def with_best(folder: str) -> tuple[str, str]:
 
 
 def remove_all(folder: str):
-    """Deletes every checkpoint of a folder, also the parts that a killed run left of one; other files stay."""
-    for name in sorted(_names_in(folder), key=lambda name: name != STATE_NAME):  # the list goes first
+    """Deletes every checkpoint of a folder, also the parts that a killed run left of one; other
+    files stay.
+    """
+    # The list goes first.
+    for name in sorted(_names_in(folder), key=lambda name: name != STATE_NAME):
         if name == STATE_NAME or name.startswith(("model.ckpt-", INPUT_PREFIX)):
             _delete(os.path.join(folder, name))
 
 
 def write_state(folder: str, names: list[str]):
-    """Writes the `checkpoint` file: prefixes relative to the folder, so that it can be moved, the current one last."""
+    """Writes the `checkpoint` file: prefixes relative to the folder, so that it can be moved,
+    the current one last.
+    """
     with writing.replacing(os.path.join(folder, STATE_NAME)) as file:
         file.write(f"model_checkpoint_path: {json.dumps(names[-1])}\n")
         file.writelines(f"all_model_checkpoint_paths: {json.dumps(name)}\n" for name in names)

@@ -23,15 +23,18 @@ PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 CONFIG_FILE = "config.json"
 LINEAR_HEAD = "output_weights"
 SEQUENCE_CLASSIFICATION = MODEL_CLASSES["classification"]
-# What BertForPreTraining has, by prefixes of TF1 names, and a class of transformers with its masked LM head has not.
+# What BertForPreTraining has, by prefixes of TF1 names, and a class of transformers with its masked
+# LM head has not.
 _ABSENT_IN = {"BertForMaskedLM": ("bert/pooler/", "cls/seq_relationship/")}
 _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
 class HuggingFaceCheckpoint:
-    """Weights of a Hugging Face model, under their TF1 names and in TF1's layout; attributes as of Tf1Checkpoint.
+    """Weights of a Hugging Face model, under their TF1 names and in TF1's layout; attributes as of
+    Tf1Checkpoint.
 
-    A tensor whose name the table of names lacks keeps its own name, and a type that is no float keeps the format's.
+    A tensor whose name the table of names lacks keeps its own name, and a type that is no float
+    keeps the format's.
     """
 
     def __init__(self, path: str):
@@ -42,10 +45,15 @@ class HuggingFaceCheckpoint:
             try:
                 opened = safetensors.safe_open(files.check_model_file(file), framework="numpy")
             except (safetensors.SafetensorError, OSError) as error:
-                raise InputError(f"{file}: cannot be read as safetensors ({error}); fetch the file again") from None
+                raise InputError(
+                    f"{file}: cannot be read as safetensors ({error}); fetch the file again"
+                ) from None
             stored = opened.keys()
             if absent := set(listed or ()).difference(stored):
-                raise InputError(f"{file}: lacks {min(absent)}, which {SHARDS_FILE} says is there; fetch both again")
+                raise InputError(
+                    f"{file}: lacks {min(absent)}, which {SHARDS_FILE} says is there; fetch both "
+                    "again"
+                )
             self._tensors |= dict.fromkeys(listed or stored, opened)
 
         self._entries = {}
@@ -67,18 +75,32 @@ class HuggingFaceCheckpoint:
 
     @property
     def absent_in_class(self) -> tuple[str, ...]:
-        """The prefixes of weights that the class of the model has not, if config.json names its class."""
+        """The prefixes of weights that the class of the model has not, if config.json names its
+        class.
+        """
         folder = os.path.dirname(self.path) if is_weights_file(self.path) else self.path
         path = os.path.join(folder, CONFIG_FILE)
-        named = reading.as_object(reading.read_json(path), path).get("architectures") if files.exists(path) else None
-        return _ABSENT_IN.get(str(named[0]), ()) if isinstance(named, list) and len(named) == 1 else ()
+        named = (
+            reading.as_object(reading.read_json(path), path).get("architectures")
+            if files.exists(path)
+            else None
+        )
+        return (
+            _ABSENT_IN.get(str(named[0]), ()) if isinstance(named, list) and len(named) == 1 else ()
+        )
 
     def stored(self, changed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns all tensors by their own names in their own types; those that changed, by TF1 name, have copies."""
+        """Returns all tensors by their own names in their own types; those that changed, by TF1
+        name, have copies.
+        """
         new = {self._entries[name].huggingface: value for name, value in changed.items()}
         new |= {names.COPIES[name]: value for name, value in changed.items()}
         tensors = {name: file.get_tensor(name) for name, file in self._tensors.items()}
-        return tensors | {name: value.astype(tensors[name].dtype) for name, value in new.items() if name in tensors}
+        return tensors | {
+            name: value.astype(tensors[name].dtype)
+            for name, value in new.items()
+            if name in tensors
+        }
 
     def _tensor(self, name: str) -> np.ndarray:
         tensor = self._tensors[name].get_tensor(name)
@@ -97,21 +119,25 @@ class HuggingFaceCheckpoint:
         for tf1_name, copy in names.COPIES.items():
             entry = self._entries.get(tf1_name)
             # Types that numpy lacks are refused where the weights are read.
-            if not entry or copy not in self._tensors or self.dtypes[tf1_name] not in _FLOATS.values():
+            if (
+                not entry
+                or copy not in self._tensors
+                or self.dtypes[tf1_name] not in _FLOATS.values()
+            ):
                 continue
             if not np.array_equal(self._tensor(copy), self._tensor(entry.huggingface)):
                 shared = "the word embeddings" if copy == names.TIED_TABLE else "this bias"
                 raise InputError(
-                    f"{self.path}: {copy} differs from {entry.huggingface}; only models that share {shared} with the "
-                    "output layer can be loaded"
+                    f"{self.path}: {copy} differs from {entry.huggingface}; only models that share "
+                    f"{shared} with the output layer can be loaded"
                 )
 
     def _check_same(self, name: str, other: str):
         """Refuses a weight that is there under two names with different values."""
         if not np.array_equal(self._tensor(name), self._tensor(other)):
             raise InputError(
-                f"{self.path}: {name} and {other} name the same weight and differ; remove the one that is not of this "
-                "model"
+                f"{self.path}: {name} and {other} name the same weight and differ; remove the one "
+                "that is not of this model"
             )
 
 
@@ -121,9 +147,13 @@ def is_weights_file(path: str) -> bool:
 
 
 def is_huggingface(path: str) -> bool:
-    """Tells whether a path is a folder with weights in one of Hugging Face's formats, or a safetensors file."""
+    """Tells whether a path is a folder with weights in one of Hugging Face's formats, or a
+    safetensors file.
+    """
     candidates = (WEIGHTS_FILE, SHARDS_FILE, *PICKLED_FILES)
-    return is_weights_file(path) or any(files.exists(os.path.join(path, name)) for name in candidates)
+    return is_weights_file(path) or any(
+        files.exists(os.path.join(path, name)) for name in candidates
+    )
 
 
 def write(
@@ -134,10 +164,12 @@ def write(
     labels: Sequence[str] | None = None,
     further_fields: Mapping[str, Any] = MappingProxyType({}),
 ):
-    """Writes config.json and model.safetensors of tensors by TF1 name, each of which the table of names must have.
+    """Writes config.json and model.safetensors of tensors by TF1 name, each of which the table of
+    names must have.
 
-    `linear_class` is the class of a model with the head `output_weights`, whose shape is the same for texts, tokens and
-    choices; the labels are in the order of its outputs. config.json gets the `further_fields`.
+    `linear_class` is the class of a model with the head `output_weights`, whose shape is the same
+    for texts, tokens and choices; the labels are in the order of its outputs. config.json gets the
+    `further_fields`.
     """
     entries = [names.to_huggingface(name) for name in tensors]
     heads = [entry.tf1 for entry in entries if not entry.tf1.startswith("bert/")]
@@ -180,7 +212,8 @@ def _architecture(heads: list[str], linear_class: str) -> str:
 
 
 def _weight_files(path: str) -> dict[str, list[str]]:
-    """Returns the files of weights with the names of the tensors that each is read for; no names for all that it has.
+    """Returns the files of weights with the names of the tensors that each is read for; no names
+    for all that it has.
 
     A shard may have a copy of a tensor that the index says to read from another.
     """
@@ -194,8 +227,9 @@ def _weight_files(path: str) -> dict[str, list[str]]:
     for name in PICKLED_FILES:
         if path.endswith(name) or os.path.exists(os.path.join(path, name)):
             raise InputError(
-                f"{path}: has only {name}, a pickle, which cannot be read here; convert it with transformers' "
-                "save_pretrained(folder, safe_serialization=True), which writes model.safetensors"
+                f"{path}: has only {name}, a pickle, which cannot be read here; convert it with "
+                "transformers' save_pretrained(folder, safe_serialization=True), which writes "
+                "model.safetensors"
             )
     raise InputError(f"{path}: has no {WEIGHTS_FILE}")
 
@@ -204,9 +238,14 @@ def _shards(index: str) -> dict[str, list[str]]:
     found = {}
     weight_map = field(reading.read_json(files.check_model_file(index)), "weight_map", dict, index)
     for name, shard in weight_map.items():
-        if not isinstance(shard, str) or shard != os.path.basename(shard) or not shard.endswith(".safetensors"):
+        if (
+            not isinstance(shard, str)
+            or shard != os.path.basename(shard)
+            or not shard.endswith(".safetensors")
+        ):
             raise InputError(
-                f"{index}: weight_map names {shard!r}, which is no safetensors file beside it; fetch the file again"
+                f"{index}: weight_map names {shard!r}, which is no safetensors file beside it; "
+                "fetch the file again"
             )
         found.setdefault(os.path.join(os.path.dirname(index), shard), []).append(name)
     return found

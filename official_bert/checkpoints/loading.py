@@ -1,4 +1,6 @@
-"""Opens checkpoints of TF1 and of Hugging Face, loads them into models, and writes folders like the original's."""
+"""Opens checkpoints of TF1 and of Hugging Face, loads them into models, and writes folders like
+the original's.
+"""
 
 import dataclasses
 import math
@@ -20,8 +22,8 @@ from official_bert.model_dir import BEST_FOLDER, CONFIG_NAME, ModelFolder, neste
 _NAMES_SHOWN = 6
 _MASKED_LM_BIAS = "cls/predictions/output_bias"
 _MISSING = (
-    "which would stay random; give a checkpoint that was trained on the task, or --allow_missing_weights to use random "
-    "weights on purpose"
+    "which would stay random; give a checkpoint that was trained on the task, or "
+    "--allow_missing_weights to use random weights on purpose"
 )
 
 _CONVERT = "convert it with transformers' save_pretrained, which writes model.safetensors"
@@ -43,13 +45,16 @@ class LoadReport:
 
     path: str  # the prefix, folder or file of the checkpoint
     matched: list[str]  # the variables that took their values from the checkpoint
-    missing: list[str]  # the variables of the model that the checkpoint lacks; they keep their random initial values
-    unexpected: list[str]  # the weights of the checkpoint that the model lacks, without optimizer slots and the step
+    # The variables of the model that the checkpoint lacks; they keep their random initial values.
+    missing: list[str]
+    # The weights of the checkpoint that the model lacks, without optimizer slots and the step.
+    unexpected: list[str]
 
     def check_complete(self, unused: Collection[str] = (), explanation: str = _MISSING):
         """Refuses weights that would stay random, and layers that would be left out.
 
-        Weights whose names have a prefix in `unused` may be missing, since no result depends on them.
+        Weights whose names have a prefix in `unused` may be missing, since no result depends on
+        them.
         """
         lacking = [name for name in self.missing if not name.startswith(tuple(unused))]
         if lacking:
@@ -57,20 +62,23 @@ class LoadReport:
         dropped = [name for name in self.unexpected if name.startswith(names.ENCODER)]
         if dropped:
             raise InputError(
-                f"{self.path}: has {_enumerated(dropped)}, which the model of the config lacks; give the config of "
-                "this checkpoint"
+                f"{self.path}: has {_enumerated(dropped)}, which the model of the config lacks; "
+                "give the config of this checkpoint"
             )
 
     def log(self, model):
-        """Logs the model's trainable variables and marks those of the checkpoint, as the original does."""
+        """Logs the model's trainable variables and marks those of the checkpoint, as the
+        original does.
+        """
         log_trainable_variables(model, self.matched)
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens a TF1 prefix or folder, an output_dir, a Hugging Face folder, a safetensors file, or a model by its name.
+    """Opens a TF1 prefix or folder, an output_dir, a Hugging Face folder, a safetensors file, or a
+    model by its name.
 
-    Of an output_dir it is the best checkpoint if the run kept one, else the newest. Weights are read by TF1 name, those
-    of our trainings as they are used.
+    Of an output_dir it is the best checkpoint if the run kept one, else the newest. Weights are
+    read by TF1 name, those of our trainings as they are used.
     """
     path = model_hub.local_path(path)
     best_folder = os.path.join(path, folder.BEST_FOLDER)
@@ -88,20 +96,25 @@ def open_checkpoint(path: str) -> Checkpoint:
         return huggingface.HuggingFaceCheckpoint(path)
     there = sorted(files.list_folder(path)) if files.is_folder(path) else []
     if others := list(filter(_way_from, there)):
-        raise InputError(f"{path}: its only weights are in {others[0]}, which is not read here; {_way_from(others[0])}")
+        raise InputError(
+            f"{path}: its only weights are in {others[0]}, which is not read here; "
+            f"{_way_from(others[0])}"
+        )
     if encoder := nested_encoder(path):
         raise InputError(
-            f"{path}: its encoder is in {encoder}; make one folder of both with convert_checkpoint.py --model={path} "
-            "--output_format=huggingface, and give that"
+            f"{path}: its encoder is in {encoder}; make one folder of both with "
+            f"convert_checkpoint.py --model={path} --output_format=huggingface, and give that"
         )
     raise InputError(
-        f"{path}: no checkpoint there; give a TF1 prefix (bert_model.ckpt, without .index), a folder that "
-        f"holds one, or a Hugging Face folder with {huggingface.WEIGHTS_FILE}"
+        f"{path}: no checkpoint there; give a TF1 prefix (bert_model.ckpt, without .index), a "
+        f"folder that holds one, or a Hugging Face folder with {huggingface.WEIGHTS_FILE}"
     )
 
 
 def _find_prefix(path: str) -> str | None:
-    """Returns the prefix of a TF1 checkpoint; None if there is none, as in a folder of Hugging Face."""
+    """Returns the prefix of a TF1 checkpoint; None if there is none, as in a folder of Hugging
+    Face.
+    """
     try:
         return folder.find_prefix(path)
     except folder.CorruptList as error:
@@ -112,18 +125,23 @@ def _find_prefix(path: str) -> str | None:
 
 
 def _way_from(name: str) -> str | None:
-    """Returns how weights in a file with this name become a checkpoint; None for a format without a way."""
+    """Returns how weights in a file with this name become a checkpoint; None for a format
+    without a way.
+    """
     return _OTHER_FORMATS.get(os.path.splitext(name)[1])
 
 
 def named_variables(model) -> dict:
     """Returns the variables of a Keras model by their names in a TF1 checkpoint.
 
-    The model may be a part of another one, and its name may be another one than its scope in a checkpoint.
+    The model may be a part of another one, and its name may be another one than its scope in a
+    checkpoint.
     """
     variables = {_name_in(model, variable): variable for variable in model.weights}
     if len(variables) != len(model.weights):
-        raise ValueError(f"variables of {model.name} share a name: {sorted(v.path for v in model.weights)}")
+        raise ValueError(
+            f"variables of {model.name} share a name: {sorted(v.path for v in model.weights)}"
+        )
     return variables
 
 
@@ -145,7 +163,8 @@ def _name_of(model, path: str) -> str:
 
 
 def load_checkpoint(model, source: str | Checkpoint, left_out: Collection[str] = ()) -> LoadReport:
-    """Loads the weights of a checkpoint into a model, and logs the names that only one of the two has.
+    """Loads the weights of a checkpoint into a model, and logs the names that only one of the two
+    has.
 
     Args:
         model: a built Keras model.
@@ -153,10 +172,12 @@ def load_checkpoint(model, source: str | Checkpoint, left_out: Collection[str] =
         left_out: prefixes of the names of variables that keep their values.
 
     Raises:
-        InputError: there is no checkpoint, it does not fit the model, or it holds values of no valid model.
+        InputError: there is no checkpoint, it does not fit the model, or it holds values of no
+            valid model.
     """
     checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source)
-    # Adapters begin anew: those of a checkpoint are in its kernels. So do maps, which may be to another teacher.
+    # Adapters begin anew: those of a checkpoint are in its kernels. So do maps, which may be to
+    # another teacher.
     variables = {
         name: variable
         for name, variable in named_variables(model).items()
@@ -166,14 +187,20 @@ def load_checkpoint(model, source: str | Checkpoint, left_out: Collection[str] =
         checkpoint.path,
         matched=[name for name in variables if name in checkpoint.shapes],
         missing=[name for name in variables if name not in checkpoint.shapes],
-        unexpected=[name for name in checkpoint.shapes if name not in variables and not names.is_training_state(name)],
+        unexpected=[
+            name
+            for name in checkpoint.shapes
+            if name not in variables and not names.is_training_state(name)
+        ],
     )
     if not report.matched:
         raise InputError(_nothing_matches(checkpoint))
     kept = [name for name in report.matched if name.startswith(tuple(left_out))]
     if kept:
         logging.info("Drawn anew, not loaded: %s", ", ".join(kept))
-        report = dataclasses.replace(report, matched=[name for name in report.matched if name not in kept])
+        report = dataclasses.replace(
+            report, matched=[name for name in report.matched if name not in kept]
+        )
     assign(checkpoint, {name: variables[name] for name in report.matched})
     # A masked LM of transformers has not the other heads of a pre-trained model.
     known = getattr(checkpoint, "absent_in_class", ()) if _MASKED_LM_BIAS in report.matched else ()
@@ -185,19 +212,27 @@ def load_checkpoint(model, source: str | Checkpoint, left_out: Collection[str] =
                 ", ".join(missing),
             )
     if report.unexpected:
-        logging.warning("%s has weights that the model does not use: %s", checkpoint.path, ", ".join(report.unexpected))
+        logging.warning(
+            "%s has weights that the model does not use: %s",
+            checkpoint.path,
+            ", ".join(report.unexpected),
+        )
     return report
 
 
 def assign(checkpoint: Checkpoint, variables: dict):
-    """Assigns the values of a checkpoint to variables of the same names: to none of them if a shape or type differs."""
-    are_floats = {name: tf.as_dtype(variable.dtype).is_floating for name, variable in variables.items()}
+    """Assigns the values of a checkpoint to variables of the same names: to none of them if a
+    shape or type differs.
+    """
+    are_floats = {
+        name: tf.as_dtype(variable.dtype).is_floating for name, variable in variables.items()
+    }
     for name, variable in variables.items():
         stored, built = list(checkpoint.shapes[name]), list(variable.shape)
         if stored != built:
             raise InputError(
-                f"{checkpoint.path}: {name} has shape {stored} in the checkpoint and {built} in the model; "
-                "check that the config file and the labels are those of the checkpoint"
+                f"{checkpoint.path}: {name} has shape {stored} in the checkpoint and {built} in "
+                "the model; check that the config file and the labels are those of the checkpoint"
             )
         tf1.check_type(checkpoint, name, are_floats[name])
     for name, variable in variables.items():
@@ -206,7 +241,9 @@ def assign(checkpoint: Checkpoint, variables: dict):
 
 
 def log_trainable_variables(model, initialized: Collection[str] = ()):
-    """Logs where the trainable variables come from, and with --verbosity=1 the original's list of them."""
+    """Logs where the trainable variables come from, and with --verbosity=1 the original's list
+    of them.
+    """
     variables = {_name_in(model, variable): variable for variable in model.trainable_variables}
     loaded = variables.keys() & set(initialized)
     num_random = len(variables) - len(loaded)
@@ -240,8 +277,8 @@ def _nothing_matches(checkpoint: Checkpoint) -> str:
     if objects:
         kind = "it is a TF2 object-based checkpoint"
     return (
-        f"{checkpoint.path}: no variable of the model is in this checkpoint ({kind}); give a name-based "
-        "checkpoint of a BERT model"
+        f"{checkpoint.path}: no variable of the model is in this checkpoint ({kind}); give a "
+        "name-based checkpoint of a BERT model"
     )
 
 
@@ -249,28 +286,30 @@ TF1_NAME = "bert_model.ckpt"
 
 
 def read_config_beside(checkpoint: Checkpoint) -> BertConfig:
-    """Reads the configuration beside a checkpoint; that of a best checkpoint may lie one folder higher."""
+    """Reads the configuration beside a checkpoint; that of a best checkpoint may lie one folder
+    higher.
+    """
     path = ModelFolder(checkpoint.path).config_file
     if path:
         config = BertConfig.from_json_file(path)
         config.validate(path)
         return config
     raise InputError(
-        f"{checkpoint.path}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} of a model lies beside it; copy the "
-        "model's configuration there"
+        f"{checkpoint.path}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} of a model lies "
+        "beside it; copy the model's configuration there"
     )
 
 
 def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
     if config.hidden_act == "gelu_erf":
         logging.warning(
-            "The config says gelu_erf: the original BERT does not know it and computes the tanh form for gelu; "
-            "write that into bert_config.json instead"
+            "The config says gelu_erf: the original BERT does not know it and computes the tanh "
+            "form for gelu; write that into bert_config.json instead"
         )
     if config.direction == LEFT_TO_RIGHT:
         logging.warning(
-            "The config says attention_direction left_to_right: the original BERT does not know it, and its tokens "
-            "would attend to both sides"
+            "The config says attention_direction left_to_right: the original BERT does not know "
+            "it, and its tokens would attend to both sides"
         )
     with writing.replacing(os.path.join(folder, CONFIG_NAME)) as file:
         file.write(config.to_json_string())
@@ -278,15 +317,26 @@ def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
 
 
 def check_free(folder: str, ours: str, shapes: Mapping[str, tuple[int, ...]]):
-    """Refuses a folder with another checkpoint than an earlier one of the model that is to be written there.
+    """Refuses a folder with another checkpoint than an earlier one of the model that is to be
+    written there.
 
-    Its readers would take the other one or, if the file `ours` has other weights than these by name, it would be lost.
+    Its readers would take the other one or, if the file `ours` has other weights than these by
+    name, it would be lost.
     """
-    there = sorted(name.rstrip("/") for name in files.list_folder(folder)) if files.is_folder(folder) else []
+    there = (
+        sorted(name.rstrip("/") for name in files.list_folder(folder))
+        if files.is_folder(folder)
+        else []
+    )
     others = ("checkpoint", BEST_FOLDER, huggingface.SHARDS_FILE)
     for name in there:
         path = os.path.join(folder, name.removesuffix(".index"))
-        is_checkpoint = name.endswith(".index") or huggingface.is_weights_file(name) or name in others
+        is_checkpoint = (
+            name.endswith(".index") or huggingface.is_weights_file(name) or name in others
+        )
         if is_checkpoint and (name != ours or open_checkpoint(path).shapes != shapes):
             done = "lost" if name == ours else "read instead"
-            raise InputError(f"{folder}: holds another checkpoint ({name}), which would be {done}; name another folder")
+            raise InputError(
+                f"{folder}: holds another checkpoint ({name}), which would be {done}; name another "
+                "folder"
+            )

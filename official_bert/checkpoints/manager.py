@@ -1,8 +1,9 @@
-"""Saves and restores the checkpoints of a training run: `model.ckpt-<step>` and the state of the input.
+"""Saves and restores the checkpoints of a training run: `model.ckpt-<step>` and the state of the
+input.
 
-In: the variables of a run by TF1 name, and a tf.train.Checkpoint of its input. Out: an output_dir from which this
-project, and a TF1 program, can resume. A run that is killed loses at most the steps since the last `save` whose
-writing has ended.
+In: the variables of a run by TF1 name, and a tf.train.Checkpoint of its input. Out: an output_dir
+from which this project, and a TF1 program, can resume. A run that is killed loses at most the steps
+since the last `save` whose writing has ended.
 """
 
 import concurrent.futures
@@ -25,10 +26,12 @@ class CheckpointManager:
 
     `save` writes the `checkpoint` file last, so all checkpoints that it lists are complete:
 
-        input.ckpt-<step>-<worker>   the input position and the seed: the objects that `save` receives
-        model.ckpt-<step>            the weights, the Adam slots and `global_step`
-        checkpoint                   the list of checkpoints; then `save` deletes those beyond `keep_max` and, last,
-                                     takes them off the list, so that the next save deletes what a kill left
+        input.ckpt-<step>-<worker>   the input position and the seed: the objects that `save`
+        receives model.ckpt-<step>            the weights, the Adam slots and `global_step`
+        checkpoint                   the list of checkpoints; then `save` deletes those beyond
+        `keep_max` and, last,
+                                     takes them off the list, so that the next save deletes what a
+                                     kill left
     """
 
     def __init__(
@@ -42,37 +45,53 @@ class CheckpointManager:
         in_background: bool = False,
         is_true_of_any: Callable[[bool], bool] = bool,
     ):
-        """Manages the checkpoints in a folder, including those of earlier runs; the first `save` creates it.
+        """Manages the checkpoints in a folder, including those of earlier runs; the first `save`
+        creates it.
 
         Args:
-            variables: tf.Variables, Keras or mirrored variables by TF1 name, including `global_step`.
+            variables: tf.Variables, Keras or mirrored variables by TF1 name, including
+                `global_step`.
             keep_max: the number of newest checkpoints to keep; 0 keeps all.
             worker: the number of this worker. Worker 0 writes the files, and all workers read them.
-            wait_for_all: given if each worker writes the state of its own input; returns when all have called it.
-            goes_on: whether `restore` is for a training that goes on; if not, it reads the weights as they are used.
-            in_background: whether `save` returns while a thread still writes, whose end `wait` awaits.
-            is_true_of_any: tells all workers whether a condition holds on one of them, if all of them call `save`.
+            wait_for_all: given if each worker writes the state of its own input; returns when all
+                have called it.
+            goes_on: whether `restore` is for a training that goes on; if not, it reads the weights
+                as they are used.
+            in_background: whether `save` returns while a thread still writes, whose end `wait`
+                awaits.
+            is_true_of_any: tells all workers whether a condition holds on one of them, if all of
+                them call `save`.
         """
         self.output_dir, self.variables = output_dir, dict(variables)
         self.keep_max, self.worker, self._wait_for_all = keep_max, worker, wait_for_all
-        self._goes_on, self._in_background, self._is_true_of_any = goes_on, in_background, is_true_of_any
+        self._goes_on, self._in_background, self._is_true_of_any = (
+            goes_on,
+            in_background,
+            is_true_of_any,
+        )
         self._writer = concurrent.futures.ThreadPoolExecutor(1)  # which a process awaits at its end
         self._writing: concurrent.futures.Future[str] | None = None
         self._corrupt: set[str] = set()  # prefixes of checkpoints that the run does not use
 
     @property
     def latest(self) -> str | None:
-        """The prefix of the newest checkpoint that `from_newest_valid` has not left out; see folder.newest."""
+        """The prefix of the newest checkpoint that `from_newest_valid` has not left out; see
+        folder.newest.
+        """
         return self._valid()[-1] if self._corrupt else folder.newest(self.output_dir)
 
     def _valid(self) -> list[str]:
-        return [path for path in folder.checkpoint_paths(self.output_dir) if path not in self._corrupt]
+        return [
+            path for path in folder.checkpoint_paths(self.output_dir) if path not in self._corrupt
+        ]
 
     def from_newest_valid(self, read: Callable[[], T]) -> T:
-        """Calls a function that reads the newest checkpoint and, while that is corrupt, again for the one before it.
+        """Calls a function that reads the newest checkpoint and, while that is corrupt, again for
+        the one before it.
 
-        For a run that goes on training; the function reads `latest`, which leaves out the corrupt ones from then on,
-        and so does the list that the next `save` writes. Their files stay, until one of the same step replaces them.
+        For a run that goes on training; the function reads `latest`, which leaves out the corrupt
+        ones from then on, and so does the list that the next `save` writes. Their files stay, until
+        one of the same step replaces them.
         """
         faults = []
         while True:
@@ -99,10 +118,12 @@ class CheckpointManager:
         return self._step(tf1.Tf1Checkpoint(self.latest)) if self.latest else None
 
     def save(self, step: int, input_state: tf.train.Checkpoint | None = None):
-        """Writes the checkpoint of a step, with the state of the input; a worker other than 0 writes at most that.
+        """Writes the checkpoint of a step, with the state of the input; a worker other than 0
+        writes at most that.
 
-        In the background a thread writes the weights and slots, with the values that they have now; until it has done
-        so, they take their memory twice. All else, and what all workers do together, is done when the call returns.
+        In the background a thread writes the weights and slots, with the values that they have now;
+        until it has done so, they take their memory twice. All else, and what all workers do
+        together, is done when the call returns.
 
         Raises:
             Diverged: a value is not finite or absurdly large; nothing is written.
@@ -112,7 +133,8 @@ class CheckpointManager:
         invalid = None if self.worker else tf1.find_invalid(self.variables)
         if self._is_true_of_any(invalid is not None):
             raise Diverged(
-                f"the weights of step {step} are not saved, since {invalid or 'the chief finds them invalid'}"
+                f"the weights of step {step} are not saved, since "
+                f"{invalid or 'the chief finds them invalid'}"
             )
         tf.io.gfile.makedirs(self.output_dir)
         if input_state is not None and (self.worker == 0 or self._wait_for_all):
@@ -130,9 +152,11 @@ class CheckpointManager:
             self._write(step, values)
 
     def wait(self, if_ended: bool = False) -> str | None:
-        """Returns when the last `save` has written its checkpoint, with its prefix; None if no call before returned it.
+        """Returns when the last `save` has written its checkpoint, with its prefix; None if no call
+        before returned it.
 
-        Raises what ended the writing. With `if_ended` it does not wait, and returns None while the thread writes.
+        Raises what ended the writing. With `if_ended` it does not wait, and returns None while the
+        thread writes.
         """
         writing = self._writing
         if writing is None or (if_ended and not writing.done()):
@@ -154,16 +178,19 @@ class CheckpointManager:
         return prefix
 
     def remove_leftovers(self):
-        """Deletes what a killed run left in the folder: parts of checkpoints, and checkpoints beyond `keep_max`.
+        """Deletes what a killed run left in the folder: parts of checkpoints, and checkpoints
+        beyond `keep_max`.
 
-        Only worker 0 does so. A checkpoint of whose deletion the kill left a part is still on the list.
+        Only worker 0 does so. A checkpoint of whose deletion the kill left a part is still on the
+        list.
         """
         if self.worker:
             return
         listed = folder.listed_paths(self.output_dir)
         if listed and self.latest == listed[-1]:  # else an older one is needed
             self._drop_old(listed)
-        folder.remove_leftovers(self.output_dir)  # of a checkpoint on the list it would keep the parts
+        # Of a checkpoint on the list it would keep the parts.
+        folder.remove_leftovers(self.output_dir)
 
     def _drop_old(self, listed: list[str]):
         dropped = listed[: -self.keep_max] if self.keep_max else []
@@ -176,7 +203,9 @@ class CheckpointManager:
         folder.write_state(self.output_dir, [os.path.basename(path) for path in paths])
 
     def restore(self, input_state: tf.train.Checkpoint | None = None) -> bool:
-        """Restores the newest checkpoint, and the state of the input beside it; returns whether there was one."""
+        """Restores the newest checkpoint, and the state of the input beside it; returns whether
+        there was one.
+        """
         if not self.latest:
             return False
         checkpoint = (tf1.Tf1Checkpoint if self._goes_on else WeightsInUse)(self.latest)
@@ -185,14 +214,14 @@ class CheckpointManager:
         missing = [name for name in self.variables if name not in checkpoint.shapes]
         if missing:
             raise InputError(
-                f"{checkpoint.path}: cannot resume, since it lacks {', '.join(missing)}; give another "
-                "--output_dir, and this checkpoint as --init_checkpoint"
+                f"{checkpoint.path}: cannot resume, since it lacks {', '.join(missing)}; give "
+                "another --output_dir, and this checkpoint as --init_checkpoint"
             )
         others = checkpoint.shapes.keys() - self.variables
         if unknown := sorted(name for name in others if not names.is_training_state(name)):
             raise InputError(
-                f"{checkpoint.path}: cannot resume, since the model has no {', '.join(unknown)}; give the config of "
-                "the earlier run, or another --output_dir"
+                f"{checkpoint.path}: cannot resume, since the model has no {', '.join(unknown)}; "
+                "give the config of the earlier run, or another --output_dir"
             )
         self._check_inputs(self._step(checkpoint))
         loading.assign(checkpoint, self.variables)
@@ -202,9 +231,11 @@ class CheckpointManager:
         return True
 
     def saved_input_value(self, name: str) -> int | None:
-        """Reads a number of the newest checkpoint's input state, before there is an input to restore.
+        """Reads a number of the newest checkpoint's input state, before there is an input to
+        restore.
 
-        `name` is that of an attribute of the tf.train.Checkpoint that `save` received; None stands for a missing one.
+        `name` is that of an attribute of the tf.train.Checkpoint that `save` received; None stands
+        for a missing one.
         """
         step = self.latest_step() if self.latest else None
         if step is None:
@@ -217,7 +248,9 @@ class CheckpointManager:
         return int(checkpoint.read(key)) if key in checkpoint.shapes else None
 
     def _check_inputs(self, step: int):
-        """Reads the input states of all workers at a step, so that all workers find the same checkpoints corrupt."""
+        """Reads the input states of all workers at a step, so that all workers find the same
+        checkpoints corrupt.
+        """
         for prefix in self._input_prefixes(step):
             try:
                 tf1.check_objects(prefix)
@@ -226,7 +259,9 @@ class CheckpointManager:
                 raise tf1.Corrupt(message, error.file, error.reason) from None
 
     def restore_input(self, input_state: tf.train.Checkpoint):
-        """Restores the input state beside the newest checkpoint; without one the input starts anew, with a warning."""
+        """Restores the input state beside the newest checkpoint; without one the input starts
+        anew, with a warning.
+        """
         prefix = self._input_prefix(self.latest_step())
         if not tf.io.gfile.exists(f"{prefix}.index"):
             logging.warning("%s does not exist: the input starts anew", prefix)
@@ -235,20 +270,24 @@ class CheckpointManager:
             input_state.read(prefix).assert_existing_objects_matched()
         except (tf.errors.OpError, AssertionError, ValueError) as error:
             raise InputError(
-                f"{prefix}: the state of the input cannot be restored ({str(error).splitlines()[0]}); resume "
-                "with the input files and flags of the earlier run, or delete this file to start the input anew"
+                f"{prefix}: the state of the input cannot be restored "
+                f"({str(error).splitlines()[0]}); resume with the input files and flags of the "
+                "earlier run, or delete this file to start the input anew"
             ) from error
 
     def _step(self, checkpoint: tf1.Tf1Checkpoint) -> int:
         if names.GLOBAL_STEP not in checkpoint.shapes:
             raise InputError(
-                f"{checkpoint.path}: has no {names.GLOBAL_STEP}, so it is no checkpoint of a training run; "
-                "give another --output_dir, and this checkpoint as --init_checkpoint"
+                f"{checkpoint.path}: has no {names.GLOBAL_STEP}, so it is no checkpoint of a "
+                "training run; give another --output_dir, and this checkpoint as --init_checkpoint"
             )
         return int(checkpoint.read(names.GLOBAL_STEP))
 
     def _input_prefix(self, step: int) -> str:
-        return os.path.join(self.output_dir, f"{folder.INPUT_PREFIX}{step}-{self.worker if self._wait_for_all else 0}")
+        return os.path.join(
+            self.output_dir,
+            f"{folder.INPUT_PREFIX}{step}-{self.worker if self._wait_for_all else 0}",
+        )
 
     def _remove(self, prefix: str):
         """Deletes a checkpoint and the input states of all workers at its step."""

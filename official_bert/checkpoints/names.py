@@ -1,7 +1,8 @@
 """The table of weight names: TF1 checkpoint <-> layer path <-> Hugging Face.
 
-The path of a variable in this project is its TF1 name, or that name after the name of the model. The table therefore
-has two columns. In: a name of one kind. Out: the name of the other kind, and whether the matrix is transposed.
+The path of a variable in this project is its TF1 name, or that name after the name of the model.
+The table therefore has two columns. In: a name of one kind. Out: the name of the other kind, and
+whether the matrix is transposed.
 """
 
 import re
@@ -13,14 +14,16 @@ from official_bert.io.errors import InputError
 GLOBAL_STEP = "global_step"
 SLOTS = ("adam_m", "adam_v")
 AVERAGE = "ema"  # the slot of a weight's average
-# Keras' names of the two matrices of LoRA, which stand beside the kernel that their product is added to.
+# Keras' names of the two matrices of LoRA, which stand beside the kernel that their product is
+# added to.
 ADAPTERS = ("lora_kernel_a", "lora_kernel_b")
 
 
 class Entry(NamedTuple):
     """The two names of a weight."""
 
-    tf1: str  # of a TF1 checkpoint, where kernels are [in, out] and the weights of small heads are [out, in]
+    # Of a TF1 checkpoint, where kernels are [in, out] and the weights of small heads are [out, in].
+    tf1: str
     huggingface: str  # of a Hugging Face checkpoint, where all matrices are [out, in]
     transposed: bool = False  # whether the matrix of one is the transposed matrix of the other
 
@@ -40,7 +43,10 @@ def _norm(tf1: str, huggingface: str) -> tuple[Entry, Entry]:
 
 
 def _head(tf1: str, huggingface: str) -> tuple[Entry, Entry]:
-    return (Entry(f"{tf1}output_weights", f"{huggingface}.weight"), Entry(f"{tf1}output_bias", f"{huggingface}.bias"))
+    return (
+        Entry(f"{tf1}output_weights", f"{huggingface}.weight"),
+        Entry(f"{tf1}output_bias", f"{huggingface}.bias"),
+    )
 
 
 # N stands for the number of a layer.
@@ -70,10 +76,12 @@ _SCOPES = ("bert", "cls")
 DISTILLATION = "distillation"  # the scope of what maps a student's vectors to those of its teacher
 # That the original does not have; no name of a model begins so.
 NEW_SCOPES = ("bilstm", "projection", DISTILLATION)
-# The names of what is no head begin so; a name of Hugging Face that is not in the table keeps its dots.
+# The names of what is no head begin so; a name of Hugging Face that is not in the table keeps its
+# dots.
 ENCODER = ("bert/", "bert.", "bilstm/")
 _PRETRAINED, _LINEAR = ("pretraining",), ("classification", "tagging", "choice")
-# The beginning of the names of a head's variables -> the families of tasks, as in tasks/registry.py, that have it.
+# The beginning of the names of a head's variables -> the families of tasks, as in
+# tasks/registry.py, that have it.
 HEADS = {
     "projection/": ("embedding",),
     "cls/predictions/": _PRETRAINED,
@@ -85,20 +93,27 @@ HEADS = {
 _BY_TF1 = {entry.tf1: entry for entry in _TABLE}
 _BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
 
-TIED_TABLE = "cls.predictions.decoder.weight"  # the output matrix of the masked LM head, equal to the word embeddings
+# The output matrix of the masked LM head, equal to the word embeddings.
+TIED_TABLE = "cls.predictions.decoder.weight"
 # Weights by TF1 name -> what copies them in some files.
-COPIES = {"bert/embeddings/word_embeddings": TIED_TABLE, "cls/predictions/output_bias": "cls.predictions.decoder.bias"}
+COPIES = {
+    "bert/embeddings/word_embeddings": TIED_TABLE,
+    "cls/predictions/output_bias": "cls.predictions.decoder.bias",
+}
 # Tensors that copy other weights or are no weights.
-_REDUNDANT = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)")
+_REDUNDANT = re.compile(
+    r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)"
+)
 _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
 def from_path(path: str) -> str:
     """Returns the TF1 name of the variable with this Keras path.
 
-    It is the whole path, the part after the name of the model or, for a model inside others, the part that begins with
-    `bert` or `cls`. What the original does not have, such as BiLSTMs, is named from its scope, such as `bilstm`, on.
-    Another path that is not in the table is returned unchanged.
+    It is the whole path, the part after the name of the model or, for a model inside others, the
+    part that begins with `bert` or `cls`. What the original does not have, such as BiLSTMs, is
+    named from its scope, such as `bilstm`, on. Another path that is not in the table is returned
+    unchanged.
     """
     parts = path.split("/")
     for start, part in enumerate(parts):
@@ -127,13 +142,21 @@ def from_huggingface(name: str) -> Entry | None:
 
 
 def is_redundant(huggingface: str) -> bool:
-    """Tells whether a Hugging Face tensor holds no weight of its own: position ids, or the tied output matrix."""
+    """Tells whether a Hugging Face tensor holds no weight of its own: position ids, or the tied
+    output matrix.
+    """
     return _REDUNDANT.fullmatch(huggingface) is not None
 
 
 def is_training_state(tf1: str) -> bool:
-    """Tells whether a TF1 name is of what only training needs: the step, optimizer slots, the maps to a teacher."""
-    return tf1 == GLOBAL_STEP or tf1.startswith(DISTILLATION) or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE)
+    """Tells whether a TF1 name is of what only training needs: the step, optimizer slots, the
+    maps to a teacher.
+    """
+    return (
+        tf1 == GLOBAL_STEP
+        or tf1.startswith(DISTILLATION)
+        or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE)
+    )
 
 
 def is_adapter(name: str) -> bool:
@@ -148,7 +171,8 @@ def adapters_of(kernel: str) -> list[str]:
 
 
 def families_of(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
-    """Returns the families of tasks that the heads in a checkpoint may be of; none for an encoder alone.
+    """Returns the families of tasks that the heads in a checkpoint may be of; none for an encoder
+    alone.
 
     Unknown heads beside a known one decide nothing.
     """
@@ -163,9 +187,9 @@ def families_of(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
         families.update(of_head or ())
     if unknown and not families:
         raise InputError(
-            f"{path}: has {unknown[0]}, the head of no known task; name its task, module:Class for one of your own, "
-            "with export_saved_model.py --task_name=..., or use the encoder alone: "
-            "BertModel.from_pretrained(folder).save_pretrained(new_folder, tokenizer=...)"
+            f"{path}: has {unknown[0]}, the head of no known task; name its task, module:Class for "
+            "one of your own, with export_saved_model.py --task_name=..., or use the encoder "
+            "alone: BertModel.from_pretrained(folder).save_pretrained(new_folder, tokenizer=...)"
         )
     return families
 

@@ -1,7 +1,9 @@
-"""Runs a command of the catalog: for the scripts of the repository, and for the console command `official-bert`.
+"""Runs a command of the catalog: for the scripts of the repository, and for the console command
+`official-bert`.
 
-In: the name of a command and its flags. Out: one call of the command's function. Its module is imported when the
-command runs: `official-bert --help` loads no such function, and no --help loads TensorFlow.
+In: the name of a command and its flags. Out: one call of the command's function. Its module is
+imported when the command runs: `official-bert --help` loads no such function, and no --help loads
+TensorFlow.
 """
 
 import functools
@@ -41,7 +43,8 @@ def main():
 def run_command(name: str):
     """Parses the command line into the command's options and hands them to its function.
 
-    Scripts call it under `if __name__ == "__main__"`, because the import of a script must not define flags.
+    Scripts call it under `if __name__ == "__main__"`, because the import of a script must not
+    define flags.
     """
     flags.run(functools.partial(load, name), catalog.options_class(name))
 
@@ -63,7 +66,8 @@ def overview() -> str:
             "",
             *lines,
             "",
-            f"{PROGRAM} COMMAND --help lists the flags of a command. A hyphen in its name stands for an underscore.",
+            f"{PROGRAM} COMMAND --help lists the flags of a command. A hyphen in its name stands "
+            "for an underscore.",
             f"{PROGRAM} --version prints the version.",
         ]
     )
@@ -71,5 +75,8 @@ def overview() -> str:
 
 def unknown(name: str) -> str:
     """Returns the sentence that refuses a command which is not there, and names the nearest one."""
-    remedy = did_you_mean(name.replace("-", "_"), catalog.commands()) or f"{PROGRAM} --help lists the commands"
+    remedy = (
+        did_you_mean(name.replace("-", "_"), catalog.commands())
+        or f"{PROGRAM} --help lists the commands"
+    )
     return f"there is no command {name!r}; {remedy}"

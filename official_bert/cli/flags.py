@@ -33,7 +33,12 @@ from official_bert.options.shared import (
 )
 from official_bert.options.training import OptimizationOptions, TrainingOptions
 
-NEEDED, MODEL, THIS_SCRIPT, COMMON = "Needed", "The model", "This script", "Common to the training scripts"
+NEEDED, MODEL, THIS_SCRIPT, COMMON = (
+    "Needed",
+    "The model",
+    "This script",
+    "Common to the training scripts",
+)
 TEXT, DEVICES, EVERY_SCRIPT = "With --task_name=text", "Devices", "Every script"
 ORDER = (NEEDED, MODEL, THIS_SCRIPT, TEXT, COMMON, DEVICES)
 MAX_BASIC = 10  # a script with more flags shows only the basic ones in --help
@@ -61,7 +66,9 @@ def heading_of(options_class: type, field: dataclasses.Field) -> str:
         return NEEDED
     if field.name in ("init_checkpoint", "bert_config_file", "vocab_file"):
         return MODEL
-    defined_in = next(cls for cls in options_class.__mro__ if field.name in vars(cls).get("__annotations__", ()))
+    defined_in = next(
+        cls for cls in options_class.__mro__ if field.name in vars(cls).get("__annotations__", ())
+    )
     return _OF_CLASSES.get(defined_in, THIS_SCRIPT)
 
 
@@ -83,9 +90,11 @@ _DEFINE = {
 
 
 def run(load, options_class):
-    """Parses the command line into an instance of `options_class` and calls the function that `load` imports with it.
+    """Parses the command line into an instance of `options_class` and calls the function that
+    `load` imports with it.
 
-    Scripts call it under `if __name__ == "__main__"`, because the import of a script must not define flags.
+    Scripts call it under `if __name__ == "__main__"`, because the import of a script must not
+    define flags.
     """
     read = define(options_class)
     command: list[str] = []
@@ -100,17 +109,24 @@ def run(load, options_class):
         _answer_help(argv, options_class)
         return parse(argv)
 
-    app.run(lambda _: answer_for_input(load, lambda: read(command, *first_word)), flags_parser=parser)
+    app.run(
+        lambda _: answer_for_input(load, lambda: read(command, *first_word)), flags_parser=parser
+    )
 
 
 def define(options_class):
-    """Defines a flag for each field of a frozen dataclass, and returns a function that builds it from parsed flags.
+    """Defines a flag for each field of a frozen dataclass, and returns a function that builds it
+    from parsed flags.
 
-    The function takes the words behind `--`, and the word before all flags, for an options class that has a field for
-    them.
+    The function takes the words behind `--`, and the word before all flags, for an options class
+    that has a field for them.
     """
     if _STRICT not in flags.FLAGS:
-        flags.DEFINE_boolean(_STRICT, False, "End the script at an unknown flag, which else is ignored with a warning.")
+        flags.DEFINE_boolean(
+            _STRICT,
+            False,
+            "End the script at an unknown flag, which else is ignored with a warning.",
+        )
     fields, of_command = flag_fields(options_class), command_field(options_class)
     of_first_word = first_word_field(options_class)
     for field in fields:
@@ -118,7 +134,9 @@ def define(options_class):
         default = None if required else without_flag(field)
         kind = kind_of(field)
         if field.metadata["choices"]:
-            flags.DEFINE_enum(field.name, default, list(field.metadata["choices"]), field.metadata["help"])
+            flags.DEFINE_enum(
+                field.name, default, list(field.metadata["choices"]), field.metadata["help"]
+            )
         else:
             _DEFINE[kind](field.name, default, field.metadata["help"])
         if field.metadata["alias"]:
@@ -131,9 +149,13 @@ def define(options_class):
             holds, sentence = field.metadata["check"]
             if kind is float and not holds(math.inf):
                 flags.register_validator(
-                    field.name, lambda value: value is None or math.isfinite(value), "must be a finite number"
+                    field.name,
+                    lambda value: value is None or math.isfinite(value),
+                    "must be a finite number",
                 )
-            flags.register_validator(field.name, lambda value, holds=holds: value is None or holds(value), sentence)
+            flags.register_validator(
+                field.name, lambda value, holds=holds: value is None or holds(value), sentence
+            )
 
     def read(command=(), first_word=""):
         values = {field.name: _value(field) for field in fields}
@@ -142,7 +164,8 @@ def define(options_class):
         if of_first_word:
             values[of_first_word.name] = first_word
         options = options_class(**values)
-        # What other options need may be in the folder of the model, which `ModelSource.complete` reads.
+        # What other options need may be in the folder of the model, which `ModelSource.complete`
+        # reads.
         is_complete = not issubclass(options_class, ModelOptions)
         if is_complete and (sentence := flag_without_effect(options, options)):
             raise InputError(sentence)
@@ -164,10 +187,11 @@ def _value(field: dataclasses.Field):
 
 
 def parse(argv):
-    """Parses a command line; a warning names an unknown flag, which is ignored, as the original's parser does.
+    """Parses a command line; a warning names an unknown flag, which is ignored, as the original's
+    parser does.
 
-    With --strict_flags it ends the script, as does a word that belongs to no flag: it is the value of a boolean flag,
-    which needs `=`, or of a list that the shell took apart.
+    With --strict_flags it ends the script, as does a word that belongs to no flag: it is the value
+    of a boolean flag, which needs `=`, or of a list that the shell took apart.
     """
     try:
         words = flags.FLAGS.read_flags_from_files(argv[1:])
@@ -192,10 +216,16 @@ def parse(argv):
 
 
 def _in_our_words(message: str) -> str:
-    """Returns absl's message of values that are refused, a line each, in the form `--flag=value: sentence`."""
-    message = re.sub(r"invalid literal for int\(\) with base \d+: .*", "must be a whole number", message)
+    """Returns absl's message of values that are refused, a line each, in the form `--flag=value:
+    sentence`.
+    """
+    message = re.sub(
+        r"invalid literal for int\(\) with base \d+: .*", "must be a whole number", message
+    )
     message = re.sub(r"could not convert string to float: .*", "must be a number", message)
-    message = re.sub(r"\('Non-boolean argument to boolean flag', .*\)", "must be true or false", message)
+    message = re.sub(
+        r"\('Non-boolean argument to boolean flag', .*\)", "must be true or false", message
+    )
     message = re.sub(
         r"(?s)^flag (--\w+)=.*: Unable to parse the value (.*) as a comma.*",
         r"\1=\2: is no list of names with commas between them; rename what has a line break or a quote in its name",
@@ -206,7 +236,9 @@ def _in_our_words(message: str) -> str:
 
 
 def _suggestion(word: str) -> str:
-    """Returns the question for the known flag that an unknown one resembles most; "" if it resembles none."""
+    """Returns the question for the known flag that an unknown one resembles most; "" if it
+    resembles none.
+    """
     name = word.lstrip("-").partition("=")[0]
     known = [*flags.FLAGS, *(f"no{flag}" for flag in flags.FLAGS if flags.FLAGS[flag].boolean)]
     question = did_you_mean(name, known, mark="--")
@@ -247,7 +279,10 @@ def _print_help(argv, options_class, shows_all: bool):
     of_first_word = first_word_field(options_class)
     command = f" -- {of_command.name} ..." if of_command else ""
     first_word = f" {of_first_word.name.upper()}" if of_first_word else ""
-    print(f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]}{first_word} --flag=value ...{command}\n")
+    print(
+        f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]}{first_word} --flag=value "
+        f"...{command}\n"
+    )
     if of_first_word:
         print(f"{of_first_word.name.upper()}: {of_first_word.metadata['help']}\n")
     if of_command:
@@ -259,13 +294,15 @@ def _print_help(argv, options_class, shows_all: bool):
         _print_part(heading, [text for field in found for text in _help_of_field(field)])
     if shows_all:
         own = {name for field in fields for name in (field.name, field.metadata["alias"])}
-        _print_part(EVERY_SCRIPT, [_help_of(name) for name in sorted(flags.FLAGS) if name not in own])
+        _print_part(
+            EVERY_SCRIPT, [_help_of(name) for name in sorted(flags.FLAGS) if name not in own]
+        )
         return
     hidden = f"{len(fields) - len(shown)} more flags and " if len(shown) < len(fields) else ""
     print(
-        f"--helpfull shows {hidden}those of every script, such as --verbosity (-1 logs warnings only, 1 the "
-        "original's details),\n--strict_flags, which ends the script at an unknown flag, and --flagfile=FILE, a file "
-        "with a flag on each line."
+        f"--helpfull shows {hidden}those of every script, such as --verbosity (-1 logs warnings "
+        "only, 1 the original's details),\n--strict_flags, which ends the script at an unknown "
+        "flag, and --flagfile=FILE, a file with a flag on each line."
     )
 
 
@@ -276,7 +313,10 @@ def _print_part(heading: str, texts: list[str]):
 
 def _help_of_field(field: dataclasses.Field) -> list[str]:
     alias = field.metadata["alias"]
-    return [_help_of(field.name, "(required)" if is_required(field) else ""), *([_help_of(alias)] if alias else [])]
+    return [
+        _help_of(field.name, "(required)" if is_required(field) else ""),
+        *([_help_of(alias)] if alias else []),
+    ]
 
 
 def _help_of(name: str, mark: str = "") -> str:
@@ -301,28 +341,34 @@ def _refuse_strays(argv, rest):
 
 
 def _refuse_hub(word: str):
-    """Ends the script at the flag of the original's hub variant, without which the run would be another one."""
+    """Ends the script at the flag of the original's hub variant, without which the run would be
+    another one.
+    """
     if word.lstrip("-").partition("=")[0] == "bert_hub_module_handle":
         raise InputError(
-            "--bert_hub_module_handle: Hub modules are not supported; leave this flag out and give the model's files "
-            "with --vocab_file, --bert_config_file and --init_checkpoint"
+            "--bert_hub_module_handle: Hub modules are not supported; leave this flag out and give "
+            "the model's files with --vocab_file, --bert_config_file and --init_checkpoint"
         )
 
 
 def _stray(word: str, before: str = "") -> InputError:
     """Returns the error of a word that belongs to no flag, behind the word `before`."""
     if "max_restarts" in flags.FLAGS:  # of launch.py
-        return InputError(f"the word {word!r} belongs to no flag; write -- before the command of the workers")
+        return InputError(
+            f"the word {word!r} belongs to no flag; write -- before the command of the workers"
+        )
     example = f"{before}={word}" if re.fullmatch("--[^-=]+", before) else "--flag=value"
-    return InputError(f"the word {word!r} belongs to no flag; write {example}, and lists with commas")
+    return InputError(
+        f"the word {word!r} belongs to no flag; write {example}, and lists with commas"
+    )
 
 
 @contextlib.contextmanager
 def quiet_imports():
     """Hides the start-up messages of TensorFlow during its import, unless the import fails.
 
-    TensorFlow writes some of them before it reads any log level. The messages are shown if TF_CPP_MIN_LOG_LEVEL is
-    below 3.
+    TensorFlow writes some of them before it reads any log level. The messages are shown if
+    TF_CPP_MIN_LOG_LEVEL is below 3.
     """
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
         yield
@@ -352,10 +398,11 @@ class _OwnLines(std_logging.Filter):
 def answer_for_input(load, read):
     """Calls what `load` imports with the options that `read` returns.
 
-    An error that the user can fix ends in one sentence and status 1; defects keep their traceback. Errors of TensorFlow
-    are errors of files, memory or networks unless the log says otherwise: their traceback is logged with --verbosity=1.
-    SIGTERM and SIGHUP unwind the stack like Ctrl-C, so that unfinished files are deleted. After a signal the process
-    exits with the status that shells use for it.
+    An error that the user can fix ends in one sentence and status 1; defects keep their traceback.
+    Errors of TensorFlow are errors of files, memory or networks unless the log says otherwise:
+    their traceback is logged with --verbosity=1. SIGTERM and SIGHUP unwind the stack like Ctrl-C,
+    so that unfinished files are deleted. After a signal the process exits with the status that
+    shells use for it.
     """
     processes.end_in_order()
     logging.get_absl_handler().addFilter(_OwnLines())
@@ -371,7 +418,9 @@ def answer_for_input(load, read):
         sys.exit(128 + signal.SIGINT)
     except Terminated as end:
         with contextlib.suppress(OSError):  # a terminal that is closed
-            sentence = f"terminated; files that were not complete are deleted{_remedy_of_a_stop(options)}"
+            sentence = (
+                f"terminated; files that were not complete are deleted{_remedy_of_a_stop(options)}"
+            )
             print(f"{sys.argv[0]}: {sentence}", file=sys.stderr)
         sys.exit(128 + end.number)
     except WorkerLost as error:
@@ -419,6 +468,8 @@ def _sentence_of(error: Exception) -> str | None:
             }
             if type(error) not in remedies and error.message.startswith("Graph execution error"):
                 return None  # of a computation, which reads no file that was not checked
-            remedy = remedies.get(type(error), "check the files that the flags name, and their permissions")
+            remedy = remedies.get(
+                type(error), "check the files that the flags name, and their permissions"
+            )
             return f"{type(error).__name__}: {brief(error)}; {remedy}"
     return None

@@ -16,7 +16,8 @@ from official_bert.options.data_tools import VocabularyOptions
 from official_bert.tokenization import BasicTokenizer
 
 _MIN_FREQUENCY = 2  # of a piece of several characters, even if lines are left
-_MAX_WORDS = 500_000  # the commonest ones, from which the pieces are learnt: time and memory grow with them
+# The commonest ones, from which the pieces are learnt: time and memory grow with them.
+_MAX_WORDS = 500_000
 
 
 def run(options: VocabularyOptions):
@@ -38,7 +39,9 @@ def run(options: VocabularyOptions):
         vocabulary = learn_vocabulary(words, options.vocab_size, _MIN_FREQUENCY, tokenizer)
         file.writelines(f"{line}\n" for line in vocabulary.lines)
     if vocabulary.num_cut:
-        logging.info("%d rare pieces more than there are lines for were left out", vocabulary.num_cut)
+        logging.info(
+            "%d rare pieces more than there are lines for were left out", vocabulary.num_cut
+        )
     logging.info(
         "%s: %d lines, %d of them learnt, in %.0f s",
         options.output_file,
@@ -48,7 +51,9 @@ def run(options: VocabularyOptions):
     )
 
 
-def _count_words(input_files: list[str], tokenizer: BasicTokenizer, read_lines: LineReader) -> collections.Counter:
+def _count_words(
+    input_files: list[str], tokenizer: BasicTokenizer, read_lines: LineReader
+) -> collections.Counter:
     counts, progress, num_lines = collections.Counter(), Progress("lines read"), 0
     for name in input_files:
         for line in read_lines(name):

@@ -1,7 +1,8 @@
-"""Converts a checkpoint between its formats without building a model: the runner of convert_checkpoint.py.
+"""Converts a checkpoint between its formats without building a model: the runner of
+convert_checkpoint.py.
 
-In: a checkpoint of any format with its config and vocabulary. Out: the folder of a model in the other format, with
-bit-identical weights.
+In: a checkpoint of any format with its config and vocabulary. Out: the folder of a model in the
+other format, with bit-identical weights.
 """
 
 import dataclasses
@@ -11,9 +12,22 @@ from typing import Any
 from absl import logging
 
 from official_bert import model_dir, model_hub
-from official_bert.checkpoints import huggingface, loading, names, open_checkpoint, sentence_folder, tf1
+from official_bert.checkpoints import (
+    huggingface,
+    loading,
+    names,
+    open_checkpoint,
+    sentence_folder,
+    tf1,
+)
 from official_bert.checkpoints.loading import TF1_NAME, Checkpoint
-from official_bert.checkpoints.sentence_folder import COSINE, PROJECTION, Dense, SentenceModules, has_modules
+from official_bert.checkpoints.sentence_folder import (
+    COSINE,
+    PROJECTION,
+    Dense,
+    SentenceModules,
+    has_modules,
+)
 from official_bert.config import BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
@@ -39,8 +53,8 @@ def run(options: ConversionOptions):
     config_file = options.bert_config_file or source.config_file
     if config_file is None:
         raise InputError(
-            f"{source.checkpoint}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} lies beside it; "
-            "name the model's config with --bert_config_file"
+            f"{source.checkpoint}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} lies beside "
+            "it; name the model's config with --bert_config_file"
         )
     _check_outputs(options, checkpoint, config_file)
     config = BertConfig.from_json_file(config_file)
@@ -60,14 +74,19 @@ def run(options: ConversionOptions):
 
     tensors = {name: checkpoint.read(name) for name in chosen}
     if record and record.settings.get("projection") and options.output_format != "huggingface":
-        dense = next(layer for layer in SentenceModules.of(source.path).layers if isinstance(layer, Dense))
+        dense = next(
+            layer for layer in SentenceModules.of(source.path).layers if isinstance(layer, Dense)
+        )
         tensors |= dict(zip(PROJECTION, (dense.kernel.T, dense.bias), strict=True))
     with writing.replacing_folder(options.output_dir) as folder:
         if options.output_format == "huggingface":
-            huggingface.write(folder, tensors, config, linear_class, labels, _further_fields(source, linear_class))
+            huggingface.write(
+                folder, tensors, config, linear_class, labels, _further_fields(source, linear_class)
+            )
         else:
             loading.write(folder, tensors, config)
-        if options.output_format == "huggingface":  # whose config.json names the class and the labels
+        # Whose config.json names the class and the labels.
+        if options.output_format == "huggingface":
             record = record if source.task_file else None
             labels = labels if source.labels_file else None
         model_dir.write_beside(folder, vocab_file, tokenizer_config, record, labels)
@@ -85,20 +104,27 @@ def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, config_fi
     weights = files.matching("*.safetensors", checkpoint.path)
     writing.keep_apart(
         [os.path.join(options.output_dir, name) for name in names_of_outputs],
-        {"model": [checkpoint.path, f"{checkpoint.path}.index", *weights], "bert_config_file": [config_file]},
+        {
+            "model": [checkpoint.path, f"{checkpoint.path}.index", *weights],
+            "bert_config_file": [config_file],
+        },
     )
 
 
 def _tokenizer_config(
     options: ConversionOptions, source: ModelFolder, vocab_file: str | None, config: BertConfig
 ) -> TokenizerConfig | None:
-    """Returns how text is tokenized: by the flag, by the folder of the checkpoint, or else as by default."""
+    """Returns how text is tokenized: by the flag, by the folder of the checkpoint, or else as by
+    default.
+    """
     if vocab_file is None:
         return None
     known, given = source.tokenizer_config(), options.do_lower_case
     if known is None:
         known = TokenizerConfig()
-        warn_of_casing(load_vocab(vocab_file), known.do_lower_case if given is None else given, vocab_file)
+        warn_of_casing(
+            load_vocab(vocab_file), known.do_lower_case if given is None else given, vocab_file
+        )
     return dataclasses.replace(
         known,
         do_lower_case=known.do_lower_case if given is None else given,
@@ -116,18 +142,20 @@ def check_weights(checkpoint: Checkpoint, config: BertConfig):
     for table, rows in tables.items():
         name = f"bert/embeddings/{table}"
         if name not in checkpoint.shapes:
-            raise InputError(f"{checkpoint.path}: has no {name}, so it is no checkpoint of a BERT model")
+            raise InputError(
+                f"{checkpoint.path}: has no {name}, so it is no checkpoint of a BERT model"
+            )
         stored, expected = list(checkpoint.shapes[name]), [rows, config.hidden_size]
         if stored != expected:
             raise InputError(
-                f"{checkpoint.path}: {name} has shape {stored}, and {expected} by the config; give the config of "
-                "this checkpoint with --bert_config_file"
+                f"{checkpoint.path}: {name} has shape {stored}, and {expected} by the config; give "
+                "the config of this checkpoint with --bert_config_file"
             )
     layers = names.num_layers(checkpoint.shapes)
     if layers != config.num_hidden_layers:
         raise InputError(
-            f"{checkpoint.path}: has {layers} layers, and {config.num_hidden_layers} by the config; give the "
-            "config of this checkpoint with --bert_config_file"
+            f"{checkpoint.path}: has {layers} layers, and {config.num_hidden_layers} by the "
+            "config; give the config of this checkpoint with --bert_config_file"
         )
 
 
@@ -141,25 +169,36 @@ def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertCon
         if content is None and files.exists(there):
             remedy = "name its own with --vocab_file, or" if name == VOCAB_NAME else "give"
             raise InputError(
-                f"{there}: is of another conversion, and {source.checkpoint} has none; {remedy} another --output_dir"
+                f"{there}: is of another conversion, and {source.checkpoint} has none; {remedy} "
+                "another --output_dir"
             )
     if path is None:
-        logging.warning("No %s beside %s: none is written; --vocab_file names one", VOCAB_NAME, source.checkpoint)
+        logging.warning(
+            "No %s beside %s: none is written; --vocab_file names one",
+            VOCAB_NAME,
+            source.checkpoint,
+        )
         return None
     pieces = len(vocabulary_lines(path))
     if pieces > config.vocab_size:
         raise InputError(
-            f"{path}: has {pieces} lines, more than the model's vocab_size ({config.vocab_size}); give the "
-            "vocabulary of this checkpoint with --vocab_file"
+            f"{path}: has {pieces} lines, more than the model's vocab_size ({config.vocab_size}); "
+            "give the vocabulary of this checkpoint with --vocab_file"
         )
     return path
 
 
 def _sentence_modules(options: ConversionOptions, source: ModelFolder) -> SentenceModules | None:
-    """Returns what a folder for sentence-transformers says beside the encoder, if the model makes sentence vectors."""
+    """Returns what a folder for sentence-transformers says beside the encoder, if the model
+    makes sentence vectors.
+    """
     record = source.task()
     is_known = (record and record.family == EMBEDDING) or has_modules(options.model)
-    return SentenceModules.of(options.model) if is_known and options.output_format == "huggingface" else None
+    return (
+        SentenceModules.of(options.model)
+        if is_known and options.output_format == "huggingface"
+        else None
+    )
 
 
 def _sentence_record(folder: str, source: ModelFolder) -> TaskRecord | None:
@@ -176,26 +215,41 @@ def _sentence_record(folder: str, source: ModelFolder) -> TaskRecord | None:
         )
     if prompts := [f"{name} ({prompt!r})" for name, prompt in modules.prompts.items() if prompt]:
         logging.warning(
-            "Left out, since the original's format has no file for them: the prompts %s; put them before the texts",
+            "Left out, since the original's format has no file for them: the prompts %s; put them "
+            "before the texts",
             ", ".join(prompts),
         )
     return modules.record()
 
 
-def _chosen_names(options: ConversionOptions, checkpoint: Checkpoint, elsewhere: tuple[str, ...]) -> list[str]:
-    """Returns the TF1 names of the tensors to write; the log names those that it cannot hold, but for `elsewhere`."""
-    converted = options.output_format == "huggingface" or isinstance(checkpoint, huggingface.HuggingFaceCheckpoint)
-    weights = [name for name in checkpoint.shapes if not names.is_training_state(name) and name not in elsewhere]
+def _chosen_names(
+    options: ConversionOptions, checkpoint: Checkpoint, elsewhere: tuple[str, ...]
+) -> list[str]:
+    """Returns the TF1 names of the tensors to write; the log names those that it cannot hold,
+    but for `elsewhere`.
+    """
+    converted = options.output_format == "huggingface" or isinstance(
+        checkpoint, huggingface.HuggingFaceCheckpoint
+    )
+    weights = [
+        name
+        for name in checkpoint.shapes
+        if not names.is_training_state(name) and name not in elsewhere
+    ]
     if converted:
         unknown = [name for name in weights if names.to_huggingface(name) is None]
         if unknown:
-            logging.warning("Left out, since no other name is known for them: %s", ", ".join(unknown))
+            logging.warning(
+                "Left out, since no other name is known for them: %s", ", ".join(unknown)
+            )
         return [name for name in weights if name not in unknown]
     return weights if options.output_format == "tf1_weights" else list(checkpoint.shapes)
 
 
 def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[str]) -> str:
-    """Returns the class of transformers for a head of one linear layer, by the flag or the record of the training."""
+    """Returns the class of transformers for a head of one linear layer, by the flag or the
+    record of the training.
+    """
     if options.output_format != "huggingface" or huggingface.LINEAR_HEAD not in chosen:
         return huggingface.SEQUENCE_CLASSIFICATION
     record = folder.task()
@@ -215,10 +269,12 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
     flag = f"--task_name={'|'.join(FAMILIES)}"
     if record:
         raise InputError(
-            f"{folder.path}: was trained on the task {record.task_name}, whose kind is not known; give {flag}"
+            f"{folder.path}: was trained on the task {record.task_name}, whose kind is not known; "
+            f"give {flag}"
         )
     logging.warning(
-        "No %s in %s says what the model was trained on: it is taken for a %s; %s names another task",
+        "No %s in %s says what the model was trained on: it is taken for a %s; %s names another "
+        "task",
         TASK_NAME,
         folder.path,
         huggingface.SEQUENCE_CLASSIFICATION,
@@ -228,10 +284,14 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
 
 
 def _further_fields(source: ModelFolder, linear_class: str) -> dict[str, Any]:
-    """Returns the fields of a classifier's config.json that decide what transformers makes of its outputs."""
+    """Returns the fields of a classifier's config.json that decide what transformers makes of
+    its outputs.
+    """
     record = source.task()
     if record is None or linear_class != huggingface.SEQUENCE_CLASSIFICATION:
         return {}
-    kept = source.huggingface_fields("sentence_transformers", "sbert_ce_default_activation_function")
+    kept = source.huggingface_fields(
+        "sentence_transformers", "sbert_ce_default_activation_function"
+    )
     problem_type = PROBLEM_TYPES.get(record.settings.get("label_type"))
     return kept | ({"problem_type": problem_type} if problem_type else {})

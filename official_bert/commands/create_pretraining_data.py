@@ -1,6 +1,7 @@
 """Makes pre-training records of raw text: the runner of create_pretraining_data.py.
 
-In: text files and a vocabulary. Out: TFRecord files, which get their names only when all of them are complete.
+In: text files and a vocabulary. Out: TFRecord files, which get their names only when all of them
+    are complete.
 """
 
 import dataclasses
@@ -32,7 +33,9 @@ _OF_SHARDED_ALONE = (*OF_SHARDED_ALONE, "num_shards")
 def run(options: PretrainingDataOptions) -> random.Random | None:
     """Writes the records; returns the random generator as the generator `exact` left it."""
     options = resolve(options).options
-    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents)
+    tokenizer = FullTokenizer(
+        options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents
+    )
     vocabulary = InstanceVocabulary.of(tokenizer.vocab)
     check_casing(tokenizer, options.vocab_file)
     if options.generator == SHARDED:
@@ -47,8 +50,8 @@ def _run_exact(
     for field in dataclasses.fields(options):
         if field.name in _OF_SHARDED_ALONE and getattr(options, field.name) != field.default:
             raise InputError(
-                f"--{field.name}: --generator=exact makes the original's files and has no such choice; give "
-                "--generator=sharded, or leave the flag out"
+                f"--{field.name}: --generator=exact makes the original's files and has no such "
+                "choice; give --generator=sharded, or leave the flag out"
             )
     _keep_apart(options, options.output_file)
     shards.check_exact_names(options.output_file)
@@ -57,7 +60,9 @@ def _run_exact(
     with open_example_files(options.output_file) as example_files:
         log_files("Reading from input files", input_files)
         read_lines = line_reader(options.input_format, options.split_sentences)
-        documents = read_documents(input_files, tokenizer, options.num_workers, Progress("tokens read"), read_lines)
+        documents = read_documents(
+            input_files, tokenizer, options.num_workers, Progress("tokens read"), read_lines
+        )
         _log_corpus(documents)
         check_unknown(tokenizer, documents.ids[: documents.segment_starts[:FIRST_TEXTS][-1]])
         if options.do_whole_word_mask:
@@ -68,7 +73,9 @@ def _run_exact(
             documents, vocabulary, pair_config(options), mask_config(options), rng, progress
         )
         num_sentences = len(documents.segment_starts) - 1
-        corpus_checks.check_next_sentences(instances.num_random_next, len(order), len(documents), num_sentences)
+        corpus_checks.check_next_sentences(
+            instances.num_random_next, len(order), len(documents), num_sentences
+        )
         log_files("Writing to output files", options.output_file)
         write_features(instances.batches(order), example_files, tokenizer.inv_vocab)
     shards.write_exact_manifests(options, tokenizer.vocab)
@@ -88,7 +95,9 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
         with locked(job.work_folder):
             read_lines = line_reader(options.input_format, options.split_sentences)
             if options.do_whole_word_mask:
-                corpus_checks.check_whole_words(corpus_checks.first_ids(input_files, tokenizer, read_lines), tokenizer)
+                corpus_checks.check_whole_words(
+                    corpus_checks.first_ids(input_files, tokenizer, read_lines), tokenizer
+                )
             manifest = shards.write_shards(job, input_files, options.num_workers, read_lines)
     finally:
         shards.remove_work_folder(job)
@@ -103,40 +112,52 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
 def _only_output(options: PretrainingDataOptions) -> str:
     if len(options.output_file) != 1:
         raise InputError(
-            f"--output_file={','.join(options.output_file)}: --generator=sharded names its files itself; give the "
-            "beginning of their names"
+            f"--output_file={','.join(options.output_file)}: --generator=sharded names its files "
+            "itself; give the beginning of their names"
         )
     (output_file,) = options.output_file
     folder, name = os.path.split(output_file)
     if not name or (not files.is_remote(output_file) and files.is_folder(output_file)):
-        raise InputError(f"{output_file}: is a folder; give the beginning of the names of files in it")
+        raise InputError(
+            f"{output_file}: is a folder; give the beginning of the names of files in it"
+        )
     if files.is_remote(output_file) or files.is_special(output_file):
         raise InputError(
-            f"--output_file={output_file}: --generator=sharded needs a folder of this machine; name a local path, and "
-            "copy the files"
+            f"--output_file={output_file}: --generator=sharded needs a folder of this machine; "
+            "name a local path, and copy the files"
         )
     if not files.is_folder(folder or "."):
-        raise InputError(f"{output_file}: cannot be written (No such file or directory); make the folder {folder}")
+        raise InputError(
+            f"{output_file}: cannot be written (No such file or directory); make the folder "
+            f"{folder}"
+        )
     return output_file
 
 
 def _sizes(input_files: list[str]) -> list[tuple[str, int]]:
     for path in input_files:
         if files.is_special(path):
-            raise InputError(f"{path}: has no size to choose the number of shards by; give --num_shards")
+            raise InputError(
+                f"{path}: has no size to choose the number of shards by; give --num_shards"
+            )
     return [(path, files.size(path)) for path in input_files]
 
 
 def _keep_apart(options: PretrainingDataOptions, outputs: list[str]):
-    writing.keep_apart(outputs, {"input_file": options.input_file, "vocab_file": [options.vocab_file]})
+    writing.keep_apart(
+        outputs, {"input_file": options.input_file, "vocab_file": [options.vocab_file]}
+    )
 
 
 def _log_corpus(documents: Documents):
     logging.info(
-        "%d documents, %d sentences, %d tokens", len(documents), len(documents.segment_starts) - 1, len(documents.ids)
+        "%d documents, %d sentences, %d tokens",
+        len(documents),
+        len(documents.segment_starts) - 1,
+        len(documents.ids),
     )
     if len(documents) == 1:
         logging.warning(
-            "the text is one document, so random next sentences come from that document too; put a blank line "
-            "between documents"
+            "the text is one document, so random next sentences come from that document too; put a "
+            "blank line between documents"
         )

@@ -1,6 +1,7 @@
 """Makes a smaller model for distillation: the runner of create_student.py.
 
-In: the folder of a model. Out: a new folder with a model of fewer layers or of another size, and the same vocabulary.
+In: the folder of a model. Out: a new folder with a model of fewer layers or of another size, and
+    the same vocabulary.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ from official_bert.training.starting_point import seed_initial_weights
 
 _layer = re.compile(r"(bert/encoder/layer_)(\d+)(/.*)")
 # What a new model takes from the configuration of the other one.
-_OF_TEXT = ("vocab_size", "hidden_act", "max_position_embeddings", "type_vocab_size", "initializer_range")
+_OF_TEXT = (
+    "vocab_size",
+    "hidden_act",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+)
 
 
 def run(options: StudentOptions):
@@ -36,28 +43,40 @@ def run(options: StudentOptions):
     ways = {name: getattr(options, name) for name in ("keep_layers", "num_layers", "size")}
     given = [name for name, value in ways.items() if value]
     if len(given) != 1:
-        raise InputError(f"--{' and --'.join(given or ways)}: give one of --keep_layers, --num_layers and --size")
+        raise InputError(
+            f"--{' and --'.join(given or ways)}: give one of --keep_layers, --num_layers and --size"
+        )
     source = resolve(options)
     checkpoint, config = source.checkpoint, source.config
     check_weights(checkpoint, config)
     check_config_beside(checkpoint.path, config)
     record = labels = None
     if options.size:
-        student = BertConfig.from_size(options.size, **{name: getattr(config, name) for name in _OF_TEXT})
+        student = BertConfig.from_size(
+            options.size, **{name: getattr(config, name) for name in _OF_TEXT}
+        )
         seed_initial_weights(options.random_seed)
         variables = named_variables(BertPretrainer(student))
         tensors = {name: variable.numpy() for name, variable in variables.items()}
     else:
         kept, student = _kept_layers(options, config.num_hidden_layers), copy.deepcopy(config)
         student.num_hidden_layers = len(kept)
-        logging.info("The student keeps the layers %s of %d", ", ".join(map(str, kept)), config.num_hidden_layers)
+        logging.info(
+            "The student keeps the layers %s of %d",
+            ", ".join(map(str, kept)),
+            config.num_hidden_layers,
+        )
         tensors = _with_layers(checkpoint, kept)
         record, labels = _task_of(source)
     with writing.replacing_folder(out) as folder:
         loading.write(folder, tensors, student)
         settings = source.dir.tokenizer_config() or source.tokenizer_config
         model_dir.write_beside(folder, source.options.vocab_file, settings, record, labels)
-    sizes = student.num_hidden_layers, student.hidden_size, sum(tensor.size for tensor in tensors.values()) / 1e6
+    sizes = (
+        student.num_hidden_layers,
+        student.hidden_size,
+        sum(tensor.size for tensor in tensors.values()) / 1e6,
+    )
     logging.info("Wrote %s: %d layers of width %d, %.1f M weights", out, *sizes)
 
 
@@ -65,19 +84,23 @@ def _kept_layers(options: StudentOptions, num_layers: int) -> list[int]:
     """Returns the numbers of the layers that the student keeps, from 0."""
     if count := options.num_layers:
         if count > num_layers:
-            raise InputError(f"--num_layers={count}: the model has only {num_layers} layers; give fewer")
+            raise InputError(
+                f"--num_layers={count}: the model has only {num_layers} layers; give fewer"
+            )
         return [number * (num_layers - 1) // max(count - 1, 1) for number in range(count)]
     kept = [int(number) for number in options.keep_layers]
     if kept != sorted({*kept}) or kept[-1] >= num_layers:
         raise InputError(
-            f"--keep_layers={','.join(options.keep_layers)}: must be different layers of 0 to {num_layers - 1}, the "
-            "lowest first"
+            f"--keep_layers={','.join(options.keep_layers)}: must be different layers of 0 to "
+            f"{num_layers - 1}, the lowest first"
         )
     return kept
 
 
 def _with_layers(checkpoint: Checkpoint, kept: Sequence[int]) -> dict:
-    """Returns the tensors without a training's state and without other layers; those of `kept` are numbered anew."""
+    """Returns the tensors without a training's state and without other layers; those of `kept`
+    are numbered anew.
+    """
     tensors = {}
     for name in checkpoint.shapes:
         if names.is_training_state(name):
@@ -95,13 +118,17 @@ def _with_layers(checkpoint: Checkpoint, kept: Sequence[int]) -> dict:
 
 
 def _task_of(source: ModelSource) -> tuple[TaskRecord | None, list[str] | None]:
-    """Returns what the folder of the student says of its head; modules.json becomes a record of a training."""
+    """Returns what the folder of the student says of its head; modules.json becomes a record of
+    a training.
+    """
     folder = source.dir.path
     if not has_modules(folder):
         return source.task, source.labels
     found = SentenceModules.of(folder)
     if found.lowers_beside(source.dir.tokenizer_config()):
-        raise InputError(f"{folder}: has do_lower_case beside a cased tokenizer, which a student cannot keep")
+        raise InputError(
+            f"{folder}: has do_lower_case beside a cased tokenizer, which a student cannot keep"
+        )
     for rule in found.rules_without_field(None):
         errors.warn("%s: has %s, which the student lacks", folder, rule)
     return found.record(), None

@@ -1,8 +1,8 @@
 """Evaluates a model on minimal pairs, such as BLiMP's: the runner of evaluate_minimal_pairs.py.
 
-In: a pre-trained model, and pairs of a right and a wrong sentence in the form of BLiMP (Warstadt et al., 2020,
-arXiv:1912.00582), a .zip file or a folder of .jsonl files. Out: how often the right one has the better score, for each
-paradigm and phenomenon, and the mean of the paradigms.
+In: a pre-trained model, and pairs of a right and a wrong sentence in the form of BLiMP (Warstadt et
+al., 2020, arXiv:1912.00582), a .zip file or a folder of .jsonl files. Out: how often the right one
+has the better score, for each paradigm and phenomenon, and the mean of the paradigms.
 """
 
 import collections
@@ -24,7 +24,8 @@ from official_bert.serving.scores import Scorer
 
 _GOOD, _BAD, _PARADIGM, _PHENOMENON = "sentence_good", "sentence_bad", "UID", "linguistics_term"
 _SUFFIX = ".jsonl"
-_SAME_AS = {"s-selection": "argument_structure"}  # as the paper counts; the files name 13 phenomena, it has 12
+# As the paper counts; the files name 13 phenomena, it has 12.
+_SAME_AS = {"s-selection": "argument_structure"}
 _ROUNDING = 1e-6  # of a score: equal sentences may differ by what a batch rounds
 
 
@@ -45,11 +46,17 @@ def run(options: MinimalPairsOptions):
     predictor = Predictor(options.model, batch_size=options.batch_size)
     _warn_of_unseen_differences(pairs, predictor.scorer)
     logging.info("Scoring %d pairs ...", len(pairs))
-    texts, progress = [text for pair in pairs for text in pair[:2]], Progress("sentences", 2 * len(pairs))
+    texts, progress = (
+        [text for pair in pairs for text in pair[:2]],
+        Progress("sentences", 2 * len(pairs)),
+    )
     scores = [one["score"] for one in predictor.scorer.score(texts, options.score, progress)]
     found = accuracies(pairs, list(zip(scores[::2], scores[1::2], strict=True)))
     lines = ["phenomenon\tparadigm\tpairs\taccuracy"]
-    lines += [f"{phenomenon}\t{paradigm}\t{count}\t{value:.4f}" for phenomenon, paradigm, count, value in found]
+    lines += [
+        f"{phenomenon}\t{paradigm}\t{count}\t{value:.4f}"
+        for phenomenon, paradigm, count, value in found
+    ]
     print(*lines, sep="\n")
     if options.output_file:
         with writing.replacing(options.output_file) as file:
@@ -57,19 +64,32 @@ def run(options: MinimalPairsOptions):
 
 
 def _warn_of_unseen_differences(pairs: Sequence[Pair], scorer: Scorer):
-    """Warns of pairs that the model reads in part, and of those whose two sentences are the same for it."""
+    """Warns of pairs that the model reads in part, and of those whose two sentences are the same
+    for it.
+    """
     num_cut = sum(scorer.is_cut(pair.good) or scorer.is_cut(pair.bad) for pair in pairs)
     if num_cut:
-        logging.warning("%d of %d pairs are cut: the model reads %d pieces", num_cut, len(pairs), scorer.most_pieces)
+        logging.warning(
+            "%d of %d pairs are cut: the model reads %d pieces",
+            num_cut,
+            len(pairs),
+            scorer.most_pieces,
+        )
     num_same = sum(scorer.pieces(pair.good) == scorer.pieces(pair.bad) for pair in pairs)
     if num_same:
-        logging.warning("%d of %d pairs have two equal sentences for the model: ties", num_same, len(pairs))
+        logging.warning(
+            "%d of %d pairs have two equal sentences for the model: ties", num_same, len(pairs)
+        )
 
 
-def accuracies(pairs: Sequence[Pair], scores: Sequence[tuple[float, float]]) -> list[tuple[str, str, int, float]]:
-    """Returns the rows of the table: those of the paradigms, of the phenomena, whose paradigm is "all", and of all.
+def accuracies(
+    pairs: Sequence[Pair], scores: Sequence[tuple[float, float]]
+) -> list[tuple[str, str, int, float]]:
+    """Returns the rows of the table: those of the paradigms, of the phenomena, whose paradigm is
+    "all", and of all.
 
-    An equal score counts as half, as a guess would. A phenomenon has the mean of its paradigms, and so has the whole.
+    An equal score counts as half, as a guess would. A phenomenon has the mean of its paradigms, and
+    so has the whole.
     """
     of_paradigms: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
     for pair, (good, bad) in zip(pairs, scores, strict=True):
@@ -81,7 +101,11 @@ def accuracies(pairs: Sequence[Pair], scores: Sequence[tuple[float, float]]) -> 
         return name, "all", sum(row[2] for row in some), statistics.mean(row[3] for row in some)
 
     names = sorted({row[0] for row in rows})
-    return [*rows, *(mean_of(name, [row for row in rows if row[0] == name]) for name in names), mean_of("all", rows)]
+    return [
+        *rows,
+        *(mean_of(name, [row for row in rows if row[0] == name]) for name in names),
+        mean_of("all", rows),
+    ]
 
 
 def read_pairs(path: str, most: int | None = None) -> list[Pair]:
@@ -92,7 +116,9 @@ def read_pairs(path: str, most: int | None = None) -> list[Pair]:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         pairs += [_pair(f"{name}: line {number}", line) for number, line in lines[:most]]
     if not pairs:
-        raise InputError(f"{path}: holds no pair; name BLiMP.zip, or a folder of such {_SUFFIX} files")
+        raise InputError(
+            f"{path}: holds no pair; name BLiMP.zip, or a folder of such {_SUFFIX} files"
+        )
     return pairs
 
 
@@ -102,7 +128,9 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
         for name in sorted(files.matching(f"*{_SUFFIX}", path)):
             yield name, "\n".join(text for _, text in numbered_lines(name))
         return
-    for name, content in archives.read_entries(path, _has_pairs, f"download it again, or name a folder of {_SUFFIX}"):
+    for name, content in archives.read_entries(
+        path, _has_pairs, f"download it again, or name a folder of {_SUFFIX}"
+    ):
         yield f"{path}: {name}", _decoded(f"{path}: {name}", content)
 
 
@@ -123,8 +151,13 @@ def _pair(where: str, line: str) -> Pair:
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     names = (_GOOD, _BAD, _PARADIGM, _PHENOMENON)
-    if not isinstance(found, Mapping) or any(not isinstance(found.get(name), str) for name in names):
-        raise InputError(f"{where}: is no object with the texts {', '.join(names)}; give pairs in the form of BLiMP")
+    if not isinstance(found, Mapping) or any(
+        not isinstance(found.get(name), str) for name in names
+    ):
+        raise InputError(
+            f"{where}: is no object with the texts {', '.join(names)}; give pairs in the form of "
+            "BLiMP"
+        )
     for name in names:
         if half := reading.half_pair_in(found[name]):
             raise InputError(f"{where}: {name} has {half}; correct it")

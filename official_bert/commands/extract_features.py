@@ -14,7 +14,13 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import load_checkpoint
-from official_bert.data.model_inputs import ModelInput, check_unknown, log_example, model_input, padded_features
+from official_bert.data.model_inputs import (
+    ModelInput,
+    check_unknown,
+    log_example,
+    model_input,
+    padded_features,
+)
 from official_bert.data.tables import TextLine, read_sentences
 from official_bert.features import ENCODER_INPUTS, encoder_features
 from official_bert.io import files, writing
@@ -31,8 +37,8 @@ _DECIMALS = 6
 _POINT = 4  # a number's characters: sign, three digits, point, six decimals, comma, space
 _COMMA = _POINT + _DECIMALS + 1
 _WIDTH = _COMMA + 2
-# In millionths. Python writes smaller numbers other than 0 with an exponent, and larger ones have more than three
-# digits before the point.
+# In millionths. Python writes smaller numbers other than 0 with an exponent, and larger ones have
+# more than three digits before the point.
 _SMALLEST, _TOO_LARGE = 100, 10**9
 _ROWS_AT_ONCE = 64  # the digits of 64 vectors fit in the processor's cache
 
@@ -40,17 +46,24 @@ _ROWS_AT_ONCE = 64  # the digits of 64 vectors fit in the processor's cache
 def json_vectors(vectors: np.ndarray) -> Iterator[str]:
     """Yields the N rows of float32[N, H] as JSON arrays such as "[0.5, -1.25, 0.000123]"."""
     for start in range(0, len(vectors), _ROWS_AT_ONCE):
-        # A float64 holds a float32 times 10^6 exactly, so this rounds as round() does, ties to even.
-        millionths = np.rint(vectors[start : start + _ROWS_AT_ONCE].astype(np.float64) * 10**_DECIMALS)
+        # A float64 holds a float32 times 10^6 exactly, so this rounds as round() does, ties to
+        # even.
+        millionths = np.rint(
+            vectors[start : start + _ROWS_AT_ONCE].astype(np.float64) * 10**_DECIMALS
+        )
         size = np.abs(millionths)
         usual = (((size >= _SMALLEST) & (size < _TOO_LARGE)) | (size == 0)).all(axis=1)
         texts = iter(_digits(size[usual].astype(np.uint32), np.signbit(millionths[usual])))
         for row, is_usual in enumerate(usual):
-            yield next(texts) if is_usual else json.dumps((millionths[row] / 10**_DECIMALS).tolist())
+            yield (
+                next(texts) if is_usual else json.dumps((millionths[row] / 10**_DECIMALS).tolist())
+            )
 
 
 def _digits(size: np.ndarray, negative: np.ndarray) -> list[str]:
-    """Writes uint32[N, H] millionths below 10^9, negative where bool[N, H] says so, as N JSON arrays."""
+    """Writes uint32[N, H] millionths below 10^9, negative where bool[N, H] says so, as N JSON
+    arrays.
+    """
     text = np.empty((*size.shape, _WIDTH), np.uint8)  # [N, H, width]
     kept = np.ones(text.shape, bool)
     text[..., 0] = ord("-")
@@ -64,7 +77,8 @@ def _digits(size: np.ndarray, negative: np.ndarray) -> list[str]:
         rest, digit = rest // 10, rest % 10
         nonzero_after |= digit > 0
         text[..., index] = digit + ord("0")
-        kept[..., index] = nonzero_after | (index == _POINT + 1)  # trailing zeros go, but 1.0 keeps one
+        # Trailing zeros go, but 1.0 keeps one.
+        kept[..., index] = nonzero_after | (index == _POINT + 1)
     for index in range(_POINT - 1, 0, -1):
         kept[..., index] = (rest > 0) | (index == _POINT - 1)  # leading zeros go, but 0.5 keeps one
         rest, digit = rest // 10, rest % 10
@@ -85,7 +99,10 @@ def run(options: ExtractionOptions):
     source = resolve(options)
     options = source.options
     if options.pooling and options.attentions:
-        raise InputError("--attentions: does not go with --pooling, which writes no tokens; leave one of them out")
+        raise InputError(
+            "--attentions: does not go with --pooling, which writes no tokens; leave one of them "
+            "out"
+        )
     writing.keep_apart([options.output_file], _inputs(options))
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
@@ -108,19 +125,23 @@ def run(options: ExtractionOptions):
             _log_first(sentences, inputs, features)
             _write(file, sentences, inputs, layers, encode(features))
             progress(sentences[-1].line_index + 1)
-    logging.info("Wrote the features of %d lines to %s", sentences[-1].line_index + 1, options.output_file)
+    logging.info(
+        "Wrote the features of %d lines to %s", sentences[-1].line_index + 1, options.output_file
+    )
 
 
 def layer_numbers(flag: str, num_hidden_layers: int) -> list[int]:
     try:
         numbers = [int(word) for word in flag.split(",")]
     except ValueError:
-        raise InputError(f"--layers={flag}: must be whole numbers separated by commas, such as -1,-2") from None
+        raise InputError(
+            f"--layers={flag}: must be whole numbers separated by commas, such as -1,-2"
+        ) from None
     for number in numbers:
         if not -num_hidden_layers <= number < num_hidden_layers:
             raise InputError(
-                f"--layers={flag}: the model has no layer {number}; its {num_hidden_layers} layers are 0 to "
-                f"{num_hidden_layers - 1}, or {-num_hidden_layers} to -1"
+                f"--layers={flag}: the model has no layer {number}; its {num_hidden_layers} layers "
+                f"are 0 to {num_hidden_layers - 1}, or {-num_hidden_layers} to -1"
             )
     return numbers
 
@@ -131,22 +152,31 @@ def _inputs(options: ExtractionOptions) -> dict[str, list[str]]:
         "input_file": [options.input_file],
         "vocab_file": [options.vocab_file],
         "bert_config_file": [options.bert_config_file],
-        "init_checkpoint": [checkpoint, *files.matching(f"{checkpoint}.*"), *files.matching(f"{checkpoint}/*")],
+        "init_checkpoint": [
+            checkpoint,
+            *files.matching(f"{checkpoint}.*"),
+            *files.matching(f"{checkpoint}/*"),
+        ],
     }
 
 
 def _make_strategy(options: ExtractionOptions) -> tf.distribute.Strategy:
     if options.use_tpu and not options.master:
-        raise InputError("--use_tpu needs --master: the TPU's name or grpc:// address, or 'local' on a TPU VM")
+        raise InputError(
+            "--use_tpu needs --master: the TPU's name or grpc:// address, or 'local' on a TPU VM"
+        )
     return distribution.make_strategy(
-        DistributionOptions(use_tpu=options.use_tpu, master=options.master, num_tpu_cores=options.num_tpu_cores)
+        DistributionOptions(
+            use_tpu=options.use_tpu, master=options.master, num_tpu_cores=options.num_tpu_cores
+        )
     )
 
 
 def _encoder(
     source: ModelSource, strategy: tf.distribute.Strategy, layers: Sequence[int]
 ) -> Callable[[Features], dict[str, np.ndarray]]:
-    """Builds the model with the checkpoint's weights; returns a function of a batch of features, int32[B, S] each.
+    """Builds the model with the checkpoint's weights; returns a function of a batch of features,
+    int32[B, S] each.
 
     Its result has `vectors`, float32[B, S, layers, hidden], and with --attentions `attentions`,
     float32[B, layers, N, S, S]; with --pooling it has only `pooled`, float32[B, hidden].
@@ -177,8 +207,11 @@ def _encoder(
         return chosen
 
     table = encoder_features(options.max_seq_length)
-    # The signature gives one trace for all batch sizes; on TPU the size is constant, and no signature fits replicas.
-    signature = [{feature.name: tf.TensorSpec([None, feature.length], feature.dtype) for feature in table}]
+    # The signature gives one trace for all batch sizes; on TPU the size is constant, and no
+    # signature fits replicas.
+    signature = [
+        {feature.name: tf.TensorSpec([None, feature.length], feature.dtype) for feature in table}
+    ]
 
     @tf.function(input_signature=None if options.use_tpu else signature, autograph=False)
     def on_replicas(parts):
@@ -226,7 +259,9 @@ def _write(
         if "attentions" in encoded:
             attentions = f', "attentions": [{_attention_text(encoded["attentions"][row], len(tokens), layers)}]'
         # The original spells the key this way.
-        file.write(f'{{"linex_index": {sentence.line_index}, "features": [{", ".join(features)}]{attentions}}}\n')
+        file.write(
+            f'{{"linex_index": {sentence.line_index}, "features": [{", ".join(features)}]{attentions}}}\n'
+        )
 
 
 def _attention_text(probabilities: np.ndarray, num_tokens: int, layers: Sequence[int]) -> str:
@@ -244,11 +279,21 @@ def _log_first(sentences: Sequence[TextLine], inputs: Sequence[ModelInput], feat
     for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
         if sentence.line_index >= _LOGGED_EXAMPLES:
             return
-        log_example(tokens, sentence.line_index == 0, functools.partial(_details, sentence, tokens, features, row))
+        log_example(
+            tokens,
+            sentence.line_index == 0,
+            functools.partial(_details, sentence, tokens, features, row),
+        )
 
 
-def _details(sentence: TextLine, tokens: Sequence[str], features: Features, row: int) -> Iterator[str]:
+def _details(
+    sentence: TextLine, tokens: Sequence[str], features: Features, row: int
+) -> Iterator[str]:
     yield f"unique_id: {sentence.line_index}"
     yield f"tokens: {' '.join(tokens)}"
-    for name, title in (("input_ids", "input_ids"), ("input_mask", "input_mask"), ("segment_ids", "input_type_ids")):
+    for name, title in (
+        ("input_ids", "input_ids"),
+        ("input_mask", "input_mask"),
+        ("segment_ids", "input_type_ids"),
+    ):
         yield f"{title}: {' '.join(map(str, features[name][row].tolist()))}"

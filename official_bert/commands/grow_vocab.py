@@ -1,7 +1,7 @@
 """Gives the vocabulary of a model new words: the runner of grow_vocab.py.
 
-In: the folder of a model, and words, one a line. Out: a new folder with the model in the format of the source. A text
-without the new words has the ids and the outputs that it had.
+In: the folder of a model, and words, one a line. Out: a new folder with the model in the format of
+the source. A text without the new words has the ids and the outputs that it had.
 """
 
 import dataclasses
@@ -41,26 +41,40 @@ def run(options: GrowthOptions):
     fields = reading.read_json(source.options.bert_config_file)
     fields["vocab_size"] = max(config.vocab_size, len(lines))
     changed = {}
-    for name in filter(checkpoint.shapes.__contains__, names.COPIES):  # the table, and the bias of the words as outputs
+    # The table, and the bias of the words as outputs.
+    for name in filter(checkpoint.shapes.__contains__, names.COPIES):
         tf1.check_type(checkpoint, name)
         values = tf1.read_weight(checkpoint, name)
         if len(values) != config.vocab_size:
-            raise InputError(f"{checkpoint.path}: {name} has not {config.vocab_size} rows; restore the model's files")
+            raise InputError(
+                f"{checkpoint.path}: {name} has not {config.vocab_size} rows; restore the model's "
+                "files"
+            )
         added = np.zeros((fields["vocab_size"] - len(values), *values.shape[1:]), np.float32)
         changed[name] = np.concatenate([values, added])
         for row, pieces in rows.items():
             changed[name][row] = values[pieces].mean(axis=0)
     with writing.replacing_folder(out) as folder:
         config_name = HUGGINGFACE_CONFIG_NAME if "model_type" in fields else CONFIG_NAME
-        for name, text in ((config_name, json.dumps(fields, indent=2)), (VOCAB_NAME, "\n".join(lines))):
+        for name, text in (
+            (config_name, json.dumps(fields, indent=2)),
+            (VOCAB_NAME, "\n".join(lines)),
+        ):
             with writing.replacing(os.path.join(folder, name)) as file:
                 file.write(f"{text}\n")
         if isinstance(checkpoint, huggingface.HuggingFaceCheckpoint):
-            huggingface.write_tensors(os.path.join(folder, huggingface.WEIGHTS_FILE), checkpoint.stored(changed))
+            huggingface.write_tensors(
+                os.path.join(folder, huggingface.WEIGHTS_FILE), checkpoint.stored(changed)
+            )
         else:
-            tensors = {name: checkpoint.read(name) for name in checkpoint.shapes if not names.is_training_state(name)}
+            tensors = {
+                name: checkpoint.read(name)
+                for name in checkpoint.shapes
+                if not names.is_training_state(name)
+            }
             logging.info(
-                "the step and the optimizer's slots are left out: %d tensors", len(checkpoint.shapes) - len(tensors)
+                "the step and the optimizer's slots are left out: %d tensors",
+                len(checkpoint.shapes) - len(tensors),
             )
             changed = {name: value.astype(tensors[name].dtype) for name, value in changed.items()}
             tf1.write(os.path.join(folder, TF1_NAME), tensors | changed)
@@ -74,7 +88,9 @@ def run(options: GrowthOptions):
         for name in sentence_folder.module_files(source.dir.path):
             _copy(os.path.join(source.dir.path, name), os.path.join(folder, name))
         left = {*files.list_folder(source.dir.path)}.difference(files.list_folder(folder))
-    left = sorted(name for name in left if ".ckpt" not in name and not huggingface.is_weights_file(name))
+    left = sorted(
+        name for name in left if ".ckpt" not in name and not huggingface.is_weights_file(name)
+    )
     logging.info("Wrote %s; not copied there: %s", out, ", ".join(left) or "nothing")
 
 
@@ -90,7 +106,9 @@ def _copy(source: str, target: str):
 
 
 def _new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]:
-    """Returns the words that the vocabulary lacks, as the tokenizer reads them, with the ids of their pieces."""
+    """Returns the words that the vocabulary lacks, as the tokenizer reads them, with the ids of
+    their pieces.
+    """
     found, num_known, wordpiece = {}, 0, tokenizer.wordpiece_tokenizer
     for number, line in enumerate(reading.read_lines(path), 1):
         words = tokenizer.basic_tokenizer.tokenize(line)
@@ -99,20 +117,27 @@ def _new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]:
         if len(words) != 1 or len(words[0]) > wordpiece.max_input_chars_per_word:
             fault = "a word that is too long" if len(words) == 1 else f"{len(words)} words"
             raise InputError(
-                f"{path}: line {number}: {line[:40]!r} is {fault} for the tokenizer; write one on each line"
+                f"{path}: line {number}: {line[:40]!r} is {fault} for the tokenizer; write one on "
+                "each line"
             )
         if words[0] in tokenizer.vocab:
             num_known += 1
         else:
             found[words[0]] = tokenizer.convert_tokens_to_ids(wordpiece.split_word(words[0]))
-    logging.info("%s: %d new words; left out, since they are pieces already: %d", path, len(found), num_known)
+    logging.info(
+        "%s: %d new words; left out, since they are pieces already: %d", path, len(found), num_known
+    )
     if not found:
-        raise InputError(f"{path}: has no word that the vocabulary lacks; add one, or use the model as it is")
+        raise InputError(
+            f"{path}: has no word that the vocabulary lacks; add one, or use the model as it is"
+        )
     return found
 
 
 def _placed(words: dict[str, list[int]], lines: list[str]) -> dict[int, list[int]]:
-    """Writes words over `[unusedN]` lines, then behind the last line; returns the ids of their pieces by their ids."""
+    """Writes words over `[unusedN]` lines, then behind the last line; returns the ids of their
+    pieces by their ids.
+    """
     free = [number for number, line in enumerate(lines) if _is_unused(line)][: len(words)]
     num_new = len(words) - len(free)
     logging.info("%d words replace [unusedN], %d get new lines", len(free), num_new)

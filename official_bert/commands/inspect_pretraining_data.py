@@ -1,6 +1,7 @@
 """Shows pre-training records: the runner of inspect_pretraining_data.py.
 
-In: TFRecords and the vocabulary that they were made with. Out: the first records and statistics on standard output.
+In: TFRecords and the vocabulary that they were made with. Out: the first records and statistics on
+    standard output.
 """
 
 import itertools
@@ -8,7 +9,13 @@ from collections.abc import Iterator, Sequence
 
 from official_bert.data.records.framing import read_examples
 from official_bert.data.records.record_files import check_records_vocabulary, expand_records
-from official_bert.data.records.statistics import Example, Statistics, block_of, lines_of, with_masks
+from official_bert.data.records.statistics import (
+    Example,
+    Statistics,
+    block_of,
+    lines_of,
+    with_masks,
+)
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.model_source import resolve
@@ -35,7 +42,10 @@ def run(options: InspectionOptions):
         num_read += len(taken)
         progress(num_read)
     if not num_read:
-        raise InputError(f"{', '.join(input_files)}: no record in any file; make them with create_pretraining_data.py")
+        raise InputError(
+            f"{', '.join(input_files)}: no record in any file; make them with "
+            "create_pretraining_data.py"
+        )
     print(*statistics.lines(), sep="\n")
 
 

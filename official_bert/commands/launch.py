@@ -1,7 +1,7 @@
 """Starts the workers of one machine and starts them again after a failure: the runner of launch.py.
 
-In: a command, the number of workers. Out: the log lines of the workers, each behind the worker's name, and the end of
-all workers when one of them fails; TF_CONFIG tells the workers of each other.
+In: a command, the number of workers. Out: the log lines of the workers, each behind the worker's
+name, and the end of all workers when one of them fails; TF_CONFIG tells the workers of each other.
 """
 
 import contextlib
@@ -31,18 +31,26 @@ _MAIN = "from official_bert.cli.commands import main; main()"
 
 
 def run(options: LaunchOptions):
-    """Runs the command as several workers; ends with the status of the first that failed if no restart helps."""
+    """Runs the command as several workers; ends with the status of the first that failed if no
+    restart helps.
+    """
     command = _command(options)
     for attempt in range(options.max_restarts + 1):
         if attempt:
-            logging.warning("Starting all workers again (restart %d of %d)", attempt, options.max_restarts)
+            logging.warning(
+                "Starting all workers again (restart %d of %d)", attempt, options.max_restarts
+            )
         statuses = _run_workers(command, options)
         if not any(statuses):
             return
-        ends = ", ".join(f"worker {index} with {_described(status)}" for index, status in enumerate(statuses))
+        ends = ", ".join(
+            f"worker {index} with {_described(status)}" for index, status in enumerate(statuses)
+        )
         logging.warning("The workers ended: %s", ends)
         if all(status == 1 for status in statuses):
-            logging.error("Every worker refused its input or its flags, which another start would not change")
+            logging.error(
+                "Every worker refused its input or its flags, which another start would not change"
+            )
             break
     sys.exit(next(128 - status if status < 0 else status for status in statuses if status))
 
@@ -50,15 +58,25 @@ def run(options: LaunchOptions):
 def _command(options: LaunchOptions) -> list[str]:
     if not options.command:
         raise InputError(
-            "no command: write it behind --, as in launch.py --num_workers=2 -- run_pretraining.py --flag=value"
+            "no command: write it behind --, as in launch.py --num_workers=2 -- run_pretraining.py "
+            "--flag=value"
         )
     script, *words = options.command
     if script.endswith(".py"):
         if not os.path.exists(script):
-            raise InputError(f"{script}: no such file; name a training script, such as run_pretraining.py")
+            raise InputError(
+                f"{script}: no such file; name a training script, such as run_pretraining.py"
+            )
         command = [sys.executable, "-u", script, *words]
     elif script == _PROGRAM or not shutil.which(script):
-        command = [sys.executable, "-u", "-c", _MAIN, *([] if script == _PROGRAM else [script]), *words]
+        command = [
+            sys.executable,
+            "-u",
+            "-c",
+            _MAIN,
+            *([] if script == _PROGRAM else [script]),
+            *words,
+        ]
     else:
         command = [script, *words]
     if not any(word.lstrip("-").partition("=")[0] == _STRATEGY for word in words):
@@ -69,7 +87,8 @@ def _command(options: LaunchOptions) -> list[str]:
 def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
     """Runs all workers until all have ended, and returns their statuses; negative ones are signals.
 
-    When one has failed, the others end, by themselves or by SIGTERM. When this process is ended, they are, too.
+    When one has failed, the others end, by themselves or by SIGTERM. When this process is ended,
+    they are, too.
     """
     count = options.num_workers
     hosts = [f"localhost:{port}" for port in _free_ports(count)]
@@ -87,7 +106,9 @@ def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
                     text=True,
                     errors="replace",
                 )
-                printer = threading.Thread(target=_print, args=(f"[worker {index}]", worker.stdout), daemon=True)
+                printer = threading.Thread(
+                    target=_print, args=(f"[worker {index}]", worker.stdout), daemon=True
+                )
                 printer.start()
                 printers.append(printer)
             _wait(workers)
@@ -117,7 +138,8 @@ def _wait(workers: processes.Processes):
 
 def _print(name: str, lines: IO[str]):
     for line in lines:
-        sys.stdout.write(f"{name} {line.rstrip()}\n")  # one call, so that lines of two workers do not mix
+        # One call, so that lines of two workers do not mix.
+        sys.stdout.write(f"{name} {line.rstrip()}\n")
         sys.stdout.flush()
 
 
@@ -145,4 +167,6 @@ def _shares(things: list, count: int) -> list[list]:
 
 
 def _described(status: int) -> str:
-    return f"signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"status {status}"
+    return (
+        f"signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"status {status}"
+    )

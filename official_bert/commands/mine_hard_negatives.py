@@ -1,8 +1,10 @@
-"""Finds hard negatives, texts near to an anchor that do not answer it: the runner of mine_hard_negatives.py.
+"""Finds hard negatives, texts near to an anchor that do not answer it: the runner of
+mine_hard_negatives.py.
 
-In: tables of pairs (anchor, positive), a corpus and a model of vectors. Out: a JSON line for each pair, in order, with
-`anchor`, `positive` and `negative`, a list of texts, the nearest first. The lines are written in a folder beside the
-output whose name begins with a dot, where another run goes on after a kill; the last line gives the file its name.
+In: tables of pairs (anchor, positive), a corpus and a model of vectors. Out: a JSON line for each
+pair, in order, with `anchor`, `positive` and `negative`, a list of texts, the nearest first. The
+lines are written in a folder beside the output whose name begins with a dot, where another run goes
+on after a kill; the last line gives the file its name.
 """
 
 from __future__ import annotations
@@ -49,15 +51,24 @@ class Pair(NamedTuple):
 def run(options: MiningOptions):
     """Writes the negatives of all pairs."""
     if options.skip_top >= options.top_k:
-        raise InputError(f"--skip_top={options.skip_top}: leaves none of --top_k={options.top_k}; give a smaller one")
+        raise InputError(
+            f"--skip_top={options.skip_top}: leaves none of --top_k={options.top_k}; give a "
+            "smaller one"
+        )
     inputs = paths_of(options.input_file, "input_file")
-    read = {"input_file": inputs, "corpus_file": [options.corpus_file], "model": files_of_model(options.model)}
+    read = {
+        "input_file": inputs,
+        "corpus_file": [options.corpus_file],
+        "model": files_of_model(options.model),
+    }
     writing.keep_apart([options.output_file], read)
     pairs = _pairs(options)
     predictor = Predictor(options.model, options.batch_size)
     corpus = _corpus(options, inputs, pairs, predictor)
     described = {
-        "flags": {field.name: getattr(options, field.name) for field in dataclasses.fields(options)},
+        "flags": {
+            field.name: getattr(options, field.name) for field in dataclasses.fields(options)
+        },
         "sha256": [
             _digest(text for pair in pairs for text in pair),
             files.sha256(options.corpus_file) if isinstance(corpus, Index) else _digest(corpus),
@@ -100,11 +111,18 @@ def _pairs(options: MiningOptions) -> list[Pair]:
     """Returns the pairs of the input; an example with several positives is one for each of them."""
     examples = read_examples(options.input_file, "input_file", vars(options))
     if num_with_negatives := sum(bool(example.negatives) for example in examples):
-        logging.warning("%d examples have negatives, in place of which others are mined", num_with_negatives)
+        logging.warning(
+            "%d examples have negatives, in place of which others are mined", num_with_negatives
+        )
     examples = _without_label_0(examples)
-    pairs = [Pair(one.anchor.strip(), positive.strip()) for one in examples for positive in one.positives]
+    pairs = [
+        Pair(one.anchor.strip(), positive.strip()) for one in examples for positive in one.positives
+    ]
     if not pairs:
-        raise InputError(f"{options.input_file}: holds no pair; name the columns, --columns=anchor=...,positive=...")
+        raise InputError(
+            f"{options.input_file}: holds no pair; name the columns, "
+            "--columns=anchor=...,positive=..."
+        )
     return pairs
 
 
@@ -115,8 +133,8 @@ def _without_label_0(examples: Sequence[Example]) -> list[Example]:
         label = example.score() if example.label else 1.0
         if label not in (0.0, 1.0):
             raise InputError(
-                f"{example.where}: has the label {example.label}, and pairs that belong together have label 1, others "
-                "0; keep those that belong together, without the labels"
+                f"{example.where}: has the label {example.label}, and pairs that belong together "
+                "have label 1, others 0; keep those that belong together, without the labels"
             )
         if label:
             kept.append(example)
@@ -132,7 +150,10 @@ def _corpus(
     path = options.corpus_file
     if path and path.endswith(_INDEX):
         return _different(predictor.index_of(path))
-    texts = map(str.strip, _corpus_texts(path, inputs, options) if path else (pair.positive for pair in pairs))
+    texts = map(
+        str.strip,
+        _corpus_texts(path, inputs, options) if path else (pair.positive for pair in pairs),
+    )
     texts = [text for text in dict.fromkeys(texts) if text]
     if not texts:
         raise InputError(f"{path}: holds no text; give one a line")
@@ -140,9 +161,11 @@ def _corpus(
 
 
 def _corpus_texts(path: str, inputs: Sequence[str], options: MiningOptions) -> Iterator[str]:
-    """Yields the texts of a file of lines; of a table the positives, or where it has none, the anchors.
+    """Yields the texts of a file of lines; of a table the positives, or where it has none, the
+    anchors.
 
-    --columns and the other flags of tables are those of the input; a table of another name has usual columns.
+    --columns and the other flags of tables are those of the input; a table of another name has
+    usual columns.
     """
     is_input = any(writing.is_same_file(path, other) for other in inputs)
     if not is_input and not has_table_ending(path):
@@ -169,13 +192,20 @@ def _check_plain(path: str, first_line: str):
             reading.parse_json(first_line, has_lines=False)
         except InputError:
             return
-        raise InputError(f"{path}: line 1 is a JSON object, and no text; end the name of JSON lines in .jsonl")
+        raise InputError(
+            f"{path}: line 1 is a JSON object, and no text; end the name of JSON lines in .jsonl"
+        )
     if "\t" in first_line:
-        logging.warning("%s: line 1 has a tab; each line is one text, since the name ends in none of a table's", path)
+        logging.warning(
+            "%s: line 1 has a tab; each line is one text, since the name ends in none of a table's",
+            path,
+        )
 
 
 def _different(index: Index) -> Index:
-    """Returns an index without blank texts and without what is equal to an earlier text, blanks around it aside."""
+    """Returns an index without blank texts and without what is equal to an earlier text, blanks
+    around it aside.
+    """
     rows: dict[str, int] = {}
     for row, text in enumerate(index.texts):
         rows.setdefault(text.strip(), row)
@@ -202,7 +232,8 @@ def _mined(
     if options.margin is not None:
         positives = predictor.encode([pair.positive for pair in window])
         pair_scores = [
-            all_cosines(*vectors)[0, 0] for vectors in zip(anchors[:, None], positives[:, None], strict=True)
+            all_cosines(*vectors)[0, 0]
+            for vectors in zip(anchors[:, None], positives[:, None], strict=True)
         ]
         bounds = np.minimum(bounds, np.array(pair_scores) - options.margin)
     excluded = [answers[token_ids(pair.anchor)] for pair in window]
@@ -219,7 +250,11 @@ def _mined(
 
 
 def _others(
-    index: Index, scores: np.ndarray, rows: np.ndarray, excluded: set[TokenIds], token_ids: Callable[[str], TokenIds]
+    index: Index,
+    scores: np.ndarray,
+    rows: np.ndarray,
+    excluded: set[TokenIds],
+    token_ids: Callable[[str], TokenIds],
 ) -> list[tuple[str, float]]:
     """Returns the texts of a search, each once and without the excluded ones, with their scores."""
     others: dict[TokenIds, tuple[str, float]] = {}
@@ -232,10 +267,14 @@ def _others(
 
 
 @contextlib.contextmanager
-def _lines_of(path: str, described: dict, pairs: Sequence[Pair], size: int) -> Iterator[tuple[BinaryIO, int]]:
-    """Yields a file for lines, and how many of them a killed run of the same description has left in it.
+def _lines_of(
+    path: str, described: dict, pairs: Sequence[Pair], size: int
+) -> Iterator[tuple[BinaryIO, int]]:
+    """Yields a file for lines, and how many of them a killed run of the same description has left
+    in it.
 
-    They are whole windows of `size`, since what a model computes depends in its last bits on what is computed with it.
+    They are whole windows of `size`, since what a model computes depends in its last bits on what
+    is computed with it.
     """
     if files.is_remote(path) or files.is_special(path):
         with writing.replacing(path, "wb") as file:
@@ -253,7 +292,9 @@ def _lines_of(path: str, described: dict, pairs: Sequence[Pair], size: int) -> I
         else:
             with contextlib.suppress(FileNotFoundError):
                 files.remove(lines)
-                logging.warning("%s: begins anew, since the run that was killed had other flags or inputs", path)
+                logging.warning(
+                    "%s: begins anew, since the run that was killed had other flags or inputs", path
+                )
             with writing.replacing(header) as file:
                 json.dump(described, file)
         with files.open_file(lines, "ab") as file:
@@ -265,20 +306,23 @@ def _lines_of(path: str, described: dict, pairs: Sequence[Pair], size: int) -> I
 
 
 def _check_work_folder(folder: str):
-    """Raises InputError for what mining has not put into its work folder, which is deleted at the end."""
+    """Raises InputError for what mining has not put into its work folder, which is deleted at
+    the end.
+    """
     writing.remove_left(folder, "*")
     for name in files.list_folder(folder):
         path = os.path.join(folder, name)
         is_file = os.path.isfile(path) and not os.path.islink(path)
         if not is_file or name not in (*_WORK_FILES, LOCK_FILE):
             raise InputError(
-                f"{path}: is in the work folder of --output_file, and no file of mining; move it away, or name another "
-                "--output_file"
+                f"{path}: is in the work folder of --output_file, and no file of mining; move it "
+                "away, or name another --output_file"
             )
 
 
 def _is_same(header: str, described: dict) -> bool:
-    """Returns whether two runs write the same lines; vectors of one model may differ in their last bits.
+    """Returns whether two runs write the same lines; vectors of one model may differ in their last
+    bits.
 
     A header in any other form than ours is that of another run.
     """
@@ -286,16 +330,22 @@ def _is_same(header: str, described: dict) -> bool:
         known = reading.read_json(header)
     except InputError:
         return False
-    if not isinstance(known, dict) or any(known.get(name) != described[name] for name in ("flags", "sha256")):
+    if not isinstance(known, dict) or any(
+        known.get(name) != described[name] for name in ("flags", "sha256")
+    ):
         return False
     vector = known.get("vector")
-    is_vector = isinstance(vector, list) and all(reading.is_of_kind(value, float) for value in vector)
+    is_vector = isinstance(vector, list) and all(
+        reading.is_of_kind(value, float) for value in vector
+    )
     is_alike = is_vector and len(vector) == len(described["vector"])
     return is_alike and np.allclose(vector, described["vector"], atol=_SAME)
 
 
 def _keep_whole_windows(path: str, pairs: Sequence[Pair], size: int) -> int:
-    """Cuts a file of lines behind its last whole window of the pairs' lines; returns the number of lines that stay."""
+    """Cuts a file of lines behind its last whole window of the pairs' lines; returns the number
+    of lines that stay.
+    """
     ends = [0]
     with files.open_file(path, "r+b") as file:
         for pair in pairs:
@@ -313,4 +363,8 @@ def _is_line_of(pair: Pair, line: bytes) -> bool:
     except InputError:
         return False
     is_ours = isinstance(content, dict) and isinstance(content.get("negative"), list)
-    return is_ours and line.endswith(b"\n") and (content.get("anchor"), content.get("positive")) == pair
+    return (
+        is_ours
+        and line.endswith(b"\n")
+        and (content.get("anchor"), content.get("positive")) == pair
+    )

@@ -1,8 +1,8 @@
 """Answers lines of text: the runner of predict.py.
 
-In: an exported model, and lines from a file or a pipe. Out: a JSON object for each line, in order, or with --index one
-file. Available lines are answered at once: a line typed at a terminal gets its answer, a long file is answered in
-batches of similar length.
+In: an exported model, and lines from a file or a pipe. Out: a JSON object for each line, in order,
+or with --index one file. Available lines are answered at once: a line typed at a terminal gets its
+answer, a long file is answered in batches of similar length.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ from official_bert.training import memory
 from official_bert.training.distribution import log_devices
 
 STANDARD = "-"
-_TEXT_NAMES = ("text", "sentence", "sentence1", "sentence2")  # of columns of tables, beside those of the requests
+# Of columns of tables, beside those of the requests.
+_TEXT_NAMES = ("text", "sentence", "sentence1", "sentence2")
 _BYTES_AT_ONCE = 1 << 16  # the capacity of a pipe
 
 
 def run(options: PredictOptions):
     """Answers every line of the input."""
-    settings = {field.name: getattr(options, field.name) for field in dataclasses.fields(PredictorOptions)}
+    settings = {
+        field.name: getattr(options, field.name) for field in dataclasses.fields(PredictorOptions)
+    }
     _check_vectors(options)
     _check_files(options)
     with contextlib.ExitStack() as stack:
@@ -58,13 +61,16 @@ def run(options: PredictOptions):
         _answer_lines(lines_in, lines_out, predictor, answers_to, options)
         if options.score:
             scorer = predictor.scorer
-            logging.info("The perplexity of all %d tokens is %.4f", scorer.num_tokens, scorer.perplexity)
+            logging.info(
+                "The perplexity of all %d tokens is %.4f", scorer.num_tokens, scorer.perplexity
+            )
     if options.output_file != STANDARD:
         logging.info("Wrote %s", options.output_file)
 
 
 def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
-    """Yields the lines of a file without their ends, as many at a time as are available without waiting.
+    """Yields the lines of a file without their ends, as many at a time as are available without
+    waiting.
 
     A pipe or a terminal must not have been read before.
     """
@@ -92,17 +98,27 @@ Requests = Sequence[Sequence[str]]
 
 
 def _warn_of_other_format(first_line: bytes, columns: Sequence[str], options: PredictOptions):
-    """Warns of JSON lines, CSV and the names of columns that are read as texts, as those of a log may be on purpose."""
+    """Warns of JSON lines, CSV and the names of columns that are read as texts, as those of a
+    log may be on purpose.
+    """
     if options.input_format == JSON:
         return
     name = _name(options.input_file)
     if name.endswith(".csv"):
-        logging.warning("%s: each line is read as a text, with its quotes; write texts or JSON lines", name)
+        logging.warning(
+            "%s: each line is read as a text, with its quotes; write texts or JSON lines", name
+        )
     if _is_json_object(first_line):
-        logging.warning("%s: line 1 is a JSON object and is read as a text; --input_format=json reads its fields", name)
+        logging.warning(
+            "%s: line 1 is a JSON object and is read as a text; --input_format=json reads its "
+            "fields",
+            name,
+        )
     fields = first_line.decode("utf-8-sig", "replace").split("\t")
     if {fold_name(field) for field in fields} <= {*columns, *_TEXT_NAMES}:
-        logging.warning("%s: line 1 is read as a text and may be the names of columns; leave it out", name)
+        logging.warning(
+            "%s: line 1 is read as a text and may be the names of columns; leave it out", name
+        )
 
 
 def _is_json_object(line: bytes) -> bool:
@@ -137,17 +153,27 @@ def _write_index(lines_in: BinaryIO, predictor: Predictor, options: PredictOptio
     if not texts:
         raise InputError(f"{_name(options.input_file)}: has no line to embed; give one text a line")
     if num_blank:
-        logging.warning("%s: skipped %d blank lines; rows count the texts", _name(options.input_file), num_blank)
+        logging.warning(
+            "%s: skipped %d blank lines; rows count the texts", _name(options.input_file), num_blank
+        )
     if has_ids:
-        logging.warning("%s: an index keeps no ids; rows count its texts from 0", _name(options.input_file))
+        logging.warning(
+            "%s: an index keeps no ids; rows count its texts from 0", _name(options.input_file)
+        )
     vector_search.write_index(options.index, texts, blocks)
     logging.info("Wrote %s, with the vectors of %d texts", options.index, len(texts))
 
 
-def _answers_of(predictor: Predictor, options: PredictOptions) -> Callable[[Requests], Iterator[dict]]:
-    """Returns a function from requests to what the flags ask for: scores, hits of a search, or the model's answers."""
+def _answers_of(
+    predictor: Predictor, options: PredictOptions
+) -> Callable[[Requests], Iterator[dict]]:
+    """Returns a function from requests to what the flags ask for: scores, hits of a search, or
+    the model's answers.
+    """
     if options.score:
-        return lambda requests: iter(predictor.scorer.score([text for (text,) in requests], options.score))
+        return lambda requests: iter(
+            predictor.scorer.score([text for (text,) in requests], options.score)
+        )
     return _search(predictor, options) if options.search else predictor.answers_to_checked
 
 
@@ -156,7 +182,10 @@ def _search(predictor: Predictor, options: PredictOptions) -> Callable[[Requests
     index, top_k = predictor.index_of(options.search), options.top_k or TOP_K
 
     def answers_to(requests):
-        return ({"hits": hits} for hits in predictor.search([text for (text,) in requests], index, top_k))
+        return (
+            {"hits": hits}
+            for hits in predictor.search([text for (text,) in requests], index, top_k)
+        )
 
     return answers_to
 
@@ -164,7 +193,8 @@ def _search(predictor: Predictor, options: PredictOptions) -> Callable[[Requests
 def _parsed(
     lines: Sequence[bytes], done: int, predictor: Predictor, options: PredictOptions
 ) -> tuple[list[Sequence[str]], dict[int, InputError], list[dict]]:
-    """Returns the requests of lines, the errors of others by row, and the fields of answers that are not the model's.
+    """Returns the requests of lines, the errors of others by row, and the fields of answers that
+    are not the model's.
 
     It stops at the first error unless --on_error=report; `done` lines came before.
     """
@@ -225,7 +255,9 @@ def _answer_lines(
         num_bad += len(errors)
         progress(done)
     if num_bad:
-        logging.warning("%s: %d of %d lines are no requests", _name(options.input_file), num_bad, done)
+        logging.warning(
+            "%s: %d of %d lines are no requests", _name(options.input_file), num_bad, done
+        )
 
 
 def _decoded(line: bytes, is_first: bool) -> str:
@@ -248,7 +280,9 @@ def _json_object(line: str, columns: Sequence[str]) -> dict:
 
 
 def _by_column(fields: dict, columns: Sequence[str]) -> dict:
-    """Returns the texts of a request by column; names match without regard to case, as those of tables do."""
+    """Returns the texts of a request by column; names match without regard to case, as those of
+    tables do.
+    """
     by_column = {}
     for name, value in fields.items():
         column = fold_name(name)
@@ -262,7 +296,9 @@ def _by_column(fields: dict, columns: Sequence[str]) -> dict:
 
 def _texts_of(found: dict, predictor: Predictor) -> list[str]:
     found = _by_column(found, predictor.columns)
-    missing = [name for name in predictor.columns[: predictor.num_required] if found.get(name) is None]
+    missing = [
+        name for name in predictor.columns[: predictor.num_required] if found.get(name) is None
+    ]
     if missing:
         raise InputError(f"the fields {', '.join(missing)} are missing")
     given = {name: found[name] for name in predictor.columns if found.get(name) is not None}
@@ -272,7 +308,9 @@ def _texts_of(found: dict, predictor: Predictor) -> list[str]:
 
 
 def _answers(answers_to: Callable, requests: Requests) -> Iterator[dict | InputError]:
-    """Yields an answer or an error for each request: where the model refuses some, each is asked for alone."""
+    """Yields an answer or an error for each request: where the model refuses some, each is asked
+    for alone.
+    """
     try:
         yield from list(answers_to(requests))
         return
@@ -289,25 +327,35 @@ def _encoded(value) -> bytes:
 
 
 def _json_line(answer: dict | InputError, further: dict) -> bytes:
-    """Returns the line of an answer, with its further fields, of which `truncated` is only of a model's answer."""
+    """Returns the line of an answer, with its further fields, of which `truncated` is only of a
+    model's answer.
+    """
     if isinstance(answer, InputError):
-        answer, further = {"error": str(answer)}, {name: further[name] for name in further if name == "id"}
+        answer, further = (
+            {"error": str(answer)},
+            {name: further[name] for name in further if name == "id"},
+        )
     try:
         return _encoded(further | answer) + b"\n"
     except ValueError:
         raise InputError(
-            "the model gives numbers that are not finite; its checkpoint is corrupt, or its training diverged"
+            "the model gives numbers that are not finite; its checkpoint is corrupt, or its "
+            "training diverged"
         ) from None
 
 
 def _reads(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the data of `file` in chunks; a chunk of a pipe or a terminal is the data that is available."""
+    """Yields the data of `file` in chunks; a chunk of a pipe or a terminal is the data that is
+    available.
+    """
     read = getattr(file, "read1", file.read)  # a remote file lacks read1, and never waits for input
     while True:
         try:
             data = read(_BYTES_AT_ONCE)
         except OSError as error:  # a folder as standard input, for instance
-            raise InputError(f"the input cannot be read ({error.strerror}); give another --input_file") from error
+            raise InputError(
+                f"the input cannot be read ({error.strerror}); give another --input_file"
+            ) from error
         if not data:
             return
         yield data
@@ -323,10 +371,14 @@ def _has_more(file: BinaryIO) -> bool:
 def _check_vectors(options: PredictOptions):
     """Refuses flags that do not go together with --index, --search or --score."""
     for is_wrong, what in (
-        (options.index and options.search, "--search: does not go with --index; make the index first, then search it"),
+        (
+            options.index and options.search,
+            "--search: does not go with --index; make the index first, then search it",
+        ),
         (
             options.score and (options.index or options.search),
-            "--score: does not go with --index or --search, which are for models of vectors; leave it out",
+            "--score: does not go with --index or --search, which are for models of vectors; leave "
+            "it out",
         ),
         (
             options.score and options.pooling,
@@ -338,7 +390,8 @@ def _check_vectors(options: PredictOptions):
         ),
         (
             options.index and options.on_error != STOP,
-            "--on_error=report: does not go with --index, which has no place for errors; leave it out",
+            "--on_error=report: does not go with --index, which has no place for errors; leave it "
+            "out",
         ),
     ):
         if is_wrong:
@@ -346,7 +399,9 @@ def _check_vectors(options: PredictOptions):
 
 
 def _check_files(options: PredictOptions):
-    """Checks that the standard streams in use are open, and that the output is no input and no file of the model."""
+    """Checks that the standard streams in use are open, and that the output is no input and no
+    file of the model.
+    """
     for path, flag, stream in (
         (options.input_file, "input_file", sys.__stdin__),
         (options.output_file, "output_file", sys.__stdout__),
@@ -374,7 +429,9 @@ def files_of_model(model: str) -> list[str]:
 
 @contextlib.contextmanager
 def _standard_output() -> Iterator[BinaryIO]:
-    """Yields standard output; the job ends quietly when its reader closes the pipe, as after `| head`."""
+    """Yields standard output; the job ends quietly when its reader closes the pipe, as after `|
+    head`.
+    """
     try:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -385,7 +442,9 @@ def _standard_output() -> Iterator[BinaryIO]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             remedy = writing.remedy_of(error) or "name a file with --output_file"
-            raise InputError(f"standard output: cannot be written ({error.strerror}); {remedy}") from error
+            raise InputError(
+                f"standard output: cannot be written ({error.strerror}); {remedy}"
+            ) from error
 
 
 def _name(path: str, flag: str = "input_file") -> str:

@@ -1,4 +1,6 @@
-"""run_embeddings.py: trains and evaluates a model of sentence vectors, or evaluates an export or vectors of others."""
+"""run_embeddings.py: trains and evaluates a model of sentence vectors, or evaluates an export or
+vectors of others.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,15 @@ def run(options: EmbeddingOptions):
         fine_tune(options)
         return
     if options.do_train or options.do_predict or not options.do_eval or not options.dev_file:
-        raise InputError("--vectors: goes with --do_eval and --dev_file only; leave out what trains and predicts")
+        raise InputError(
+            "--vectors: goes with --do_eval and --dev_file only; leave out what trains and predicts"
+        )
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if field.name not in _WITH_VECTORS and value not in (None, without_flag(field)):
             raise InputError(
-                f"{format_flag(field.name, value)}: has no effect with --vectors, which are evaluated as they are; "
-                "leave one of the two out"
+                f"{format_flag(field.name, value)}: has no effect with --vectors, which are "
+                "evaluated as they are; leave one of the two out"
             )
     examples = read_examples(options.dev_file, "dev_file", vars(options))
     rows = all_texts(examples)
@@ -45,7 +49,9 @@ def run(options: EmbeddingOptions):
 
 
 def _vectors(given: str, texts: list[str]) -> np.ndarray:
-    """Returns the vectors of texts, float32[texts, D], of a file or from an export or the folder of a model."""
+    """Returns the vectors of texts, float32[texts, D], of a file or from an export or the folder
+    of a model.
+    """
     if not given.endswith(".npy"):
         return Predictor(given).encode(texts)
     vectors = read_npy(given)
@@ -56,7 +62,7 @@ def _vectors(given: str, texts: list[str]) -> np.ndarray:
     is_table = vectors.ndim == 2 and len(vectors) == len(texts) and vectors.size
     if not is_table or vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
         raise InputError(
-            f"{described}; the evaluation needs a row of finite floats for each of the {len(texts)} "
-            "different texts, in their order"
+            f"{described}; the evaluation needs a row of finite floats for each of the "
+            f"{len(texts)} different texts, in their order"
         )
     return vectors

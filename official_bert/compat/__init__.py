@@ -1,16 +1,19 @@
-"""The original's functions for training loops and scripts of one's own; `name_of` finds the names of its scripts."""
+"""The original's functions for training loops and scripts of one's own; `name_of` finds the
+names of its scripts.
+"""
 
 import importlib
 from typing import Any
 
 from official_bert.io.errors import no_attribute
 
-# What users import from a script, by the module where it lives; `name=other` has another name there.
+# What users import from a script, by the module where it lives; `name=other` has another name
+# there.
 _PUBLIC = {
     "create_pretraining_data": {
         "compat.training_instances": "MaskedLmInstance TrainingInstance create_float_feature create_int_feature "
-        "create_instances_from_document create_masked_lm_predictions create_training_instances truncate_seq_pair "
-        "write_instance_to_example_files"
+        "create_instances_from_document create_masked_lm_predictions create_training_instances "
+        "truncate_seq_pair write_instance_to_example_files"
     },
     "run_pretraining": {"modeling": "gather_indexes"},
     "extract_features": {"tokenizer_config": "_truncate_seq_pair=truncate_seq_pair"},
@@ -33,7 +36,9 @@ _PUBLIC = {
 
 
 def name_of(script: str, name: str) -> Any:
-    """Returns what a script of the original defines under a name; raises AttributeError if that is gone."""
+    """Returns what a script of the original defines under a name; raises AttributeError if that
+    is gone.
+    """
     for module, names in _PUBLIC[script].items():
         for public, _, inner in (entry.partition("=") for entry in names.split()):
             if public == name:

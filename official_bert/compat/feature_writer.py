@@ -9,7 +9,12 @@ from absl import logging
 from official_bert.compat.input_functions import InputFn, record_input_fn
 from official_bert.data.records.framing import open_example_files
 from official_bert.features import squad_features
-from official_bert.tasks.squad.answers import RawResult, choose_answers, extract_candidates, write_json
+from official_bert.tasks.squad.answers import (
+    RawResult,
+    choose_answers,
+    extract_candidates,
+    write_json,
+)
 from official_bert.tasks.squad.answers import softmax as _compute_softmax  # noqa: F401
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules
@@ -26,30 +31,40 @@ def _get_best_indexes(logits: Sequence[float], n_best_size: int) -> list[int]:
 
 def record_arrays(features: Sequence[InputFeatures], is_training: bool) -> dict[str, np.ndarray]:
     """Converts windows to arrays by record name, int[batch, max_seq_length] or int[batch, 1]."""
-    attribute_of = {"unique_ids": "unique_id", "start_positions": "start_position", "end_positions": "end_position"}
+    attribute_of = {
+        "unique_ids": "unique_id",
+        "start_positions": "start_position",
+        "end_positions": "end_position",
+    }
     return {
-        name: np.array([getattr(feature, attribute_of.get(name, name)) for feature in features], int).reshape(
-            len(features), length
-        )
+        name: np.array(
+            [getattr(feature, attribute_of.get(name, name)) for feature in features], int
+        ).reshape(len(features), length)
         for name, length, _ in squad_features(len(features[0].input_ids), is_training)
     }
 
 
-def input_fn_builder(input_file: str, seq_length: int, is_training: bool, drop_remainder: bool) -> InputFn:
+def input_fn_builder(
+    input_file: str, seq_length: int, is_training: bool, drop_remainder: bool
+) -> InputFn:
     """Builds an input function for a file of a FeatureWriter, plain or gzip.
 
-    It reads "batch_size" from its `params` and gives a Dataset of `input_ids`, `input_mask` and `segment_ids`,
-    int32[B, seq_length], and `unique_ids`, int32[B]; in training also `start_positions` and `end_positions`, of windows
-    that are shuffled and repeated without end.
+    It reads "batch_size" from its `params` and gives a Dataset of `input_ids`, `input_mask` and
+    `segment_ids`, int32[B, seq_length], and `unique_ids`, int32[B]; in training also
+    `start_positions` and `end_positions`, of windows that are shuffled and repeated without end.
     """
-    features = [one for one in squad_features(seq_length, is_training) if one.name != "is_impossible"]
+    features = [
+        one for one in squad_features(seq_length, is_training) if one.name != "is_impossible"
+    ]
     return record_input_fn(input_file, features, is_training, drop_remainder)
 
 
 class FeatureWriter:
-    """Writes windows to a TFRecord file, which gets its name only when it is closed; also a context manager.
+    """Writes windows to a TFRecord file, which gets its name only when it is closed; also a context
+    manager.
 
-    In training the positions of the answers are written, too; `num_features` counts the windows received so far.
+    In training the positions of the answers are written, too; `num_features` counts the windows
+    received so far.
     """
 
     def __init__(self, filename: str, is_training: bool):
@@ -95,7 +110,9 @@ def convert_examples_to_features(
     output_fn: Callable[[InputFeatures], object],
 ):
     """Passes the windows of every question to `output_fn`, in order."""
-    rules = SquadRules(max_seq_length=max_seq_length, doc_stride=doc_stride, max_query_length=max_query_length)
+    rules = SquadRules(
+        max_seq_length=max_seq_length, doc_stride=doc_stride, max_query_length=max_query_length
+    )
     for window in windows_of(examples, tokenizer, rules, is_training):
         output_fn(window)
 
@@ -115,10 +132,11 @@ def write_predictions(
     verbose_logging: bool = False,
     strip_accents: bool | None = None,
 ):
-    """Answers every question and writes the answers, the n-best lists and, for version 2, the null odds.
+    """Answers every question and writes the answers, the n-best lists and, for version 2, the null
+    odds.
 
-    `n_best_size` is the number of start and end positions considered in a window, and the size of an n-best list; with
-    version 2 the list has a further entry for "no answer".
+    `n_best_size` is the number of start and end positions considered in a window, and the size of
+    an n-best list; with version 2 the list has a further entry for "no answer".
     """
     logging.info("Writing predictions to: %s", output_prediction_file)
     logging.info("Writing nbest to: %s", output_nbest_file)

@@ -1,7 +1,8 @@
-"""The original's functions of run_classifier.py: features of examples, and tf.data pipelines from them or from files.
+"""The original's functions of run_classifier.py: features of examples, and tf.data pipelines from
+them or from files.
 
-Each builder returns a function of `params` that reads "batch_size" from it and returns a Dataset, as an Estimator
-expects; in training it shuffles the examples and repeats them without end.
+Each builder returns a function of `params` that reads "batch_size" from it and returns a Dataset,
+as an Estimator expects; in training it shuffles the examples and repeats them without end.
 """
 
 from __future__ import annotations
@@ -33,14 +34,20 @@ InputFn = Callable[[Mapping[str, int]], "tf.data.Dataset"]
 _BUFFER_SIZE = 100  # the original's
 
 
-def record_input_fn(input_file: str, features: Sequence[Feature], is_training: bool, drop_remainder: bool) -> InputFn:
-    """Reads a record file by the table of its features, each [B, length], or [B] where the length is 1."""
+def record_input_fn(
+    input_file: str, features: Sequence[Feature], is_training: bool, drop_remainder: bool
+) -> InputFn:
+    """Reads a record file by the table of its features, each [B, length], or [B] where the
+    length is 1.
+    """
 
     def input_fn(params):
         import tensorflow as tf
 
         spec = {
-            name: tf.io.FixedLenFeature([] if length == 1 else [length], tf.float32 if dtype == "float32" else tf.int64)
+            name: tf.io.FixedLenFeature(
+                [] if length == 1 else [length], tf.float32 if dtype == "float32" else tf.int64
+            )
             for name, length, dtype in features
         }
 
@@ -56,7 +63,9 @@ def record_input_fn(input_file: str, features: Sequence[Feature], is_training: b
 
 
 def in_original_order(dataset: tf.data.Dataset, is_training: bool) -> tf.data.Dataset:
-    """In training repeated and then shuffled through a buffer, so that passes over the set blend at their borders."""
+    """In training repeated and then shuffled through a buffer, so that passes over the set blend
+    at their borders.
+    """
     return dataset.repeat().shuffle(_BUFFER_SIZE) if is_training else dataset
 
 
@@ -69,10 +78,11 @@ def file_based_input_fn_builder(
     num_targets: int = 1,
     target_dtype: str = "int32",
 ) -> InputFn:
-    """Builds an input function for a file, plain or gzip, of `file_based_convert_examples_to_features`.
+    """Builds an input function for a file, plain or gzip, of
+    `file_based_convert_examples_to_features`.
 
-    Its Dataset has `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length], `label_ids` and
-    `is_real_example`, int32[B] (`label_ids` is [B, num_targets] if there are several).
+    Its Dataset has `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length], `label_ids`
+    and `is_real_example`, int32[B] (`label_ids` is [B, num_targets] if there are several).
     """
     features = classifier_features(seq_length, num_targets, target_dtype)
     return record_input_fn(input_file, features, is_training, drop_remainder)
@@ -83,11 +93,13 @@ def input_fn_builder(
 ) -> InputFn:
     """Builds an input function for the results of `convert_examples_to_features`.
 
-    Its Dataset has `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length], and `label_ids`, int32[B]
-    (float32 in regression).
+    Its Dataset has `input_ids`, `input_mask` and `segment_ids`, int32[B, seq_length], and
+    `label_ids`, int32[B] (float32 in regression).
     """
     columns = {
-        name: np.array([getattr(feature, name) for feature in features], np.int32).reshape(-1, seq_length)
+        name: np.array([getattr(feature, name) for feature in features], np.int32).reshape(
+            -1, seq_length
+        )
         for name in ENCODER_INPUTS
     }
     targets = np.array([feature.label_id for feature in features])
@@ -110,7 +122,8 @@ class InputFeatures:
         input_ids: ids, padded with 0 to the maximum length, as are the next two.
         input_mask: 1 for tokens, 0 for padding.
         segment_ids: 1 for tokens of the second text.
-        label_id: id of the label; a float in regression, a list of 0 and 1 in multi-label classification.
+        label_id: id of the label; a float in regression, a list of 0 and 1 in multi-label
+            classification.
         is_real_example: False for padding examples.
     """
 
@@ -128,9 +141,13 @@ def convert_single_example(
     max_seq_length: int,
     tokenizer: FullTokenizer,
 ) -> InputFeatures:
-    """Tokenizes an example and cuts or pads it to `max_seq_length`; the first five examples are logged."""
+    """Tokenizes an example and cuts or pads it to `max_seq_length`; the first five examples are
+    logged.
+    """
     if isinstance(example, PaddingInputExample):
-        return InputFeatures(*([0] * max_seq_length for _ in range(3)), label_id=0, is_real_example=False)
+        return InputFeatures(
+            *([0] * max_seq_length for _ in range(3)), label_id=0, is_real_example=False
+        )
     tokens, segment_ids = model_input(tokenizer, example.text_a, example.text_b, max_seq_length)
     padding = [0] * (max_seq_length - len(tokens))
     target = target_maker(label_list)(example)
@@ -154,7 +171,9 @@ def convert_examples_to_features(
     features = []
     for index, example in enumerate(examples):
         log_progress(index, len(examples))
-        features.append(convert_single_example(index, example, label_list, max_seq_length, tokenizer))
+        features.append(
+            convert_single_example(index, example, label_list, max_seq_length, tokenizer)
+        )
     return features
 
 
@@ -167,4 +186,6 @@ def file_based_convert_examples_to_features(
 ):
     """Writes the features of each example, padded to `max_seq_length`, as a TFRecord file."""
     encoded = encoded_examples(examples, label_list, max_seq_length, tokenizer, logs_first=True)
-    write_encoded_set(output_file, len(encoded), lambda rows: encoded.features(rows, max_seq_length))
+    write_encoded_set(
+        output_file, len(encoded), lambda rows: encoded.features(rows, max_seq_length)
+    )

@@ -1,7 +1,9 @@
-"""The functions that users import from create_pretraining_data.py; their instances consist of token strings.
+"""The functions that users import from create_pretraining_data.py; their instances consist of token
+strings.
 
-They wrap the generator `exact` and have the original's arguments, draws and results. Where a function of the original
-reads a flag, its counterpart here takes a keyword argument with the flag's name and default.
+They wrap the generator `exact` and have the original's arguments, draws and results. Where a
+function of the original reads a flag, its counterpart here takes a keyword argument with the flag's
+name and default.
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from official_bert.data.pretraining.documents import read_documents
-from official_bert.data.pretraining.exact import create_instances, draw_masks, sentence_pairs, truncated
+from official_bert.data.pretraining.exact import (
+    create_instances,
+    draw_masks,
+    sentence_pairs,
+    truncated,
+)
 from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig, PairConfig
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.record_files import log_files, write_features
@@ -48,7 +55,13 @@ class TrainingInstance:
     is_random_next: bool
 
     def __str__(self):
-        names = ("tokens", "segment_ids", "is_random_next", "masked_lm_positions", "masked_lm_labels")
+        names = (
+            "tokens",
+            "segment_ids",
+            "is_random_next",
+            "masked_lm_positions",
+            "masked_lm_labels",
+        )
         lists = vars(self) | {"is_random_next": [self.is_random_next]}
         return "".join(f"{name}: {' '.join(map(str, lists[name]))}\n" for name in names) + "\n"
 
@@ -86,9 +99,14 @@ def create_training_instances(
     do_whole_word_mask: bool = False,
 ) -> list[TrainingInstance]:
     """Makes the instances of raw text files, in the order of the records."""
-    config = PairConfig(max_seq_length=max_seq_length, short_seq_prob=short_seq_prob, dupe_factor=dupe_factor)
+    config = PairConfig(
+        max_seq_length=max_seq_length, short_seq_prob=short_seq_prob, dupe_factor=dupe_factor
+    )
     masks = _mask_config(masked_lm_prob, max_predictions_per_seq, do_whole_word_mask)
-    documents, vocabulary = read_documents(input_files, tokenizer), InstanceVocabulary.of(tokenizer.vocab)
+    documents, vocabulary = (
+        read_documents(input_files, tokenizer),
+        InstanceVocabulary.of(tokenizer.vocab),
+    )
     instances, order = create_instances(documents, vocabulary, config, masks, rng)
     return [
         _instance_of(features, row, tokenizer.inv_vocab)
@@ -120,7 +138,9 @@ def create_instances_from_document(
         return list(islice(chain.from_iterable(all_documents[document]), begin, end))
 
     instances = []
-    for pair in sentence_pairs(document_index, len(all_documents), bounds_of, max_seq_length, short_seq_prob, rng):
+    for pair in sentence_pairs(
+        document_index, len(all_documents), bounds_of, max_seq_length, short_seq_prob, rng
+    ):
         a_tokens = tokens_of(document_index, pair.a_begin, pair.a_end)
         b_tokens = tokens_of(pair.b_document, pair.b_begin, pair.b_end)
         tokens, positions, labels = create_masked_lm_predictions(
@@ -132,7 +152,9 @@ def create_instances_from_document(
             do_whole_word_mask,
         )
         segment_ids = [0] * (len(a_tokens) + 2) + [1] * (len(b_tokens) + 1)
-        instances.append(TrainingInstance(tokens, segment_ids, positions, labels, pair.is_random_next))
+        instances.append(
+            TrainingInstance(tokens, segment_ids, positions, labels, pair.is_random_next)
+        )
     return instances
 
 
@@ -144,7 +166,9 @@ def create_masked_lm_predictions(
     rng: random.Random,
     do_whole_word_mask: bool = False,
 ) -> tuple[list[str], list[int], list[str]]:
-    """Masks a sequence; returns its tokens, the predicted positions in order, and the tokens that stood at them."""
+    """Masks a sequence; returns its tokens, the predicted positions in order, and the tokens
+    that stood at them.
+    """
     candidates = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     masks = _mask_config(masked_lm_prob, max_predictions_per_seq, do_whole_word_mask)
     drawn, replacements = draw_masks(
@@ -157,12 +181,17 @@ def create_masked_lm_predictions(
     return output_tokens, positions, [tokens[position] for position in positions]
 
 
-def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_num_tokens: int, rng: random.Random):
+def truncate_seq_pair(
+    tokens_a: list[str], tokens_b: list[str], max_num_tokens: int, rng: random.Random
+):
     """Shortens two token lists in place to `max_num_tokens` in all.
 
-    The longer list (`tokens_b` on a tie) loses one token at a time, at its front or its end at random.
+    The longer list (`tokens_b` on a tie) loses one token at a time, at its front or its end at
+    random.
     """
-    a_begin, a_end, b_begin, b_end = truncated(0, len(tokens_a), 0, len(tokens_b), max_num_tokens, rng.random)
+    a_begin, a_end, b_begin, b_end = truncated(
+        0, len(tokens_a), 0, len(tokens_b), max_num_tokens, rng.random
+    )
     tokens_a[:] = tokens_a[a_begin:a_end]
     tokens_b[:] = tokens_b[b_begin:b_end]
 
@@ -181,7 +210,9 @@ def write_instance_to_example_files(
         write_features(batches, example_files, tokenizer.inv_vocab)
 
 
-def _mask_config(masked_lm_prob: float, max_predictions_per_seq: int, do_whole_word_mask: bool) -> MaskConfig:
+def _mask_config(
+    masked_lm_prob: float, max_predictions_per_seq: int, do_whole_word_mask: bool
+) -> MaskConfig:
     return MaskConfig(
         masked_lm_prob=masked_lm_prob,
         max_predictions_per_seq=max_predictions_per_seq,
@@ -189,7 +220,9 @@ def _mask_config(masked_lm_prob: float, max_predictions_per_seq: int, do_whole_w
     )
 
 
-def _instance_of(features: dict[str, np.ndarray], row: int, inv_vocab: dict[int, str]) -> TrainingInstance:
+def _instance_of(
+    features: dict[str, np.ndarray], row: int, inv_vocab: dict[int, str]
+) -> TrainingInstance:
     length = int(features["input_mask"][row].sum())
     count = int(features["masked_lm_weights"][row].sum())
     return TrainingInstance(
@@ -202,12 +235,17 @@ def _instance_of(features: dict[str, np.ndarray], row: int, inv_vocab: dict[int,
 
 
 def _feature_batches(
-    instances: Sequence[TrainingInstance], tokenizer: FullTokenizer, max_seq_length: int, max_predictions_per_seq: int
+    instances: Sequence[TrainingInstance],
+    tokenizer: FullTokenizer,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
 ) -> Iterator[dict[str, np.ndarray]]:
     table = pretraining_features(max_seq_length, max_predictions_per_seq)
     for start in range(0, len(instances), _BATCH_SIZE):
         batch = instances[start : start + _BATCH_SIZE]
-        features = {feature.name: np.zeros((len(batch), feature.length), feature.dtype) for feature in table}
+        features = {
+            feature.name: np.zeros((len(batch), feature.length), feature.dtype) for feature in table
+        }
         for row, instance in enumerate(batch):
             values = (
                 tokenizer.convert_tokens_to_ids(instance.tokens),
@@ -221,8 +259,8 @@ def _feature_batches(
             for feature, content in zip(table, values, strict=True):
                 if len(content) > feature.length:
                     raise InputError(
-                        f"instance {start + row}: {feature.name} has {len(content)} values, more than the "
-                        f"{feature.length} that the record holds"
+                        f"instance {start + row}: {feature.name} has {len(content)} values, more "
+                        f"than the {feature.length} that the record holds"
                     )
                 features[feature.name][row, : len(content)] = content
         yield features

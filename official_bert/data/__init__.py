@@ -1,1 +1,3 @@
-"""Makes training records from text and reads them back: documents, instances, TFRecords, input pipelines."""
+"""Makes training records from text and reads them back: documents, instances, TFRecords, input
+pipelines.
+"""

@@ -1,7 +1,9 @@
 """Decides which column of a table has which role: one function for all tasks and all formats.
 
-In: the names of the columns, the roles of a task with the usual names of their columns, and the value of --columns.
-Out: the columns of each role, by number. Names match without regard to case and to blanks around them.
+In: the names of the columns, the roles of a task with the usual names of their columns, and the
+    value of --columns.
+Out: the columns of each role, by number. Names match without regard to case and to blanks around
+    them.
 """
 
 import re
@@ -12,7 +14,8 @@ from absl import logging
 
 from official_bert.io.errors import InputError
 
-_ROW_NAMES = {"", "id", "idx", "index", "guid", "uid", "unnamed: 0"}  # columns that only name the rows
+# Columns that only name the rows.
+_ROW_NAMES = {"", "id", "idx", "index", "guid", "uid", "unnamed: 0"}
 _MOST_LOGGED = 12  # ignored columns in the log
 _match_delimiter = re.compile("[\t;,|]").search
 _match_numbered = re.compile(r"(.+)_[0-9]+").fullmatch
@@ -23,12 +26,16 @@ class Role(NamedTuple):
 
     Attributes:
         name: what --columns calls it.
-        usual_names: the names, in lower case, of a column that has the role where --columns does not assign one.
+        usual_names: the names, in lower case, of a column that has the role where --columns does
+            not assign one.
         is_required: whether a table without such a column is refused.
-        is_list: whether several columns may have the role; then `<usual name>_<number>` is a usual name, too.
-        position: the number of the column in a file that does not name its columns; None for no column.
+        is_list: whether several columns may have the role; then `<usual name>_<number>` is a usual
+            name, too.
+        position: the number of the column in a file that does not name its columns; None for no
+            column.
         can_be_guessed: whether the only column that is left has the role.
-        is_read: whether the task reads the columns; others are only known, so that no other role gets them.
+        is_read: whether the task reads the columns; others are only known, so that no other role
+            gets them.
     """
 
     name: str
@@ -41,7 +48,9 @@ class Role(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns of a table: the numbers of those of each role, the names of all, and the roles that were guessed."""
+    """The columns of a table: the numbers of those of each role, the names of all, and the roles
+    that were guessed.
+    """
 
     path: str
     names: Sequence[str]
@@ -77,8 +86,8 @@ def decide_columns(
         path: the table, for messages.
         names: the names of its columns; empty for a file that does not name them.
         roles: the roles of the task, the most important first.
-        assigned: role -> column, from --columns: a name or a number, negative from the end; "" for no column, and
-            several with commas for a list.
+        assigned: role -> column, from --columns: a name or a number, negative from the end; "" for
+            no column, and several with commas for a list.
         width: the number of columns; by default that of the names.
         flag: the flag that assigns columns, for messages; None for tasks without one.
 
@@ -101,13 +110,16 @@ def decide_columns(
             number = _find(path, names, part, f"{flag}={role.name}={part}", width)
             if number in written:
                 raise InputError(
-                    f"{flag}={role.name}={part}: is the column of {written[number]}, too; give each a column of its own"
+                    f"{flag}={role.name}={part}: is the column of {written[number]}, too; give "
+                    "each a column of its own"
                 )
             by_role[role.name].append(number)
             written[number] = f"{role.name}={part}"
     for role in roles:
         if role.name not in by_role:
-            by_role[role.name] = _usual(path, names, role, written, flag) if names else _at_position(role, width)
+            by_role[role.name] = (
+                _usual(path, names, role, written, flag) if names else _at_position(role, width)
+            )
     _check_apart(path, names, by_role, flag)
     guessed = _guess(path, names, roles, by_role, written, flag)
     columns = Columns(path, names, by_role, frozenset(guessed))
@@ -116,27 +128,42 @@ def decide_columns(
 
 
 def fold_name(name: str) -> str:
-    """Returns the name of a column as names are compared: without regard to case and to blanks around it."""
+    """Returns the name of a column as names are compared: without regard to case and to blanks
+    around it.
+    """
     return name.strip().casefold()
 
 
 def _find(path: str, names: Sequence[str], column: str, where: str, width: int) -> int:
-    """Returns the number of a column that a flag names; it stays out of range if the first row has no such column."""
-    for matches in ([name == column for name in names], [fold_name(name) == fold_name(column) for name in names]):
+    """Returns the number of a column that a flag names; it stays out of range if the first row
+    has no such column.
+    """
+    for matches in (
+        [name == column for name in names],
+        [fold_name(name) == fold_name(column) for name in names],
+    ):
         if sum(matches) > 1:
-            raise InputError(f"{where}: {path} has several columns of this name; give its number from 0")
+            raise InputError(
+                f"{where}: {path} has several columns of this name; give its number from 0"
+            )
         if any(matches):
             return matches.index(True)
     try:
         number = int(column)
     except ValueError:
-        remedy = f"has no such column, only {', '.join(names)}" if names else "names no columns; give its number from 0"
+        remedy = (
+            f"has no such column, only {', '.join(names)}"
+            if names
+            else "names no columns; give its number from 0"
+        )
         raise InputError(f"{where}: {path} {remedy}") from None
     # Counted in the first row: a row that lacks a column has another last column.
     return number + width if -width <= number < 0 else number
 
 
-def _usual(path: str, names: Sequence[str], role: Role, written: Mapping[int, str], flag: str | None) -> list[int]:
+def _usual(
+    path: str, names: Sequence[str], role: Role, written: Mapping[int, str], flag: str | None
+) -> list[int]:
     """Returns the columns of usual names, without those that a flag assigns to another role."""
     matches = [number for number, name in enumerate(names) if _is_usual(fold_name(name), role)]
     free = [number for number in matches if number not in written]
@@ -148,7 +175,8 @@ def _usual(path: str, names: Sequence[str], role: Role, written: Mapping[int, st
         raise InputError(f"{path}: each of the columns {several} could be {role.name}; {remedy}")
     if matches and not free and role.is_required:
         raise InputError(
-            f"{flag}={written[matches[0]]}: is the column that {role.name} is read from; name that of {role.name}, too"
+            f"{flag}={written[matches[0]]}: is the column that {role.name} is read from; name that "
+            f"of {role.name}, too"
         )
     return free
 
@@ -165,16 +193,20 @@ def _at_position(role: Role, width: int) -> list[int]:
     return [role.position + width if -width <= role.position < 0 else role.position]
 
 
-def _check_apart(path: str, names: Sequence[str], by_role: Mapping[str, list[int]], flag: str | None):
-    """Raises InputError if two roles have one column, as in a file without names whose only column is the text."""
+def _check_apart(
+    path: str, names: Sequence[str], by_role: Mapping[str, list[int]], flag: str | None
+):
+    """Raises InputError if two roles have one column, as in a file without names whose only
+    column is the text.
+    """
     role_names: dict[int, str] = {}
     for role, numbers in by_role.items():
         for number in numbers:
             if number in role_names:
                 name = names[number] if number < len(names) else number
                 raise InputError(
-                    f"{flag}: {role} and {role_names[number]} of {path} are one column, {name}; name both, "
-                    f"{flag}={role_names[number]}=...,{role}=..."
+                    f"{flag}: {role} and {role_names[number]} of {path} are one column, {name}; "
+                    f"name both, {flag}={role_names[number]}=...,{role}=..."
                 )
             role_names[number] = role
 
@@ -189,15 +221,17 @@ def _guess(
 ) -> list[str]:
     """Adds columns of required roles that no name tells, and returns these roles.
 
-    The only column that is left has the role; of a table of two columns the first is that of the first role. Columns
-    that only name the rows are not counted.
+    The only column that is left has the role; of a table of two columns the first is that of the
+    first role. Columns that only name the rows are not counted.
     """
     missing = [role for role in roles if role.is_required and not by_role[role.name]]
     if not missing:
         return []
     taken = {number for numbers in by_role.values() for number in numbers} | set(written)
     left = [
-        number for number in range(len(names)) if number not in taken and fold_name(names[number]) not in _ROW_NAMES
+        number
+        for number in range(len(names))
+        if number not in taken and fold_name(names[number]) not in _ROW_NAMES
     ]
     _refuse_other_delimiter(path, names, missing[0].name, flag)
     is_clear = len(left) == len(missing) == 1 or (len(names) <= 2 and len(left) >= len(missing))
@@ -208,27 +242,41 @@ def _guess(
     role = missing[0]
     what = f"{len(names)} columns, {', '.join(names)}" if names else "no names of columns"
     if not flag:
-        raise InputError(f"{path}: has {what}, and none called {' or '.join(role.usual_names)}; name it so")
+        raise InputError(
+            f"{path}: has {what}, and none called {' or '.join(role.usual_names)}; name it so"
+        )
     if role.can_be_guessed:
-        raise InputError(f"{flag}: {path} has {what}; name that of {role.name}, {flag}={role.name}=...")
+        raise InputError(
+            f"{flag}: {path} has {what}; name that of {role.name}, {flag}={role.name}=..."
+        )
     raise InputError(
-        f"{path}: none of its columns {', '.join(names)} has a usual name; name them, as in {flag}={role.name}=question"
+        f"{path}: none of its columns {', '.join(names)} has a usual name; name them, as in "
+        f"{flag}={role.name}=question"
     )
 
 
 def _refuse_other_delimiter(path: str, names: Sequence[str], role: str, flag: str | None):
-    """Raises InputError for a table of one column whose name has a delimiter, perhaps that of another format."""
+    """Raises InputError for a table of one column whose name has a delimiter, perhaps that of
+    another format.
+    """
     if len(names) == 1 and (delimiter := _match_delimiter(names[0])):
         remedy = f", or name the column, {flag}={role}=0" if flag else ""
         raise InputError(
-            f"{path}: has one column, {names[0]!r}, which may be several with {delimiter[0]!r} between them; write "
-            f"commas into a .csv and tabs into a .tsv, give --data_format{remedy}"
+            f"{path}: has one column, {names[0]!r}, which may be several with {delimiter[0]!r} "
+            "between them; write commas into a .csv and tabs into a .tsv, give "
+            f"--data_format{remedy}"
         )
 
 
 def _log(columns: Columns, roles: Sequence[Role]):
-    read = {role.name: columns.by_role[role.name] for role in roles if role.is_read and columns.by_role[role.name]}
-    reading = ", ".join(f"{role}={'+'.join(map(columns.name, numbers))}" for role, numbers in read.items())
+    read = {
+        role.name: columns.by_role[role.name]
+        for role in roles
+        if role.is_read and columns.by_role[role.name]
+    }
+    reading = ", ".join(
+        f"{role}={'+'.join(map(columns.name, numbers))}" for role, numbers in read.items()
+    )
     numbers_read = {number for numbers in read.values() for number in numbers}
     ignored = [name for number, name in enumerate(columns.names) if number not in numbers_read]
     more = f" and {len(ignored) - _MOST_LOGGED} more" if len(ignored) > _MOST_LOGGED else ""

@@ -1,4 +1,6 @@
-"""Makes model inputs from one text or two: truncation, special tokens, segments, padding; logs examples."""
+"""Makes model inputs from one text or two: truncation, special tokens, segments, padding; logs
+examples.
+"""
 
 import array
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +23,8 @@ FIRST_TEXTS = 1000  # whose tokens are looked at
 class RaggedRows:
     """Rows of integers of different lengths, concatenated in one array.
 
-    `starts`, int64[rows + 1], are the offsets in `values` at which the rows begin, then the end of the last one.
+    `starts`, int64[rows + 1], are the offsets in `values` at which the rows begin, then the end of
+    the last one.
     """
 
     def __init__(self, rows: Iterable[Iterable[int]]):
@@ -39,15 +42,21 @@ class RaggedRows:
         return self.values[self.starts[row] : self.starts[row + 1]]
 
     def padded(self, rows: np.ndarray, length: int) -> np.ndarray:
-        """Returns the chosen rows padded with zeros, int32[len(rows), length]; no row may be longer."""
+        """Returns the chosen rows padded with zeros, int32[len(rows), length]; no row may be
+        longer.
+        """
         batch = np.zeros((len(rows), length), self.values.dtype)
         if len(rows):
-            batch[_length_mask(self.lengths[rows], length)] = np.concatenate([self[row] for row in rows])
+            batch[_length_mask(self.lengths[rows], length)] = np.concatenate(
+                [self[row] for row in rows]
+            )
         return batch
 
 
 class ModelInputs:
-    """The inputs of a data set: the ids of each, special tokens included, and the number of its tokens in segment 0."""
+    """The inputs of a data set: the ids of each, special tokens included, and the number of its
+    tokens in segment 0.
+    """
 
     def __init__(self, inputs: Iterable[tuple[Sequence[int], int]]):
         num_first = []
@@ -69,11 +78,20 @@ class ModelInputs:
         return self.ids.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns the encoder features of the inputs int[n], padded to `length`: name -> int32[n, length]."""
+        """Returns the encoder features of the inputs int[n], padded to `length`: name ->
+        int32[n, length].
+        """
         mask = _length_mask(self.lengths[rows], length)
-        values = (self.ids.padded(rows, length), mask, mask & ~_length_mask(self.num_first[rows], length))
+        values = (
+            self.ids.padded(rows, length),
+            mask,
+            mask & ~_length_mask(self.num_first[rows], length),
+        )
         table = encoder_features(length)
-        return {feature.name: value.astype(feature.dtype) for feature, value in zip(table, values, strict=True)}
+        return {
+            feature.name: value.astype(feature.dtype)
+            for feature, value in zip(table, values, strict=True)
+        }
 
 
 def _length_mask(lengths: np.ndarray, width: int) -> np.ndarray:
@@ -82,30 +100,42 @@ def _length_mask(lengths: np.ndarray, width: int) -> np.ndarray:
 
 
 class ModelInput(NamedTuple):
-    """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, without padding; the segment ids are 0 up to the first [SEP]."""
+    """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, without padding; the segment ids are 0 up to
+    the first [SEP].
+    """
 
     tokens: list[str]
     segment_ids: list[int]
 
 
-def model_input(tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int) -> ModelInput:
-    """Tokenizes a text, or a pair whose second text has tokens, and truncates it to `max_seq_length` tokens."""
+def model_input(
+    tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
+) -> ModelInput:
+    """Tokenizes a text, or a pair whose second text has tokens, and truncates it to
+    `max_seq_length` tokens.
+    """
     tokens_b = tokenizer.tokenize(text_b) if text_b else []
-    tokens, num_first = joined(tokenizer.tokenize(text_a), tokens_b, max_seq_length, "[CLS]", "[SEP]")
+    tokens, num_first = joined(
+        tokenizer.tokenize(text_a), tokens_b, max_seq_length, "[CLS]", "[SEP]"
+    )
     return ModelInput(tokens, [0] * num_first + [1] * (len(tokens) - num_first))
 
 
 def model_input_ids(
     tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
 ) -> tuple[list[int], int]:
-    """Returns the ids of `model_input`'s tokens and the number of tokens in segment 0, without making token strings."""
+    """Returns the ids of `model_input`'s tokens and the number of tokens in segment 0, without
+    making token strings.
+    """
     ids_b = tokenizer.encode(text_b) if text_b else []
     cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
     return joined(tokenizer.encode(text_a), ids_b, max_seq_length, cls, sep)
 
 
 def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[int, int]]:
-    """Returns (start, length) of each window of a document; a larger stride than a window is reduced to its length."""
+    """Returns (start, length) of each window of a document; a larger stride than a window is
+    reduced to its length.
+    """
     starts = [0]
     while starts[-1] + max_tokens < num_tokens:
         starts.append(starts[-1] + min(max_tokens, doc_stride))
@@ -115,9 +145,13 @@ def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[i
 def padded_features(
     inputs: Sequence[ModelInput], tokenizer: FullTokenizer, max_seq_length: int
 ) -> dict[str, np.ndarray]:
-    """Returns `input_ids`, `input_mask` and `segment_ids`, each int32[batch, max_seq_length], padded with 0."""
+    """Returns `input_ids`, `input_mask` and `segment_ids`, each int32[batch, max_seq_length],
+    padded with 0.
+    """
     table = encoder_features(max_seq_length)
-    batch = {feature.name: np.zeros((len(inputs), feature.length), feature.dtype) for feature in table}
+    batch = {
+        feature.name: np.zeros((len(inputs), feature.length), feature.dtype) for feature in table
+    }
     for row, (tokens, segment_ids) in enumerate(inputs):
         batch["input_ids"][row, : len(tokens)] = tokenizer.convert_tokens_to_ids(tokens)
         batch["input_mask"][row, : len(tokens)] = 1
@@ -126,28 +160,39 @@ def padded_features(
 
 
 def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str):
-    """Validates that a vocabulary fits the model, and warns of one that is shorter than the embedding table."""
+    """Validates that a vocabulary fits the model, and warns of one that is shorter than the
+    embedding table.
+    """
     missing = [piece for piece in NEEDED_PIECES if piece not in tokenizer.vocab]
     if missing:
         raise InputError(f"{vocab_file}: lacks {', '.join(missing)}; add a line for each of them")
     num_ids = 1 + max(tokenizer.vocab.values())
     if num_ids > vocab_size:
         raise InputError(
-            f"{vocab_file}: has {num_ids} lines, but the model was made for vocab_size {vocab_size}; use the "
-            "vocabulary and the configuration that belong together"
+            f"{vocab_file}: has {num_ids} lines, but the model was made for vocab_size "
+            f"{vocab_size}; use the vocabulary and the configuration that belong together"
         )
     if num_ids < vocab_size:
-        warn("%s: has %d lines, fewer than the model's vocab_size %d: is it whole?", vocab_file, num_ids, vocab_size)
+        warn(
+            "%s: has %d lines, fewer than the model's vocab_size %d: is it whole?",
+            vocab_file,
+            num_ids,
+            vocab_size,
+        )
     check_casing(tokenizer, vocab_file)
 
 
 def check_casing(tokenizer: FullTokenizer, vocab_file: str):
-    """Warns if text is lower-cased although the vocabulary has capitals, or is not although it has none."""
+    """Warns if text is lower-cased although the vocabulary has capitals, or is not although it
+    has none.
+    """
     warn_of_casing(tokenizer.vocab, tokenizer.basic_tokenizer.do_lower_case, vocab_file)
 
 
 def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> bool:
-    """Warns if too many of the tokens of the first texts, whose ids are of any shape, are [UNK]; returns whether."""
+    """Warns if too many of the tokens of the first texts, whose ids are of any shape, are [UNK];
+    returns whether.
+    """
     is_text, is_unknown = _text_and_unknown(tokenizer, ids)
     num_tokens = is_text.sum()
     return num_tokens >= _FEWEST_TOKENS and warn_of_unknown(is_unknown.sum() / num_tokens)
@@ -155,7 +200,9 @@ def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> bool:
 
 def _text_and_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns which ids are tokens of a text, and which of those are [UNK], bool like `ids`."""
-    is_text = ~np.isin(ids, [tokenizer.vocab.get(piece, 0) for piece in ("[PAD]", "[CLS]", "[SEP]")])
+    is_text = ~np.isin(
+        ids, [tokenizer.vocab.get(piece, 0) for piece in ("[PAD]", "[CLS]", "[SEP]")]
+    )
     return is_text, is_text & (ids == tokenizer.vocab["[UNK]"])
 
 
@@ -167,14 +214,22 @@ def check_unknown_in(tokenizer: FullTokenizer, encoded: EncodedSet, length: int)
 
 
 def warn_of_unknown(share: float) -> bool:
-    """Warns of a share of [UNK] that no vocabulary has for text of its own language and casing; returns whether."""
+    """Warns of a share of [UNK] that no vocabulary has for text of its own language and casing;
+    returns whether.
+    """
     if share > _UNKNOWN_SHARE:
-        warn("%.0f %% of the first tokens are [UNK]: does the vocabulary fit the text and its casing?", 100 * share)
+        warn(
+            "%.0f %% of the first tokens are [UNK]: does the vocabulary fit the text and its "
+            "casing?",
+            100 * share,
+        )
     return bool(share > _UNKNOWN_SHARE)
 
 
 def warn_of_unknown_requests(tokenizer: FullTokenizer, encoded: EncodedSet, length: int) -> bool:
-    """Warns of requests as `check_unknown` does, and of a request without any known token; returns whether it did."""
+    """Warns of requests as `check_unknown` does, and of a request without any known token;
+    returns whether it did.
+    """
     rows = np.arange(min(FIRST_TEXTS, len(encoded.lengths)))
     if not rows.size:
         return False
@@ -185,7 +240,11 @@ def warn_of_unknown_requests(tokenizer: FullTokenizer, encoded: EncodedSet, leng
     num_unknown = int((is_unknown.any(-1) & (is_unknown == is_text).all(-1)).sum())
     if num_unknown:
         noun = "a text is" if num_unknown == 1 else f"{num_unknown} texts are"
-        warn("%s [UNK] only, so that nothing is known of it: does the vocabulary fit the text and its casing?", noun)
+        warn(
+            "%s [UNK] only, so that nothing is known of it: does the vocabulary fit the text and "
+            "its casing?",
+            noun,
+        )
     return num_unknown > 0
 
 

@@ -1,7 +1,9 @@
-"""Reads tables of users in any form: TSV, CSV (RFC 4180), JSON lines and Parquet, the first three also in gzip.
+"""Reads tables of users in any form: TSV, CSV (RFC 4180), JSON lines and Parquet, the first three
+also in gzip.
 
-In: a name, or several with commas and globs. Out: rows, of which the first has the names of the columns. A field of TSV
-and CSV is a text; one of JSON lines and Parquet is any JSON value. The one module that imports pyarrow, when it reads.
+In: a name, or several with commas and globs. Out: rows, of which the first has the names of the
+columns. A field of TSV and CSV is a text; one of JSON lines and Parquet is any JSON value. The one
+module that imports pyarrow, when it reads.
 """
 
 import datetime
@@ -22,7 +24,8 @@ from official_bert.options.fine_tuning import DATA_FORMATS
 
 TSV, CSV, JSON_LINES, PARQUET = DATA_FORMATS
 _ENDINGS = {TSV: (".tsv",), CSV: (".csv",), JSON_LINES: (".jsonl", ".json"), PARQUET: (".parquet",)}
-OTHER_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")  # what tasks with a format of their own read, too
+# What tasks with a format of their own read, too.
+OTHER_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
 _TOKENS = Role("tokens", ("tokens",), is_required=True)
 _TAGS = Role("tags", ("ner_tags", "tags"))
 _is_word = re.compile(r"[^ \t\r\n]+").fullmatch
@@ -35,11 +38,15 @@ def format_of(path: str, data_format: str | None = None) -> str:
         if data_format == name or (data_format is None and plain_path.endswith(endings)):
             return name
     endings = ", ".join(itertools.chain(*_ENDINGS.values()))
-    raise InputError(f"{path}: its name ends in none of {endings}; give --data_format={'|'.join(DATA_FORMATS)}")
+    raise InputError(
+        f"{path}: its name ends in none of {endings}; give --data_format={'|'.join(DATA_FORMATS)}"
+    )
 
 
 def paths_of(given: str, flag: str) -> list[str]:
-    """Returns the files that the value of a flag names; the name of one may have commas or brackets, too."""
+    """Returns the files that the value of a flag names; the name of one may have commas or
+    brackets, too.
+    """
     is_one = files.exists(given) or not re.search(r"[,*?[]", given)
     return [given] if is_one else files.expand(given.split(","), flag)
 
@@ -65,11 +72,17 @@ def read_rows(path: str, data_format: str | None = None, is_quoted: bool = False
     With `is_quoted`, fields of TSV may be quoted as in CSV.
     """
     name = format_of(path, data_format)
-    return read_csv(path, "\t", decompresses=True) if is_quoted and name == TSV else _READERS[name](path)
+    return (
+        read_csv(path, "\t", decompresses=True)
+        if is_quoted and name == TSV
+        else _READERS[name](path)
+    )
 
 
 def is_table(path: str) -> bool:
-    """Tells by its ending whether a file is a table of JSON lines or Parquet, for tasks with a format of their own."""
+    """Tells by its ending whether a file is a table of JSON lines or Parquet, for tasks with a
+    format of their own.
+    """
     return path.lower().endswith(OTHER_ENDINGS)
 
 
@@ -79,18 +92,29 @@ def has_table_ending(path: str) -> bool:
 
 
 def read_records(
-    given: str, flag: str, data_format: str | None = None, has_header: bool = True, is_quoted: bool = False
+    given: str,
+    flag: str,
+    data_format: str | None = None,
+    has_header: bool = True,
+    is_quoted: bool = False,
 ) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Yields the rows of tables and their fields by column; without a header the columns are 0, 1 and so on."""
+    """Yields the rows of tables and their fields by column; without a header the columns are 0,
+    1 and so on.
+    """
     for path in paths_of(given, flag):
         names: Sequence[str] = ()
         for row in read_rows(path, data_format, is_quoted):
             is_header = not names and (has_header or not row.line)
-            names = names or (row.fields if is_header else [str(number) for number in range(len(row.fields))])
+            names = names or (
+                row.fields if is_header else [str(number) for number in range(len(row.fields))]
+            )
             if len(set(names)) < len(names):
                 raise row.error("names a column twice; name each once")
             if len(row.fields) != len(names):
-                raise row.error(f"has {len(row.fields)} columns, the first one {len(names)}; complete or correct it")
+                raise row.error(
+                    f"has {len(row.fields)} columns, the first one {len(names)}; complete or "
+                    "correct it"
+                )
             if not is_header:
                 yield row, dict(zip(names, row.fields, strict=True))
 
@@ -119,7 +143,9 @@ def label_of(row: Row, value: Any) -> str:
 
 
 def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
-    """Reads sentences as `read_conll` does, from the columns `tokens` and `ner_tags`, or `tags`, of their tags."""
+    """Reads sentences as `read_conll` does, from the columns `tokens` and `ner_tags`, or `tags`,
+    of their tags.
+    """
     sentences, written, document, has_documents = [], [], 0, False
     path, roles = "", (_TOKENS, _TAGS._replace(is_required=labelled))
     for row, record in read_records(given, flag):
@@ -128,16 +154,23 @@ def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
             decided = decide_columns(path, names, roles, flag=None)
             tokens, name = decided.column_name("tokens"), decided.column_name("tags")
         has_tags = labelled or bool(record.get(name))
-        columns = [_texts(row, record, column) for column in ([tokens, name] if has_tags else [tokens])]
+        columns = [
+            _texts(row, record, column) for column in ([tokens, name] if has_tags else [tokens])
+        ]
         words, tags = columns[0], columns[1] if has_tags else []
         if wrong := [word for word in words if not _is_word(word)]:
             raise row.error(f"has the token {wrong[0]!r}; give words without blanks")
         if wrong := [tag for tag in tags if not tables.is_tag(tag)]:
             raise row.error(f"has the tag {wrong[0]!r}; {tables.TAG_FORMS}")
         if wrong := [tag for tag in tags if not _is_word(tag)]:
-            raise row.error(f"has the tag {wrong[0]!r}; give types without blanks, which separate the columns of CoNLL")
+            raise row.error(
+                f"has the tag {wrong[0]!r}; give types without blanks, which separate the columns "
+                "of CoNLL"
+            )
         if len(columns[-1]) != len(words):
-            raise row.error(f"has {len(words)} tokens and {len(tags)} {name}; give each token one tag")
+            raise row.error(
+                f"has {len(words)} tokens and {len(tags)} {name}; give each token one tag"
+            )
         if words[:1] == [tables.DOCUMENT_START]:
             document, has_documents = document + 1, True
         elif words:
@@ -162,11 +195,18 @@ def _read_json_lines(path: str) -> Iterator[Row]:
             num_blank += 1
             continue
         if not objects and text.lstrip().startswith("["):
-            raise InputError(f"{path}: line {line}: begins a JSON array; write its objects without it, one a line")
+            raise InputError(
+                f"{path}: line {line}: begins a JSON array; write its objects without it, one a "
+                "line"
+            )
         try:
-            value = reading.parse_json(text, has_lines=False, object_pairs_hook=reading.distinct_fields)
+            value = reading.parse_json(
+                text, has_lines=False, object_pairs_hook=reading.distinct_fields
+            )
         except InputError as error:
-            raise InputError(f"{path}: line {line}: {error}; give one JSON object a line") from error
+            raise InputError(
+                f"{path}: line {line}: {error}; give one JSON object a line"
+            ) from error
         objects.append((line, reading.as_object(value, f"{path}: line {line}")))
     tables.log_blank(path, num_blank)
     names = list(dict.fromkeys(name for _, fields in objects for name in fields))
@@ -177,13 +217,16 @@ def _read_json_lines(path: str) -> Iterator[Row]:
 
 
 def _read_parquet(path: str) -> Iterator[Row]:
-    """Yields the names of the columns and the rows; numbers of labels become the names that Hugging Face records."""
+    """Yields the names of the columns and the rows; numbers of labels become the names that
+    Hugging Face records.
+    """
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
         raise InputError(
-            f"{path}: Parquet needs pyarrow, which cannot be imported ({error}); pip install -r requirements-data.txt"
+            f"{path}: Parquet needs pyarrow, which cannot be imported ({error}); pip install -r "
+            "requirements-data.txt"
         ) from None
     with files.open_file(path, "rb") as file:
         data = file.read()
@@ -191,7 +234,9 @@ def _read_parquet(path: str) -> Iterator[Row]:
         table = parquet.ParquetFile(pyarrow.BufferReader(data)).read()
         columns = [column.to_pylist() for column in table.columns]
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as Parquet ({brief(error)}); write it anew") from error
+        raise InputError(
+            f"{path}: cannot be read as Parquet ({brief(error)}); write it anew"
+        ) from error
     labels = _recorded_labels((table.schema.metadata or {}).get(b"huggingface"))
     yield Row(path, 0, table.column_names, "row")
     for number, fields in enumerate(zip(*columns, strict=True), start=1):
@@ -203,7 +248,9 @@ def _read_parquet(path: str) -> Iterator[Row]:
 
 
 def _recorded_labels(metadata: bytes | None) -> dict[str, list[str]]:
-    """Returns the names of the labels by column, from what Hugging Face's library writes into a Parquet file."""
+    """Returns the names of the labels by column, from what Hugging Face's library writes into a
+    Parquet file.
+    """
     try:
         features = dict(json.loads(metadata or "{}")["info"]["features"])
     except (ValueError, LookupError, TypeError):  # another program's
@@ -218,7 +265,9 @@ def _recorded_labels(metadata: bytes | None) -> dict[str, list[str]]:
 
 
 def _label_name(row: Row, value: Any, names: Sequence[str]) -> Any:
-    """Returns the name of a label's number, None for -1, which stands for unknown, and other values as they are."""
+    """Returns the name of a label's number, None for -1, which stands for unknown, and other
+    values as they are.
+    """
     if isinstance(value, list):
         return [_label_name(row, one, names) for one in value]
     if isinstance(value, bool) or not isinstance(value, int):
@@ -226,7 +275,10 @@ def _label_name(row: Row, value: Any, names: Sequence[str]) -> Any:
     if value == -1:
         return None
     if not 0 <= value < len(names):
-        raise row.error(f"has the label {value}, but the file names the labels 0 to {len(names) - 1}; write it anew")
+        raise row.error(
+            f"has the label {value}, but the file names the labels 0 to {len(names) - 1}; write it "
+            "anew"
+        )
     return names[value]
 
 

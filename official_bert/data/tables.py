@@ -1,4 +1,5 @@
-"""Reads the files of users: rows of TSV and CSV, lines of text or pairs, and the columns of CoNLL, also written.
+"""Reads the files of users: rows of TSV and CSV, lines of text or pairs, and the columns of CoNLL,
+also written.
 
 The readers remove a byte order mark, and name the file and line in their errors.
 """
@@ -29,9 +30,11 @@ TAG_FORMS = "tags are O, B-type and I-type, or B and I (IOB1 or IOB2)"
 
 
 class Row(NamedTuple):
-    """A row of a table; its line counts from 1 and is the last one where quoted fields span several lines.
+    """A row of a table; its line counts from 1 and is the last one where quoted fields span several
+    lines.
 
-    Fields are texts; of JSON lines and Parquet, which has rows in place of lines (`unit`), any values.
+    Fields are texts; of JSON lines and Parquet, which has rows in place of lines (`unit`), any
+    values.
     """
 
     path: str
@@ -40,14 +43,16 @@ class Row(NamedTuple):
     unit: str = "line"
 
     def field(self, column: int, name: str):
-        """Returns a column, counted from 0 or, if negative, from the end; raises InputError if there is none."""
+        """Returns a column, counted from 0 or, if negative, from the end; raises InputError if
+        there is none.
+        """
         try:
             return self.fields[column]
         except IndexError:
             number = column + 1 if column >= 0 else column
             raise self.error(
-                f"has {len(self.fields)} columns, but {name} is expected in column {number}; complete the row "
-                "or check the file's layout"
+                f"has {len(self.fields)} columns, but {name} is expected in column {number}; "
+                "complete the row or check the file's layout"
             ) from None
 
     def error(self, what: str) -> InputError:
@@ -60,7 +65,9 @@ class Row(NamedTuple):
 
 
 def read_tsv(path: str, decompresses: bool = False) -> Iterator[Row]:
-    """Yields the rows of a tab-separated file without quoting; a double quote is an ordinary character."""
+    """Yields the rows of a tab-separated file without quoting; a double quote is an ordinary
+    character.
+    """
     _check_there(path)
     num_blank = 0
     for line, text in numbered_lines(path, decompresses=decompresses):
@@ -71,8 +78,12 @@ def read_tsv(path: str, decompresses: bool = False) -> Iterator[Row]:
     log_blank(path, num_blank)
 
 
-def read_csv(path: str, delimiter: str = ",", quotechar: str = '"', **settings: bool) -> Iterator[Row]:
-    """Yields the rows of a file whose quoted fields may hold delimiters and line ends; settings as of `read_lines`."""
+def read_csv(
+    path: str, delimiter: str = ",", quotechar: str = '"', **settings: bool
+) -> Iterator[Row]:
+    """Yields the rows of a file whose quoted fields may hold delimiters and line ends; settings
+    as of `read_lines`.
+    """
     _check_there(path)
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     lines = (f"{text}\n" for _, text in numbered_lines(path, **settings))
@@ -85,19 +96,25 @@ def read_csv(path: str, delimiter: str = ",", quotechar: str = '"', **settings: 
             else:
                 num_blank += 1
     except csv.Error as error:
-        raise InputError(f"{path}: line {reader.line_num}: {error}; check the quotes up to here") from error
+        raise InputError(
+            f"{path}: line {reader.line_num}: {error}; check the quotes up to here"
+        ) from error
     log_blank(path, num_blank)
 
 
 def _check_there(path: str):
-    """Raises InputError if there is no such file, but one in another form, or one beside the folder."""
+    """Raises InputError if there is no such file, but one in another form, or one beside the
+    folder.
+    """
     if files.exists(path):
         return
     stem, suffix = os.path.splitext(path)
     folder, name = os.path.split(path)
     for found in (stem + form for form in _OTHER_FORMS if form != suffix):
         if files.exists(found):
-            raise InputError(f"{path}: no such file; {found} is there, but the task reads {suffix}: convert it")
+            raise InputError(
+                f"{path}: no such file; {found} is there, but the task reads {suffix}: convert it"
+            )
     if files.exists(beside := os.path.join(os.path.dirname(folder), name)):
         raise InputError(f"{path}: no such file; {beside} is there: give its folder as --data_dir")
 
@@ -118,7 +135,9 @@ def numbered_lines(path: str, undecodable="ignore", **settings: bool) -> Iterato
 
 
 def parse_number(text: str) -> float:
-    """Returns the number of a text; NaN for another text, for infinity and for forms that only Python reads, as 1_0."""
+    """Returns the number of a text; NaN for another text, for infinity and for forms that only
+    Python reads, as 1_0.
+    """
     number = float(text) if _is_number(text.strip()) else math.nan
     return number if math.isfinite(number) else math.nan
 
@@ -137,7 +156,9 @@ class TextLine(NamedTuple):
 
 
 def read_sentences(path: str) -> Iterator[TextLine]:
-    """Yields the lines of a file, of which a blank one is a text without words, for feature extraction."""
+    """Yields the lines of a file, of which a blank one is a text without words, for feature
+    extraction.
+    """
     line_index = -1
     for line_index, line in enumerate(reading.read_lines(path)):
         text = line.strip()
@@ -169,7 +190,9 @@ class Sentence(NamedTuple):
 
 
 class ConllFile(NamedTuple):
-    """The content of a CoNLL file; `scheme` is that of its tags, IOB1 or IOB2, and IOB2 if it has no tags."""
+    """The content of a CoNLL file; `scheme` is that of its tags, IOB1 or IOB2, and IOB2 if it
+    has no tags.
+    """
 
     path: str
     sentences: list[Sentence]
@@ -178,23 +201,28 @@ class ConllFile(NamedTuple):
 
 
 def read_conll(path: str, labelled: bool = True) -> ConllFile:
-    """Reads a file of one word with its columns on each line, and logs the scheme of the tags in the last column.
+    """Reads a file of one word with its columns on each line, and logs the scheme of the tags in
+    the last column.
 
-    The columns are separated by runs of spaces or tabs; bytes that are not UTF-8 become U+FFFD. If `labelled`, the last
-    column must be a tag (IOB1 or IOB2, also called BIO, with or without types) and is read as one.
+    The columns are separated by runs of spaces or tabs; bytes that are not UTF-8 become U+FFFD. If
+    `labelled`, the last column must be a tag (IOB1 or IOB2, also called BIO, with or without types)
+    and is read as one.
     """
     blocks, has_documents = _blocks(path)
     sentences = [Sentence(line, document, columns, None) for line, document, columns in blocks]
     not_empty(sentences, path)
     num_columns = len(sentences[0].columns[0])
     if labelled and num_columns < 2:
-        raise InputError(f"{path}: line {sentences[0].line}: has no tag; give each token its tag in the last column")
+        raise InputError(
+            f"{path}: line {sentences[0].line}: has no tag; give each token its tag in the last "
+            "column"
+        )
     for sentence in sentences:
         for line, columns in enumerate(sentence.columns, start=sentence.line):
             if len(columns) != num_columns:
                 raise InputError(
-                    f"{path}: line {line}: has {len(columns)} columns and the lines before {num_columns}; separate "
-                    "columns, and only them, by spaces or tabs"
+                    f"{path}: line {line}: has {len(columns)} columns and the lines before "
+                    f"{num_columns}; separate columns, and only them, by spaces or tabs"
                 )
             if labelled and not is_tag(columns[-1]):
                 raise InputError(f"{path}: line {line}: has the tag {columns[-1]!r}; {TAG_FORMS}")
@@ -202,13 +230,19 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
     written = [[columns[-1] for columns in sentence.columns] for sentence in sentences]
     if not labelled:
         has_tags = num_columns > 1 and all(is_tag(tag) for tags in written for tag in tags)
-        return ConllFile(path, sentences, logged_scheme(path, written) if has_tags else IOB2, has_documents)
-    tagged = [sentence._replace(tags=to_iob2(tags)) for sentence, tags in zip(sentences, written, strict=True)]
+        return ConllFile(
+            path, sentences, logged_scheme(path, written) if has_tags else IOB2, has_documents
+        )
+    tagged = [
+        sentence._replace(tags=to_iob2(tags))
+        for sentence, tags in zip(sentences, written, strict=True)
+    ]
     return ConllFile(path, tagged, logged_scheme(path, written), has_documents)
 
 
 def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence[str]]):
-    """Writes a copy of a file with predicted IOB2 tags, in its scheme, as an additional last column for conlleval.
+    """Writes a copy of a file with predicted IOB2 tags, in its scheme, as an additional last column
+    for conlleval.
 
     -DOCSTART- lines are left out, because conlleval would count them as tokens.
     """
@@ -224,16 +258,19 @@ def in_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
 
 
 def _refuse_word_numbers(path: str, sentences: Sequence[Sentence], num_columns: int):
-    """Raises InputError if the first of several columns beside the tag counts the words of each sentence."""
+    """Raises InputError if the first of several columns beside the tag counts the words of each
+    sentence.
+    """
     if num_columns < 2 or max(len(sentence.columns) for sentence in sentences) < 2:
         return
     for first in (0, 1):
         if all(
-            sentence.words == [str(first + place) for place in range(len(sentence.words))] for sentence in sentences
+            sentence.words == [str(first + place) for place in range(len(sentence.words))]
+            for sentence in sentences
         ):
             raise InputError(
-                f"{path}: line {sentences[0].line}: the first column counts the words, and it should have the words; "
-                "take it out"
+                f"{path}: line {sentences[0].line}: the first column counts the words, and it "
+                "should have the words; take it out"
             )
 
 
@@ -252,7 +289,9 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
 
 
 def to_iob1(tags: Sequence[str]) -> list[str]:
-    """Converts IOB2 tags to IOB1, where a chunk begins with B- only if it directly follows one of its own type."""
+    """Converts IOB2 tags to IOB1, where a chunk begins with B- only if it directly follows one
+    of its own type.
+    """
     previous = ["O", *tags]
     return [
         f"I{tag[1:]}" if tag[0] == "B" and _begins_chunk(before, tag) else tag
@@ -261,10 +300,13 @@ def to_iob1(tags: Sequence[str]) -> list[str]:
 
 
 def _blocks(path: str) -> tuple[list[tuple[int, int, list[list[str]]]], bool]:
-    """Returns the first line, document and columns of every sentence, and whether there are -DOCSTART- lines."""
+    """Returns the first line, document and columns of every sentence, and whether there are
+    -DOCSTART- lines.
+    """
     blocks = []
     document, has_documents, inside = 0, False, False
-    for line, text in numbered_lines(path, "replace"):  # a word that is all invalid bytes stays in its line
+    # A word that is all invalid bytes stays in its line.
+    for line, text in numbered_lines(path, "replace"):
         columns = _columns_of(text)
         if columns and columns[0] == DOCUMENT_START:
             document, has_documents, inside = document + 1, True, False
@@ -279,7 +321,9 @@ def _blocks(path: str) -> tuple[list[tuple[int, int, list[list[str]]]], bool]:
 
 
 def logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
-    """Logs and returns the scheme: IOB1 if chunks begin with I-, and with B- only behind one of their own type."""
+    """Logs and returns the scheme: IOB1 if chunks begin with I-, and with B- only behind one of
+    their own type.
+    """
     begun = {"B": 0, "I": 0}
     for tags in sentences:
         for before, tag in zip(["O", *tags], tags, strict=False):
@@ -290,5 +334,7 @@ def logged_scheme(path: str, sentences: Iterable[Sequence[str]]) -> str:
         return IOB1
     logging.info("%s: tags are IOB2 (BIO)", path)
     if begun["I"]:
-        logging.warning("%s: %d chunks begin with I-; they are read as if with B-", path, begun["I"])
+        logging.warning(
+            "%s: %d chunks begin with I-; they are read as if with B-", path, begun["I"]
+        )
     return IOB2

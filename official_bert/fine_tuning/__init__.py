@@ -1,1 +1,3 @@
-"""The skeletons of the runs: `pretrain`, and `fine_tune` with its fine-tuner and searches over runs."""
+"""The skeletons of the runs: `pretrain`, and `fine_tune` with its fine-tuner and searches over
+runs.
+"""

@@ -1,4 +1,6 @@
-"""Fine-tunes a classifier on texts in memory: `official_bert.Classifier`, with run_classifier.py underneath."""
+"""Fine-tunes a classifier on texts in memory: `official_bert.Classifier`, with run_classifier.py
+underneath.
+"""
 
 import contextlib
 import dataclasses
@@ -30,7 +32,8 @@ data_format quoting
 class ClassificationData(NamedTuple):
     """Texts, or pairs of texts, and their labels.
 
-    A label is a text or a whole number; or a score, a number with a point; or a list of any number of labels.
+    A label is a text or a whole number; or a score, a number with a point; or a list of any number
+    of labels.
     """
 
     texts: list
@@ -40,11 +43,15 @@ class ClassificationData(NamedTuple):
     def from_lists(cls, texts: Iterable, labels: Iterable) -> Self:
         texts, labels = ([_plain(value) for value in values] for values in (texts, labels))
         if len(texts) != len(labels):
-            raise InputError(f"{len(texts)} texts and {len(labels)} labels are given; give each text its label")
+            raise InputError(
+                f"{len(texts)} texts and {len(labels)} labels are given; give each text its label"
+            )
         return cls(texts, labels)
 
     @classmethod
-    def from_frame(cls, frame: Any, text: str | Iterable[str] = "text", label: str = "label") -> Self:
+    def from_frame(
+        cls, frame: Any, text: str | Iterable[str] = "text", label: str = "label"
+    ) -> Self:
         """Takes columns of a pandas frame; `text` names that of the text, or the two of a pair."""
         if isinstance(text, str):
             return cls.from_lists(frame[text], frame[label])
@@ -56,14 +63,22 @@ class ClassificationData(NamedTuple):
         if any(isinstance(label, list) for label in self.labels):
             return MULTI
         is_score = any(isinstance(label, float) for label in self.labels)
-        return SCORE if is_score and not any(isinstance(label, str) for label in self.labels) else SINGLE
+        return (
+            SCORE
+            if is_score and not any(isinstance(label, str) for label in self.labels)
+            else SINGLE
+        )
 
     def warn_of_whole_scores(self):
-        """Warns of scores that may be classes: pandas has whole numbers with a point in a column that lacks some."""
-        if self.label_type == SCORE and all(float(label).is_integer() for label in self.labels if label is not None):
+        """Warns of scores that may be classes: pandas has whole numbers with a point in a column
+        that lacks some.
+        """
+        if self.label_type == SCORE and all(
+            float(label).is_integer() for label in self.labels if label is not None
+        ):
             errors.warn(
-                "labels: numbers with a point are learnt as scores, and all of these are whole; pass whole numbers or "
-                "texts for classes, or label_type=%r for scores",
+                "labels: numbers with a point are learnt as scores, and all of these are whole; "
+                "pass whole numbers or texts for classes, or label_type=%r for scores",
                 SCORE,
             )
 
@@ -73,11 +88,18 @@ class ClassificationData(NamedTuple):
             [*(text if isinstance(text, list) else [text]), label]
             for text, label in zip(self.texts, self.labels, strict=True)
         ]
-        names = ["text_a", "text_b", "label"] if fields and len(fields[0]) == 3 else ["text_a", "label"]
-        rows = [Row(set_name, number, values, "row") for number, values in enumerate([names, *fields])]
+        names = (
+            ["text_a", "text_b", "label"] if fields and len(fields[0]) == 3 else ["text_a", "label"]
+        )
+        rows = [
+            Row(set_name, number, values, "row") for number, values in enumerate([names, *fields])
+        ]
         for row in rows:
             if len(row.fields) != len(names):
-                raise row.error(f"has {len(row.fields) - 1} texts and the first row {len(names) - 1}; give as many")
+                raise row.error(
+                    f"has {len(row.fields) - 1} texts and the first row {len(names) - 1}; give as "
+                    "many"
+                )
         return rows
 
 
@@ -103,12 +125,15 @@ class Classifier(Predictor):
         resume: bool = False,
         **flags: Any,
     ) -> Self:
-        """Trains a model in a folder, as run_classifier.py does; the same call again resumes a run that was killed.
+        """Trains a model in a folder, as run_classifier.py does; the same call again resumes a run
+        that was killed.
 
-        A folder with a training on other data or with other arguments is an error, unless you say what to do with it.
+        A folder with a training on other data or with other arguments is an error, unless you say
+        what to do with it.
 
-            classifier = Classifier.train("tickets_model", texts, labels, dev=(more_texts, more_labels), model="bert")
-            classifier.classify("My parcel is late.")  # {"label": "delivery", "score": ...}
+            classifier = Classifier.train("tickets_model", texts, labels, dev=(more_texts,
+            more_labels), model="bert") classifier.classify("My parcel is late.")  # {"label":
+            "delivery", "score": ...}
 
         Args:
             texts: texts, or pairs of texts; or ClassificationData, without `labels`.
@@ -119,7 +144,10 @@ class Classifier(Predictor):
             **flags: further flags of run_classifier.py by name, such as num_train_epochs=4.
         """
         if isinstance(texts, ClassificationData) != (labels is None):
-            raise InputError("labels: give the labels of the texts, or texts as ClassificationData without labels")
+            raise InputError(
+                "labels: give the labels of the texts, or texts as ClassificationData without "
+                "labels"
+            )
         if dev is not None and (
             not isinstance(dev, tuple) or len(dev) != 2 or any(isinstance(one, str) for one in dev)
         ):
@@ -129,7 +157,10 @@ class Classifier(Predictor):
         if dev is not None:
             sets["dev"] = ClassificationData.from_lists(*dev).rows("dev")
             if sets["dev"][0].fields != sets["train"][0].fields:
-                raise InputError("dev: one of the two sets has pairs of texts, the other single texts; give both alike")
+                raise InputError(
+                    "dev: one of the two sets has pairs of texts, the other single texts; give "
+                    "both alike"
+                )
         if "label_type" not in flags:
             data.warn_of_whole_scores()
         options = ClassificationOptions(
@@ -138,7 +169,8 @@ class Classifier(Predictor):
             columns=",".join(f"{name}={name}" for name in sets["train"][0].fields),
             do_train=True,
             do_eval=dev is not None,
-            **{"label_type": data.label_type, "model": model and os.fspath(model)} | _checked(flags),
+            **{"label_type": data.label_type, "model": model and os.fspath(model)}
+            | _checked(flags),
         )
         if overwrite and resume:
             raise InputError("overwrite, resume: exclude each other; give one of the two")
@@ -146,11 +178,14 @@ class Classifier(Predictor):
         differences = ""
         if holds_checkpoints(options.output_dir) and not resume:
             now = dataclasses.asdict(resolve(options, CLASSIFICATION).options)
-            differences = earlier_training.find_differences(options.output_dir, now, digest, ClassificationOptions)
+            differences = earlier_training.find_differences(
+                options.output_dir, now, digest, ClassificationOptions
+            )
         if differences and not overwrite:
             raise InputError(
-                f"{options.output_dir}: holds a model that was trained differently: {differences}; give overwrite=True "
-                "to replace it, resume=True to go on with its training, or another folder"
+                f"{options.output_dir}: holds a model that was trained differently: {differences}; "
+                "give overwrite=True to replace it, resume=True to go on with its training, or "
+                "another folder"
             )
         replacing = contextlib.nullcontext()
         if differences or earlier_training.was_killed_while_replacing(options.output_dir):
@@ -159,7 +194,9 @@ class Classifier(Predictor):
             fine_tune(options, sets, {earlier_training.DATA_FACT: digest})
         trained = cls(folder)
         if dev is not None:
-            trained.metrics = reading.read_metrics(os.path.join(options.output_dir, "eval_results.txt"))
+            trained.metrics = reading.read_metrics(
+                os.path.join(options.output_dir, "eval_results.txt")
+            )
         return trained
 
 
@@ -172,7 +209,10 @@ def _checked(flags: dict[str, Any]) -> dict[str, Any]:
             remedy = did_you_mean(name, known) or "run_classifier.py --helpfull lists the flags"
             raise InputError(f"{name}: Classifier.train takes no such flag; {remedy}")
         check_value(known[name], value)
-    return {name: float(value) if kind_of(known[name]) is float else value for name, value in flags.items()}
+    return {
+        name: float(value) if kind_of(known[name]) is float else value
+        for name, value in flags.items()
+    }
 
 
 def _plain(value: Any) -> Any:

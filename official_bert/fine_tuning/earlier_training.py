@@ -1,4 +1,6 @@
-"""What a folder holds of an earlier training: whether this was another one, and the way to put its files aside."""
+"""What a folder holds of an earlier training: whether this was another one, and the way to put
+its files aside.
+"""
 
 import contextlib
 import hashlib
@@ -15,7 +17,8 @@ from official_bert.options.fields import flag_names
 from official_bert.training import run_log
 
 DATA_FACT = "rows_sha256"  # in the start line of run_log.py: the digest of the training set
-_ASIDE = ".replaced"  # the folder of the files of the earlier training, until the new one is complete
+# The folder of the files of the earlier training, until the new one is complete.
+_ASIDE = ".replaced"
 # The files that a training, its evaluations and its predictions write.
 _WRITTEN = """
 checkpoint model.ckpt-* input.ckpt-* best run.jsonl task.json labels.txt adapters.safetensors *.tf_record
@@ -31,8 +34,12 @@ def rows_digest(rows: Iterable[Row]) -> str:
     return digest.hexdigest()
 
 
-def find_differences(folder: str, flags: Mapping[str, object], rows_sha256: str, options_class: type) -> str:
-    """Returns in which data and flags a training differs from that whose checkpoints a folder holds; "" if in none."""
+def find_differences(
+    folder: str, flags: Mapping[str, object], rows_sha256: str, options_class: type
+) -> str:
+    """Returns in which data and flags a training differs from that whose checkpoints a folder
+    holds; "" if in none.
+    """
     earlier = run_log.trainings(folder)
     if not earlier:
         return "other data and flags, of which its run.jsonl has no line"
@@ -43,7 +50,9 @@ def find_differences(folder: str, flags: Mapping[str, object], rows_sha256: str,
 
 
 def was_killed_while_replacing(folder: str) -> bool:
-    """Tells whether files of an earlier training are still aside, because the call that replaced it was killed."""
+    """Tells whether files of an earlier training are still aside, because the call that replaced
+    it was killed.
+    """
     return not files.is_remote(folder) and os.path.isdir(os.path.join(folder, _ASIDE))
 
 
@@ -51,14 +60,18 @@ def was_killed_while_replacing(folder: str) -> bool:
 def replaced(folder: str, holds_other: bool) -> Iterator[None]:
     """Puts the files of an earlier training aside: a context around the new one.
 
-    They are deleted when that is complete, and come back if it ends before its first checkpoint, as by bad input.
-    `holds_other` says that the folder holds a training other than the new one; else a killed call has put that aside.
+    They are deleted when that is complete, and come back if it ends before its first checkpoint, as
+    by bad input. `holds_other` says that the folder holds a training other than the new one; else a
+    killed call has put that aside.
     """
     if files.is_remote(folder):
-        raise InputError(f"{folder}: overwrite=True is for folders of this machine; delete the folder yourself")
+        raise InputError(
+            f"{folder}: overwrite=True is for folders of this machine; delete the folder yourself"
+        )
     aside = os.path.join(folder, _ASIDE)
     if holds_other:
-        shutil.rmtree(aside, ignore_errors=True)  # what the training that is replaced now had itself replaced
+        # What the training that is replaced now had itself replaced.
+        shutil.rmtree(aside, ignore_errors=True)
         os.mkdir(aside)
         _put_aside(folder, aside)
     try:

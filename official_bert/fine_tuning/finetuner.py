@@ -15,7 +15,12 @@ from absl import logging
 from official_bert.checkpoints import BEST_FOLDER
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
-from official_bert.fine_tuning.adaptation import adapted, frozen_weights, rate_factor, redrawn_weights
+from official_bert.fine_tuning.adaptation import (
+    adapted,
+    frozen_weights,
+    rate_factor,
+    redrawn_weights,
+)
 from official_bert.fine_tuning.teacher import WithTeacher, distilled
 from official_bert.io.errors import InputError
 from official_bert.model_dir import ADAPTERS_NAME
@@ -57,10 +62,11 @@ def log_set(title: str, encoded: EncodedSet, batch_size: int):
 
 
 def has_learnt(loss: float, num_examples: int, constant_losses: np.ndarray) -> bool:
-    """Tells whether the training loss at the end is smaller than that of a model with one output for all examples.
+    """Tells whether the training loss at the end is smaller than that of a model with one output
+    for all examples.
 
-    The loss of such a model, too, differs between samples of `num_examples`, so a gain must exceed two standard errors.
-    `constant_losses`, float[n], are those of the best constant output.
+    The loss of such a model, too, differs between samples of `num_examples`, so a gain must exceed
+    two standard errors. `constant_losses`, float[n], are those of the best constant output.
     """
     constant, error = constant_losses.mean(), constant_losses.std() / math.sqrt(num_examples)
     return bool(loss < constant - max(_CHANCE_STANDARD_ERRORS * error, _SMALL_SHARE * constant))
@@ -82,7 +88,8 @@ class Finetuner:
         counts: Mapping[str, int],
         facts: Mapping[str, object] = MappingProxyType({}),
     ):
-        """Builds the model and loads its weights; `counts` are those of the training set, as of `counts_of`.
+        """Builds the model and loads its weights; `counts` are those of the training set, as of
+        `counts_of`.
 
         `facts` are further values of the start line of run_log.py.
         """
@@ -91,12 +98,14 @@ class Finetuner:
         on_tpu = distribution.is_tpu(strategy)
         self._pads_to_longest = options.length_aware_batches and not on_tpu
         self._num_train_examples = next(iter(counts.values()), 0)
-        # True division, rounded down once at the end: MRPC's 3,668 examples are 343 steps of 32 in three epochs.
+        # True division, rounded down once at the end: MRPC's 3,668 examples are 343 steps of 32 in
+        # three epochs.
         num_train_steps = int(self._epoch_steps * options.num_train_epochs)
         if options.do_train and not num_train_steps:
             raise InputError(
-                f"{self._num_train_examples} training examples are no whole batch of --train_batch_size="
-                f"{options.train_batch_size} in {options.num_train_epochs:g} epochs; lower it"
+                f"{self._num_train_examples} training examples are no whole batch of "
+                f"--train_batch_size={options.train_batch_size} in {options.num_train_epochs:g} "
+                "epochs; lower it"
             )
         recomputing = {"recompute_layers": True} if options.recompute_layers else {}
         self.trainer = Trainer(
@@ -104,7 +113,9 @@ class Finetuner:
             run_dir,
             strategy,
             config,
-            lambda: adapted(task.build_model(config, use_one_hot_embeddings=on_tpu, **recomputing), options),
+            lambda: adapted(
+                task.build_model(config, use_one_hot_embeddings=on_tpu, **recomputing), options
+            ),
             max(num_train_steps, 1),
             int(num_train_steps * options.warmup_proportion),
             frozen=frozen_weights(options),
@@ -118,22 +129,33 @@ class Finetuner:
         self._best = self.trainer.weights_in(os.path.join(run_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
-        run_log.write_start(options.output_dir, options, self.trainer.seed, strategy, {**self.trainer.facts, **facts})
+        run_log.write_start(
+            options.output_dir,
+            options,
+            self.trainer.seed,
+            strategy,
+            {**self.trainer.facts, **facts},
+        )
 
     @property
     def _epoch_steps(self) -> float:
         return self._num_train_examples / self.options.train_batch_size
 
     def _check_no_best_is_lost(self):
-        """Raises if the log tells of best weights that are gone: the newest ones do not replace them."""
+        """Raises if the log tells of best weights that are gone: the newest ones do not replace
+        them.
+        """
         if run_log.read(self._run_dir, run_log.EVALUATION):
             log = os.path.join(self._run_dir, run_log.FILE)
             raise InputError(
-                f"{self._best.output_dir}: the best checkpoint of the evaluations in {log} is gone; put it back, or "
-                "give another checkpoint as --init_checkpoint with another --output_dir"
+                f"{self._best.output_dir}: the best checkpoint of the evaluations in {log} is "
+                "gone; put it back, or give another checkpoint as --init_checkpoint with another "
+                "--output_dir"
             )
 
-    def train(self, encoded: EncodedSet, dev_set: EncodedSet | None, taught: np.ndarray | None = None):
+    def train(
+        self, encoded: EncodedSet, dev_set: EncodedSet | None, taught: np.ndarray | None = None
+    ):
         """Trains on a set, and on what a teacher makes of it, `taught`, as of `outputs_of_teacher`.
 
         After a run with evaluations on `dev_set` the model has its best weights.
@@ -147,13 +169,18 @@ class Finetuner:
         objective, buffer_size = self.task.objective(trainer.model), options.shuffle_buffer_size
         features = encoded
         if taught is not None:
-            features, objective = WithTeacher(encoded, taught), distilled(objective, self.task, options)
+            features, objective = (
+                WithTeacher(encoded, taught),
+                distilled(objective, self.task, options),
+            )
         batches = ExampleBatches(
             features,
             self.strategy,
             options.train_batch_size,
             trainer.seed,
-            buffer_size=getattr(encoded, "shuffle_buffer_size", 0) if buffer_size is None else buffer_size,
+            buffer_size=getattr(encoded, "shuffle_buffer_size", 0)
+            if buffer_size is None
+            else buffer_size,
             max_length=options.max_seq_length,
             pad_to_longest=self._pads_to_longest and not getattr(objective, "reads_padding", False),
         )
@@ -162,24 +189,30 @@ class Finetuner:
         trainer.fit(objective, batches, [evaluation] if evaluation else [])
         self._warn_of_nothing_learnt(objective, encoded)
         if evaluation:
-            workers.wait_for_all(self.strategy)  # for the chief, which may still write the best checkpoint
+            # For the chief, which may still write the best checkpoint.
+            workers.wait_for_all(self.strategy)
             self._best.restore()
         if options.lora_rank:
             write_adapters(os.path.join(options.output_dir, ADAPTERS_NAME), trainer.trained)
 
     def _warn_of_nothing_learnt(self, objective, encoded: EncodedSet):
-        """Warns if the training ends no better than a model that gives every example the same output."""
+        """Warns if the training ends no better than a model that gives every example the same
+        output.
+        """
         final = self.trainer.final_loss()
-        losses = objective.constant_losses(encoded) if hasattr(objective, "constant_losses") else None
+        losses = (
+            objective.constant_losses(encoded) if hasattr(objective, "constant_losses") else None
+        )
         if losses is None or final is None:
             return
         loss, num_steps = final
         self._has_learnt = has_learnt(loss, num_steps * self.options.train_batch_size, losses)
         if not self._has_learnt:
             logging.warning(
-                "The training loss is %.4g at the end, no better than the %.4g of a constant prediction: the model has "
-                "learnt nothing. Fine-tuning fails so by chance; %stry a longer warm-up (--warmup_proportion), a lower "
-                "--learning_rate or another --random_seed",
+                "The training loss is %.4g at the end, no better than the %.4g of a constant "
+                "prediction: the model has learnt nothing. Fine-tuning fails so by chance; %stry a "
+                "longer warm-up (--warmup_proportion), a lower --learning_rate or another "
+                "--random_seed",
                 loss,
                 losses.mean(),
                 self.options.bias_remedy,
@@ -190,8 +223,8 @@ class Finetuner:
         if encoded is None:
             if best.latest:
                 raise InputError(
-                    f"{best.output_dir}: holds the best checkpoint of a run with evaluations during training; give "
-                    "its --eval_every again, or another --output_dir"
+                    f"{best.output_dir}: holds the best checkpoint of a run with evaluations "
+                    "during training; give its --eval_every again, or another --output_dir"
                 )
             return None
         steps, passes, patience = every(options.eval_every)
@@ -200,7 +233,8 @@ class Finetuner:
         return PeriodicEvaluation(
             options.output_dir,
             self._run_dir,
-            # Rounded up: after rounding down, a last evaluation would follow that of the last pass by a few updates.
+            # Rounded up: after rounding down, a last evaluation would follow that of the last pass
+            # by a few updates.
             steps or max(1, math.ceil(round(passes * self._epoch_steps, 6))),
             patience,
             self.task.main_metric,
@@ -211,11 +245,18 @@ class Finetuner:
         )
 
     def outputs(self, encoded: EncodedSet, batch_size: int) -> dict[str, np.ndarray]:
-        """Computes the task's outputs of every example of a set, in its order; none for a set without examples."""
+        """Computes the task's outputs of every example of a set, in its order; none for a set
+        without examples.
+        """
         if not len(encoded.lengths):
             return {}
         outputs = predict(
-            self._compiled, self.strategy, encoded, batch_size, self.options.max_seq_length, self._pads_to_longest
+            self._compiled,
+            self.strategy,
+            encoded,
+            batch_size,
+            self.options.max_seq_length,
+            self._pads_to_longest,
         )
         return self.task.outputs_of_set(encoded, outputs)
 
@@ -234,7 +275,9 @@ class Finetuner:
         self.task.report(self.options.output_dir, encoded, outputs, suffix)
 
     def predict(self, encoded: EncodedSet, suffix: str = ""):
-        """Writes the prediction files of a test set, and its scores if the task knows the true answers."""
+        """Writes the prediction files of a test set, and its scores if the task knows the true
+        answers.
+        """
         output_dir, batch_size = self.options.output_dir, self.options.predict_batch_size
         log_set("Running prediction", encoded, batch_size)
         outputs = self.outputs(encoded, batch_size)
@@ -243,14 +286,22 @@ class Finetuner:
             self._write_results(results, suffix)
 
     def _write_results(self, results: Mapping[str, float], suffix: str):
-        """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes the run's score."""
-        reporting.write_eval_results(self.options.output_dir, results, self.trainer.global_step, suffix)
+        """Writes the metrics of a set into eval_results.txt; the first set's main metric becomes
+        the run's score.
+        """
+        reporting.write_eval_results(
+            self.options.output_dir, results, self.trainer.global_step, suffix
+        )
         metric = self.task.main_metric
         if metric in results:
             self.score = self.score or Score(metric, float(results[metric]), self._has_learnt)
 
-    def _metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int) -> dict[str, float]:
-        """Returns the task's metrics and, if the outputs contain losses, both of the original's mean losses."""
+    def _metrics(
+        self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int
+    ) -> dict[str, float]:
+        """Returns the task's metrics and, if the outputs contain losses, both of the original's
+        mean losses.
+        """
         results = dict(self.task.metrics(encoded, outputs))
         if self.task.main_metric not in results:
             raise InputError(
@@ -265,6 +316,9 @@ class Finetuner:
         batches = [batch for batch in batches if weights[batch].any()]
         return results | {
             "eval_loss": np.average(losses, weights=weights),
-            # The original's second value: the mean over batches, in which a shorter last batch has the same weight.
-            "loss": np.mean([np.average(losses[batch], weights=weights[batch]) for batch in batches]),
+            # The original's second value: the mean over batches, in which a shorter last batch has
+            # the same weight.
+            "loss": np.mean(
+                [np.average(losses[batch], weights=weights[batch]) for batch in batches]
+            ),
         }

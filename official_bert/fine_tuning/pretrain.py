@@ -1,4 +1,6 @@
-"""Pre-training and its evaluation from the flags to the results: the skeleton of run_pretraining.py."""
+"""Pre-training and its evaluation from the flags to the results: the skeleton of
+run_pretraining.py.
+"""
 
 import dataclasses
 import functools
@@ -9,7 +11,11 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import model_dir
-from official_bert.data.records.record_files import check_records_vocabulary, for_each, sizes_and_times
+from official_bert.data.records.record_files import (
+    check_records_vocabulary,
+    for_each,
+    sizes_and_times,
+)
 from official_bert.fine_tuning.teacher import facts_of, open_teacher
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
@@ -41,16 +47,24 @@ def pretrain(options: PretrainingOptions):
     strategy = distribution.make_strategy(options)
     # Both are checked first, so that a wrong evaluation batch size does not waste a training run.
     for batch_size, flag, is_used, num_micro_batches in (
-        (options.train_batch_size, "train_batch_size", options.do_train, options.num_accumulation_steps),
+        (
+            options.train_batch_size,
+            "train_batch_size",
+            options.do_train,
+            options.num_accumulation_steps,
+        ),
         (options.eval_batch_size, "eval_batch_size", options.do_eval, 1),
     ):
         if is_used:
-            distribution.check_divides(batch_size, strategy.num_replicas_in_sync, flag, num_micro_batches)
+            distribution.check_divides(
+                batch_size, strategy.num_replicas_in_sync, flag, num_micro_batches
+            )
     task = registry.find("pretraining").make(vars(options))
     config = source.config
     data_files = DataFiles(named={"train": options.input_file, "dev": options.eval_input_file})
     train, dev = (
-        task.encode(task.read(data_files, name)[""], None, options.max_seq_length, name) for name in ("train", "dev")
+        task.encode(task.read(data_files, name)[""], None, options.max_seq_length, name)
+        for name in ("train", "dev")
     )
     records = [*train.files, *(dev.files if options.do_eval else ())]
     vocabulary = source.vocabulary(records) if options.do_train else ()
@@ -59,7 +73,10 @@ def pretrain(options: PretrainingOptions):
     if options.do_eval:
         dev.check(config)
     written = sizes_and_times(train.files)
-    contents = {"bert_config_file": config.to_dict(), "input_file": {name: size for name, (size, _) in written.items()}}
+    contents = {
+        "bert_config_file": config.to_dict(),
+        "input_file": {name: size for name, (size, _) in written.items()},
+    }
     with output_folder(given, strategy, contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         facts = {"records": starting_point.facts_of(written)}
@@ -67,9 +84,14 @@ def pretrain(options: PretrainingOptions):
             teacher = open_teacher(options, _tokenizer(*vocabulary), strategy, "pretraining")
             task.learn_from(teacher.model, teacher.task.has_masked_lm, config)
             facts |= facts_of(own, teacher)
-        build = functools.partial(task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy))
+        build = functools.partial(
+            task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy)
+        )
         steps = options.num_train_steps, options.num_warmup_steps
-        kind = {"has_own_input": options.file_order in OF_OWN_FILES, "max_train_hours": options.max_train_hours}
+        kind = {
+            "has_own_input": options.file_order in OF_OWN_FILES,
+            "max_train_hours": options.max_train_hours,
+        }
         trainer = Trainer(own, options.output_dir, strategy, config, build, *steps, **kind)
         if workers.is_chief(strategy) and options.do_train and trainer.global_step:
             starting_point.warn_of_other_records(options, trainer.global_step, written)
@@ -99,9 +121,10 @@ def _ramp(options: PretrainingOptions) -> loop.Ramp:
             multiple, rest, start = 0, 0, 0
         if rest or multiple <= multiples[-1] or not starts[-1] < start < options.num_train_steps:
             raise InputError(
-                f"--train_batch_size_ramp={','.join(names)}: {name!r} must be a larger multiple of --train_batch_size, "
-                f"here {options.train_batch_size}, than the one before, and behind a colon the share of the updates "
-                "after which it begins, at least an update later and before the end, as 256:0.1,1024:0.6"
+                f"--train_batch_size_ramp={','.join(names)}: {name!r} must be a larger multiple of "
+                f"--train_batch_size, here {options.train_batch_size}, than the one before, and "
+                "behind a colon the share of the updates after which it begins, at least an update "
+                "later and before the end, as 256:0.1,1024:0.6"
             )
         multiples.append(multiple)
         starts.append(start)
@@ -111,52 +134,67 @@ def _ramp(options: PretrainingOptions) -> loop.Ramp:
 def _tokenizer(vocab_file: str | None, settings: TokenizerConfig | None) -> FullTokenizer:
     """Returns the tokenizer of the records, which a teacher must share."""
     if vocab_file is None:
-        raise InputError("--vocab_file: must be given with --teacher, whose vocabulary must be the same")
+        raise InputError(
+            "--vocab_file: must be given with --teacher, whose vocabulary must be the same"
+        )
     return FullTokenizer(vocab_file, settings.do_lower_case, strip_accents=settings.strip_accents)
 
 
-def _batches(options: PretrainingOptions, trainer: Trainer, records: RecordSet) -> RecordBatches | HostBatches:
+def _batches(
+    options: PretrainingOptions, trainer: Trainer, records: RecordSet
+) -> RecordBatches | HostBatches:
     """Logs the input of a training, and returns its batches.
 
-    With --file_order=own they are those of this worker's files; on a TPU slice, each host reads its files.
+    With --file_order=own they are those of this worker's files; on a TPU slice, each host reads its
+    files.
     """
     strategy, batch_size = trainer.strategy, options.train_batch_size
-    each_pass, has_own_files = options.file_order in OF_EACH_PASS, options.file_order in OF_OWN_FILES
+    each_pass, has_own_files = (
+        options.file_order in OF_EACH_PASS,
+        options.file_order in OF_OWN_FILES,
+    )
     _log_input("Running training", batch_size, records)
     hosts = [*dict.fromkeys(distribution.hosts_of_replicas(strategy))] if has_own_files else []
     if has_own_files:
         names, count = records.files, len(hosts) or workers.num_workers(strategy)
         if len(names) < count:
             raise InputError(
-                f"--file_order=own: {len(names)} input files are too few for {count} {'hosts' if hosts else 'workers'}"
-                "; leave the flag out, or make more files"
+                f"--file_order=own: {len(names)} input files are too few for {count} "
+                f"{'hosts' if hosts else 'workers'}; leave the flag out, or make more files"
             )
         shares = [dataclasses.replace(records, files=names[index::count]) for index in range(count)]
         records = shares[workers.worker_index(strategy)]
-        of_hosts = dict(zip(hosts, shares, strict=False))  # of one machine or of workers there are none
+        # Of one machine or of workers there are none.
+        of_hosts = dict(zip(hosts, shares, strict=False))
         _check_shares(_counts(of_hosts) if hosts else workers.from_all(strategy, records.count()))
         batch_size //= count
     if 1 < len(records.files) <= _FEW_FILES and not each_pass:
         logging.warning(
-            "In the original's order, of %d input files one may be read twice at the same time, so that batches hold "
-            "records twice; --file_order=%seach_pass reads each record once in a pass",
+            "In the original's order, of %d input files one may be read twice at the same time, so "
+            "that batches hold records twice; --file_order=%seach_pass reads each record once in a "
+            "pass",
             len(records.files),
             "own_" * has_own_files,
         )
     settings = trainer.config, batch_size, trainer.seed, each_pass
     if hosts:
-        readers = {host: functools.partial(share.training, *settings) for host, share in of_hosts.items()}
+        readers = {
+            host: functools.partial(share.training, *settings) for host, share in of_hosts.items()
+        }
         return HostBatches(readers, strategy, trainer.seed)
     dataset, key = records.training(*settings)
     return RecordBatches(dataset, strategy, trainer.seed, key, has_own_files)
 
 
 def _counts(of_hosts: Mapping[str, RecordSet]) -> list[int]:
-    """Returns the numbers of records of the hosts' files, which each host counts, at the same time as the others."""
+    """Returns the numbers of records of the hosts' files, which each host counts, at the same
+    time as the others.
+    """
     if any(records.masks for records in of_hosts.values()):
         raise InputError(
-            "--dynamic_masking: the hosts of a TPU slice that read files of their own cannot draw masks, for which "
-            "they would need Python; leave out --file_order, or make records with masks"
+            "--dynamic_masking: the hosts of a TPU slice that read files of their own cannot draw "
+            "masks, for which they would need Python; leave out --file_order, or make records with "
+            "masks"
         )
 
     def count(host: str) -> int:
@@ -167,15 +205,19 @@ def _counts(of_hosts: Mapping[str, RecordSet]) -> list[int]:
 
 
 def _check_shares(counts: Sequence[int]):
-    """Validates that the workers' files hold about equally many records, int[workers], for each reads its own."""
+    """Validates that the workers' files hold about equally many records, int[workers], for each
+    reads its own.
+    """
     least, most = min(counts), max(counts)
     excess = most / max(1, least) - 1
     sentence = (
-        f"--file_order=own: the files of one worker hold {least} records and those of another {most}, so that some "
-        f"records are read {excess:.1%} more often than others"
+        f"--file_order=own: the files of one worker hold {least} records and those of another "
+        f"{most}, so that some records are read {excess:.1%} more often than others"
     )
     if excess > _MOST_EXCESS:
-        raise InputError(f"{sentence}; make files of equal size, whose number is a multiple of {len(counts)}")
+        raise InputError(
+            f"{sentence}; make files of equal size, whose number is a multiple of {len(counts)}"
+        )
     if excess:
         logging.warning("%s", sentence)
 
@@ -187,8 +229,14 @@ def _log_input(title: str, batch_size: int, records: RecordSet):
         logging.info("  %s", name)
 
 
-def _evaluate(options: PretrainingOptions, trainer: Trainer, task: PretrainingTask, records: RecordSet):
-    strategy, batch_size, num_steps = trainer.strategy, options.eval_batch_size, options.max_eval_steps
+def _evaluate(
+    options: PretrainingOptions, trainer: Trainer, task: PretrainingTask, records: RecordSet
+):
+    strategy, batch_size, num_steps = (
+        trainer.strategy,
+        options.eval_batch_size,
+        options.max_eval_steps,
+    )
     _log_input("Running evaluation", batch_size, records)
     dataset = records.evaluation(trainer.config, batch_size, _EVALUATION_SEED, repeat=num_steps > 0)
     objective = task.objective(trainer.model, batch_size)
@@ -202,13 +250,16 @@ def _evaluate(options: PretrainingOptions, trainer: Trainer, task: PretrainingTa
             sums = _sums_of_all(strategy, objective, dataset, num_records)
             results = objective.metrics_of_all(sums, num_records)
     # The original's file has no perplexity, and programs read its lines.
-    reporting.write_eval_results(options.output_dir, results, trainer.global_step, further=perplexity(results))
+    reporting.write_eval_results(
+        options.output_dir, results, trainer.global_step, further=perplexity(results)
+    )
 
 
 def _sums_of_all(strategy, objective, dataset, num_records: int) -> loop.Sums:
     """Sums the objective's values over every record once.
 
-    The replicas share the full batches. A smaller last one may not divide among them, so one device has it.
+    The replicas share the full batches. A smaller last one may not divide among them, so one device
+    has it.
     """
     num_full, num_left = divmod(num_records, objective.batch_size)
     batches = iter(dataset)

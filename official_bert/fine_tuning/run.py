@@ -1,7 +1,7 @@
 """Fine-tuning from the flags to the results: the common skeleton of all fine-tuning scripts.
 
-Out, in output_dir: the files of a training, record files of the task's sets, eval_results.txt, the task's prediction
-files, and the files of model_dir.py; with --search one such folder for each run.
+Out, in output_dir: the files of a training, record files of the task's sets, eval_results.txt, the
+task's prediction files, and the files of model_dir.py; with --search one such folder for each run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from official_bert.training.workers import check_equal, num_workers, output_fold
 
 @dataclasses.dataclass(frozen=True)
 class Sets:
-    """The encoded sets that a run needs: the training set, and the others by the suffix of their result files."""
+    """The encoded sets that a run needs: the training set, and the others by the suffix of their
+    result files.
+    """
 
     train: EncodedSet | None
     dev: Mapping[str, EncodedSet]
@@ -46,7 +48,11 @@ class Sets:
 
     def digests(self) -> dict[str, list[str]]:
         """Returns digests of the contents of all sets, which tell the sets of two workers apart."""
-        sets = {"training": [self.train] if self.train else [], "dev": self.dev.values(), "test": self.test.values()}
+        sets = {
+            "training": [self.train] if self.train else [],
+            "dev": self.dev.values(),
+            "test": self.test.values(),
+        }
         return {
             f"the {name} set": [content_digest(encoded, ignored=()) for encoded in encoded_sets]
             for name, encoded_sets in sets.items()
@@ -63,10 +69,12 @@ def fine_tune(
     in_memory: Mapping[str, Any] = MappingProxyType({}),
     facts: Mapping[str, object] = MappingProxyType({}),
 ) -> Score | None:
-    """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such runs.
+    """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such
+    runs.
 
-    `in_memory` has sets in place of their files, as `DataFiles.named` does, and `facts` are further values of the start
-    line of run_log.py. Returns the task's main metric on the first evaluated set; None without an evaluation.
+    `in_memory` has sets in place of their files, as `DataFiles.named` does, and `facts` are further
+    values of the start line of run_log.py. Returns the task's main metric on the first evaluated
+    set; None without an evaluation.
     """
     entry = registry.find(options.task_name, options.script)
     given, source = options, resolve(options, entry.family)
@@ -82,7 +90,8 @@ def fine_tune(
     contents = {"bert_config_file": config.to_dict(), "vocab_file": tokenizer.vocab}
     with output_folder(given, strategy, contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
-        # All sets are read and encoded before training, so that a corrupt file does not stop the run after it.
+        # All sets are read and encoded before training, so that a corrupt file does not stop the
+        # run after it.
         sets = _encode(own, task, tokenizer, _read(source, task, in_memory))
         if num_workers(strategy) > 1:
             check_equal(strategy, sets.digests())
@@ -93,7 +102,9 @@ def fine_tune(
         check_unknown_in(tokenizer, first, own.max_seq_length)
         taught = None
         if options.do_train and isinstance(options, DistillationOptions) and options.teacher:
-            taught, teacher_facts = teacher.outputs_of_teacher(own, task, tokenizer, sets.train, strategy)
+            taught, teacher_facts = teacher.outputs_of_teacher(
+                own, task, tokenizer, sets.train, strategy
+            )
             facts = {**facts, **teacher_facts}
         finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts, facts)
         if own.do_train and registry.is_outside(entry.family) and not distribution.is_tpu(strategy):
@@ -102,7 +113,9 @@ def fine_tune(
         if options.do_train:
             _write_model_files(own, source, entry, task)
             dev = sets.dev or sets.test
-            finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None, taught)
+            finetuner.train(
+                sets.train, dev[""] if options.evaluates_during_training else None, taught
+            )
             sets, taught = dataclasses.replace(sets, train=None), None  # frees their memory
         before = task.settings()
         if _calibrates(options):
@@ -130,7 +143,8 @@ def _check_flags(options: FineTuningOptions):
         raise InputError(f"nothing to do: give {', '.join(others)} or {last}")
     if options.search and options.distribution_strategy == MULTI_WORKER:
         raise InputError(
-            f"--search: runs on the devices of one machine; give another --distribution_strategy than {MULTI_WORKER}"
+            "--search: runs on the devices of one machine; give another --distribution_strategy "
+            f"than {MULTI_WORKER}"
         )
 
 
@@ -152,29 +166,42 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
     if not isinstance(task, Task):
         raise InputError(f"--task_name={entry.name}: is exported only and cannot be fine-tuned")
     if not getattr(task, "main_metric", None):
-        raise InputError(f"--task_name={entry.name}: has no main_metric; name the metric that compares its runs")
+        raise InputError(
+            f"--task_name={entry.name}: has no main_metric; name the metric that compares its runs"
+        )
     if _calibrates(options) and type(task).calibrate is Task.calibrate:
         task.calibrate(None, {})  # says that it cannot
     return task
 
 
 def _check_run(source: ModelSource, num_replicas: int):
-    """Validates, before any set is read, what would fail later: folder, batch size, frozen layers and checkpoint."""
+    """Validates, before any set is read, what would fail later: folder, batch size, frozen
+    layers and checkpoint.
+    """
     options = source.options
     starting_point.check_output_dir(source)
     if options.do_train:
         distribution.check_divides(
-            options.train_batch_size, num_replicas, "train_batch_size", options.num_accumulation_steps
+            options.train_batch_size,
+            num_replicas,
+            "train_batch_size",
+            options.num_accumulation_steps,
         )
     adaptation.check(options, source.config)
     if _calibrates(options) and not (options.do_train or source.resumes):
-        raise InputError("--calibrate: writes into the folder of a model; give --do_train, or its --output_dir")
+        raise InputError(
+            "--calibrate: writes into the folder of a model; give --do_train, or its --output_dir"
+        )
     if options.init_checkpoint and not latest_checkpoint(options.output_dir):
         _ = source.checkpoint  # which can be opened
 
 
-def _read(source: ModelSource, task: Task, in_memory: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Reads the sets that the run needs: first the training set, because it may define the labels of the task."""
+def _read(
+    source: ModelSource, task: Task, in_memory: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Reads the sets that the run needs: first the training set, because it may define the
+    labels of the task.
+    """
     options = source.options
     evaluates = options.evaluates_during_training
     # run_squad.py has no development set: it scores the answers to its test set.
@@ -187,7 +214,9 @@ def _read(source: ModelSource, task: Task, in_memory: Mapping[str, Any]) -> dict
     named = {name: getattr(options, f"{name}_file", None) for name in needed}
     named["test"] = named["test"] or getattr(options, "predict_file", None)
     data_files = DataFiles(getattr(options, "data_dir", None), named | in_memory)
-    examples = {name: task.read(data_files, name) for name, is_needed in needed.items() if is_needed}
+    examples = {
+        name: task.read(data_files, name) for name, is_needed in needed.items() if is_needed
+    }
     source.check_labels(task.labels)
     needs_labels = needed["dev"] and (evaluates or _calibrates(options) or not options.do_predict)
     if needs_labels and not examples["dev"]:
@@ -197,13 +226,16 @@ def _read(source: ModelSource, task: Task, in_memory: Mapping[str, Any]) -> dict
     return examples
 
 
-def _encode(options: FineTuningOptions, task: Task, tokenizer: FullTokenizer, examples: dict) -> Sets:
+def _encode(
+    options: FineTuningOptions, task: Task, tokenizer: FullTokenizer, examples: dict
+) -> Sets:
     """Encodes each set once, and lets go of its examples."""
 
     def encoded(set_name: str) -> dict[str, EncodedSet]:
         sets = examples.get(set_name, {})
         return {
-            suffix: task.encode(sets.pop(suffix), tokenizer, options.max_seq_length, set_name) for suffix in list(sets)
+            suffix: task.encode(sets.pop(suffix), tokenizer, options.max_seq_length, set_name)
+            for suffix in list(sets)
         }
 
     return Sets(encoded("train").get(""), encoded("dev"), encoded("test"))
@@ -220,17 +252,25 @@ def _write_records(options: FineTuningOptions, sets: Sets):
             write_encoded_set(path, len(encoded.lengths), records)
 
 
-def _write_model_files(options: FineTuningOptions, source: ModelSource, entry: registry.Entry, task: Task):
+def _write_model_files(
+    options: FineTuningOptions, source: ModelSource, entry: registry.Entry, task: Task
+):
     """Writes what a user of the model needs beside its weights, before training begins."""
     settings = {"max_seq_length": options.max_seq_length} | task.settings()
     record = model_dir.TaskRecord(registry.canonical_name(entry.name), entry.family, settings)
-    folders = with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
+    folders = (
+        with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
+    )
     for folder in folders:
-        model_dir.write(folder, source.config, options.vocab_file, source.tokenizer_config, record, task.labels)
+        model_dir.write(
+            folder, source.config, options.vocab_file, source.tokenizer_config, record, task.labels
+        )
 
 
 def _record_tuned(options: FineTuningOptions, before: Mapping[str, Any], after: Mapping[str, Any]):
-    """Adds settings that a calibration or a prediction has tuned to the records in the folders of the model."""
+    """Adds settings that a calibration or a prediction has tuned to the records in the folders
+    of the model.
+    """
     tuned = {name: value for name, value in after.items() if value != before.get(name)}
     for folder in with_best(options.output_dir) if tuned else ():
         record = model_dir.ModelFolder(folder).task() if files.is_folder(folder) else None

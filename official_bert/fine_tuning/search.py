@@ -1,6 +1,8 @@
-"""A grid search with one command: batch sizes, learning rates, epochs and seeds. Devlin et al. (2019), appendix A.3.
+"""A grid search with one command: batch sizes, learning rates, epochs and seeds. Devlin et al.
+(2019), appendix A.3.
 
-Out, in output_dir: a folder for each run, search_results.tsv, and search.json with the flags that all runs share.
+Out, in output_dir: a folder for each run, search_results.tsv, and search.json with the flags that
+all runs share.
 """
 
 import csv
@@ -29,7 +31,14 @@ RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
 _LARGE_FILES = ("*.tf_record", "*logits.npz")  # which a run can make again
 # Flags that a search may change when it is continued: they do not change the scores.
-_FLAGS_OF_A_RUN = ("output_dir", "do_train", "do_eval", "do_predict", "predict_batch_size", "test_file")
+_FLAGS_OF_A_RUN = (
+    "output_dir",
+    "do_train",
+    "do_eval",
+    "do_predict",
+    "predict_batch_size",
+    "test_file",
+)
 _BEST_MARK, _LEARNT_NOTHING_MARK = "*", "yes"
 
 
@@ -52,7 +61,9 @@ class Trial:
 
 
 def trials_of(options: FineTuningOptions) -> list[Trial]:
-    """Returns all combinations of the searched flags; runs that differ only in the seed are adjacent."""
+    """Returns all combinations of the searched flags; runs that differ only in the seed are
+    adjacent.
+    """
     given = {} if options.search == PAPER else parse_settings(options.search, SEARCHED)
     texts = SEARCHED | given
     (restarts,) = _numbers("restarts", texts["restarts"], int, PROCESSES, at_most=1)
@@ -66,22 +77,32 @@ def trials_of(options: FineTuningOptions) -> list[Trial]:
     return [Trial(*values) for values in combinations]
 
 
-def search(options: FineTuningOptions, run: Callable[[FineTuningOptions], Score | None], num_replicas: int = 1):
+def search(
+    options: FineTuningOptions,
+    run: Callable[[FineTuningOptions], Score | None],
+    num_replicas: int = 1,
+):
     """Runs every trial that search_results.tsv lacks, then --do_predict with the best one.
 
-    Only the best finished run keeps its checkpoints; the others keep their results. A run whose loss diverges scores
-    nan, and the search continues.
+    Only the best finished run keeps its checkpoints; the others keep their results. A run whose
+    loss diverges scores nan, and the search continues.
     """
     if not options.do_train:
         raise InputError("--search: trains models; give --do_train, too")
     trials = trials_of(options)
     for trial in trials:  # before the first run, which may take hours
-        check_divides(trial.train_batch_size, num_replicas, "train_batch_size", options.num_accumulation_steps)
+        check_divides(
+            trial.train_batch_size, num_replicas, "train_batch_size", options.num_accumulation_steps
+        )
     with locked(options.output_dir):
         _run_trials(options, run, trials)
 
 
-def _run_trials(options: FineTuningOptions, run: Callable[[FineTuningOptions], Score | None], trials: list[Trial]):
+def _run_trials(
+    options: FineTuningOptions,
+    run: Callable[[FineTuningOptions], Score | None],
+    trials: list[Trial],
+):
     # run_squad.py has no evaluation of its own: its prediction scores the answers.
     evaluates = hasattr(options, "do_eval")
     scoring = {"do_eval": True, "do_predict": False} if evaluates else {"do_predict": True}
@@ -98,7 +119,9 @@ def _run_trials(options: FineTuningOptions, run: Callable[[FineTuningOptions], S
             logging.warning("%s: %s", trial.folder, error)
             score = Score("", math.nan)
         if score is None:
-            raise InputError("--search: the dev set has no labels to compare runs by; give one that has")
+            raise InputError(
+                "--search: the dev set has no labels to compare runs by; give one that has"
+            )
         scores[trial] = score
         _write_results(options.output_dir, scores)
         _drop_large_files(options, scores)
@@ -106,7 +129,9 @@ def _run_trials(options: FineTuningOptions, run: Callable[[FineTuningOptions], S
     logging.info("Wrote %s", os.path.join(options.output_dir, RESULTS_FILE))
     best = _best(scores)
     if not scores[best].metric:
-        raise InputError("--search: the loss of every run diverged; give lower values of learning_rate")
+        raise InputError(
+            "--search: the loss of every run diverged; give lower values of learning_rate"
+        )
     folder = os.path.join(options.output_dir, best.folder)
     logging.info("The best of %d runs, %s %.4g: %s", len(scores), *scores[best][:2], folder)
     _warn_of_nothing_learnt(options, scores)
@@ -119,8 +144,8 @@ def _warn_of_nothing_learnt(options: FineTuningOptions, scores: Mapping[Trial, S
     failed = [trial.folder for trial, score in scores.items() if not score.has_learnt]
     if failed:
         logging.warning(
-            "%d of %d runs have learnt nothing (%s); %stry a longer warm-up (--warmup_proportion), lower values of "
-            "learning_rate or more restarts",
+            "%d of %d runs have learnt nothing (%s); %stry a longer warm-up (--warmup_proportion), "
+            "lower values of learning_rate or more restarts",
             len(failed),
             len(scores),
             ", ".join(failed),
@@ -128,7 +153,9 @@ def _warn_of_nothing_learnt(options: FineTuningOptions, scores: Mapping[Trial, S
         )
 
 
-def _options_of(options: FineTuningOptions, trial: Trial, steps: Mapping[str, bool]) -> FineTuningOptions:
+def _options_of(
+    options: FineTuningOptions, trial: Trial, steps: Mapping[str, bool]
+) -> FineTuningOptions:
     folder = os.path.join(options.output_dir, trial.folder)
     own = {"search": None} | dataclasses.asdict(trial)
     return dataclasses.replace(options, output_dir=folder, **own, **steps)
@@ -153,11 +180,20 @@ def _check_same_flags(options: FineTuningOptions):
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
         earlier = as_object(reading.read_json(path), path)
-        if "task_name" in shared and registry.is_same(shared["task_name"], str(earlier.get("task_name"))):
+        if "task_name" in shared and registry.is_same(
+            shared["task_name"], str(earlier.get("task_name"))
+        ):
             earlier["task_name"] = shared["task_name"]
-        other = [f"--{name} was {earlier.get(name)}" for name in shared if shared[name] != earlier.get(name)]
+        other = [
+            f"--{name} was {earlier.get(name)}"
+            for name in shared
+            if shared[name] != earlier.get(name)
+        ]
         if other:
-            raise InputError(f"{path}: is of a search with other flags ({', '.join(other)}); give another --output_dir")
+            raise InputError(
+                f"{path}: is of a search with other flags ({', '.join(other)}); give another "
+                "--output_dir"
+            )
     with writing.replacing(path) as file:
         file.write(json.dumps(shared, indent=2) + "\n")
 
@@ -177,25 +213,31 @@ def _read_results(output_dir: str) -> dict[Trial, Score]:
                 scores[trial] = Score(metric, float(row[5]), row[7:] != [_LEARNT_NOTHING_MARK])
         except (ValueError, IndexError):
             raise InputError(
-                f"{path}: line {number}: is no row of a search's results; remove it, or delete the file to run every "
-                "trial anew"
+                f"{path}: line {number}: is no row of a search's results; remove it, or delete the "
+                "file to run every trial anew"
             ) from None
     return scores
 
 
 def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
-    best, metric = _best(scores), max(score.metric for score in scores.values())  # "" of what diverged
+    # "" of what diverged.
+    best, metric = _best(scores), max(score.metric for score in scores.values())
     with writing.replacing(os.path.join(output_dir, RESULTS_FILE)) as file:
         table = csv.writer(file, delimiter="\t", lineterminator="\n")
         flags = (field.name for field in dataclasses.fields(Trial))
         table.writerow(["run", *flags, metric, "best", "learnt_nothing"])
         for trial, score in scores.items():
-            marks = _BEST_MARK if trial == best else "", "" if score.has_learnt else _LEARNT_NOTHING_MARK
+            marks = (
+                _BEST_MARK if trial == best else "",
+                "" if score.has_learnt else _LEARNT_NOTHING_MARK,
+            )
             table.writerow([trial.folder, *dataclasses.astuple(trial), score.value, *marks])
 
 
 def _best(scores: Mapping[Trial, Score]) -> Trial:
-    """Returns the first of the best trials; nan is worse than any number, and a diverged loss is the worst."""
+    """Returns the first of the best trials; nan is worse than any number, and a diverged loss is
+    the worst.
+    """
 
     def rank(trial: Trial) -> tuple[bool, float]:
         metric, value, _ = scores[trial]

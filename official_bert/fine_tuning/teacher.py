@@ -1,6 +1,8 @@
-"""The teacher of a distillation: a trained model whose outputs another one learns. It is never saved with its student.
+"""The teacher of a distillation: a trained model whose outputs another one learns. It is never
+saved with its student.
 
-In: the folder of --teacher. Out: its model, which computes without dropout; or its outputs for all examples of a set.
+In: the folder of --teacher. Out: its model, which computes without dropout; or its outputs for all
+    examples of a set.
 """
 
 from __future__ import annotations
@@ -32,12 +34,16 @@ _FACT = "teacher_sha256"  # in the start line of run_log.py
 
 
 def open_teacher(
-    options: TrainingOptions, tokenizer: FullTokenizer, strategy: tf.distribute.Strategy, task_name: str | None = None
+    options: TrainingOptions,
+    tokenizer: FullTokenizer,
+    strategy: tf.distribute.Strategy,
+    task_name: str | None = None,
 ) -> TrainedModel:
     """Builds the model of --teacher on the devices of a run, in bfloat16 if the run computes in it.
 
     Raises:
-        InputError: it is no model of the task, has another vocabulary than the student, or is too short.
+        InputError: it is no model of the task, has another vocabulary than the student, or is too
+            short.
     """
     dtype, _ = precision.choose(options.dtype, strategy)
     try:
@@ -48,16 +54,17 @@ def open_teacher(
         raise InputError(f"--teacher={options.teacher}: {error}") from None
     teacher.model.trainable = False  # so that no gradient is computed, and nothing kept for one
     has_other = tokenizer.vocab != teacher.tokenizer.vocab
-    if has_other or _reading(tokenizer) not in ((None, None), _reading(teacher.tokenizer)):  # None: records do not say
+    # None: records do not say.
+    if has_other or _reading(tokenizer) not in ((None, None), _reading(teacher.tokenizer)):
         what = "another vocabulary" if has_other else "another do_lower_case or strip_accents"
         raise InputError(
-            f"--teacher={options.teacher}: has {what} than the student; take a student of create_student.py, or "
-            "another teacher"
+            f"--teacher={options.teacher}: has {what} than the student; take a student of "
+            "create_student.py, or another teacher"
         )
     if options.max_seq_length > teacher.config.max_position_embeddings:
         raise InputError(
-            f"--max_seq_length={options.max_seq_length}: --teacher={options.teacher} was made for sequences up to "
-            f"{teacher.config.max_position_embeddings} tokens"
+            f"--max_seq_length={options.max_seq_length}: --teacher={options.teacher} was made for "
+            f"sequences up to {teacher.config.max_position_embeddings} tokens"
         )
     return teacher
 
@@ -72,7 +79,8 @@ def facts_of(options: TrainingOptions, teacher: TrainedModel) -> dict[str, objec
     earlier = run_log.trainings(options.output_dir) if holds_checkpoints(options.output_dir) else []
     if earlier and earlier[-1].get(_FACT, digest) != digest:
         logging.warning(
-            "--teacher=%s: has other weights than when the training in %s began; the rest of the training learns from "
+            "--teacher=%s: has other weights than when the training in %s began; the rest of the "
+            "training learns from "
             "these", options.teacher, options.output_dir,
         )  # fmt: skip
     return {_FACT: digest}
@@ -87,7 +95,8 @@ def _reading(tokenizer: FullTokenizer) -> tuple[bool | None, bool | None]:
 def outputs_of_teacher(
     options: FineTuningOptions, task: Task, tokenizer: FullTokenizer, encoded: EncodedSet, strategy
 ) -> tuple[np.ndarray, dict[str, object]]:
-    """Returns what a teacher of the same task makes of all examples of a training set, float32[n, ...], with its facts.
+    """Returns what a teacher of the same task makes of all examples of a training set, float32[n,
+    ...], with its facts.
 
     They are those of `facts_of`.
     """
@@ -99,7 +108,11 @@ def outputs_of_teacher(
     pads_to_longest = options.length_aware_batches and not distribution.is_tpu(strategy)
     reads_padding = getattr(teacher.task.objective(teacher.model), "reads_padding", False)
     run = compiled_outputs(strategy, lambda features: {TAUGHT: stacked(teacher.model(features))})
-    batches = options.predict_batch_size, options.max_seq_length, pads_to_longest and not reads_padding
+    batches = (
+        options.predict_batch_size,
+        options.max_seq_length,
+        pads_to_longest and not reads_padding,
+    )
     return predict(run, strategy, encoded, *batches)[TAUGHT], facts_of(options, teacher)
 
 
@@ -110,15 +123,15 @@ def _check_task(options: FineTuningOptions, task: Task, teacher: TrainedModel):
     if not registry.is_same(name, options.task_name) or kinds[0] != kinds[1]:
         kind = f" of --label_type={kinds[1]}" if kinds[1] else ""
         raise InputError(
-            f"--teacher={options.teacher}: was trained on {name}{kind}, not on {options.task_name}; name the "
-            "--output_dir of a training on the same task"
+            f"--teacher={options.teacher}: was trained on {name}{kind}, not on "
+            f"{options.task_name}; name the --output_dir of a training on the same task"
         )
     ours, theirs = ([str(label) for label in one.labels or ()] for one in (task, teacher.task))
     if ours != theirs:
         raise InputError(
-            f"--teacher={options.teacher}: its outputs stand for {', '.join(theirs)}, and those of the student for "
-            f"{', '.join(ours)}; give data with the teacher's labels, for a text task with --labels in its order, "
-            "or train another teacher"
+            f"--teacher={options.teacher}: its outputs stand for {', '.join(theirs)}, and those of "
+            f"the student for {', '.join(ours)}; give data with the teacher's labels, for a text "
+            "task with --labels in its order, or train another teacher"
         )
 
 
@@ -131,12 +144,17 @@ class WithTeacher:
 
     def features(self, rows: np.ndarray, length: int) -> Mapping[str, np.ndarray]:
         taught = self._taught[rows]
-        return self._encoded.features(rows, length) | {TAUGHT: taught[:, :length] if taught.ndim > 2 else taught}
+        return self._encoded.features(rows, length) | {
+            TAUGHT: taught[:, :length] if taught.ndim > 2 else taught
+        }
 
 
 def distilled(objective: TaskObjective, task: Task, options: FineTuningOptions) -> TaskObjective:
     """Returns the objective of a task with the loss of its teacher's outputs."""
     if not hasattr(objective, "taught_by"):
-        raise InputError(f"--teacher: the objective of {type(task).__name__} is no TaskObjective; leave the flag out")
+        raise InputError(
+            f"--teacher: the objective of {type(task).__name__} is no TaskObjective; leave the "
+            "flag out"
+        )
     losses = functools.partial(task.soft_losses, temperature=options.distillation_temperature)
     return objective.taught_by(losses, options.distillation_weight)

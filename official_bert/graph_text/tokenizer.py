@@ -1,8 +1,10 @@
-"""The in-graph tokenizer, of core TensorFlow operations: models that contain it read raw text wherever TensorFlow runs.
+"""The in-graph tokenizer, of core TensorFlow operations: models that contain it read raw text
+wherever TensorFlow runs.
 
-In: strings. Out: the ids of FullTokenizer and the offsets of its WordPieces. What BasicTokenizer makes of a character
-is taken from tables, which are made with BasicTokenizer itself; words are looked up whole, and what no WordPiece covers
-whole is cut greedily, the longest WordPiece first, one step for each WordPiece of all words of a batch.
+In: strings. Out: the ids of FullTokenizer and the offsets of its WordPieces. What BasicTokenizer
+makes of a character is taken from tables, which are made with BasicTokenizer itself; words are
+looked up whole, and what no WordPiece covers whole is cut greedily, the longest WordPiece first,
+one step for each WordPiece of all words of a batch.
 """
 
 import functools
@@ -22,29 +24,33 @@ _SIGMA, _FINAL_SIGMA = map(ord, "Σς")
 _WHITE_SPACE = " \t\r\n\u202f"  # separates the words of a document, as in tasks/squad/examples.py
 _PAGE_SIZE = 256
 _NUM_CODES = sys.maxunicode + 1
-# All code points except surrogates and the planes that are unassigned or private, which BasicTokenizer keeps.
+# All code points except surrogates and the planes that are unassigned or private, which
+# BasicTokenizer keeps.
 _CODES = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 
 # The bits of a character's class; the lowest ones count the characters that it becomes.
 _COUNT = 7
 _BLANK = 8  # separates words
-_ALONE = 16  # a word of its own: an ideograph or punctuation, also if it is punctuation only without its accent
-# A capital sigma after a cased letter is a final sigma if no such letter follows; case-ignorable characters next to the
-# sigma do not count.
+# A word of its own: an ideograph or punctuation, also if it is punctuation only without its accent.
+_ALONE = 16
+# A capital sigma after a cased letter is a final sigma if no such letter follows; case-ignorable
+# characters next to the sigma do not count.
 _CASED = 32
 _CASE_IGNORABLE = 64
-_STRIPPED_STARTER = 128  # a stripped character of combining class 0, beyond which NFD does not sort accents
+# A stripped character of combining class 0, beyond which NFD does not sort accents.
+_STRIPPED_STARTER = 128
 _COMBINING_CLASS = 1 << 8  # the unit of the canonical combining class, by which NFD sorts accents
 
 
 class CharacterTables(NamedTuple):
-    """What BasicTokenizer makes of each code point, in pages of 256 code points, of which equal ones are kept once.
+    """What BasicTokenizer makes of each code point, in pages of 256 code points, of which equal
+    ones are kept once.
 
     Attributes:
         pages: int32[pages of Unicode], the page that holds the code points from 256 * index.
         classes: int32[256 * pages], the bits of `_COUNT` to `_COMBINING_CLASS`.
-        outputs: int32[256 * pages]: what to add to the code point for the character that it becomes; if it becomes
-            several ones, the index of the first in `expansions`.
+        outputs: int32[256 * pages]: what to add to the code point for the character that it
+            becomes; if it becomes several ones, the index of the first in `expansions`.
         expansions: int32[all of them].
     """
 
@@ -56,7 +62,9 @@ class CharacterTables(NamedTuple):
 
 @functools.cache
 def character_tables(do_lower_case: bool, strip_accents: bool | None = None) -> CharacterTables:
-    """Returns the tables of BasicTokenizer(do_lower_case, strip_accents): a second for each pair, once."""
+    """Returns the tables of BasicTokenizer(do_lower_case, strip_accents): a second for each
+    pair, once.
+    """
     basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents)
     classes, outputs = np.ones(_NUM_CODES, np.int32), np.zeros(_NUM_CODES, np.int32)
     expansions = []
@@ -72,7 +80,9 @@ def character_tables(do_lower_case: bool, strip_accents: bool | None = None) -> 
         kind = len(made) | unicodedata.combining(char) * _COMBINING_CLASS
         if len(words) > 1:
             kind |= _ALONE if made else _BLANK
-        if words == ["aa"] or _ends_in_final_sigma(f"a{char}Σ") != _ends_in_final_sigma(f"1{char}Σ"):
+        if words == ["aa"] or _ends_in_final_sigma(f"a{char}Σ") != _ends_in_final_sigma(
+            f"1{char}Σ"
+        ):
             kind |= _CASE_IGNORABLE
         elif _ends_in_final_sigma(f"1{char}Σ"):
             kind |= _CASED
@@ -85,7 +95,9 @@ def character_tables(do_lower_case: bool, strip_accents: bool | None = None) -> 
         axis=0, return_inverse=True,
     )  # fmt: skip
     classes, outputs = both[:, :_PAGE_SIZE].ravel(), both[:, _PAGE_SIZE:].ravel()
-    return CharacterTables(pages.ravel().astype(np.int32), classes, outputs, np.array([*expansions, 0], np.int32))
+    return CharacterTables(
+        pages.ravel().astype(np.int32), classes, outputs, np.array([*expansions, 0], np.int32)
+    )
 
 
 def _ends_in_final_sigma(text: str) -> bool:
@@ -93,12 +105,14 @@ def _ends_in_final_sigma(text: str) -> bool:
 
 
 class _Characters(NamedTuple):
-    """The characters of all texts, one after the other, each int32[characters] unless it says otherwise.
+    """The characters of all texts, one after the other, each int32[characters] unless it says
+    otherwise.
 
     Attributes:
         codes: the code points as int32[texts, (characters)].
         offsets: their indices in their texts.
-        parts: the indices of the parts that they belong to: what lies between two blanks or lone characters, and these.
+        parts: the indices of the parts that they belong to: what lies between two blanks or lone
+            characters, and these.
         part_starts: bool[characters], whether a part begins here.
         classes: the bits of their classes.
     """
@@ -116,7 +130,8 @@ class _Tokens(NamedTuple):
     Attributes:
         strings: string.
         lengths: int32, in characters.
-        firsts: int32, the index of the first character that belongs to the token among those of all texts.
+        firsts: int32, the index of the first character that belongs to the token among those of all
+            texts.
         spans: int32, the number of characters of the text that belong to it.
     """
 
@@ -127,7 +142,9 @@ class _Tokens(NamedTuple):
 
 
 class _WordPieces(NamedTuple):
-    """WordPieces with the indices of their tokens, and where they lie in these, in characters; each int32[pieces]."""
+    """WordPieces with the indices of their tokens, and where they lie in these, in characters;
+    each int32[pieces].
+    """
 
     ids: tf.Tensor
     tokens: tf.Tensor
@@ -138,13 +155,15 @@ class _WordPieces(NamedTuple):
 class Pieces(NamedTuple):
     """The WordPieces of texts with their offsets.
 
-    All are int32[texts, (pieces)], and [texts, (words)] for `word_starts` and `word_ends`. Offsets count the characters
-    (code points) of `readable(text)`, as Python does, and as `tf.strings.substr` does with unit="UTF8_CHAR". A piece
-    has the offsets of its basic token if that has another number of characters than the text it comes from, because of
-    a combining accent, for example. Where removed and added characters balance, as in Bengali words of which one vowel
-    sign is left out and another becomes two, the offsets of a piece are those of the character with its number, as in
-    the original's get_final_text. White space separates words, as in the documents of tasks/squad/examples.py; `words`
-    are the indices of the pieces' words in the text.
+    All are int32[texts, (pieces)], and [texts, (words)] for `word_starts` and `word_ends`. Offsets
+    count the characters (code points) of `readable(text)`, as Python does, and as
+    `tf.strings.substr` does with unit="UTF8_CHAR". A piece has the offsets of its basic token if
+    that has another number of characters than the text it comes from, because of a combining
+    accent, for example. Where removed and added characters balance, as in Bengali words of which
+    one vowel sign is left out and another becomes two, the offsets of a piece are those of the
+    character with its number, as in the original's get_final_text. White space separates words, as
+    in the documents of tasks/squad/examples.py; `words` are the indices of the pieces' words in the
+    text.
     """
 
     ids: tf.RaggedTensor
@@ -158,8 +177,8 @@ class Pieces(NamedTuple):
 class TextTokenizer(tf.Module):
     """An in-graph tokenizer that gives the same ids as FullTokenizer.
 
-    The vocabulary, which must have [UNK], is written below `folder`, where it must stay until the model is saved: it
-    becomes an asset of the SavedModel.
+    The vocabulary, which must have [UNK], is written below `folder`, where it must stay until the
+    model is saved: it becomes an asset of the SavedModel.
     """
 
     def __init__(self, tokenizer: FullTokenizer, folder: str):
@@ -173,16 +192,23 @@ class TextTokenizer(tf.Module):
         self._unknown_id = tokenizer.vocab[tokenizer.wordpiece_tokenizer.unk_token]
         self._mask_id = tokenizer.vocab.get("[MASK]")
         self._longest_piece = max(len(piece.removeprefix("##")) for piece in tokenizer.vocab)
-        # TensorFlow shares a process's tables by the path of their file, so every table gets a path of its own.
+        # TensorFlow shares a process's tables by the path of their file, so every table gets a path
+        # of its own.
         path = os.path.join(tempfile.mkdtemp(dir=folder), "vocab.txt")
         write_vocabulary(tokenizer.vocab, path)
-        whole_line, line_number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
+        whole_line, line_number = (
+            tf.lookup.TextFileIndex.WHOLE_LINE,
+            tf.lookup.TextFileIndex.LINE_NUMBER,
+        )
         self._vocabulary = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(path, tf.string, whole_line, tf.int64, line_number), default_value=-1
+            tf.lookup.TextFileInitializer(path, tf.string, whole_line, tf.int64, line_number),
+            default_value=-1,
         )
 
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Encodes string[texts] as int32[texts, (pieces)]: the ids that FullTokenizer.encode gives for each text."""
+        """Encodes string[texts] as int32[texts, (pieces)]: the ids that FullTokenizer.encode
+        gives for each text.
+        """
         characters = self._characters(texts)
         tokens = self._basic_tokens(characters)
         pieces = self._wordpieces(tokens)
@@ -191,11 +217,18 @@ class TextTokenizer(tf.Module):
     def encode_with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token."""
         if self._mask_id is None:
-            raise InputError("the vocabulary lacks [MASK], so no text can contain it; use the model's own vocabulary")
+            raise InputError(
+                "the vocabulary lacks [MASK], so no text can contain it; use the model's own "
+                "vocabulary"
+            )
         parts = tf.strings.split(texts, "[MASK]")  # string[texts, (parts)]
         is_after_mask = tf.cast(tf.ragged.range(parts.row_lengths()).values > 0, tf.int64)
-        masks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(is_after_mask)], self._mask_id), is_after_mask)
-        return parts.with_values(tf.concat([masks, self.encode(parts.values)], axis=1)).merge_dims(1, 2)
+        masks = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.reduce_sum(is_after_mask)], self._mask_id), is_after_mask
+        )
+        return parts.with_values(tf.concat([masks, self.encode(parts.values)], axis=1)).merge_dims(
+            1, 2
+        )
 
     def pieces(self, texts: tf.Tensor, unknown_words: bool = False) -> Pieces:
         """Splits string[texts] into WordPieces with their offsets.
@@ -206,20 +239,26 @@ class TextTokenizer(tf.Module):
         tokens = self._basic_tokens(characters)
         ids, token, starts, lengths = self._wordpieces(tokens)
         firsts, spans = tf.gather(tokens.firsts, token), tf.gather(tokens.spans, token)
-        # If a token has as many characters as its part of the text, the characters correspond one to one.
+        # If a token has as many characters as its part of the text, the characters correspond one
+        # to one.
         is_exact = spans == tf.gather(tokens.lengths, token)
         starts, lengths = tf.where(is_exact, starts, 0), tf.where(is_exact, lengths, spans)
 
-        is_white = tf.reduce_any(characters.codes.values[:, None] == list(map(ord, _WHITE_SPACE)), axis=1)
+        is_white = tf.reduce_any(
+            characters.codes.values[:, None] == list(map(ord, _WHITE_SPACE)), axis=1
+        )
         is_text_start = characters.offsets == 0
         is_text_end = tf.concat([is_text_start, [True]], 0)[1:]
         is_word_start = ~is_white & (is_text_start | tf.concat([[True], is_white], 0)[:-1])
         is_word_end = ~is_white & (is_text_end | tf.concat([is_white, [True]], 0)[1:])
         word_firsts = _indices_of(is_word_start)
         word_lengths = 1 + _indices_of(is_word_end) - word_firsts
-        words = tf.gather(tf.cumsum(tf.cast(is_word_start, tf.int32)) - 1, firsts)  # among those of all texts
+        # Among those of all texts.
+        words = tf.gather(tf.cumsum(tf.cast(is_word_start, tf.int32)) - 1, firsts)
         if unknown_words:
-            is_empty = tf.math.unsorted_segment_sum(tf.ones_like(words), words, tf.size(word_firsts)) == 0
+            is_empty = (
+                tf.math.unsorted_segment_sum(tf.ones_like(words), words, tf.size(word_firsts)) == 0
+            )
             empty = _indices_of(is_empty)
             ids = tf.concat([ids, tf.fill(tf.shape(empty), self._unknown_id)], 0)
             firsts = tf.concat([firsts, tf.gather(word_firsts, empty)], 0)
@@ -233,9 +272,14 @@ class TextTokenizer(tf.Module):
         starts += tf.gather(characters.offsets, firsts)
         word_starts = _by_text(characters, tf.gather(characters.offsets, word_firsts), word_firsts)
         by_text = _by_text(characters, words, firsts)
-        words_before = tf.gather(tf.cast(word_starts.row_starts(), tf.int32), by_text.value_rowids())
+        words_before = tf.gather(
+            tf.cast(word_starts.row_starts(), tf.int32), by_text.value_rowids()
+        )
         return Pieces(
-            *(by_text.with_values(values) for values in (ids, starts, starts + lengths, words - words_before)),
+            *(
+                by_text.with_values(values)
+                for values in (ids, starts, starts + lengths, words - words_before)
+            ),
             word_starts=word_starts,
             word_ends=word_starts.with_values(word_starts.values + word_lengths),
         )
@@ -254,7 +298,9 @@ class TextTokenizer(tf.Module):
         is_after_lone = tf.concat([[True], is_alone], 0)[:-1]
         is_after_blank = tf.concat([[False], is_blank], 0)[:-1]
         part_starts = (offsets == 0) | is_alone | is_after_lone | (is_blank != is_after_blank)
-        return _Characters(codes, offsets, tf.cumsum(tf.cast(part_starts, tf.int32)) - 1, part_starts, classes)
+        return _Characters(
+            codes, offsets, tf.cumsum(tf.cast(part_starts, tf.int32)) - 1, part_starts, classes
+        )
 
     def _basic_tokens(self, characters: _Characters) -> _Tokens:
         """Splits texts into the tokens of BasicTokenizer."""
@@ -273,19 +319,24 @@ class TextTokenizer(tf.Module):
         if self._strip_accents:
             made = self._in_canonical_order(made, source, characters)
         num_parts = tf.reduce_sum(tf.cast(characters.part_starts, tf.int32))
-        strings = tf.RaggedTensor.from_value_rowids(made, tf.cast(parts, tf.int64), tf.cast(num_parts, tf.int64))
+        strings = tf.RaggedTensor.from_value_rowids(
+            made, tf.cast(parts, tf.int64), tf.cast(num_parts, tf.int64)
+        )
         lengths = tf.cast(strings.row_lengths(), tf.int32)
         firsts = _indices_of(characters.part_starts)
         spans = tf.concat([firsts, [tf.size(codes)]], 0)[1:] - firsts
         chosen = lengths > 0
         strings = tf.strings.unicode_encode(strings, "UTF-8")
-        return _Tokens(*(tf.boolean_mask(values, chosen) for values in (strings, lengths, firsts, spans)))
+        return _Tokens(
+            *(tf.boolean_mask(values, chosen) for values in (strings, lengths, firsts, spans))
+        )
 
     def _with_final_sigmas(self, characters: _Characters) -> tf.Tensor:
         """Returns the code points with final sigmas in place of capital sigmas that become one."""
         codes, classes = characters.codes.values, characters.classes
         counts = ~_has(classes, _CASE_IGNORABLE)
-        # Around each counting character: whether a cased letter of the same text comes before it, and behind it.
+        # Around each counting character: whether a cased letter of the same text comes before it,
+        # and behind it.
         is_cased = _has(tf.boolean_mask(classes, counts), _CASED)
         texts = tf.boolean_mask(characters.codes.value_rowids(), counts)
         is_cased = tf.concat([[False], is_cased, [False]], 0)
@@ -294,23 +345,34 @@ class TextTokenizer(tf.Module):
         index = tf.gather(tf.cumsum(tf.cast(counts, tf.int32)), sigmas)  # among the counting ones
         text = tf.gather(texts, index)
         is_after, is_before = (
-            tf.gather(is_cased, index + step) & (tf.gather(texts, index + step) == text) for step in (-1, 1)
+            tf.gather(is_cased, index + step) & (tf.gather(texts, index + step) == text)
+            for step in (-1, 1)
         )
         final = tf.boolean_mask(sigmas, is_after & ~is_before)[:, None]
         return tf.tensor_scatter_nd_update(codes, final, tf.fill(tf.shape(final)[:1], _FINAL_SIGMA))
 
-    def _in_canonical_order(self, made: tf.Tensor, source: tf.Tensor, characters: _Characters) -> tf.Tensor:
-        """Sorts adjacent combining characters by their classes, as NFD does; nearly all of them have been stripped."""
+    def _in_canonical_order(
+        self, made: tf.Tensor, source: tf.Tensor, characters: _Characters
+    ) -> tf.Tensor:
+        """Sorts adjacent combining characters by their classes, as NFD does; nearly all of them
+        have been stripped.
+        """
         classes = self._look_up(made)[0] // _COMBINING_CLASS
         stripped = tf.cumsum(tf.cast(_has(characters.classes, _STRIPPED_STARTER), tf.int32))
-        groups = tf.cumsum(tf.cast(classes == 0, tf.int32)) + tf.gather(characters.parts + stripped, source)
+        groups = tf.cumsum(tf.cast(classes == 0, tf.int32)) + tf.gather(
+            characters.parts + stripped, source
+        )
         marks = _indices_of(classes > 0)
         keys = tf.gather(groups, marks) * _COMBINING_CLASS + tf.gather(classes, marks)
         order = tf.argsort(keys, stable=True)
-        return tf.tensor_scatter_nd_update(made, marks[:, None], tf.gather(tf.gather(made, marks), order))
+        return tf.tensor_scatter_nd_update(
+            made, marks[:, None], tf.gather(tf.gather(made, marks), order)
+        )
 
     def _wordpieces(self, tokens: _Tokens) -> _WordPieces:
-        """Splits tokens into WordPieces; a token that they do not cover, or a very long one, is [UNK]."""
+        """Splits tokens into WordPieces; a token that they do not cover, or a very long one, is
+        [UNK].
+        """
         ids = tf.cast(self._vocabulary.lookup(tokens.strings), tf.int32)
         ids = tf.where(tokens.lengths > self._max_word_chars, self._unknown_id, ids)
         words = _indices_of(ids < 0)  # those that are to be cut
@@ -333,12 +395,18 @@ class TextTokenizer(tf.Module):
                 unit="UTF8_CHAR",
             )
             ids = self._vocabulary.lookup(for_each_length(prefixes) + parts)
-            longest = tf.reduce_max(tf.where((ids >= 0) & (lengths <= rest[:, None]), lengths, 0), axis=1)
+            longest = tf.reduce_max(
+                tf.where((ids >= 0) & (lengths <= rest[:, None]), lengths, 0), axis=1
+            )
             ids = tf.cast(tf.gather(ids, tf.maximum(longest - 1, 0), batch_dims=1), tf.int32)
             made = _WordPieces(tf.where(longest > 0, ids, -1), words, starts, longest)
             found = _WordPieces(*(tf.concat(both, 0) for both in zip(found, made, strict=True)))
             goes_on = (longest > 0) & (longest < rest)
-            return tf.boolean_mask(words, goes_on), tf.boolean_mask(starts + longest, goes_on), found
+            return (
+                tf.boolean_mask(words, goes_on),
+                tf.boolean_mask(starts + longest, goes_on),
+                found,
+            )
 
         vector = tf.TensorShape([None])
         _, _, found = tf.while_loop(
@@ -347,7 +415,9 @@ class TextTokenizer(tf.Module):
             (words, tf.zeros_like(words), found),
             shape_invariants=(vector, vector, _WordPieces(vector, vector, vector, vector)),
         )
-        is_unknown = tf.math.unsorted_segment_min(found.ids, found.tokens, tf.size(tokens.lengths)) < 0
+        is_unknown = (
+            tf.math.unsorted_segment_min(found.ids, found.tokens, tf.size(tokens.lengths)) < 0
+        )
         is_unknown = tf.gather(is_unknown, found.tokens)
         found = found._replace(
             ids=tf.where(is_unknown, self._unknown_id, found.ids),
@@ -360,7 +430,9 @@ class TextTokenizer(tf.Module):
 
 
 def readable(texts: tf.Tensor) -> tf.Tensor:
-    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore", replace_control_characters=False)
+    return tf.strings.unicode_transcode(
+        texts, "UTF-8", "UTF-8", errors="ignore", replace_control_characters=False
+    )
 
 
 def _has(classes: tf.Tensor, bit: int) -> tf.Tensor:
@@ -373,6 +445,8 @@ def _indices_of(is_chosen: tf.Tensor) -> tf.Tensor:
 
 
 def _by_text(characters: _Characters, values: tf.Tensor, firsts: tf.Tensor) -> tf.RaggedTensor:
-    """Puts values into the rows of their texts, in whose order they are; `firsts` are indices of their characters."""
+    """Puts values into the rows of their texts, in whose order they are; `firsts` are indices of
+    their characters.
+    """
     texts = tf.gather(characters.codes.value_rowids(), firsts)
     return tf.RaggedTensor.from_value_rowids(values, texts, characters.codes.nrows())

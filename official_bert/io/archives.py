@@ -20,7 +20,9 @@ class DamagedArchive(InputError):
         self.reason = reason
 
 
-def read_entries(path: str, is_wanted: Callable[[str], bool], remedy: str) -> Iterator[tuple[str, bytes]]:
+def read_entries(
+    path: str, is_wanted: Callable[[str], bool], remedy: str
+) -> Iterator[tuple[str, bytes]]:
     """Yields the names and contents of the wanted entries of a .zip file, sorted by name.
 
     Raises:
@@ -34,13 +36,16 @@ def read_entries(path: str, is_wanted: Callable[[str], bool], remedy: str) -> It
 
 
 def entry_names(path: str, remedy: str) -> list[str]:
-    """Returns the names of the entries of a .zip file, sorted; raises DamagedArchive as `read_entries` does."""
+    """Returns the names of the entries of a .zip file, sorted; raises DamagedArchive as
+    `read_entries` does.
+    """
     with _opened(path, lambda name: True, remedy) as (_, entries):
         return [entry.filename for entry in entries]
 
 
 def copy_entries(path: str, targets: Mapping[str, str], remedy: str):
-    """Copies entries of a .zip file to the paths of `targets`, which has one for the name of each wanted entry.
+    """Copies entries of a .zip file to the paths of `targets`, which has one for the name of each
+    wanted entry.
 
     Raises:
         DamagedArchive: the file is no .zip file, or is damaged; the sentence ends with the remedy.
@@ -58,16 +63,23 @@ def _opened(
 ) -> Iterator[tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]]:
     """Yields a .zip file and its wanted entries, sorted by name."""
     if files.is_special(path) and not files.is_folder(path):
-        raise InputError(f"{path}: is a device or a pipe, and a .zip file is read from its end; name a regular file")
+        raise InputError(
+            f"{path}: is a device or a pipe, and a .zip file is read from its end; name a regular "
+            "file"
+        )
     with files.open_file(path, "rb") as file:
         with _naming_damage(path, remedy):
             archive = zipfile.ZipFile(file)
-            entries = sorted((entry for entry in archive.infolist() if is_wanted(entry.filename)), key=_name)
+            entries = sorted(
+                (entry for entry in archive.infolist() if is_wanted(entry.filename)), key=_name
+            )
             _check(entries, files.size(path))
         yield archive, entries
 
 
-def _parts(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, remedy: str) -> Iterator[bytes]:
+def _parts(
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, remedy: str
+) -> Iterator[bytes]:
     """Yields the content of an entry in parts, so that large weights do not fill the memory."""
     source: BinaryIO | None = None
     part = b"any"
@@ -83,7 +95,9 @@ def _name(entry: zipfile.ZipInfo) -> str:
 
 
 def _check(entries: list[zipfile.ZipInfo], size: int):
-    """Raises BadZipFile for entries of which one cannot be read, or is not the only one of its name."""
+    """Raises BadZipFile for entries of which one cannot be read, or is not the only one of its
+    name.
+    """
     for number, entry in enumerate(entries):
         if number and entry.filename == entries[number - 1].filename:
             raise zipfile.BadZipFile(f"it has two entries {entry.filename!r}")
@@ -99,5 +113,6 @@ def _naming_damage(path: str, remedy: str) -> Iterator[None]:
         yield
     except (InputError, MemoryError):
         raise
-    except Exception as error:  # zipfile fails in a dozen ways: struct.error, zlib.error, NotImplementedError, ...
+    # Zipfile fails in a dozen ways: struct.error, zlib.error, NotImplementedError, ...
+    except Exception as error:
         raise DamagedArchive(path, brief(error), remedy) from error

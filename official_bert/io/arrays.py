@@ -1,6 +1,7 @@
 """Reads arrays of numpy: a .npy file, or those of an .npz file.
 
-An array is made of the bytes that are there: no size that a header claims makes numpy reserve memory.
+An array is made of the bytes that are there: no size that a header claims makes numpy reserve
+memory.
 """
 
 import io
@@ -14,7 +15,10 @@ from official_bert.io.errors import InputError, brief
 
 _ENDING = ".npy"
 _MAGIC = b"\x93NUMPY"
-_HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_HEADER_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 def read_npy(path: str) -> np.ndarray:
@@ -26,7 +30,9 @@ def read_npy(path: str) -> np.ndarray:
     try:
         return parse_npy(data)
     except ValueError as error:
-        raise InputError(f"{path}: cannot be read as .npy ({brief(error)}); write it anew with numpy.save") from error
+        raise InputError(
+            f"{path}: cannot be read as .npy ({brief(error)}); write it anew with numpy.save"
+        ) from error
 
 
 def read_npz(path: str, names: Collection[str], remedy: str) -> dict[str, np.ndarray]:
@@ -44,12 +50,16 @@ def read_npz(path: str, names: Collection[str], remedy: str) -> dict[str, np.nda
         try:
             arrays[name] = parse_npy(contents.pop(name))
         except ValueError as error:
-            raise InputError(f"{path}: its array {name} cannot be read ({brief(error)}); {remedy}") from error
+            raise InputError(
+                f"{path}: its array {name} cannot be read ({brief(error)}); {remedy}"
+            ) from error
     return arrays
 
 
 def parse_npy(data: bytes) -> np.ndarray:
-    """Returns the array, read-only, that the bytes of a .npy file are; raises ValueError if they are none."""
+    """Returns the array, read-only, that the bytes of a .npy file are; raises ValueError if they
+    are none.
+    """
     if not data.startswith(_MAGIC):
         raise ValueError("it does not begin as an array of numpy")
     stream = io.BytesIO(data)
@@ -62,6 +72,10 @@ def parse_npy(data: bytes) -> np.ndarray:
         raise ValueError("it has Python objects, which are not loaded")
     num_bytes, count = len(data) - stream.tell(), math.prod(shape)
     if count * dtype.itemsize != num_bytes:
-        raise ValueError(f"its header says {dtype}{list(shape)}, and behind it are {num_bytes} bytes")
-    array = np.frombuffer(data, dtype, count, stream.tell()) if num_bytes else np.empty(shape, dtype)
+        raise ValueError(
+            f"its header says {dtype}{list(shape)}, and behind it are {num_bytes} bytes"
+        )
+    array = (
+        np.frombuffer(data, dtype, count, stream.tell()) if num_bytes else np.empty(shape, dtype)
+    )
     return array.reshape(shape, order="F" if is_fortran else "C")

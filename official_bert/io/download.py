@@ -1,7 +1,8 @@
 """Downloads a file over HTTP, beginning where an interrupted download has ended.
 
-In: a URL and the local path of a file, which may hold the beginning. Out: the whole file, with the length that the
-server has told. What is in it is for its reader to check: the file may have changed on the server between two parts.
+In: a URL and the local path of a file, which may hold the beginning. Out: the whole file, with the
+length that the server has told. What is in it is for its reader to check: the file may have changed
+on the server between two parts.
 """
 
 import http.client
@@ -19,12 +20,14 @@ _MB = 1e6
 
 
 def download(url: str, path: str, otherwise: str):
-    """Downloads a file; an interrupted transfer is taken up again as long as more arrives each time.
+    """Downloads a file; an interrupted transfer is taken up again as long as more arrives each
+    time.
 
     `otherwise` ends the sentence of an error: what else helps.
 
     Raises:
-        InputError: the server refuses, or nothing more arrives. What has arrived stays for the next call.
+        InputError: the server refuses, or nothing more arrives. What has arrived stays for the next
+            call.
     """
     why = "interrupted"
     while why:
@@ -34,7 +37,9 @@ def download(url: str, path: str, otherwise: str):
         except urllib.error.HTTPError as error:
             if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 answer = f"{error.code} ({str(error.reason).splitlines()[0]})"
-                raise InputError(f"{url}: the server answers {answer}; check the address, {otherwise}") from None
+                raise InputError(
+                    f"{url}: the server answers {answer}; check the address, {otherwise}"
+                ) from None
             if error.headers.get("Content-Range") == f"bytes */{before}":
                 return  # all was there
             os.remove(path)  # it is longer, so no beginning of this file
@@ -44,7 +49,9 @@ def download(url: str, path: str, otherwise: str):
             remedy = (isinstance(error, OSError) and writing.remedy_of(error)) or remedy
         if why and (kept := _length(path)) <= before:
             more = f" (it goes on behind {kept:,} bytes)" if kept else ""
-            raise InputError(f"{url}: cannot be downloaded ({why}); {remedy} and start again{more}, {otherwise}")
+            raise InputError(
+                f"{url}: cannot be downloaded ({why}); {remedy} and start again{more}, {otherwise}"
+            )
 
 
 def _length(path: str) -> int:
@@ -52,12 +59,17 @@ def _length(path: str) -> int:
 
 
 def _go_on(url: str, path: str, done: int) -> str:
-    """Appends what a file lacks, or all of it if the server knows no ranges; returns why it is not whole, or ""."""
+    """Appends what a file lacks, or all of it if the server knows no ranges; returns why it is
+    not whole, or "".
+    """
     headers = {"Range": f"bytes={done}-"} if done else {}
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT_SECS) as response:
+    with urllib.request.urlopen(
+        urllib.request.Request(url, headers=headers), timeout=_TIMEOUT_SECS
+    ) as response:
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:
             done = 0
-        # The length that http.client has read from the header: None without one, and of one that is no number.
+        # The length that http.client has read from the header: None without one, and of one that is
+        # no number.
         total = None if response.length is None else done + response.length
         progress = Progress(f"MB of {url}", total and round(total / _MB))
         with open(path, "ab" if done else "wb") as file:

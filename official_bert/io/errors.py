@@ -12,17 +12,21 @@ _NODES = re.compile(r"\{\{.*?\}\} ?| \[Op:\w+\]")
 class InputError(ValueError):
     """A file, flag or value that the user gave cannot be used.
 
-    The message is one sentence that names the file, line or field, and a remedy. Scripts print it and exit with
-    status 1. Any other exception is a defect of this project and keeps its traceback.
+    The message is one sentence that names the file, line or field, and a remedy. Scripts print it
+    and exit with status 1. Any other exception is a defect of this project and keeps its traceback.
     """
 
 
 class Diverged(InputError):
-    """The loss or the weights became infinite, not a number or absurdly large; a search goes on with its next trial."""
+    """The loss or the weights became infinite, not a number or absurdly large; a search goes on
+    with its next trial.
+    """
 
 
 class WorkerLost(Exception):
-    """Another worker of the run has ended; the script ends with a status that tells a launcher to start all again."""
+    """Another worker of the run has ended; the script ends with a status that tells a launcher
+    to start all again.
+    """
 
     STATUS = os.EX_TEMPFAIL
 
@@ -44,13 +48,16 @@ def no_attribute(module: str, name: str) -> AttributeError:
 
 
 def brief(error: Exception) -> str:
-    """Returns the first line of an error's message, without the names of TensorFlow's nodes, for use in a sentence."""
+    """Returns the first line of an error's message, without the names of TensorFlow's nodes, for
+    use in a sentence.
+    """
     message = (getattr(error, "message", None) or str(error)).strip() or type(error).__name__
     return _NODES.sub("", message.splitlines()[0])
 
 
 def did_you_mean(word: str, words: Iterable[str], mark: str = "") -> str:
-    """Returns the question for a known word that begins like a wrong one or resembles it; "" if none does.
+    """Returns the question for a known word that begins like a wrong one or resembles it; "" if
+    none does.
 
     `mark` stands before the word in the question, such as "--".
     """

@@ -1,7 +1,7 @@
 """Names, opens, lists and removes local and remote files; `reading` and `writing` build on it.
 
-Local paths need only plain Python. For paths with a scheme (gs://, hdfs://, ...) the functions import and use
-tf.io.gfile.
+Local paths need only plain Python. For paths with a scheme (gs://, hdfs://, ...) the functions
+import and use tf.io.gfile.
 """
 
 import contextlib
@@ -20,7 +20,8 @@ PIPE_LIMIT_SECS = 60.0  # how long the opening of a pipe waits for the process a
 _PART_BYTES = 1 << 20
 # Names of what runs work on, and of manifests that lie beside records; no glob matches them.
 _OURS = re.compile(r"\.lock|\..+\.(tmp-.+|sharded|mining|manifest\.json)")
-_LARGEST_MODEL_FILES = {".json": 1 << 26, ".txt": 1 << 30}  # which are read as a whole; weights are not
+# Which are read as a whole; weights are not.
+_LARGEST_MODEL_FILES = {".json": 1 << 26, ".txt": 1 << 30}
 
 
 def is_remote(path: str) -> bool:
@@ -58,7 +59,9 @@ def open_file(path: str, mode: str = "r"):
         raise InputError(f"{path}: is a folder; name a file") from None
     except OSError as error:
         if "r" in mode:
-            raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from None
+            raise InputError(
+                f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
+            ) from None
         raise
 
 
@@ -97,11 +100,15 @@ def make_folder(path: str):
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{path}: no folder can be made there ({error.strerror}); name another path") from None
+        raise InputError(
+            f"{path}: no folder can be made there ({error.strerror}); name another path"
+        ) from None
 
 
 def real_path(path: str) -> str:
-    """Returns the absolute path of a local file, with all symbolic links followed, and a remote path as it is."""
+    """Returns the absolute path of a local file, with all symbolic links followed, and a remote
+    path as it is.
+    """
     return path if is_remote(path) else os.path.realpath(path)
 
 
@@ -111,20 +118,27 @@ def is_special(path: str) -> bool:
 
 
 def check_model_file(path: str) -> str:
-    """Returns the path of a file of a model's folder, which must be a regular file whose size can be what it is for.
+    """Returns the path of a file of a model's folder, which must be a regular file whose size can
+    be what it is for.
 
     A device or a FIFO may never end, and who reads one waits, or fills the memory.
     """
     if is_special(path) and not is_folder(path):
-        raise InputError(f"{path}: is no regular file, but a device or a pipe; put the model's own file there")
+        raise InputError(
+            f"{path}: is no regular file, but a device or a pipe; put the model's own file there"
+        )
     largest = _LARGEST_MODEL_FILES.get(os.path.splitext(path)[1])
     if largest and exists(path) and size(path) > largest:
-        raise InputError(f"{path}: has more than {largest >> 20} MiB; put the model's own file there")
+        raise InputError(
+            f"{path}: has more than {largest >> 20} MiB; put the model's own file there"
+        )
     return path
 
 
 def rename(source: str, target: str):
-    _gfile().rename(source, target, overwrite=True) if is_remote(source) else os.replace(source, target)
+    _gfile().rename(source, target, overwrite=True) if is_remote(source) else os.replace(
+        source, target
+    )
 
 
 def remove(path: str):
@@ -147,7 +161,8 @@ def list_folder(path: str) -> list[str]:
 
 
 def in_any_case(folder: str, names: Iterable[str]) -> list[str]:
-    """Returns the paths in a folder that have one of these names in any case, in the order of the names.
+    """Returns the paths in a folder that have one of these names in any case, in the order of the
+    names.
 
     Of several paths for a name, the one with the same letters comes first.
     """
@@ -159,15 +174,20 @@ def in_any_case(folder: str, names: Iterable[str]) -> list[str]:
 
 
 def as_python_glob(pattern: str) -> str:
-    """Writes a glob in the form of Python's: `[^y]` is [!y], and a backslash takes the next character as it is."""
-    return re.sub(r"(?s)\\(.)|\[\^", lambda found: local_glob.escape(found[1]) if found[1] else "[!", pattern)
+    """Writes a glob in the form of Python's: `[^y]` is [!y], and a backslash takes the next
+    character as it is.
+    """
+    return re.sub(
+        r"(?s)\\(.)|\[\^", lambda found: local_glob.escape(found[1]) if found[1] else "[!", pattern
+    )
 
 
 def matching(pattern: str, folder: str = "") -> list[str]:
-    """Returns the files that a glob matches, as TensorFlow's, and so the original's: hidden ones, too.
+    """Returns the files that a glob matches, as TensorFlow's, and so the original's: hidden ones,
+    too.
 
-    They are sorted by name; the original takes the file system's order. With a folder, whose name is no pattern, the
-    glob is for what is in it.
+    They are sorted by name; the original takes the file system's order. With a folder, whose name
+    is no pattern, the glob is for what is in it.
     """
     pattern = os.path.join(local_glob.escape(folder), pattern)
     if is_remote(pattern):
@@ -178,7 +198,9 @@ def matching(pattern: str, folder: str = "") -> list[str]:
 
 
 def expand(patterns: Iterable[str], flag: str) -> list[str]:
-    """Returns the files that a list of names and globs matches, in the order of the list, sorted within each glob."""
+    """Returns the files that a list of names and globs matches, in the order of the list, sorted
+    within each glob.
+    """
     found = []
     for pattern in patterns:
         if not pattern:
@@ -204,9 +226,11 @@ def _is_pipe(path: str) -> bool:
 
 
 def _open_pipe(path: str, flags: int) -> int:
-    """Returns the descriptor of a pipe, as `opener` of open(); it waits for the other end, but not for ever.
+    """Returns the descriptor of a pipe, as `opener` of open(); it waits for the other end, but not
+    for ever.
 
-    The waiting is in a thread, because a pipe that is opened without waiting does not show whether it has a writer.
+    The waiting is in a thread, because a pipe that is opened without waiting does not show whether
+    it has a writer.
     """
     descriptors, failures = [], []
 
@@ -231,8 +255,8 @@ def _open_pipe(path: str, flags: int) -> int:
     if not descriptors:
         partner = "writing" if flags & os.O_ACCMODE == os.O_RDONLY else "reading"
         raise InputError(
-            f"{path}: is a pipe that no process has opened for {partner} in {PIPE_LIMIT_SECS:g} seconds; start that "
-            "process, or name a file"
+            f"{path}: is a pipe that no process has opened for {partner} in {PIPE_LIMIT_SECS:g} "
+            "seconds; start that process, or name a file"
         )
     return descriptors[0]
 

@@ -1,7 +1,8 @@
-"""Keeps a folder of results for one process at a time, by a lock file with the host and the number of the process.
+"""Keeps a folder of results for one process at a time, by a lock file with the host and the number
+of the process.
 
-The lock is the operating system's lock of that file, which ends with the process however it ends; the file of a killed
-process therefore stops nobody.
+The lock is the operating system's lock of that file, which ends with the process however it ends;
+the file of a killed process therefore stops nobody.
 """
 
 import contextlib
@@ -22,10 +23,11 @@ _NOT_SUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 @contextlib.contextmanager
 def locked(folder: str, waits: bool = False) -> Iterator[None]:
-    """Creates the folder and keeps it for this process, as a context manager; one that stays empty is removed again.
+    """Creates the folder and keeps it for this process, as a context manager; one that stays empty
+    is removed again.
 
-    That another process keeps it is an error, or with `waits` the end of that one is waited for. Remote folders and
-    file systems without locks are not locked.
+    That another process keeps it is an error, or with `waits` the end of that one is waited for.
+    Remote folders and file systems without locks are not locked.
     """
     is_new = not os.path.exists(folder)
     files.make_folder(folder)
@@ -53,7 +55,8 @@ def _lock(path: str, waits: bool) -> int | None:
             lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise InputError(
-                f"{os.path.dirname(path)}: cannot be written ({error.strerror}); make room or name another folder"
+                f"{os.path.dirname(path)}: cannot be written ({error.strerror}); make room or name "
+                "another folder"
             ) from None
         try:
             fcntl.flock(lock, how)
@@ -64,12 +67,14 @@ def _lock(path: str, waits: bool) -> int | None:
                 logging.warning("%s: the file system has no locks; start no second run here", path)
                 return None
             if waits and how & fcntl.LOCK_NB:
-                logging.info("%s: waiting for %s", os.path.dirname(path), owner or "another process")
+                logging.info(
+                    "%s: waiting for %s", os.path.dirname(path), owner or "another process"
+                )
                 how = fcntl.LOCK_EX
                 continue
             raise InputError(
-                f"{os.path.dirname(path)}: {owner or 'another process'} works in it; wait for its end, or give another "
-                "folder"
+                f"{os.path.dirname(path)}: {owner or 'another process'} works in it; wait for its "
+                "end, or give another folder"
             ) from None
         if _is_still_there(path, lock):
             break

@@ -1,7 +1,9 @@
-"""How this process ends, how it starts and ends others, and how it waits for what they have to do first.
+"""How this process ends, how it starts and ends others, and how it waits for what they have to do
+first.
 
-SIGTERM and SIGHUP become an exception, which unwinds the stack like Ctrl-C, so that unfinished files are deleted. Each
-child process leads a tree of its own, so that Ctrl-C reaches this process alone, which ends the others in order.
+SIGTERM and SIGHUP become an exception, which unwinds the stack like Ctrl-C, so that unfinished
+files are deleted. Each child process leads a tree of its own, so that Ctrl-C reaches this process
+alone, which ends the others in order.
 """
 
 import atexit
@@ -29,14 +31,17 @@ _deferred: list[int] | None = None  # the signals that arrived within `deferred`
 
 
 def end_in_order():
-    """Makes both signals raise `Terminated` in the main thread, unless they are ignored, as under nohup."""
+    """Makes both signals raise `Terminated` in the main thread, unless they are ignored, as
+    under nohup.
+    """
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _terminate)
 
 
 def take_back():
-    """Installs the handlers again that another library has replaced below Python, which does not notice.
+    """Installs the handlers again that another library has replaced below Python, which does not
+    notice.
 
     TensorFlow takes SIGTERM for itself when workers connect.
     """
@@ -48,10 +53,11 @@ def take_back():
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Callable[[], int | None]]:
-    """Keeps back the first signal in the context, so that the work in it is finished; a second one ends it at once.
+    """Keeps back the first signal in the context, so that the work in it is finished; a second one
+    ends it at once.
 
-    Yields a function that returns the number of the signal that was kept back, or None. Whoever receives a number ends
-    the work and raises `Terminated`; else the end of the context does.
+    Yields a function that returns the number of the signal that was kept back, or None. Whoever
+    receives a number ends the work and raises `Terminated`; else the end of the context does.
     """
     global _deferred
     arrived = _deferred = []
@@ -65,10 +71,11 @@ def deferred() -> Iterator[Callable[[], int | None]]:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Keeps back Ctrl-C and the ending signals in the context, for a few lines that must all happen or none.
+    """Keeps back Ctrl-C and the ending signals in the context, for a few lines that must all happen
+    or none.
 
-    The first signal is handled at the end of the context as if it had arrived there. Outside of the main thread, where
-    no handler runs, the context does nothing.
+    The first signal is handled at the end of the context as if it had arrived there. Outside of the
+    main thread, where no handler runs, the context does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -80,7 +87,9 @@ def held_back() -> Iterator[None]:
     def keep(number, frame):
         if is_held:
             arrived.append(number)
-        else:  # a signal in the loops below, whose exception leaves some handlers as they are: none is lost
+        # A signal in the loops below, whose exception leaves some handlers as they are: none is
+        # lost.
+        else:
             handlers[number](number, frame)
 
     try:
@@ -105,7 +114,9 @@ def _terminate(number, _):
 
 
 class Processes:
-    """The processes that a block starts; those that run at its end have `grace_secs` from SIGTERM to SIGKILL."""
+    """The processes that a block starts; those that run at its end have `grace_secs` from
+    SIGTERM to SIGKILL.
+    """
 
     def __init__(self, grace_secs: float = GRACE_SECS):
         self._grace_secs = grace_secs
@@ -118,10 +129,16 @@ class Processes:
         self.end()
 
     def start(self, command: list[str], cpus: Collection[int] = (), **settings) -> subprocess.Popen:
-        """Starts a command, whose errors go to its output, on some CPUs or all; `settings` are those of Popen."""
+        """Starts a command, whose errors go to its output, on some CPUs or all; `settings` are
+        those of Popen.
+        """
         with held_back():  # none arrives between the start and the note of it
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True, **settings
+                command,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **settings,
             )
             self._started.append(process)
         if cpus:
@@ -130,14 +147,19 @@ class Processes:
         return process
 
     def statuses(self) -> list[int | None]:
-        """Returns the exit statuses: the negative number of a signal, and None of a process that runs."""
+        """Returns the exit statuses: the negative number of a signal, and None of a process that
+        runs.
+        """
         return [process.poll() for process in self._started]
 
     def end(self):
-        """Ends those that run: SIGTERM, time for a checkpoint, SIGKILL; a second Ctrl-C takes no time."""
+        """Ends those that run: SIGTERM, time for a checkpoint, SIGKILL; a second Ctrl-C takes no
+        time.
+        """
         running = [process for process in self._started if process.poll() is None]
         try:
-            _send(signal.SIGTERM, running, os.kill)  # each ends its own children, after its last checkpoint
+            # Each ends its own children, after its last checkpoint.
+            _send(signal.SIGTERM, running, os.kill)
             deadline = time.monotonic() + self._grace_secs
             for process in running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -149,18 +171,22 @@ class Processes:
 
 
 def _send(number: int, processes: Iterable[subprocess.Popen], send: Callable[[int, int], None]):
-    """Sends a signal to processes, by os.kill, or to all that they have started as well, by os.killpg."""
+    """Sends a signal to processes, by os.kill, or to all that they have started as well, by
+    os.killpg.
+    """
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             send(process.pid, number)
 
 
 class CallsOfThreads:
-    """The calls of Python functions by threads of another library, for whose end the exit of Python waits.
+    """The calls of Python functions by threads of another library, for whose end the exit of Python
+    waits.
 
-    When Python exits, the threads of TensorFlow that want to call it are gone, and the deletion of a dataset, which
-    waits for its threads, would never end. A dataset that nobody reads stops calling once its buffers are full, so at
-    exit this process waits until no call runs and none has begun for a moment.
+    When Python exits, the threads of TensorFlow that want to call it are gone, and the deletion of
+    a dataset, which waits for its threads, would never end. A dataset that nobody reads stops
+    calling once its buffers are full, so at exit this process waits until no call runs and none has
+    begun for a moment.
     """
 
     def __init__(self):
@@ -202,8 +228,9 @@ awaited_at_exit = _calls_of_threads.counted
 def result_of(call: Callable[[], T], waiting_for: str, limit_secs: float) -> T:
     """Returns the result of a call that may block in the operating system or in TensorFlow.
 
-    The call runs in a thread of its own. One that is blocked cannot be ended: after the time limit, a TimeoutError,
-    it stays, and does not keep the process from exiting. Messages say from two seconds on what the process waits for.
+    The call runs in a thread of its own. One that is blocked cannot be ended: after the time limit,
+    a TimeoutError, it stays, and does not keep the process from exiting. Messages say from two
+    seconds on what the process waits for.
     """
     future = concurrent.futures.Future()
 
@@ -223,7 +250,8 @@ def result_of(call: Callable[[], T], waiting_for: str, limit_secs: float) -> T:
             return future.result()
         if left_secs <= pause_secs:
             raise TimeoutError(f"no answer within {limit_secs:g} s")
-        from absl import logging  # late: it loads absl.flags, which light uses of the package do without
+        # Late: it loads absl.flags, which light uses of the package do without.
+        from absl import logging
 
         logging.info("waiting for %s, for %.0f s more at most", waiting_for, left_secs - pause_secs)
         pause_secs = _NEXT_MESSAGE_SECS

@@ -1,4 +1,5 @@
-"""Shows how far a long job is: a log line every ten seconds, or on a terminal one line that is updated in place.
+"""Shows how far a long job is: a log line every ten seconds, or on a terminal one line that is
+updated in place.
 
 Any log line first wipes the updated line away, so that the two never mix.
 """
@@ -21,16 +22,21 @@ class Progress:
     """Shows the progress of a job. Call it with the number of finished items."""
 
     def __init__(self, things: str, total: int | None = None, is_updated: bool = True):
-        """Starts the clock; without `is_updated` a terminal gets log lines, too, as where a person types the items."""
+        """Starts the clock; without `is_updated` a terminal gets log lines, too, as where a
+        person types the items.
+        """
         self._things, self._total, self._is_updated = things, total, is_updated
         self._start_secs = self._last_secs = time.monotonic()
 
     def __call__(self, done: int, also: str = ""):
         if done == self._total:
-            updated_line.wipe()  # what comes next, on standard output for instance, begins on an empty line
+            # What comes next, on standard output for instance, begins on an empty line.
+            updated_line.wipe()
         now_secs = time.monotonic()
         is_updated = self._is_updated and updated_line.is_possible()
-        if now_secs - self._last_secs < (_SECS_BETWEEN_UPDATES if is_updated else _SECS_BETWEEN_LINES):
+        if now_secs - self._last_secs < (
+            _SECS_BETWEEN_UPDATES if is_updated else _SECS_BETWEEN_LINES
+        ):
             return
         self._last_secs = now_secs
         text = ", ".join(filter(None, (self._text(done, now_secs - self._start_secs), also)))
@@ -57,7 +63,8 @@ def counted(items: Iterable[T], things: str) -> Iterator[T]:
 class _UpdatedLine(std_logging.Filter):
     """The last line of a terminal, which is written over until a log line takes its place.
 
-    It is a filter of the log's handler that lets every record through: so it hears of a record before it is written.
+    It is a filter of the log's handler that lets every record through: so it hears of a record
+    before it is written.
     """
 
     def __init__(self):
@@ -70,7 +77,9 @@ class _UpdatedLine(std_logging.Filter):
         return logging.level_info() and not stream.closed and stream.isatty()
 
     def show(self, text: str):
-        """Writes a text over the one that stands there; does nothing where no terminal shows the log."""
+        """Writes a text over the one that stands there; does nothing where no terminal shows the
+        log.
+        """
         if not self.is_possible():
             return
         logging.get_absl_handler().addFilter(self)  # once: a handler knows its filters

@@ -18,7 +18,13 @@ from official_bert.io.errors import InputError
 
 _SAMPLE_BYTES, _PART_BYTES = 1 << 16, 1 << 20
 _GZIP = b"\x1f\x8b"
-_COMPRESSED = {_GZIP: "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
+_COMPRESSED = {
+    _GZIP: "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+}
 _NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f\ufffd]")  # U+FFFD stands for bytes that are not UTF-8
 
 
@@ -28,10 +34,11 @@ def read_lines(
     decompresses: bool = False,
     keeps_returns: bool = False,
 ) -> Iterator[str]:
-    """Yields the lines of a text file without "\\n", and without any "\\r", as the original's reader does.
+    """Yields the lines of a text file without "\\n", and without any "\\r", as the original's
+    reader does.
 
-    With `keeps_returns` each "\\r" stays. Bytes that are not UTF-8 are left out or become U+FFFD; a warning counts the
-    lines with them.
+    With `keeps_returns` each "\\r" stays. Bytes that are not UTF-8 are left out or become U+FFFD; a
+    warning counts the lines with them.
     """
     num_corrupt = 0
     with files.open_file(path, "rb") as opened:
@@ -52,7 +59,8 @@ def read_lines(
 
 
 def read_metrics(path: str) -> dict[str, float]:
-    """Reads a file of metrics, `name = value` a line; names, such as those of labels, may contain " = ".
+    """Reads a file of metrics, `name = value` a line; names, such as those of labels, may contain "
+    = ".
 
     Raises:
         ValueError: a line has another form.
@@ -62,7 +70,9 @@ def read_metrics(path: str) -> dict[str, float]:
 
 
 def unpacked_size(path: str) -> int | None:
-    """Returns the number of bytes that a gzip file has when it is decompressed; None for any other file."""
+    """Returns the number of bytes that a gzip file has when it is decompressed; None for any
+    other file.
+    """
     if not _begins_as_gzip(path):
         return None
     with files.open_file(path, "rb") as opened:
@@ -115,7 +125,9 @@ def _checked_lines(path: str, file) -> Iterator[bytes]:
         raise InputError(f"{path}: is UTF-16; save it as UTF-8")
     num_strange = len(_NO_TEXT.findall(text))
     if num_strange > 16 and num_strange > 0.3 * len(start):
-        raise InputError(f"{path}: is binary, or text in another encoding than UTF-8; save it as UTF-8 text")
+        raise InputError(
+            f"{path}: is binary, or text in another encoding than UTF-8; save it as UTF-8 text"
+        )
     start += file.readline()
     if start.count(b"\r") > 1 and b"\n" not in start:
         raise InputError(f'{path}: ends its lines with "\\r" alone; save it with "\\n" or "\\r\\n"')
@@ -134,24 +146,32 @@ def read_json(path: str) -> Any:
         raise InputError(f"{path}: {error}; {remedy}") from error
 
 
-def parse_json(text: str | bytes, has_lines: bool = True, object_pairs_hook: Callable | None = None) -> Any:
-    """Returns the value of a JSON text, as every reader of JSON does; a byte order mark at the start is ignored.
+def parse_json(
+    text: str | bytes, has_lines: bool = True, object_pairs_hook: Callable | None = None
+) -> Any:
+    """Returns the value of a JSON text, as every reader of JSON does; a byte order mark at the
+    start is ignored.
 
-    An error begins with the line and column, but for a text that is itself a line, without `has_lines`. The hook, as of
-    `json.loads`, makes the objects and may raise ValueError.
+    An error begins with the line and column, but for a text that is itself a line, without
+    `has_lines`. The hook, as of `json.loads`, makes the objects and may raise ValueError.
     """
     try:
         return json.loads(text, object_pairs_hook=object_pairs_hook)
     except UnicodeDecodeError as error:
         raise InputError(f"byte {error.start} is no {error.encoding}") from error
-    except (ValueError, RecursionError) as error:  # also thousands of digits, or thousands of brackets
+    # Also thousands of digits, or thousands of brackets.
+    except (ValueError, RecursionError) as error:
         if has_lines and isinstance(error, json.JSONDecodeError):
-            raise InputError(f"line {error.lineno}, column {error.colno}: no JSON ({error.msg})") from error
+            raise InputError(
+                f"line {error.lineno}, column {error.colno}: no JSON ({error.msg})"
+            ) from error
         raise InputError(f"no JSON ({error})") from error
 
 
 def distinct_fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Makes a JSON object, as a hook of `parse_json`; parsers disagree about one that has a name twice."""
+    """Makes a JSON object, as a hook of `parse_json`; parsers disagree about one that has a name
+    twice.
+    """
     if len(fields := dict(pairs)) < len(pairs):
         raise ValueError("a name stands twice in an object")
     return fields
@@ -161,7 +181,9 @@ _find_half_pair = re.compile("[\ud800-\udfff]").search
 
 
 def half_pair_in(text: str) -> str | None:
-    """Returns what the first half of a surrogate pair is called in an error, for no file can hold it; None without."""
+    """Returns what the first half of a surrogate pair is called in an error, for no file can
+    hold it; None without.
+    """
     half = _find_half_pair(text)
     return half and f"{half[0]!a}, half of a surrogate pair, which is no character"
 
@@ -206,10 +228,11 @@ def is_of_kind(value: Any, kind: type) -> bool:
 
 
 def untuned():
-    """Returns tf.data.Options for a pipeline of given parallelism, so that TensorFlow starts no thread to tune it.
+    """Returns tf.data.Options for a pipeline of given parallelism, so that TensorFlow starts no
+    thread to tune it.
 
-    Such a thread can miss that its iterator is deleted, and whoever deletes it, often the end of the process, then
-    waits for the thread: as long as the pipeline has run, up to a minute.
+    Such a thread can miss that its iterator is deleted, and whoever deletes it, often the end of
+    the process, then waits for the thread: as long as the pipeline has run, up to a minute.
     """
     import tensorflow as tf
 

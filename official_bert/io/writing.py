@@ -1,8 +1,9 @@
-"""Writes files and folders that appear under their names when they are complete, and never over an input.
+"""Writes files and folders that appear under their names when they are complete, and never over an
+input.
 
-Until then an output is a file or folder beside its name, which begins with a dot and ends with the id of the process,
-and which no glob of inputs matches. Outputs that are no regular files (devices, FIFOs) are written directly, and a
-symbolic link stays: the file that it names is replaced.
+Until then an output is a file or folder beside its name, which begins with a dot and ends with the
+id of the process, and which no glob of inputs matches. Outputs that are no regular files (devices,
+FIFOs) are written directly, and a symbolic link stays: the file that it names is replaced.
 """
 
 import contextlib
@@ -27,10 +28,11 @@ _TEMPORARY = re.compile(r"\..+\.tmp-(\d+)")
 
 
 def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]]):
-    """Refuses outputs that would replace an input, another output, or become an input of the next run.
+    """Refuses outputs that would replace an input, another output, or become an input of the next
+    run.
 
-    Scripts call it before they read anything, with the names and globs of `inputs` by the flag that names them. Links
-    are followed. Devices and FIFOs are no regular files, and may be named twice.
+    Scripts call it before they read anything, with the names and globs of `inputs` by the flag that
+    names them. Links are followed. Devices and FIFOs are no regular files, and may be named twice.
     """
     outputs = list(outputs)
     places = [files.real_path(output) for output in outputs]
@@ -47,19 +49,21 @@ def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]
                 if identity in read:
                     if not files.is_special(output):
                         raise InputError(
-                            f"{output}: is an input of this run, too (--{flag}), and would be overwritten; name "
-                            "another output"
+                            f"{output}: is an input of this run, too (--{flag}), and would be "
+                            "overwritten; name another output"
                         )
                 elif would_match(output) or would_match(place):
                     raise InputError(
-                        f"{output}: --{flag}={pattern} matches it, so that the next run would read it; name "
-                        "another output, or a narrower glob"
+                        f"{output}: --{flag}={pattern} matches it, so that the next run would read "
+                        "it; name another output, or a narrower glob"
                     )
 
 
 def check_new_folder(path: str):
     """Refuses an --output_dir that is there and holds something."""
-    if not path or (files.exists(path) and not (files.is_folder(path) and not files.list_folder(path))):
+    if not path or (
+        files.exists(path) and not (files.is_folder(path) and not files.list_folder(path))
+    ):
         raise InputError(f"--output_dir={path}: must be a new folder or an empty one; name another")
 
 
@@ -84,16 +88,22 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     if not local_glob.has_magic(files.as_python_glob(pattern)):
         return lambda path: False
     is_named = re.compile(fnmatch.translate(files.as_python_glob(last))).match
-    folders = {files.real_path(found) for found in ([folder] if folder == "" else files.matching(folder))}
+    folders = {
+        files.real_path(found) for found in ([folder] if folder == "" else files.matching(folder))
+    }
     place_of = functools.cache(files.real_path)
-    return lambda path: bool(is_named(os.path.basename(path))) and place_of(os.path.dirname(path)) in folders
+    return lambda path: (
+        bool(is_named(os.path.basename(path))) and place_of(os.path.dirname(path)) in folders
+    )
 
 
 @contextlib.contextmanager
 def replacing(path: str, mode: str = "w", removes_left: bool = True):
-    """Opens a temporary file beside `path`; on success it is renamed to `path`, on any failure it is deleted.
+    """Opens a temporary file beside `path`; on success it is renamed to `path`, on any failure it
+    is deleted.
 
-    A file that a killed run left is deleted, too, for which the whole folder is listed, unless not `removes_left`.
+    A file that a killed run left is deleted, too, for which the whole folder is listed, unless not
+    `removes_left`.
     """
     if not path:
         raise InputError("the name of a file to be written is empty; give one")
@@ -123,7 +133,9 @@ def replacing(path: str, mode: str = "w", removes_left: bool = True):
 
 @contextlib.contextmanager
 def saying_why(path: str):
-    """Replaces the error of a file that cannot be written by a sentence, as a context manager round its writing."""
+    """Replaces the error of a file that cannot be written by a sentence, as a context manager
+    round its writing.
+    """
     try:
         yield
     except OSError as error:
@@ -132,7 +144,8 @@ def saying_why(path: str):
 
 @contextlib.contextmanager
 def replacing_folder(path: str) -> Iterator[str]:
-    """Yields a temporary folder; on success its files are moved to the folder `path`, on any failure it is deleted.
+    """Yields a temporary folder; on success its files are moved to the folder `path`, on any
+    failure it is deleted.
 
     A folder that does not exist yet is created with all its files at once.
     """
@@ -146,7 +159,9 @@ def replacing_folder(path: str) -> Iterator[str]:
         yield temporary
         if files.exists(target):
             # A checkpoint exists if its index does, so that comes last.
-            for name in sorted(files.list_folder(temporary), key=lambda name: name.endswith(".index")):
+            for name in sorted(
+                files.list_folder(temporary), key=lambda name: name.endswith(".index")
+            ):
                 files.rename(os.path.join(temporary, name), os.path.join(target, name))
         else:
             files.rename(temporary, target)
@@ -167,15 +182,23 @@ def append_line(path: str, line: str):
         file.write(before + line.encode() + b"\n")
 
 
-def markdown_table(heads: Iterable[str], rows: Iterable[Iterable[object]], rule: str = "---") -> str:
-    """Returns a table of Markdown, a line for each row; `rule` "--:" aligns the columns behind the first as numbers."""
+def markdown_table(
+    heads: Iterable[str], rows: Iterable[Iterable[object]], rule: str = "---"
+) -> str:
+    """Returns a table of Markdown, a line for each row; `rule` "--:" aligns the columns behind
+    the first as numbers.
+    """
     heads = list(heads)
     lines = [heads, ["---", *[rule] * (len(heads) - 1)], *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def remedy_of(error: OSError) -> str | None:
-    """Returns what helps when a file that was opened cannot be written: room on a full disk, for instance."""
+    """Returns what helps when a file that was opened cannot be written: room on a full disk, for
+    instance.
+    """
     return _REMEDIES.get(error.errno)
 
 
@@ -195,7 +218,9 @@ def temporary_name(folder: str, name: str) -> str:
 
 
 def remove_left(folder: str, pattern: str):
-    """Deletes what killed processes left in a folder, but in no remote one, whose processes may run elsewhere."""
+    """Deletes what killed processes left in a folder, but in no remote one, whose processes may
+    run elsewhere.
+    """
     if files.is_remote(folder):
         return
     for left in local_glob.glob(os.path.join(local_glob.escape(folder), f".{pattern}.tmp-*")):
@@ -207,7 +232,9 @@ def remove_left(folder: str, pattern: str):
 
 
 def _temporary(target: str, removes_left: bool = True) -> str:
-    """Returns a temporary name beside `target`, without what killed processes left for the same one."""
+    """Returns a temporary name beside `target`, without what killed processes left for the same
+    one.
+    """
     folder, name = os.path.split(target)
     if removes_left:
         remove_left(folder, local_glob.escape(name))

@@ -1,1 +1,3 @@
-"""The official metric of every task: pure functions (targets, predictions) -> {name: value} that need only numpy."""
+"""The official metric of every task: pure functions (targets, predictions) -> {name: value} that
+need only numpy.
+"""

@@ -1,7 +1,9 @@
-"""Metrics of predicted classes and scores: fractions, or correlations from -1 to 1; GLUE's tasks have most of them.
+"""Metrics of predicted classes and scores: fractions, or correlations from -1 to 1; GLUE's tasks
+have most of them.
 
-A metric whose denominator is zero is 0, such as the precision of a label that is never predicted. A correlation of
-scores is nan if an array is constant or contains a nan; a search for the best value must rank it below all numbers.
+A metric whose denominator is zero is 0, such as the precision of a label that is never predicted. A
+correlation of scores is nan if an array is constant or contains a nan; a search for the best value
+must rank it below all numbers.
 """
 
 from collections.abc import Sequence
@@ -19,13 +21,19 @@ def f1(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     """Returns the F1 of class 1 against all others, as `f1`: GLUE's metric for MRPC and QQP."""
     targets, predictions = _checked(targets, predictions, num_axes=1)
     expected, predicted = targets == 1, predictions == 1
-    return {"f1": precision_recall_f1(np.sum(expected & predicted), np.sum(predicted), np.sum(expected))["f1"]}
+    return {
+        "f1": precision_recall_f1(
+            np.sum(expected & predicted), np.sum(predicted), np.sum(expected)
+        )["f1"]
+    }
 
 
 def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Returns the Matthews correlation, as `matthews`: GLUE's metric for CoLA and, with three classes, for AX.
+    """Returns the Matthews correlation, as `matthews`: GLUE's metric for CoLA and, with three
+    classes, for AX.
 
-    With n examples, h correct predictions, and t_k targets and p_k predictions of class k (Gorodkin, 2004):
+    With n examples, h correct predictions, and t_k targets and p_k predictions of class k
+    (Gorodkin, 2004):
 
         (n h - sum t_k p_k) / sqrt((n^2 - sum t_k^2) (n^2 - sum p_k^2))
     """
@@ -36,17 +44,22 @@ def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     num, num_correct = len(targets), int(np.sum(targets == predictions))
     covariance = num * num_correct - int(num_targets @ num_predicted)
     # In Python's integers, because the product of the variances may exceed 64 bits.
-    variances = (num**2 - int(num_targets @ num_targets)) * (num**2 - int(num_predicted @ num_predicted))
+    variances = (num**2 - int(num_targets @ num_targets)) * (
+        num**2 - int(num_predicted @ num_predicted)
+    )
     return {"matthews": covariance / variances**0.5 if variances else 0.0}
 
 
-def per_label(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]) -> dict[str, float]:
+def per_label(
+    targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]
+) -> dict[str, float]:
     """Returns precision, recall and F1 of the labels.
 
-    With two labels, one of them an example, `precision`, `recall` and `f1` are those of the second label, as in
-    `f1`. Else `micro_...` are those of all labels together; with one label per example, each of them equals the
-    accuracy. `macro_...` are means over the labels, including those without examples. `..._<label>` are the scores of
-    one label. Targets and predictions are class ids, int[n], or 0 and 1 for each label, int[n, labels].
+    With two labels, one of them an example, `precision`, `recall` and `f1` are those of the second
+    label, as in `f1`. Else `micro_...` are those of all labels together; with one label per
+    example, each of them equals the accuracy. `macro_...` are means over the labels, including
+    those without examples. `..._<label>` are the scores of one label. Targets and predictions are
+    class ids, int[n], or 0 and 1 for each label, int[n, labels].
     """
     num_axes = min(np.ndim(targets), 2)
     targets, predictions = _checked(targets, predictions, num_axes)
@@ -65,19 +78,32 @@ def per_label(targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str
     }
     micro = precision_recall_f1(np.sum(true_positives), np.sum(num_predicted), np.sum(num_targets))
     is_binary = num_axes == 1 and len(labels) == 2
-    overall = each[labels[1]] if is_binary else {f"micro_{name}": score for name, score in micro.items()}
-    macro = {f"macro_{name}": float(np.mean([one[name] for one in each.values()])) for name in micro}
-    return overall | macro | {f"{name}_{label}": one[name] for label, one in each.items() for name in one}
+    overall = (
+        each[labels[1]] if is_binary else {f"micro_{name}": score for name, score in micro.items()}
+    )
+    macro = {
+        f"macro_{name}": float(np.mean([one[name] for one in each.values()])) for name in micro
+    }
+    return (
+        overall
+        | macro
+        | {f"{name}_{label}": one[name] for label, one in each.items() for name in one}
+    )
 
 
 def abstaining(
-    targets: np.ndarray, predictions: np.ndarray, is_answered: np.ndarray, is_out_of_scope: np.ndarray
+    targets: np.ndarray,
+    predictions: np.ndarray,
+    is_answered: np.ndarray,
+    is_out_of_scope: np.ndarray,
 ) -> dict[str, float]:
-    """Returns the scores of predictions of which only some are given as answers; all arguments are [n].
+    """Returns the scores of predictions of which only some are given as answers; all arguments are
+    [n].
 
-    `coverage` is the share of examples that are answered, `answered_accuracy` that of right answers among them. If
-    examples are out of scope, whose right answer is none, `out_of_scope_recall` is the share of them that are not
-    answered, and `in_scope_accuracy` the share of right answers to the others, whether they are answered or not.
+    `coverage` is the share of examples that are answered, `answered_accuracy` that of right answers
+    among them. If examples are out of scope, whose right answer is none, `out_of_scope_recall` is
+    the share of them that are not answered, and `in_scope_accuracy` the share of right answers to
+    the others, whether they are answered or not.
     """
     is_right = (targets == predictions) & is_answered & ~is_out_of_scope
     found = {
@@ -93,13 +119,17 @@ def abstaining(
 
 
 def confusion_matrix(targets: np.ndarray, predictions: np.ndarray, num_labels: int) -> np.ndarray:
-    """Counts the examples of each true label (a row) by the predicted label (a column): int64[labels, labels]."""
+    """Counts the examples of each true label (a row) by the predicted label (a column):
+    int64[labels, labels].
+    """
     targets, predictions = _checked(targets, predictions, num_axes=1)
     pairs = targets.astype(np.int64) * num_labels + predictions
     return np.bincount(pairs, minlength=num_labels**2).reshape(num_labels, num_labels)
 
 
-def precision_recall_f1(num_true_positives: int, num_predicted: int, num_targets: int) -> dict[str, float]:
+def precision_recall_f1(
+    num_true_positives: int, num_predicted: int, num_targets: int
+) -> dict[str, float]:
     """Returns `precision`, `recall` and `f1`; a score whose denominator is zero is 0."""
     return {
         "precision": _ratio(num_true_positives, num_predicted),
@@ -114,7 +144,9 @@ def pearson(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
 
 
 def spearman(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Returns the correlation of the ranks, as `spearman`; equal values all have the mean of their ranks."""
+    """Returns the correlation of the ranks, as `spearman`; equal values all have the mean of
+    their ranks.
+    """
     targets, predictions = _checked(targets, predictions, 1, np.float64)
     if np.isnan(targets).any() or np.isnan(predictions).any():
         return {"spearman": float("nan")}
@@ -139,7 +171,8 @@ def _correlation(first: np.ndarray, second: np.ndarray) -> float:
 
 def _unit(values: np.ndarray) -> np.ndarray:
     """Subtracts the mean of the values and scales them to norm 1."""
-    values = values / np.abs(values).max()  # squares of large or small values would exceed the range of float64
+    # Squares of large or small values would exceed the range of float64.
+    values = values / np.abs(values).max()
     values = values - values.mean()
     return values / np.linalg.norm(values)
 
@@ -147,8 +180,12 @@ def _unit(values: np.ndarray) -> np.ndarray:
 def _checked(
     targets: np.ndarray, predictions: np.ndarray, num_axes: int, dtype: type | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Converts both to arrays and validates their shapes; numpy would broadcast some shapes that differ."""
+    """Converts both to arrays and validates their shapes; numpy would broadcast some shapes that
+    differ.
+    """
     targets, predictions = np.asarray(targets, dtype), np.asarray(predictions, dtype)
     if targets.shape != predictions.shape or targets.ndim != num_axes or not targets.size:
-        raise ValueError(f"targets of shape {targets.shape} and predictions of shape {predictions.shape}")
+        raise ValueError(
+            f"targets of shape {targets.shape} and predictions of shape {predictions.shape}"
+        )
     return targets, predictions

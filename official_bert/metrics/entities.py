@@ -1,6 +1,8 @@
-"""Scores entities in sequences of tags by the rules of conlleval, the script of the CoNLL shared tasks.
+"""Scores entities in sequences of tags by the rules of conlleval, the script of the CoNLL shared
+tasks.
 
-Tags are IOB1, IOB2 (BIO) or IOBES. A predicted entity is correct if its type, first and last token are correct.
+Tags are IOB1, IOB2 (BIO) or IOBES. A predicted entity is correct if its type, first and last token
+are correct.
 """
 
 import collections
@@ -11,7 +13,9 @@ from official_bert.metrics.classification import precision_recall_f1
 
 
 class Entity(NamedTuple):
-    """An entity: its type ("_" if the tags have none) and the positions of its first and last token."""
+    """An entity: its type ("_" if the tags have none) and the positions of its first and last
+    token.
+    """
 
     type: str
     first: int
@@ -21,8 +25,9 @@ class Entity(NamedTuple):
 def entities_of(tags: Sequence[str]) -> Iterator[Entity]:
     """Yields the entities of a sequence, in order.
 
-    One rule reads all schemes, and every sequence is valid: A tag I or E continues the entity before it if the last
-    tag of that entity is B or I and the types are equal. Any other tag except O begins a new entity.
+    One rule reads all schemes, and every sequence is valid: A tag I or E continues the entity
+    before it if the last tag of that entity is B or I and the types are equal. Any other tag except
+    O begins a new entity.
     """
     first, type_before, before = 0, "", "O"
     for position, tag in enumerate([*tags, "O"]):
@@ -38,10 +43,14 @@ def entities_of(tags: Sequence[str]) -> Iterator[Entity]:
         first, type_before, before = position, type_, mark
 
 
-def entity_scores(targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]]) -> dict[str, float]:
-    """Returns `precision`, `recall` and `f1` of all entities, `accuracy` of the tags, then the scores of each type.
+def entity_scores(
+    targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]]
+) -> dict[str, float]:
+    """Returns `precision`, `recall` and `f1` of all entities, `accuracy` of the tags, then the
+    scores of each type.
 
-    The scores of a type are named `precision_<type>` and so on. As in conlleval, a score whose denominator is zero is
+    The scores of a type are named `precision_<type>` and so on. As in conlleval, a score whose
+    denominator is zero is
     0. The accuracy compares the written tags, so targets and predictions must have the same scheme.
     """
     num_tokens = num_correct = 0
@@ -49,7 +58,10 @@ def entity_scores(targets: Iterable[Sequence[str]], predictions: Iterable[Sequen
     for target_tags, predicted_tags in zip(targets, predictions, strict=True):
         num_correct += sum(a == b for a, b in zip(target_tags, predicted_tags, strict=True))
         num_tokens += len(target_tags)
-        target_entities, predicted_entities = set(entities_of(target_tags)), set(entities_of(predicted_tags))
+        target_entities, predicted_entities = (
+            set(entities_of(target_tags)),
+            set(entities_of(predicted_tags)),
+        )
         for counter, entities in (
             (true_positives, target_entities & predicted_entities),
             (predicted, predicted_entities),

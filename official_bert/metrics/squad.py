@@ -1,6 +1,8 @@
-"""Scores the answers to SQuAD's questions, by the rules and with the keys of evaluate-v1.1.py and evaluate-v2.0.py.
+"""Scores the answers to SQuAD's questions, by the rules and with the keys of evaluate-v1.1.py and
+evaluate-v2.0.py.
 
-In: questions with their true answers, and predictions as {id: answer}. Out: {name: value}, as percentages.
+In: questions with their true answers, and predictions as {id: answer}. Out: {name: value}, as
+    percentages.
 """
 
 import collections
@@ -17,7 +19,9 @@ _articles = re.compile(r"\b(a|an|the)\b")
 
 
 class Question(NamedTuple):
-    """A question and its true answers, each of which is correct; empty if the document has no answer."""
+    """A question and its true answers, each of which is correct; empty if the document has no
+    answer.
+    """
 
     qas_id: str
     answers: Sequence[str]
@@ -33,12 +37,16 @@ class _Score(NamedTuple):
 def evaluate_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
     """Returns `exact_match` and `f1` of SQuAD 1.1 for at least one question.
 
-    A question without a prediction counts as wrong. For a question without true answers, on which the script fails, ""
-    is the true answer.
+    A question without a prediction counts as wrong. For a question without true answers, on which
+    the script fails, "" is the true answer.
     """
-    _warn_of_missing({question.qas_id for question in questions} - predictions.keys(), "count as wrong")
+    _warn_of_missing(
+        {question.qas_id for question in questions} - predictions.keys(), "count as wrong"
+    )
     scores = [
-        _best_score(predictions[qas_id], answers or [""]) if qas_id in predictions else _Score(0.0, 0.0)
+        _best_score(predictions[qas_id], answers or [""])
+        if qas_id in predictions
+        else _Score(0.0, 0.0)
         for qas_id, answers in questions
     ]
     exact, f1 = (100.0 * sum(column) / len(scores) for column in zip(*scores, strict=True))
@@ -53,21 +61,25 @@ def evaluate_v2(
 ) -> dict[str, float]:
     """Returns the scores of SQuAD 2.0.
 
-    They are `exact`, `f1` and `total` of all questions, of those with an answer (`HasAns_...`) and of those without one
-    (`NoAns_...`). With null odds there are also `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`: the
-    best scores over all thresholds, by the rule of the script. This rule has three faults, which
-    `best_null_odds_threshold` avoids: it counts a prediction such as "the" as wrong for a question without an answer,
-    although the scores count it as correct; it considers thresholds between equal odds; and it gives the threshold 0.0
+    They are `exact`, `f1` and `total` of all questions, of those with an answer (`HasAns_...`) and
+    of those without one (`NoAns_...`). With null odds there are also `best_exact`,
+    `best_exact_thresh`, `best_f1` and `best_f1_thresh`: the best scores over all thresholds, by the
+    rule of the script. This rule has three faults, which `best_null_odds_threshold` avoids: it
+    counts a prediction such as "the" as wrong for a question without an answer, although the scores
+    count it as correct; it considers thresholds between equal odds; and it gives the threshold 0.0
     if the best choice is to answer no question.
 
-    A question without a prediction is left out of all scores; of a repeated id the last question counts.
+    A question without a prediction is left out of all scores; of a repeated id the last question
+    counts.
     """
     answers = _predicted(questions, predictions)
     raw = {qas_id: _score_v2(predictions[qas_id], texts) for qas_id, texts in answers.items()}
     scores = raw
     if null_odds is not None:
         scores = {
-            qas_id: _null_score(answers[qas_id]) if null_odds[qas_id] > null_odds_threshold else score
+            qas_id: _null_score(answers[qas_id])
+            if null_odds[qas_id] > null_odds_threshold
+            else score
             for qas_id, score in raw.items()
         }
     results = _means("", scores.values())
@@ -76,7 +88,9 @@ def evaluate_v2(
     if null_odds is not None:
         for name in _Score._fields:
             gains = {
-                qas_id: getattr(score, name) if answers[qas_id] else -float(predictions[qas_id] != "")
+                qas_id: getattr(score, name)
+                if answers[qas_id]
+                else -float(predictions[qas_id] != "")
                 for qas_id, score in raw.items()
             }
             totals, thresholds = _totals_by_threshold(answers, gains, null_odds, null_threshold=0.0)
@@ -91,8 +105,9 @@ def best_null_odds_threshold(
 ) -> float:
     """Returns the lowest threshold for which `evaluate_v2` gives the highest F1.
 
-    The threshold is one of the odds, or -inf if the best choice is to answer no question. The predictions are those
-    that were chosen with the threshold inf: "" only if there is no other answer.
+    The threshold is one of the odds, or -inf if the best choice is to answer no question. The
+    predictions are those that were chosen with the threshold inf: "" only if there is no other
+    answer.
     """
     answers = _predicted(questions, predictions)
     gains = {}
@@ -104,12 +119,16 @@ def best_null_odds_threshold(
 
 
 def normalized_words(text: str) -> list[str]:
-    """Returns the words of the text in lower case, without ASCII punctuation and without a, an and the."""
+    """Returns the words of the text in lower case, without ASCII punctuation and without a, an
+    and the.
+    """
     return _articles.sub(" ", text.lower().translate(_without_punctuation)).split()
 
 
 def _best_score(prediction: str, answers: Iterable[str]) -> _Score:
-    """Returns the highest exact match and the highest F1 over the true answers, which may come from different ones."""
+    """Returns the highest exact match and the highest F1 over the true answers, which may come
+    from different ones.
+    """
     predicted = normalized_words(prediction)
     scores = [_score(predicted, normalized_words(answer)) for answer in answers]
     return _Score(*(max(column) for column in zip(*scores, strict=True)))
@@ -125,7 +144,9 @@ def _score(predicted: list[str], expected: list[str]) -> _Score:
 
 
 def _score_v2(prediction: str, answers: Iterable[str]) -> _Score:
-    """Scores a prediction against the true answers that do not normalize to "", or against "" if none remains."""
+    """Scores a prediction against the true answers that do not normalize to "", or against "" if
+    none remains.
+    """
     worded = [answer for answer in answers if normalized_words(answer)]
     if worded:
         return _best_score(prediction, worded)
@@ -138,7 +159,9 @@ def _null_score(answers: Sequence[str]) -> _Score:
     return _Score(is_correct, is_correct)
 
 
-def _predicted(questions: Iterable[Question], predictions: Mapping[str, str]) -> dict[str, Sequence[str]]:
+def _predicted(
+    questions: Iterable[Question], predictions: Mapping[str, str]
+) -> dict[str, Sequence[str]]:
     """Returns the true answers by id, of the questions that have a prediction."""
     answers = dict(questions)
     _warn_of_missing(answers.keys() - predictions.keys(), "are left out")
@@ -147,11 +170,15 @@ def _predicted(questions: Iterable[Question], predictions: Mapping[str, str]) ->
 
 def _warn_of_missing(qas_ids: set[str], consequence: str):
     if qas_ids:
-        logging.warning("%d questions without a prediction %s: %s", len(qas_ids), consequence, min(qas_ids))
+        logging.warning(
+            "%d questions without a prediction %s: %s", len(qas_ids), consequence, min(qas_ids)
+        )
 
 
 def _means(prefix: str, scores: Iterable[_Score]) -> dict[str, float]:
-    """Returns the mean scores as percentages with the number of scores, or nothing if there are no scores."""
+    """Returns the mean scores as percentages with the number of scores, or nothing if there are
+    no scores.
+    """
     columns = list(zip(*scores, strict=True))
     if not columns:
         return {}
@@ -166,7 +193,9 @@ def _totals_by_threshold(
     null_odds: Mapping[str, float],
     null_threshold: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the total scores if 0 to n predictions are kept, and the threshold of each: float64[n + 1] each."""
+    """Returns the total scores if 0 to n predictions are kept, and the threshold of each:
+    float64[n + 1] each.
+    """
     num_unanswerable = sum(not texts for texts in answers.values())
     by_odds = sorted((qas_id for qas_id in null_odds if qas_id in gains), key=null_odds.get)
     totals = np.cumsum([num_unanswerable, *(gains[qas_id] for qas_id in by_odds)], dtype=np.float64)

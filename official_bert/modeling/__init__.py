@@ -4,7 +4,13 @@ from official_bert.config import BertConfig
 from official_bert.io.errors import no_attribute
 from official_bert.modeling.attention import create_attention_mask_from_input_mask
 from official_bert.modeling.bert import BertModel, BertOutput, BertOutputWithAttentions
-from official_bert.modeling.layers import create_initializer, gather_indexes, gelu, get_activation, get_shape_list
+from official_bert.modeling.layers import (
+    create_initializer,
+    gather_indexes,
+    gelu,
+    get_activation,
+    get_shape_list,
+)
 from official_bert.modeling.task_models import (
     BertChoice,
     BertClassifier,

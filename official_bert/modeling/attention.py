@@ -8,16 +8,24 @@ from keras import ops
 
 from official_bert.config import BIDIRECTIONAL, LEFT_TO_RIGHT
 from official_bert.modeling import layers
-from official_bert.modeling.layers import Dense, ResidualOutput, Scope, dense, gather_indexes, get_shape_list
+from official_bert.modeling.layers import (
+    Dense,
+    ResidualOutput,
+    Scope,
+    dense,
+    gather_indexes,
+    get_shape_list,
+)
 
 MASKED = -10000.0
 
 
 def attention_bias(input_mask, dtype="float32", direction: str = BIDIRECTIONAL):
-    """Returns the bias of attention scores, float[B, 1, 1 or S, S], 0 where a token attends and -10000 elsewhere.
+    """Returns the bias of attention scores, float[B, 1, 1 or S, S], 0 where a token attends and
+    -10000 elsewhere.
 
-    `input_mask` is int32[B, S], 1 for a token. Because the bias is added and does not replace the scores, a sequence
-    that is all padding attends to every position, as in the original.
+    `input_mask` is int32[B, S], 1 for a token. Because the bias is added and does not replace the
+    scores, a sequence that is all padding attends to every position, as in the original.
     """
     bias = ops.expand_dims((1.0 - ops.cast(input_mask, dtype)) * MASKED, (1, 2))
     if direction == LEFT_TO_RIGHT:
@@ -28,10 +36,11 @@ def attention_bias(input_mask, dtype="float32", direction: str = BIDIRECTIONAL):
 
 
 def pooled_vectors(x, input_mask, direction: str):
-    """Returns the vector of the token that stands for each text, float[B, hidden], of float[B, S, hidden].
+    """Returns the vector of the token that stands for each text, float[B, hidden], of float[B, S,
+    hidden].
 
-    It is the first one, [CLS], or, if attention goes from left to right, the last one, [SEP], because only that has
-    attended to the whole text.
+    It is the first one, [CLS], or, if attention goes from left to right, the last one, [SEP],
+    because only that has attended to the whole text.
     """
     if direction == BIDIRECTIONAL:
         return x[:, 0]
@@ -43,7 +52,8 @@ def pooled_vectors(x, input_mask, direction: str):
 def create_attention_mask_from_input_mask(from_tensor, to_mask):
     """Makes an attention mask, float32[B, F, T], whose entry (b, f, t) is to_mask[b, t].
 
-    Positions that attend are not masked: the model computes padded positions like others, but none attends to them.
+    Positions that attend are not masked: the model computes padded positions like others, but none
+    attends to them.
 
     Args:
         from_tensor: a tensor [B, F] or [B, F, ...].
@@ -56,7 +66,9 @@ def create_attention_mask_from_input_mask(from_tensor, to_mask):
 
 
 class Attention(keras.layers.Layer):
-    """Scaled dot-product attention in `num_attention_heads` heads (Vaswani et al., 2017), section 3.2."""
+    """Scaled dot-product attention in `num_attention_heads` heads (Vaswani et al., 2017),
+    section 3.2.
+    """
 
     def __init__(self, config, dropout_index: int, name: str = "attention"):
         super().__init__(name=name)
@@ -65,36 +77,49 @@ class Attention(keras.layers.Layer):
 
     def build(self, input_shape):
         names = ("query", "key", "value")
-        self.heads = Scope("self", **{name: Dense(input_shape[-1], self.config, name=name) for name in names})
+        self.heads = Scope(
+            "self", **{name: Dense(input_shape[-1], self.config, name=name) for name in names}
+        )
         self.heads.build(input_shape)
         self.merge = ResidualOutput(self.config, self.dropout_index + 1)
         self.merge.build(input_shape)
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
-        """Computes attention from the vectors `from_x`, float[B*F, N*H], to the vectors `x`, float[B*T, N*H].
+        """Computes attention from the vectors `from_x`, float[B*F, N*H], to the vectors `x`,
+        float[B*T, N*H].
 
-        `bias` is float[B, 1, 1 or F, T], added to the scores; `dropout_seed` is int32[2]. F is T without `from_length`.
+        `bias` is float[B, 1, 1 or F, T], added to the scores; `dropout_seed` is int32[2]. F is T
+        without `from_length`.
 
-        Returns float[B*F, hidden], the output of the sub-layer, and the attention probabilities before dropout,
-        float[B, N, F, T].
+        Returns float[B*F, hidden], the output of the sub-layer, and the attention probabilities
+        before dropout, float[B, N, F, T].
         """
         with keras.name_scope("self_1"):  # see EncoderLayer.call
             query = dense(self.heads.query, from_x, dropout_seed)
-            key, value = dense(self.heads.key, x, dropout_seed), dense(self.heads.value, x, dropout_seed)
-            context, probabilities = self._attend(query, key, value, bias, dropout_seed, from_length)
+            key, value = (
+                dense(self.heads.key, x, dropout_seed),
+                dense(self.heads.value, x, dropout_seed),
+            )
+            context, probabilities = self._attend(
+                query, key, value, bias, dropout_seed, from_length
+            )
         return self.merge(context, from_x, dropout_seed), probabilities
 
     def _attend(self, query, key, value, bias, dropout_seed, from_length):
-        """Returns the heads' outputs, concatenated, and the probabilities, for the projected vectors."""
+        """Returns the heads' outputs, concatenated, and the probabilities, for the projected
+        vectors.
+        """
         to_length = ops.shape(bias)[-1]
         query = self._split_heads(query, from_length or to_length)  # [B, N, F, H]
         key = self._split_heads(key, to_length)  # [B, N, T, H]
         value = self._split_heads(value, to_length)  # [B, N, T, H]
 
         # Scaling the query instead of the scores gives the same product with fewer multiplications.
-        scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
+        # [B, N, F, T].
+        scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))
         probabilities = ops.softmax(ops.cast(scores, "float32") + ops.cast(bias, "float32"))
-        # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the Transformer paper does it.
+        # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the
+        # Transformer paper does it.
         rate = self.config.attention_probs_dropout_prob
         if regions := layers.fused(self, scores, dropout_seed):
             mask = layers.dropout_mask(scores, rate, dropout_seed, self.dropout_index)
@@ -106,5 +131,6 @@ class Attention(keras.layers.Layer):
         return ops.reshape(context, (-1, self.config.hidden_size)), probabilities
 
     def _split_heads(self, x, length):
-        x = ops.reshape(x, (-1, length, self.config.num_attention_heads, self.head_size))  # [B, F, N, H]
+        # [B, F, N, H].
+        x = ops.reshape(x, (-1, length, self.config.num_attention_heads, self.head_size))
         return ops.transpose(x, (0, 2, 1, 3))

@@ -14,26 +14,45 @@ from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling.attention import pooled_vectors
 from official_bert.modeling.encoder import Encoder
 from official_bert.modeling.inputs import checked_encoder_inputs, given_features
-from official_bert.modeling.layers import Dense, DenseLayer, create_initializer, draw_seed, dropout, layer_norm
-from official_bert.modeling.pretrained import PACKAGE, ConfiguredModel, check_config, in_context, warn_of_backend
+from official_bert.modeling.layers import (
+    Dense,
+    DenseLayer,
+    create_initializer,
+    draw_seed,
+    dropout,
+    layer_norm,
+)
+from official_bert.modeling.pretrained import (
+    PACKAGE,
+    ConfiguredModel,
+    check_config,
+    in_context,
+    warn_of_backend,
+)
 
-# The names that transformers gives to the outputs: last_hidden_state, pooler_output, hidden_states and attentions.
+# The names that transformers gives to the outputs: last_hidden_state, pooler_output, hidden_states
+# and attentions.
 _TRANSFORMERS_NAMES = (
     property(lambda output: output.sequence_output),
     property(lambda output: output.pooled_output),
     property(lambda output: (output.embedding_output, *output.all_encoder_layers)),
-    property(lambda output: output.all_attention_probabilities and tuple(output.all_attention_probabilities)),
+    property(
+        lambda output: (
+            output.all_attention_probabilities and tuple(output.all_attention_probabilities)
+        )
+    ),
 )
 
 
-_READER_OF_POSITIONS = "tensorflow.python.distribute."  # it puts the outputs of replicas together by position
+# It puts the outputs of replicas together by position.
+_READER_OF_POSITIONS = "tensorflow.python.distribute."
 
 
 def _named_item(output: tuple, name: str):
     """Returns a field of an output by its name, as in `out["last_hidden_state"]`.
 
-    Positions are refused: in transformers the first is the last hidden state and the second the pooled output, and here
-    they would be other tensors, the first one of the same shape.
+    Positions are refused: in transformers the first is the last hidden state and the second the
+    pooled output, and here they would be other tensors, the first one of the same shape.
     """
     if isinstance(name, str):
         return getattr(output, name)
@@ -41,8 +60,9 @@ def _named_item(output: tuple, name: str):
     if caller.startswith(_READER_OF_POSITIONS):
         return tuple.__getitem__(output, name)
     raise TypeError(
-        f"{type(output).__name__}[{name!r}]: has other positions than an output of transformers; name the field, such "
-        "as last_hidden_state (theirs at 0), pooler_output (theirs at 1) or hidden_states"
+        f"{type(output).__name__}[{name!r}]: has other positions than an output of transformers; "
+        "name the field, such as last_hidden_state (theirs at 0), pooler_output (theirs at 1) or "
+        "hidden_states"
     )
 
 
@@ -51,7 +71,9 @@ _given_vectors: contextvars.ContextVar = contextvars.ContextVar("given_vectors",
 
 @contextlib.contextmanager
 def in_place_of_look_ups(vectors):
-    """A context in which calls of a model take these for the word embeddings of their ids, float[B, S, hidden]."""
+    """A context in which calls of a model take these for the word embeddings of their ids,
+    float[B, S, hidden].
+    """
     token = _given_vectors.set(vectors)
     try:
         yield
@@ -62,16 +84,18 @@ def in_place_of_look_ups(vectors):
 class BertOutput(NamedTuple):
     """The output of BertModel; its `all_attention_probabilities` is None.
 
-    It has the names of transformers, too: `last_hidden_state`, `pooler_output`, `hidden_states` (the embeddings and all
-    layers) and `attentions`. A field may be read as `out["pooler_output"]`, and none by its position.
+    It has the names of transformers, too: `last_hidden_state`, `pooler_output`, `hidden_states`
+    (the embeddings and all layers) and `attentions`. A field may be read as `out["pooler_output"]`,
+    and none by its position.
 
     Attributes:
-        embedding_output: float[B, S, hidden], the embeddings after layer norm (and dropout in training).
-        all_encoder_layers: a list of float[B, S, hidden], the outputs of the layers from first to last. With
-            `first_token_only` the last one is float[B, 1, hidden].
+        embedding_output: float[B, S, hidden], the embeddings after layer norm (and dropout in
+            training).
+        all_encoder_layers: a list of float[B, S, hidden], the outputs of the layers from first to
+            last. With `first_token_only` the last one is float[B, 1, hidden].
         sequence_output: the output of the last layer.
-        pooled_output: float[B, hidden], a dense layer with tanh applied to the first token's vector or, in a model
-            whose attention goes from left to right, to the last token's.
+        pooled_output: float[B, hidden], a dense layer with tanh applied to the first token's vector
+            or, in a model whose attention goes from left to right, to the last token's.
     """
 
     embedding_output: Any
@@ -79,16 +103,19 @@ class BertOutput(NamedTuple):
     sequence_output: Any
     pooled_output: Any
 
-    all_attention_probabilities = None  # no field, because an output of a Keras layer holds tensors only
+    # No field, because an output of a Keras layer holds tensors only.
+    all_attention_probabilities = None
     last_hidden_state, pooler_output, hidden_states, attentions = _TRANSFORMERS_NAMES
     __getitem__ = _named_item
 
 
 class BertOutputWithAttentions(NamedTuple):
-    """The output of BertModel with `output_attentions`: that of BertOutput, and the attention probabilities.
+    """The output of BertModel with `output_attentions`: that of BertOutput, and the attention
+    probabilities.
 
-    They are, for each layer, float[B, N, S, S]: for each head and each token (third axis) the probabilities with which
-    it attends to all tokens, before dropout. With `first_token_only` the last ones are float[B, N, 1, S].
+    They are, for each layer, float[B, N, S, S]: for each head and each token (third axis) the
+    probabilities with which it attends to all tokens, before dropout. With `first_token_only` the
+    last ones are float[B, N, 1, S].
     """
 
     embedding_output: Any
@@ -104,8 +131,8 @@ class BertOutputWithAttentions(NamedTuple):
 class Embeddings(keras.layers.Layer):
     """Devlin et al. (2019), section 3: the sum of token, segment and position embeddings.
 
-    It computes in float32: the gradient of a row of a table is a sum over all occurrences of its id. The tables have
-    the type that the global policy stores weights in.
+    It computes in float32: the gradient of a row of a table is a sum over all occurrences of its
+    id. The tables have the type that the global policy stores weights in.
     """
 
     def __init__(self, config, use_one_hot_embeddings: bool = False, name: str = "embeddings"):
@@ -120,7 +147,9 @@ class Embeddings(keras.layers.Layer):
             initializer = create_initializer(config.initializer_range)
             shape = (rows, config.hidden_size)
             # Without autocast, because only the rows that are looked up need another type.
-            return self.add_weight(shape, initializer, dtype=self.table_dtype, name=name, autocast=False)
+            return self.add_weight(
+                shape, initializer, dtype=self.table_dtype, name=name, autocast=False
+            )
 
         self.word_embeddings = table("word_embeddings", config.vocab_size)
         self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
@@ -149,9 +178,9 @@ class Embeddings(keras.layers.Layer):
 class BertModel(ConfiguredModel):
     """Devlin et al. (2019), section 3: the bidirectional Transformer encoder.
 
-        model = BertModel(BertConfig.from_json_file("bert_config.json"))
-        out = model(input_ids, input_mask, segment_ids)  # or model(features), with these three in a dict
-        out.pooled_output  # [B, hidden]
+        model = BertModel(BertConfig.from_json_file("bert_config.json")) out = model(input_ids,
+        input_mask, segment_ids)  # or model(features), with these three in a dict out.pooled_output
+        # [B, hidden]
 
     The weights exist when the constructor returns, under the names of the original's checkpoints.
     """
@@ -171,14 +200,16 @@ class BertModel(ConfiguredModel):
 
         Args:
             config: the sizes, activation and dropout rates; the model keeps a copy.
-            use_one_hot_embeddings: whether word embeddings are looked up by a matrix product, which is faster on TPU.
-            recompute_layers: whether the backward pass computes each layer again instead of keeping its inner values,
-                which takes more time and less memory.
+            use_one_hot_embeddings: whether word embeddings are looked up by a matrix product, which
+                is faster on TPU.
+            recompute_layers: whether the backward pass computes each layer again instead of keeping
+                its inner values, which takes more time and less memory.
             **others: none; a TypeError names those of the original's graph, such as `is_training`.
         """
         if others:
             raise TypeError(
-                f"{', '.join(others)}: no argument of BertModel; docs/public_names.md says what replaces the original's"
+                f"{', '.join(others)}: no argument of BertModel; docs/public_names.md says what "
+                "replaces the original's"
             )
         check_config(config)
         warn_of_backend()
@@ -194,7 +225,9 @@ class BertModel(ConfiguredModel):
         self.embeddings.build()
         self.encoder = Encoder(self.config, self.recompute_layers)
         self.encoder.build()
-        self.pooler = DenseLayer("pooler", dense=Dense(self.config.hidden_size, self.config, "tanh"))
+        self.pooler = DenseLayer(
+            "pooler", dense=Dense(self.config.hidden_size, self.config, "tanh")
+        )
         self.pooler.build((None, self.config.hidden_size))
 
     @property
@@ -219,31 +252,33 @@ class BertModel(ConfiguredModel):
         Inputs may also be lists or arrays, and of other integer types.
 
         Args:
-            input_ids: int32[B, S], the token ids; or a dict with `input_ids` and possibly the next two arguments, in
-                which other features of records are not read.
-            input_mask: int32[B, S], 1 for a token and 0 for padding; None means all ones. It may also be given as
-                `attention_mask`, its name in transformers.
-            segment_ids: int32[B, S], 0 for the first segment and 1 for the second; None means all zeros. It may also be
-                given as `token_type_ids`.
-            training: whether dropout is applied; None follows the calling context, such as `fit` or a model around
-                this one, and means no dropout outside of any.
+            input_ids: int32[B, S], the token ids; or a dict with `input_ids` and possibly the next
+                two arguments, in which other features of records are not read.
+            input_mask: int32[B, S], 1 for a token and 0 for padding; None means all ones. It may
+                also be given as `attention_mask`, its name in transformers.
+            segment_ids: int32[B, S], 0 for the first segment and 1 for the second; None means all
+                zeros. It may also be given as `token_type_ids`.
+            training: whether dropout is applied; None follows the calling context, such as `fit` or
+                a model around this one, and means no dropout outside of any.
             dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
-            first_token_only: whether the last layer is computed only for the token that is pooled, which suffices
-                for the pooled output.
+            first_token_only: whether the last layer is computed only for the token that is pooled,
+                which suffices for the pooled output.
             output_attentions: whether the attention probabilities of all layers are returned, too.
-            output_hidden_states: transformers' argument, without effect, since `hidden_states` is always there; so is
-                `return_dict=True`.
+            output_hidden_states: transformers' argument, without effect, since `hidden_states` is
+                always there; so is `return_dict=True`.
 
         Returns:
             BertOutput or, with `output_attentions`, BertOutputWithAttentions.
 
         Raises:
-            InputError: the inputs do not fit each other or the model, or have another name; values are checked in eager
-                calls only.
+            InputError: the inputs do not fit each other or the model, or have another name; values
+                are checked in eager calls only.
         """
         keywords |= {"input_mask": input_mask, "segment_ids": segment_ids}
         features = given_features(input_ids, keywords, self.feature_names)
-        inputs = checked_encoder_inputs(self.config, *(features.get(name) for name in ENCODER_INPUTS))
+        inputs = checked_encoder_inputs(
+            self.config, *(features.get(name) for name in ENCODER_INPUTS)
+        )
         return super().__call__(
             *inputs,
             dropout_seed=dropout_seed,
@@ -271,13 +306,25 @@ class BertModel(ConfiguredModel):
         if not training or not any(rates):
             dropout_seed = None
         else:
-            dropout_seed = draw_seed() if dropout_seed is None else ops.convert_to_tensor(dropout_seed, "int32")
+            dropout_seed = (
+                draw_seed()
+                if dropout_seed is None
+                else ops.convert_to_tensor(dropout_seed, "int32")
+            )
 
         embedded = self.embeddings(input_ids, segment_ids, dropout_seed)
         layers, attentions = self.encoder(
-            embedded, input_mask, dropout_seed, first_token_only=first_token_only, output_attentions=output_attentions
+            embedded,
+            input_mask,
+            dropout_seed,
+            first_token_only=first_token_only,
+            output_attentions=output_attentions,
         )
         last = layers[-1]  # of one token, the pooled one, with `first_token_only`
-        pooled = last[:, 0] if first_token_only else pooled_vectors(last, input_mask, self.config.direction)
+        pooled = (
+            last[:, 0]
+            if first_token_only
+            else pooled_vectors(last, input_mask, self.config.direction)
+        )
         output = BertOutput(embedded, layers, last, self.pooler.dense(pooled))
         return BertOutputWithAttentions(*output, attentions) if output_attentions else output

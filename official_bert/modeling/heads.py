@@ -1,7 +1,8 @@
-"""What stands on the encoder: BiLSTMs, the base of all models with a head, the layers of heads, the pooling of vectors.
+"""What stands on the encoder: BiLSTMs, the base of all models with a head, the layers of heads, the
+pooling of vectors.
 
-The heads of fine-tuning have the original's constants for dropout and initial weights; the configuration applies to the
-encoder, and to the heads of pre-training.
+The heads of fine-tuning have the original's constants for dropout and initial weights; the
+configuration applies to the encoder, and to the heads of pre-training.
 
 B batch   S length   P predictions per sequence   V vocabulary   K outputs
 """
@@ -33,7 +34,9 @@ _SMALLEST_NORM = 1e-12  # of a vector that is divided by its norm
 
 
 class BiLstm(keras.layers.Layer):
-    """A stack of bidirectional LSTMs, which computes in float32; half of its even `size` is for each direction."""
+    """A stack of bidirectional LSTMs, which computes in float32; half of its even `size` is for
+    each direction.
+    """
 
     def __init__(self, num_layers: int, size: int, name: str = "bilstm"):
         super().__init__(name=name, dtype="float32")
@@ -47,11 +50,15 @@ class BiLstm(keras.layers.Layer):
 
     def _layer(self, number: int):
         # An operation of cuDNN would tie an export to GPUs, and XLA does not compile it.
-        lstm = keras.layers.LSTM(self.size // 2, return_sequences=True, use_cudnn=False, dtype="float32", name="lstm")
+        lstm = keras.layers.LSTM(
+            self.size // 2, return_sequences=True, use_cudnn=False, dtype="float32", name="lstm"
+        )
         return keras.layers.Bidirectional(lstm, dtype="float32", name=f"layer_{number}")
 
     def call(self, x, input_mask):
-        """Returns float32[B, S, size] for float[B, S, width], 0 at padding, on which no output of a token depends."""
+        """Returns float32[B, S, size] for float[B, S, width], 0 at padding, on which no output
+        of a token depends.
+        """
         x, is_token = ops.cast(x, "float32"), ops.convert_to_tensor(input_mask) != 0
         for layer in self.stack:
             x = layer(x, mask=is_token)
@@ -59,7 +66,9 @@ class BiLstm(keras.layers.Layer):
 
 
 class BertWithBiLstm(BertModel):
-    """An encoder whose last outputs are those of the BiLSTM above it, with the configuration's `num_bilstm_layers`."""
+    """An encoder whose last outputs are those of the BiLSTM above it, with the configuration's
+    `num_bilstm_layers`.
+    """
 
     def build(self, input_shape=None):
         super().build(input_shape)
@@ -76,9 +85,16 @@ class BertWithBiLstm(BertModel):
         first_token_only=False,
         output_attentions=False,
     ):
-        """Computes what BertModel does; the BiLSTM reads all tokens, whatever `first_token_only` is."""
+        """Computes what BertModel does; the BiLSTM reads all tokens, whatever `first_token_only`
+        is.
+        """
         out = super().call(
-            input_ids, input_mask, segment_ids, training, dropout_seed, output_attentions=output_attentions
+            input_ids,
+            input_mask,
+            segment_ids,
+            training,
+            dropout_seed,
+            output_attentions=output_attentions,
         )
         input_mask = ops.ones_like(input_ids) if input_mask is None else input_mask
         vectors = self.bilstm(out.sequence_output, input_mask)
@@ -110,15 +126,21 @@ class HeadedModel(ConfiguredModel):
         self.build()
 
     def __call__(self, features=None, training=None, dropout_seed=None, **keywords):
-        """Checks the features and computes what `call` describes; `model(**features)` is `model(features)`.
+        """Checks the features and computes what `call` describes; `model(**features)` is
+        `model(features)`.
 
-        Token ids alone, lists, arrays and tensors of other integers do as well, and `attention_mask` and
-        `token_type_ids`, transformers' names for `input_mask` and `segment_ids`.
+        Token ids alone, lists, arrays and tensors of other integers do as well, and
+        `attention_mask` and `token_type_ids`, transformers' names for `input_mask` and
+        `segment_ids`.
         """
         if len(getattr(training, "shape", ())):
-            raise InputError("training: is an array; give a mask by its name, as in model(ids, input_mask=mask)")
+            raise InputError(
+                "training: is an array; give a mask by its name, as in model(ids, input_mask=mask)"
+            )
         given = given_features(features, keywords, self.feature_names)
-        return super().__call__(self.checked(given), dropout_seed=dropout_seed, **in_context(training))
+        return super().__call__(
+            self.checked(given), dropout_seed=dropout_seed, **in_context(training)
+        )
 
     def checked(self, given: dict) -> dict:
         """Returns the features, checked as far as their values are known."""
@@ -126,29 +148,44 @@ class HeadedModel(ConfiguredModel):
 
 
 def head_seed(training, dropout_seed):
-    """Returns the seed of the dropout in a call, int32[2], which is drawn if none is given; None without training."""
+    """Returns the seed of the dropout in a call, int32[2], which is drawn if none is given; None
+    without training.
+    """
     return (draw_seed() if dropout_seed is None else dropout_seed) if training else None
 
 
 def head_dropout(config: BertConfig, x, seed):
     """Returns float32 like `x`, with the dropout before the head of a fine-tuned model.
 
-    Its rate is the original's constant, whatever the configuration says of the encoder's dropout, unless it has the
-    field `classifier_dropout`.
+    Its rate is the original's constant, whatever the configuration says of the encoder's dropout,
+    unless it has the field `classifier_dropout`.
     """
     own = getattr(config, "classifier_dropout", None)
-    return dropout(ops.cast(x, "float32"), CLASSIFIER_DROPOUT if own is None else own, seed, _HEAD_DROPOUT_INDEX)
+    return dropout(
+        ops.cast(x, "float32"),
+        CLASSIFIER_DROPOUT if own is None else own,
+        seed,
+        _HEAD_DROPOUT_INDEX,
+    )
 
 
 def add_output_weights(layer, num_outputs: int, width: int, initializer_range: float | None = None):
-    """Adds the weights of a linear head, [out, in] as in the original's heads, and a bias to a layer or model."""
-    initializer = create_initializer(HEAD_INITIALIZER_RANGE if initializer_range is None else initializer_range)
-    layer.output_weights = float32_weight(layer, "output_weights", (num_outputs, width), initializer)
+    """Adds the weights of a linear head, [out, in] as in the original's heads, and a bias to a
+    layer or model.
+    """
+    initializer = create_initializer(
+        HEAD_INITIALIZER_RANGE if initializer_range is None else initializer_range
+    )
+    layer.output_weights = float32_weight(
+        layer, "output_weights", (num_outputs, width), initializer
+    )
     layer.output_bias = float32_weight(layer, "output_bias", (num_outputs,))
 
 
 def linear_logits(layer, x):
-    """Returns logits, float32[..., K], for float32[..., width] and the weights of `add_output_weights`."""
+    """Returns logits, float32[..., K], for float32[..., width] and the weights of
+    `add_output_weights`.
+    """
     return ops.matmul(x, ops.transpose(layer.output_weights)) + layer.output_bias
 
 
@@ -170,7 +207,9 @@ class Transform(keras.layers.Layer):
 
 
 class MaskedLmHead(keras.layers.Layer):
-    """Computes logits over the vocabulary at the masked positions, with the word embeddings as output weights."""
+    """Computes logits over the vocabulary at the masked positions, with the word embeddings as
+    output weights.
+    """
 
     def __init__(self, config, name: str = "predictions"):
         super().__init__(name=name)
@@ -182,11 +221,13 @@ class MaskedLmHead(keras.layers.Layer):
         self.output_bias = float32_weight(self, "output_bias", (self.config.vocab_size,))
 
     def call(self, sequence_output, positions, embedding_table):
-        """Returns logits, float32[B*P, V], for float[B, S, hidden] and masked positions int32[B, P].
+        """Returns logits, float32[B*P, V], for float[B, S, hidden] and masked positions int32[B,
+        P].
 
         Without positions, None, they are float32[B, S, V].
         """
-        # Only the masked positions are multiplied: the product with the vocabulary is the model's most expensive one.
+        # Only the masked positions are multiplied: the product with the vocabulary is the model's
+        # most expensive one.
         x = sequence_output if positions is None else gather_indexes(sequence_output, positions)
         x = ops.cast(self.transform(x), self.compute_dtype)
         table = ops.cast(embedding_table, self.compute_dtype)
@@ -209,13 +250,18 @@ class LinearHead(keras.layers.Layer):
 
 
 def pooled(pooling: str, vectors, input_mask):
-    """Returns one vector for each text, float32[B, hidden], of float[B, S, hidden], pooled by a key of POOLINGS."""
-    is_token = ops.expand_dims(ops.cast(input_mask, "float32"), -1)  # [B, S, 1]; LiteRT lacks a slice with a new axis
+    """Returns one vector for each text, float32[B, hidden], of float[B, S, hidden], pooled by a
+    key of POOLINGS.
+    """
+    # [B, S, 1]; LiteRT lacks a slice with a new axis.
+    is_token = ops.expand_dims(ops.cast(input_mask, "float32"), -1)
     return POOLINGS[pooling](ops.cast(vectors, "float32"), is_token)
 
 
 def normalized(vectors):
-    """Divides float32[B, hidden] by their norms, so that a product of two is the cosine of their angle."""
+    """Divides float32[B, hidden] by their norms, so that a product of two is the cosine of their
+    angle.
+    """
     norms = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
     return vectors / ops.maximum(norms, _SMALLEST_NORM)
 
@@ -236,6 +282,6 @@ def _max(vectors, is_token):
     return ops.max(ops.where(is_token > 0, vectors, -float("inf")), axis=1)
 
 
-# The mean over the tokens, special ones included; the vector of [CLS]; the largest value of each coordinate; the sum of
-# the tokens, divided by the square root of their number.
+# The mean over the tokens, special ones included; the vector of [CLS]; the largest value of each
+# coordinate; the sum of the tokens, divided by the square root of their number.
 POOLINGS = {"mean": _mean, "cls": _first, "max": _max, "mean_sqrt_len": _mean_sqrt_len}

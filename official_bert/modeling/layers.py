@@ -1,10 +1,12 @@
-"""The building blocks of the model: activations, dense layers, dropout, layer norms, the end of a sub-layer, shapes.
+"""The building blocks of the model: activations, dense layers, dropout, layer norms, the end of a
+sub-layer, shapes.
 
-All layers build their children in their own `build`. Only then do the children's variables carry the name of the
-parent, as the names of the original's checkpoints require.
+All layers build their children in their own `build`. Only then do the children's variables carry
+the name of the parent, as the names of the original's checkpoints require.
 
-Under a mixed policy of Keras (training/precision.py) the layers multiply 16-bit floats, and compute what lies between
-the products in float32: a sum over a batch, such as the gradient of a bias, would lose most of its terms in 16 bits.
+Under a mixed policy of Keras (training/precision.py) the layers multiply 16-bit floats, and compute
+what lies between the products in float32: a sum over a batch, such as the gradient of a bias, would
+lose most of its terms in 16 bits.
 """
 
 import math
@@ -21,14 +23,16 @@ _STRIDE = 0x9E3779B1  # odd, about 2^32 divided by the golden ratio
 
 @ops.custom_gradient
 def gelu(x):
-    """Gaussian error linear unit in its tanh form, which the released checkpoints were trained with.
+    """Gaussian error linear unit in its tanh form, which the released checkpoints were trained
+    with.
 
         0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 
     The erf form is `gelu_erf`; the two differ by up to 5e-4. Source: Hendrycks and Gimpel (2016).
     """
-    # Products compute the polynomials, because a power costs more than all the rest. The derivative is written out
-    # because it needs only x and the gate; automatic differentiation would compute and keep twice as much.
+    # Products compute the polynomials, because a power costs more than all the rest. The derivative
+    # is written out because it needs only x and the gate; automatic differentiation would compute
+    # and keep twice as much.
     slope = math.sqrt(2.0 / math.pi)
     gate = 0.5 + 0.5 * ops.tanh(x * (slope + (0.044715 * slope) * x * x))
 
@@ -45,11 +49,18 @@ def gelu_erf(x):
 
 
 # Those of config.ACTIVATIONS that are not Keras' own of the same name.
-ACTIVATIONS = {"gelu": gelu, "gelu_erf": gelu_erf, "relu": ops.relu, "tanh": ops.tanh, "linear": None}
+ACTIVATIONS = {
+    "gelu": gelu,
+    "gelu_erf": gelu_erf,
+    "relu": ops.relu,
+    "tanh": ops.tanh,
+    "linear": None,
+}
 
 
 def get_activation(activation_string):
-    """Returns the activation function of a name of ACTIVATIONS in config.py, in upper or lower case.
+    """Returns the activation function of a name of ACTIVATIONS in config.py, in upper or lower
+    case.
 
     For "", "linear" and None it returns None, and any other value that is not a string unchanged.
     """
@@ -57,24 +68,35 @@ def get_activation(activation_string):
         return activation_string
     name = (activation_string or "linear").lower()
     if name not in config.ACTIVATIONS:
-        raise InputError(f"no activation is called {activation_string!r}; use one of {', '.join(config.ACTIVATIONS)}")
+        raise InputError(
+            f"no activation is called {activation_string!r}; use one of "
+            f"{', '.join(config.ACTIVATIONS)}"
+        )
     return ACTIVATIONS[name] if name in ACTIVATIONS else keras.activations.get(name)
 
 
 def create_initializer(initializer_range: float = 0.02):
-    """Returns a normal initializer with standard deviation `initializer_range`, truncated at two deviations."""
+    """Returns a normal initializer with standard deviation `initializer_range`, truncated at two
+    deviations.
+    """
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
-def float32_weight(layer: keras.layers.Layer, name: str, shape: tuple[int, ...], initializer="zeros"):
-    """Adds a weight to a layer that is stored and used in float32 whatever the types of the layer are."""
+def float32_weight(
+    layer: keras.layers.Layer, name: str, shape: tuple[int, ...], initializer="zeros"
+):
+    """Adds a weight to a layer that is stored and used in float32 whatever the types of the
+    layer are.
+    """
     return layer.add_weight(shape, initializer, dtype="float32", name=name, autocast=False)
 
 
 class Dense(keras.layers.Dense):
-    """Keras' dense layer, with a bias and an activation that are float32 whatever the compute type is.
+    """Keras' dense layer, with a bias and an activation that are float32 whatever the compute type
+    is.
 
-    `enable_lora` and `quantize` are those of Keras. A `.keras` file of a quantized model of this project cannot be
+    `enable_lora` and `quantize` are those of Keras. A `.keras` file of a quantized model of this
+    project cannot be
     loaded: save the model before, and quantize what is loaded.
     """
 
@@ -97,30 +119,39 @@ class Dense(keras.layers.Dense):
 
     def product(self, x):
         """Returns the product alone, without the bias and the activation, in the compute type."""
-        return ops.matmul(ops.cast(x, self.compute_dtype), ops.cast(self.kernel, self.compute_dtype))
+        return ops.matmul(
+            ops.cast(x, self.compute_dtype), ops.cast(self.kernel, self.compute_dtype)
+        )
 
     def enable_lora(self, *arguments, **keywords):
         super().enable_lora(*arguments, **keywords)
         for variable in (self._kernel, self.lora_kernel_a, self.lora_kernel_b):
-            variable._autocast = False  # Keras adds them up: what LoRA learns would be lost in the rounding to 16 bits
+            # Keras adds them up: what LoRA learns would be lost in the rounding to 16 bits.
+            variable._autocast = False
 
     @property
     def kernel(self):
-        """The kernel that is multiplied, with what LoRA adds; Keras before 3.15 would leave that sum in float32."""
+        """The kernel that is multiplied, with what LoRA adds; Keras before 3.15 would leave that
+        sum in float32.
+        """
         kernel = super().kernel
         return ops.cast(kernel, self.compute_dtype) if self.lora_enabled else kernel
 
     def merged_kernel(self):
         """Returns the sum of the kernel and what LoRA adds to it, in the type of the kernel."""
-        added = self.lora_alpha / self.lora_rank * ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
+        added = (
+            self.lora_alpha / self.lora_rank * ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
+        )
         return ops.cast(self._kernel + added, self._kernel.dtype)
 
     def quantize(self, mode=None, type_check=True, **arguments):
-        super().quantize(mode, type_check=False, **arguments)  # Keras asks whether a subclass means it
+        # Keras asks whether a subclass means it.
+        super().quantize(mode, type_check=False, **arguments)
 
 
 def fused(layer: keras.layers.Layer, x, seed):
-    """Returns regions.py if its functions compute what follows a product from or to `x` in this layer, else None.
+    """Returns regions.py if its functions compute what follows a product from or to `x` in this
+    layer, else None.
 
     They are for calls with dropout, whose seed is given.
     """
@@ -134,7 +165,9 @@ def fused(layer: keras.layers.Layer, x, seed):
 def dense(layer: Dense, x, seed):
     """Returns what the layer makes of float[N, in]; `seed` is that of the dropout around it."""
     regions = fused(layer, x, seed)
-    return regions.activated(layer.activation)(layer.product(x), layer.bias) if regions else layer(x)
+    return (
+        regions.activated(layer.activation)(layer.product(x), layer.bias) if regions else layer(x)
+    )
 
 
 def dropout(x, rate: float, seed, index: int):
@@ -148,17 +181,18 @@ def dropout(x, rate: float, seed, index: int):
 
 
 def dropout_mask(x, rate: float, seed, index: int):
-    """Draws a mask, bool like `x`, that depends only on a seed, so that a resumed run draws the same masks.
+    """Draws a mask, bool like `x`, that depends only on a seed, so that a resumed run draws the
+    same masks.
 
-    Each decision compares 16 bits of a philox stream with the rate, as integers. XLA and plain TensorFlow then draw
-    the same mask, which is not the case for uniform floats. The effective rate differs from `rate` by at most 1/2^17.
-    The seed, int32[2], is another one in every step, replica and micro-batch; None means no dropout. `index` is the
-    number of the dropout in the model.
+    Each decision compares 16 bits of a philox stream with the rate, as integers. XLA and plain
+    TensorFlow then draw the same mask, which is not the case for uniform floats. The effective rate
+    differs from `rate` by at most 1/2^17. The seed, int32[2], is another one in every step, replica
+    and micro-batch; None means no dropout. `index` is the number of the dropout in the model.
     """
     import tensorflow as tf
 
-    # The generator scrambles its seed, so two different seeds give unrelated streams. The stride keeps the seeds of
-    # the dropouts of one step different from those of steps with adjacent seeds.
+    # The generator scrambles its seed, so two different seeds give unrelated streams. The stride
+    # keeps the seeds of the dropouts of one step different from those of steps with adjacent seeds.
     seed = seed + tf.constant([(index * _STRIDE + 2**31) % 2**32 - 2**31, 0], tf.int32)
     count = tf.size(x)
     words = tf.random.stateless_uniform(
@@ -176,12 +210,18 @@ def draw_seed():
 
 
 def layer_norm():
-    """Returns a layer norm over the last axis with epsilon 1e-12, in float32 whatever the compute type is."""
-    return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, name="LayerNorm", dtype="float32")
+    """Returns a layer norm over the last axis with epsilon 1e-12, in float32 whatever the
+    compute type is.
+    """
+    return keras.layers.LayerNormalization(
+        epsilon=LAYER_NORM_EPSILON, name="LayerNorm", dtype="float32"
+    )
 
 
 class Scope(keras.layers.Layer):
-    """A variable scope of the original, such as `self`, which names the variables of its children, its attributes."""
+    """A variable scope of the original, such as `self`, which names the variables of its
+    children, its attributes.
+    """
 
     def __init__(self, name: str, **children: keras.layers.Layer):
         super().__init__(name=name)
@@ -195,11 +235,15 @@ class Scope(keras.layers.Layer):
 
 
 class DenseLayer(Scope):
-    """A scope with one dense layer; Keras files a layer of a model under the name of its class, which must stay."""
+    """A scope with one dense layer; Keras files a layer of a model under the name of its class,
+    which must stay.
+    """
 
 
 class ResidualOutput(keras.layers.Layer):
-    """The end of a sub-layer: a dense layer, dropout, the sum with the sub-layer's input, and layer norm (post-LN)."""
+    """The end of a sub-layer: a dense layer, dropout, the sum with the sub-layer's input, and
+    layer norm (post-LN).
+    """
 
     def __init__(self, config, dropout_index: int, name: str = "output"):
         super().__init__(name=name)
@@ -223,7 +267,8 @@ class ResidualOutput(keras.layers.Layer):
 
 
 def get_shape_list(tensor, expected_rank=None, name=None):
-    """Returns the shape of a tensor: an int for each dimension or, where tracing does not know it, an int tensor.
+    """Returns the shape of a tensor: an int for each dimension or, where tracing does not know it,
+    an int tensor.
 
     Args:
         expected_rank: the allowed rank, or a list of allowed ranks; None allows any.
@@ -235,13 +280,18 @@ def get_shape_list(tensor, expected_rank=None, name=None):
         if len(shape) not in allowed:
             label = name or getattr(tensor, "name", None) or "tensor"
             raise ValueError(
-                f"{label}: rank {len(shape)} (shape {tuple(tensor.shape)}) is not the expected rank {expected_rank}"
+                f"{label}: rank {len(shape)} (shape {tuple(tensor.shape)}) is not the expected "
+                f"rank {expected_rank}"
             )
     return shape
 
 
 def gather_indexes(sequence_tensor, positions):
-    """Returns the vectors of float[B, S, hidden] at positions int32[B, P], each in [0, S): float[B*P, hidden]."""
+    """Returns the vectors of float[B, S, hidden] at positions int32[B, P], each in [0, S):
+    float[B*P, hidden].
+    """
     batch, length, width = get_shape_list(sequence_tensor, expected_rank=3)
     offsets = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
-    return ops.take(ops.reshape(sequence_tensor, (-1, width)), ops.reshape(positions + offsets, (-1,)), axis=0)
+    return ops.take(
+        ops.reshape(sequence_tensor, (-1, width)), ops.reshape(positions + offsets, (-1,)), axis=0
+    )

@@ -1,6 +1,8 @@
-"""LoRA (Hu et al., 2021) in the encoder of a model: two thin matrices, adapters, beside the kernel of a dense layer.
+"""LoRA (Hu et al., 2021) in the encoder of a model: two thin matrices, adapters, beside the kernel
+of a dense layer.
 
-Adapters, and what else a training with them changes, are a small file that any model with the same encoder can load.
+Adapters, and what else a training with them changes, are a small file that any model with the same
+encoder can load.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,12 +17,17 @@ from official_bert.modeling.layers import Dense
 
 
 def enable_lora(model: keras.Model, rank: int, first_layer: int = 0):
-    """Adds adapters to the encoder layers from `first_layer` on; nothing else of the encoder stays trainable."""
+    """Adds adapters to the encoder layers from `first_layer` on; nothing else of the encoder
+    stays trainable.
+    """
     for name, variable in named_variables(model).items():
         if name.startswith("bert/"):
             variable.trainable = False
     for layer in model._flatten_layers():
-        if isinstance(layer, EncoderLayer) and int(layer.name.removeprefix("layer_")) >= first_layer:
+        if (
+            isinstance(layer, EncoderLayer)
+            and int(layer.name.removeprefix("layer_")) >= first_layer
+        ):
             for dense in _dense_layers(layer):
                 dense.enable_lora(rank)
 
@@ -30,21 +37,31 @@ def write_adapters(path: str, trained: Mapping):
 
 
 def load_adapters(model: keras.Model, path: str):
-    """Gives a base model what a training with --lora_rank has learnt, from its adapters.safetensors.
+    """Gives a base model what a training with --lora_rank has learnt, from its
+    adapters.safetensors.
 
     That of another training with the same rank may follow, and takes its place.
     """
     file = open_checkpoint(path)
     rank = rank_of(file.shapes)
     if rank is None:
-        raise InputError(f"{path}: has no adapters; name the file adapters.safetensors of a training with --lora_rank")
+        raise InputError(
+            f"{path}: has no adapters; name the file adapters.safetensors of a training with "
+            "--lora_rank"
+        )
     kernels = {id(variable): name for name, variable in named_variables(model).items()}
     for dense in _dense_layers(model):
-        if not dense.lora_enabled and names.adapters_of(kernels[id(dense._kernel)])[0] in file.shapes:
+        if (
+            not dense.lora_enabled
+            and names.adapters_of(kernels[id(dense._kernel)])[0] in file.shapes
+        ):
             dense.enable_lora(rank)
     variables = named_variables(model)
     if lacking := sorted(file.shapes.keys() - variables):
-        raise InputError(f"{path}: has {lacking[0]}, which the model lacks; load it into a model of the same task")
+        raise InputError(
+            f"{path}: has {lacking[0]}, which the model lacks; load it into a model of the same "
+            "task"
+        )
     loading.assign(file, {name: variables[name] for name in file.shapes})
 
 

@@ -1,4 +1,6 @@
-"""The losses: of labels, of a teacher's soft labels, of pre-training (Devlin et al., 2019, 3.1 and appendix A.2)."""
+"""The losses: of labels, of a teacher's soft labels, of pre-training (Devlin et al., 2019, 3.1
+and appendix A.2).
+"""
 
 from keras import ops
 
@@ -6,38 +8,49 @@ MASKED_LM_EPSILON = 1e-5  # the original's; it keeps a loss without predictions 
 
 
 def masked_lm_loss(example_loss, weights, total_weight):
-    """Returns the weighted mean loss, float32[], over the predictions of a whole update, 0 if there is none.
+    """Returns the weighted mean loss, float32[], over the predictions of a whole update, 0 if there
+    is none.
 
-    Losses and weights are float32[N]; a weight is 1.0 for a real prediction and 0.0 for padding. `total_weight` is the
-    sum over all replicas, whose losses then add up to the loss of one device.
+    Losses and weights are float32[N]; a weight is 1.0 for a real prediction and 0.0 for padding.
+    `total_weight` is the sum over all replicas, whose losses then add up to the loss of one device.
     """
     return ops.sum(example_loss * weights) / (total_weight + MASKED_LM_EPSILON)
 
 
 def next_sentence_loss(example_loss, total_examples):
-    """Returns the mean loss, float32[], of float32[B] over the examples of a whole update, on all replicas."""
+    """Returns the mean loss, float32[], of float32[B] over the examples of a whole update, on
+    all replicas.
+    """
     return ops.sum(example_loss) / total_examples
 
 
 def cross_entropy(logits, labels):
-    """Returns -log softmax(logits)[label], float32[N], for float[N, classes] and int32[N], each in [0, classes)."""
+    """Returns -log softmax(logits)[label], float32[N], for float[N, classes] and int32[N], each
+    in [0, classes).
+    """
     return _cross_entropy(ops.cast(logits, "float32"), labels)
 
 
 def soft_cross_entropy(logits, taught, temperature: float = 1.0):
-    """Returns the loss of a student's logits against a teacher's, float32[...], of float[..., classes] both.
+    """Returns the loss of a student's logits against a teacher's, float32[...], of float[...,
+    classes] both.
 
         T^2 sum_k p_k (log p_k - log q_k), p = softmax(taught / T), q = softmax(logits / T)
 
-    It is the cross-entropy with soft labels less the teacher's entropy, which is constant, so that 0 is the least. Its
-    gradients have the size of those of hard labels whatever T is. Source: Hinton et al. (2015), section 2.
+    It is the cross-entropy with soft labels less the teacher's entropy, which is constant, so that
+    0 is the least. Its gradients have the size of those of hard labels whatever T is. Source:
+    Hinton et al. (2015), section 2.
     """
-    log_q, log_p = (ops.log_softmax(ops.cast(one, "float32") / temperature) for one in (logits, taught))
+    log_q, log_p = (
+        ops.log_softmax(ops.cast(one, "float32") / temperature) for one in (logits, taught)
+    )
     return temperature**2 * ops.sum(ops.exp(log_p) * (log_p - log_q), axis=-1)
 
 
 def soft_binary_cross_entropy(logits, taught, temperature: float = 1.0):
-    """Returns what `soft_cross_entropy` does where each class is a yes or a no: the mean over the classes."""
+    """Returns what `soft_cross_entropy` does where each class is a yes or a no: the mean over
+    the classes.
+    """
     logits, taught = (ops.cast(one, "float32") / temperature for one in (logits, taught))
     # softplus(x) - x p is the cross-entropy of sigmoid(x) against p.
     apart = ops.softplus(logits) - ops.softplus(taught) - (logits - taught) * ops.sigmoid(taught)
@@ -46,12 +59,15 @@ def soft_binary_cross_entropy(logits, taught, temperature: float = 1.0):
 
 @ops.custom_gradient
 def _cross_entropy(logits, labels):
-    """Computes the cross-entropy, float32[N], with one softmax that the forward and backward pass share.
+    """Computes the cross-entropy, float32[N], with one softmax that the forward and backward pass
+    share.
 
-    With as many classes as a vocabulary has, TensorFlow's sparse cross-entropy takes three times as long on CPU.
+    With as many classes as a vocabulary has, TensorFlow's sparse cross-entropy takes three times as
+    long on CPU.
     """
     probabilities = ops.softmax(logits)
-    # max - log max(p) is log sum exp. The largest probability is at least 1 / classes, so its logarithm is finite.
+    # max - log max(p) is log sum exp. The largest probability is at least 1 / classes, so its
+    # logarithm is finite.
     log_total = ops.max(logits, axis=-1) - ops.log(ops.max(probabilities, axis=-1))
     column = labels[:, None]
 

@@ -1,7 +1,9 @@
-"""What lies between the products of a bfloat16 training on CPUs: functions that XLA compiles into few passes each.
+"""What lies between the products of a bfloat16 training on CPUs: functions that XLA compiles into
+few passes each.
 
-TensorFlow passes over memory for each operation and each cast, a dozen times for gelu. It keeps the products, for which
-XLA would take twice as long. All functions compute in float32, and layers.py chooses them. N rows
+TensorFlow passes over memory for each operation and each cast, a dozen times for gelu. It keeps the
+products, for which XLA would take twice as long. All functions compute in float32, and layers.py
+chooses them. N rows
 """
 
 import functools
@@ -15,13 +17,17 @@ _bfloat16 = functools.partial(tf.cast, dtype=tf.bfloat16)
 
 
 def fit(x: tf.Tensor) -> bool:
-    """Whether the functions apply: on CPUs, to graphs of known shapes, since XLA compiles anew for each shape."""
+    """Whether the functions apply: on CPUs, to graphs of known shapes, since XLA compiles anew
+    for each shape.
+    """
     has_accelerators = any(map(tf.config.list_physical_devices, ("GPU", "TPU_SYSTEM")))
     return not (has_accelerators or tf.executing_eagerly()) and x.shape.is_fully_defined()
 
 
 def _region(function: Callable) -> Callable:
-    """Compiles a function of tensors and its gradient, for matrices and vectors of floats, which computes it again."""
+    """Compiles a function of tensors and its gradient, for matrices and vectors of floats, which
+    computes it again.
+    """
 
     def is_variable(argument):
         return argument.dtype.is_floating and argument.shape.rank > 0
@@ -36,22 +42,29 @@ def _region(function: Callable) -> Callable:
         return [next(found) if is_variable(argument) else None for argument in arguments]
 
     forward = _compiled(function)
-    return tf.custom_gradient(lambda *arguments: (forward(*arguments), lambda upstream: backward(arguments, upstream)))
+    return tf.custom_gradient(
+        lambda *arguments: (forward(*arguments), lambda upstream: backward(arguments, upstream))
+    )
 
 
 @functools.cache
 def activated(activation: Callable | None) -> Callable:
-    """Returns a function of bfloat16[N, width] and float32[width] that adds them and applies the activation."""
+    """Returns a function of bfloat16[N, width] and float32[width] that adds them and applies the
+    activation.
+    """
     if activation:
         return _region(lambda product, bias: _bfloat16(activation(_float32(product) + bias)))
     column_sums = _compiled(lambda x: tf.reduce_sum(_float32(x), axis=0))
     # A bias alone TensorFlow adds within the product before.
-    return tf.custom_gradient(lambda x, bias: (tf.nn.bias_add(x, _bfloat16(bias)), lambda up: (up, column_sums(up))))
+    return tf.custom_gradient(
+        lambda x, bias: (tf.nn.bias_add(x, _bfloat16(bias)), lambda up: (up, column_sums(up)))
+    )
 
 
 @_region
 def merged(product, residual, bias, gamma, beta, epsilon, keep, rate):
-    """Returns bias, dropout, sum and layer norm of bfloat16[N, hidden], twice, and three float32[hidden].
+    """Returns bias, dropout, sum and layer norm of bfloat16[N, hidden], twice, and three
+    float32[hidden].
 
     Dropout keeps where `keep`, bool[N, hidden], is true; `epsilon` and `rate` are float32[].
     """
@@ -63,15 +76,24 @@ def merged(product, residual, bias, gamma, beta, epsilon, keep, rate):
 
 @tf.custom_gradient
 def attention_weights(scores, bias, keep, rate):
-    """Returns the probabilities after dropout, bfloat16 like `scores`, to which a float32 `bias` is added."""
+    """Returns the probabilities after dropout, bfloat16 like `scores`, to which a float32 `bias`
+    is added.
+    """
     probabilities, weights = _softmax(scores, bias, keep, rate)
-    return weights, lambda upstream: (_softmax_gradient(probabilities, weights, upstream, rate), None, None, None)
+    return weights, lambda upstream: (
+        _softmax_gradient(probabilities, weights, upstream, rate),
+        None,
+        None,
+        None,
+    )
 
 
 @_compiled
 def _softmax(scores, bias, keep, rate):
     probabilities = tf.nn.softmax(_float32(scores) + bias)
-    return _bfloat16(probabilities), _bfloat16(tf.where(keep, probabilities * (1.0 / (1.0 - rate)), 0.0))
+    return _bfloat16(probabilities), _bfloat16(
+        tf.where(keep, probabilities * (1.0 / (1.0 - rate)), 0.0)
+    )
 
 
 @_compiled
@@ -81,4 +103,6 @@ def _softmax_gradient(probabilities, weights, upstream, rate):
         _float32(probabilities),
         tf.where(weights != 0.0, _float32(upstream) * (1.0 / (1.0 - rate)), 0.0),
     )
-    return _bfloat16(probabilities * (upstream - tf.reduce_sum(upstream * probabilities, axis=-1, keepdims=True)))
+    return _bfloat16(
+        probabilities * (upstream - tf.reduce_sum(upstream * probabilities, axis=-1, keepdims=True))
+    )

@@ -1,4 +1,5 @@
-"""The models with a head: for pre-training, classification or regression, choice, tagging and answer spans.
+"""The models with a head: for pre-training, classification or regression, choice, tagging and
+answer spans.
 
 A model may name the weights that no output reads, `unused_weights`, by prefixes.
 
@@ -37,8 +38,10 @@ class PretrainingOutput(NamedTuple):
     `seq_relationship_logits`.
     """
 
-    masked_lm_logits: Any  # float32[B*P, V], or float32[B, S, V] for a call without `masked_lm_positions`
-    next_sentence_logits: Any  # float32[B, 2], class 0 for a second segment that follows the first, 1 for a random one
+    # Float32[B*P, V], or float32[B, S, V] for a call without `masked_lm_positions`.
+    masked_lm_logits: Any
+    # Float32[B, 2], class 0 for a second segment that follows the first, 1 for a random one.
+    next_sentence_logits: Any
     encoded: Any  # BertOutput
 
     prediction_logits = logits = property(lambda output: output.masked_lm_logits)
@@ -90,8 +93,8 @@ class BertPretrainer(HeadedModel):
     def call(self, features, training=None, dropout_seed=None):
         """Encodes a batch and scores words and next sentences: PretrainingOutput.
 
-        Beside the features of BertModel there may be `masked_lm_positions`, int32[B, P], without which every position
-        is scored. The other arguments are BertModel's.
+        Beside the features of BertModel there may be `masked_lm_positions`, int32[B, P], without
+        which every position is scored. The other arguments are BertModel's.
         """
         encoded = self.bert(features, training=training, dropout_seed=dropout_seed)
         words = self.cls.predictions(
@@ -100,7 +103,9 @@ class BertPretrainer(HeadedModel):
         return PretrainingOutput(words, self.cls.seq_relationship(encoded.pooled_output), encoded)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Computes the loss of `fit`: labels that are one tensor are those of the words, as of a masked LM."""
+        """Computes the loss of `fit`: labels that are one tensor are those of the words, as of a
+        masked LM.
+        """
         return super().compute_loss(x, y, _labelled_output(y, y_pred), sample_weight, training)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -115,19 +120,22 @@ def _labelled_output(labels, output: PretrainingOutput):
 def _logits(model: HeadedModel, features, training, dropout_seed, output: str):
     """Returns logits, float32[..., K], for the encoder's output of this name in BertOutput."""
     seed = head_seed(training, dropout_seed)
-    # Training computes the last layer for all tokens, because a shorter layer would draw other dropout masks from
-    # the same seed.
+    # Training computes the last layer for all tokens, because a shorter layer would draw other
+    # dropout masks from the same seed.
     first_token_only = output == "pooled_output" and not training
-    encoded = model.bert(features, training=training, dropout_seed=seed, first_token_only=first_token_only)
+    encoded = model.bert(
+        features, training=training, dropout_seed=seed, first_token_only=first_token_only
+    )
     return linear_logits(model, head_dropout(model.config, getattr(encoded, output), seed))
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertClassifier(HeadedModel):
-    """A classifier or, with K = 1, a regression model of a text or a pair. Devlin et al. (2019), section 4.1.
+    """A classifier or, with K = 1, a regression model of a text or a pair. Devlin et al. (2019),
+    section 4.1.
 
-    It computes K outputs from the pooled output: the logits of K classes, or one score. As in the original, the
-    variables of the head have no scope.
+    It computes K outputs from the pooled output: the logits of K classes, or one score. As in the
+    original, the variables of the head have no scope.
     """
 
     default_name = "classifier"
@@ -143,7 +151,9 @@ class BertClassifier(HeadedModel):
         name: str | None = None,
         recompute_layers: bool = False,
     ):
-        """Builds the model and draws its weights, with `num_outputs` = K; other arguments are those of BertModel."""
+        """Builds the model and draws its weights, with `num_outputs` = K; other arguments are
+        those of BertModel.
+        """
         self.num_outputs = num_outputs
         super().__init__(config, use_one_hot_embeddings, name, recompute_layers)
 
@@ -157,8 +167,8 @@ class BertClassifier(HeadedModel):
         """Computes the logits of a batch.
 
         Args:
-            features: a dict with `input_ids`, `input_mask` and `segment_ids`, each int32[B, S]; the last two may be
-                absent, as in BertModel, and others are not read.
+            features: a dict with `input_ids`, `input_mask` and `segment_ids`, each int32[B, S]; the
+                last two may be absent, as in BertModel, and others are not read.
             training: whether dropout is applied; None follows the calling context.
             dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
 
@@ -180,7 +190,9 @@ class BertTagger(BertClassifier):
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertChoice(HeadedModel):
-    """A multiple-choice model: one score for each of N texts or pairs. Devlin et al. (2019), section 4.4."""
+    """A multiple-choice model: one score for each of N texts or pairs. Devlin et al. (2019),
+    section 4.4.
+    """
 
     default_name = "choice"
     axes = (None, None)
@@ -207,7 +219,9 @@ class SpanOutput(NamedTuple):
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertSpans(HeadedModel):
-    """A model of answer spans: a start and an end logit for every token. Devlin et al. (2019), section 4.2."""
+    """A model of answer spans: a start and an end logit for every token. Devlin et al. (2019),
+    section 4.2.
+    """
 
     default_name = "spans"
     unused_weights = ("bert/pooler",)
@@ -259,13 +273,19 @@ class BertEmbedder(HeadedModel):
             self.projection.build((None, self.config.hidden_size))
 
     def get_config(self):
-        own = {"pooling": self.pooling, "projection": self.projection_width, "normalize": self.normalize}
+        own = {
+            "pooling": self.pooling,
+            "projection": self.projection_width,
+            "normalize": self.normalize,
+        }
         return super().get_config() | own
 
     def call(self, features, training=None, dropout_seed=None):
         """Returns float32[B, width]; the arguments are those of BertClassifier."""
         first_only = self.pooling == "cls"
-        encoded = self.bert(features, training=training, dropout_seed=dropout_seed, first_token_only=first_only)
+        encoded = self.bert(
+            features, training=training, dropout_seed=dropout_seed, first_token_only=first_only
+        )
         mask = features.get("input_mask")
         mask = ops.ones_like(features["input_ids"]) if mask is None else mask
         vectors = pooled(self.pooling, encoded.sequence_output, mask)

@@ -44,8 +44,12 @@ __all__ = [
 ]
 
 
-def make_optimizer(options, num_train_steps: int, num_warmup_steps: int) -> AdamWeightDecayOptimizer:
-    """Returns the optimizer that OptimizationOptions name; the updates count from the first run of a resumed one."""
+def make_optimizer(
+    options, num_train_steps: int, num_warmup_steps: int
+) -> AdamWeightDecayOptimizer:
+    """Returns the optimizer that OptimizationOptions name; the updates count from the first run
+    of a resumed one.
+    """
     schedule = chosen(SCHEDULES, "lr_schedule", options.lr_schedule)
     return chosen(OPTIMIZERS, "optimizer_type", options.optimizer_type)(
         schedule(options.learning_rate, num_train_steps, num_warmup_steps),

@@ -1,4 +1,6 @@
-"""The optimizer of the original, with its gradient clipping, as a Keras optimizer for `model.compile` and `fit`."""
+"""The optimizer of the original, with its gradient clipping, as a Keras optimizer for
+`model.compile` and `fit`.
+"""
 
 import dataclasses
 from collections.abc import Iterable
@@ -8,7 +10,13 @@ import tensorflow as tf
 from keras import ops
 
 from official_bert.checkpoints import names
-from official_bert.optimization.adam import CLIP_NORM, EXCLUDED_FROM_DECAY, dense_gradients, is_decayed, updated
+from official_bert.optimization.adam import (
+    CLIP_NORM,
+    EXCLUDED_FROM_DECAY,
+    dense_gradients,
+    is_decayed,
+    updated,
+)
 from official_bert.optimization.schedules import SCHEDULES, chosen
 
 
@@ -33,7 +41,9 @@ def keras_optimizer(
     rate = learning_rate
     chosen(SCHEDULES, "lr_schedule", lr_schedule)
     if num_train_steps is None and lr_schedule != "linear":
-        raise ValueError(f"lr_schedule={lr_schedule!r} needs num_train_steps; give the number of updates")
+        raise ValueError(
+            f"lr_schedule={lr_schedule!r} needs num_train_steps; give the number of updates"
+        )
     if num_train_steps is not None:
         rate = KerasSchedule(learning_rate, num_train_steps, num_warmup_steps, lr_schedule)
     return KerasAdamWeightDecay(rate, weight_decay_rate=weight_decay_rate, **arguments)
@@ -44,7 +54,13 @@ def keras_optimizer(
 class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """An entry of SCHEDULES as a Keras schedule; `step` is the number of updates already made."""
 
-    def __init__(self, peak: float, num_train_steps: int, num_warmup_steps: int = 0, lr_schedule: str = "linear"):
+    def __init__(
+        self,
+        peak: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        lr_schedule: str = "linear",
+    ):
         """Makes a schedule; the arguments are those of Schedule and its name."""
         super().__init__()
         self._lr_schedule = lr_schedule
@@ -60,11 +76,13 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class KerasAdamWeightDecay(keras.optimizers.Optimizer):
-    """Adam without bias correction, and weight decay that is multiplied by the rate, on clipped gradients.
+    """Adam without bias correction, and weight decay that is multiplied by the rate, on clipped
+    gradients.
 
-    The formula is that of AdamWeightDecayOptimizer. Gradients of embedding look-ups are made dense first: the norm of
-    their rows is not the norm of the gradient. The variables' names decide about decay; those of models of this project
-    are the names of the original, wherever in another model they are.
+    The formula is that of AdamWeightDecayOptimizer. Gradients of embedding look-ups are made dense
+    first: the norm of their rows is not the norm of the gradient. The variables' names decide about
+    decay; those of models of this project are the names of the original, wherever in another model
+    they are.
     """
 
     def __init__(
@@ -81,8 +99,9 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
     ):
         """Makes an optimizer without variables; Keras builds it.
 
-        The arguments are those of AdamWeightDecayOptimizer and of keras.optimizers.Optimizer. The rate may be a Keras
-        schedule, and gradients whose common norm is at most `global_clipnorm` are not scaled; None scales none.
+        The arguments are those of AdamWeightDecayOptimizer and of keras.optimizers.Optimizer. The
+        rate may be a Keras schedule, and gradients whose common norm is at most `global_clipnorm`
+        are not scaled; None scales none.
         """
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **arguments)
         self.weight_decay_rate = weight_decay_rate
@@ -93,7 +112,9 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        decayed = (is_decayed(names.from_path(one.path), self.excluded_from_decay) for one in variables)
+        decayed = (
+            is_decayed(names.from_path(one.path), self.excluded_from_decay) for one in variables
+        )
         self._decays = [self.weight_decay_rate if is_one else 0.0 for is_one in decayed]
         self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
 
@@ -106,7 +127,9 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
         variables = variable, self._m[index], self._v[index]
         gradient, rate = ops.cast(gradient, variable.dtype), ops.cast(learning_rate, variable.dtype)
         values = map(ops.convert_to_tensor, variables)
-        results = updated(*values, gradient, rate, self._decays[index], self.beta_1, self.beta_2, self.epsilon)
+        results = updated(
+            *values, gradient, rate, self._decays[index], self.beta_1, self.beta_2, self.epsilon
+        )
         for changed, value in zip(variables, results, strict=True):
             self.assign(changed, value)
 

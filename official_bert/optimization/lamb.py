@@ -1,6 +1,7 @@
 """LAMB: Adam whose update of each weight matrix has a norm in proportion to that of the matrix.
 
-The slots, their names and the schedule are those of AdamWeightDecayOptimizer, so checkpoints have the same form.
+The slots, their names and the schedule are those of AdamWeightDecayOptimizer, so checkpoints have
+the same form.
 """
 
 import tensorflow as tf
@@ -13,12 +14,15 @@ class LambOptimizer(AdamWeightDecayOptimizer):
 
         r = m^ / (sqrt(v^) + epsilon) + decay w        w' = w - lr (|w| / |r|) r
 
-    Biases and layer norms, which are excluded from the decay, have the factor 1 instead of |w| / |r|, as in the
-    authors' code; so has a variable while |w| or |r| is 0.
+    Biases and layer norms, which are excluded from the decay, have the factor 1 instead of |w| /
+    |r|, as in the authors' code; so has a variable while |w| or |r| is 0.
     """
 
-    def __init__(self, *arguments, name: str = "LambOptimizer", bias_correction: bool = True, **others):
-        """Makes an optimizer without variables; the arguments are those of AdamWeightDecayOptimizer.
+    def __init__(
+        self, *arguments, name: str = "LambOptimizer", bias_correction: bool = True, **others
+    ):
+        """Makes an optimizer without variables; the arguments are those of
+        AdamWeightDecayOptimizer.
 
         The bias of the moments is corrected whatever `bias_correction` is.
         """
@@ -28,8 +32,12 @@ class LambOptimizer(AdamWeightDecayOptimizer):
         return lamb_updated if self.decays(name) else updated
 
 
-def lamb_updated(weight, m, v, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float, step):
-    """Returns the decayed weight and its slots after the update; the arguments are those of `updated`."""
+def lamb_updated(
+    weight, m, v, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float, step
+):
+    """Returns the decayed weight and its slots after the update; the arguments are those of
+    `updated`.
+    """
     direction, m, v = adam_direction(m, v, gradient, beta_1, beta_2, epsilon, step)
     direction += decay * weight
     weight_norm, norm = tf.norm(weight), tf.norm(direction)

@@ -14,31 +14,43 @@ from official_bert.options.fields import (
     between,
     option,
 )
-from official_bert.options.shared import CorpusOptions, MaskingOptions, ModelOptions, TokenizerOptions
+from official_bert.options.shared import (
+    CorpusOptions,
+    MaskingOptions,
+    ModelOptions,
+    TokenizerOptions,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularyOptions(CorpusOptions):
-    input_file: list[str] = option(help="The raw text to learn from: files or glob patterns, separated by commas.")
+    input_file: list[str] = option(
+        help="The raw text to learn from: files or glob patterns, separated by commas."
+    )
     output_file: str = option(help="The vocabulary file to write, with one piece a line.")
     vocab_size: int = option(
         30522,
         check=SIZE,
-        help="The number of lines of the vocabulary. If the text gives fewer pieces, [unusedN] fill the others.",
+        help="The number of lines of the vocabulary. If the text gives fewer pieces, [unusedN] "
+        "fill the others.",
     )
     do_lower_case: bool = option(
-        True, help="Lower-case the text before learning. Every script that uses the vocabulary needs the same value."
+        True,
+        help="Lower-case the text before learning. Every script that uses the vocabulary needs the "
+        "same value.",
     )
     strip_accents: bool | None = option(
         None,
-        help="Remove accents from the text, which also takes the syllables of Korean apart. Without this flag the "
-        "script removes accents when it lower-cases. Every script that uses the vocabulary needs the same value.",
+        help="Remove accents from the text, which also takes the syllables of Korean apart. "
+        "Without this flag the script removes accents when it lower-cases. Every script that uses "
+        "the vocabulary needs the same value.",
     )
     character_coverage: float = option(
         0.9999,
         check=PROBABILITY,
-        help="The proportion of the text's characters that the vocabulary covers, the most frequent ones first. A "
-        "word with another character becomes [UNK]. 1 covers every character.",
+        help="The proportion of the text's characters that the vocabulary covers, the most "
+        "frequent ones first. A word with another character becomes [UNK]. 1 covers every "
+        "character.",
     )
 
 
@@ -50,33 +62,44 @@ MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     input_file: list[str] = option(
-        help="The raw text: files or glob patterns, separated by commas. The text has one sentence a line and a "
-        "blank line between documents; --input_format and --split_sentences read others."
+        help="The raw text: files or glob patterns, separated by commas. The text has one sentence "
+        "a line and a blank line between documents; --input_format and --split_sentences read "
+        "others."
     )
     vocab_file: str | None = option(
         None,
         basic=True,
-        help="The WordPiece vocabulary of the model, a file with one piece a line; needed unless --model is given.",
+        help="The WordPiece vocabulary of the model, a file with one piece a line; needed unless "
+        "--model is given.",
     )
     split_sentences: bool = option(
-        False, basic=True, help="Split each line, which may then be a paragraph, into sentences, by simple rules."
+        False,
+        basic=True,
+        help="Split each line, which may then be a paragraph, into sentences, by simple rules.",
     )
     output_file: list[str] = option(
-        help="The TFRecord files to write, separated by commas. The instances go into the files in turn. With "
-        "--generator=sharded it is the beginning of the names of all files, such as NAME-00000-of-00064. A name that "
-        "ends in .gz makes files that are compressed with gzip, such as NAME-00000-of-00064.gz."
+        help="The TFRecord files to write, separated by commas. The instances go into the files in "
+        "turn. With --generator=sharded it is the beginning of the names of all files, such as "
+        "NAME-00000-of-00064. A name that ends in .gz makes files that are compressed with gzip, "
+        "such as NAME-00000-of-00064.gz."
     )
     max_seq_length: int = option(
         128,
         basic=True,
         check=between(MIN_SEQ_LENGTH, MAX_LENGTH, ", three special tokens and one on each side"),
-        help="The length of a sequence in tokens, special ones included. Shorter sequences are padded to it.",
+        help="The length of a sequence in tokens, special ones included. Shorter sequences are "
+        "padded to it.",
     )
     max_predictions_per_seq: int = option(
-        20, basic=True, check=LENGTH, help="The script masks at most this many tokens of a sequence."
+        20,
+        basic=True,
+        check=LENGTH,
+        help="The script masks at most this many tokens of a sequence.",
     )
     random_seed: int = option(
-        12345, check=SEED, help="The seed of all random draws. The same seed, text and flags give the same records."
+        12345,
+        check=SEED,
+        help="The seed of all random draws. The same seed, text and flags give the same records.",
     )
     dupe_factor: int = option(
         10,
@@ -87,37 +110,42 @@ class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     short_seq_prob: float = option(
         0.1,
         check=PROBABILITY,
-        help="The probability, for each document in each pass, that its sequences have a random, shorter length.",
+        help="The probability, for each document in each pass, that its sequences have a random, "
+        "shorter length.",
     )
     use_next_sentence: bool = option(
         True,
-        help="Make pairs of segments for next-sentence prediction. --nouse_next_sentence, with --generator=sharded, "
-        "makes single segments of up to --max_seq_length tokens; next_sentence_labels is then always 0.",
+        help="Make pairs of segments for next-sentence prediction. --nouse_next_sentence, with "
+        "--generator=sharded, makes single segments of up to --max_seq_length tokens; "
+        "next_sentence_labels is then always 0.",
     )
     dynamic_masking: bool = option(
         False,
-        help="With --generator=sharded, leave the masks to run_pretraining.py --dynamic_masking, for each pass anew.",
+        help="With --generator=sharded, leave the masks to run_pretraining.py --dynamic_masking, "
+        "for each pass anew.",
     )
     num_shards: int | None = option(
         None,
         check=between(1, MAX_SHARDS),
-        help="With --generator=sharded: the number of files. The records depend on it. Without this flag a file is "
-        "made of 32 MiB of text, or of less, to have 16 files of 1 MiB at least.",
+        help="With --generator=sharded: the number of files. The records depend on it. Without "
+        "this flag a file is made of 32 MiB of text, or of less, to have 16 files of 1 MiB at "
+        "least.",
     )
     generator: str = option(
         EXACT,
         basic=True,
         choices=(EXACT, SHARDED),
-        help="exact makes the original's records in the original's order, and holds the whole text in memory. sharded "
-        "makes other records with the same distribution, several times faster, in memory that does not grow with the "
-        "text, and by several processes.",
+        help="exact makes the original's records in the original's order, and holds the whole text "
+        "in memory. sharded makes other records with the same distribution, several times faster, "
+        "in memory that does not grow with the text, and by several processes.",
     )
     num_workers: int = option(
         1,
         basic=True,
         check=PROCESSES,
-        help="The number of processes that tokenize the text, and that make the records with --generator=sharded. The "
-        "records do not depend on it, and --generator=sharded keeps the files that a killed run has finished.",
+        help="The number of processes that tokenize the text, and that make the records with "
+        "--generator=sharded. The records do not depend on it, and --generator=sharded keeps the "
+        "files that a killed run has finished.",
     )
 
     @property
@@ -130,9 +158,13 @@ class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InspectionOptions(ModelOptions):
     input_file: list[str] = option(
-        help="The TFRecords of create_pretraining_data.py: files or glob patterns, separated by commas."
+        help="The TFRecords of create_pretraining_data.py: files or glob patterns, separated by "
+        "commas."
     )
     vocab_file: str | None = option(
-        None, help="The vocabulary that the records were made with. It must be given unless --model is."
+        None,
+        help="The vocabulary that the records were made with. It must be given unless --model is.",
     )
-    num_records: int = option(5, check=NOT_NEGATIVE, help="The number of records that the script prints as text.")
+    num_records: int = option(
+        5, check=NOT_NEGATIVE, help="The number of records that the script prints as text."
+    )

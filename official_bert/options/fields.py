@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 
 Check = tuple[Callable[[object], bool], str]
 
-# Every number of a flag has an upper bound, so that a slip of the keyboard neither overflows a tensor nor fills the
-# memory: what int32 holds, and less where memory or processes grow with the number.
+# Every number of a flag has an upper bound, so that a slip of the keyboard neither overflows a
+# tensor nor fills the memory: what int32 holds, and less where memory or processes grow with the
+# number.
 MAX_NUMBER = 2**31 - 1
 MAX_SIZE, MAX_LENGTH, MAX_PROCESSES = 2**22, 2**16, 2**10
 
@@ -19,7 +20,10 @@ def between(low: int, high: int, meaning: str = "") -> Check:
 
 
 POSITIVE: Check = (lambda n: 0 < n <= MAX_NUMBER, f"must be positive and at most {MAX_NUMBER}")
-NOT_NEGATIVE: Check = (lambda n: 0 <= n <= MAX_NUMBER, f"must not be negative, and at most {MAX_NUMBER}")
+NOT_NEGATIVE: Check = (
+    lambda n: 0 <= n <= MAX_NUMBER,
+    f"must not be negative, and at most {MAX_NUMBER}",
+)
 SIZE = between(1, MAX_SIZE)  # examples in a batch, lines of a vocabulary
 LENGTH = between(1, MAX_LENGTH)  # tokens of a sequence
 LENGTH_OR_NONE = between(0, MAX_LENGTH)
@@ -69,24 +73,37 @@ def without_flag(field: dataclasses.Field):
 
 
 def flag_names(options_class: type, declaration: str) -> list[str]:
-    """Returns the flags whose fields declare something, such as `changes_training`, as `option` describes."""
-    return [field.name for field in dataclasses.fields(options_class) if field.metadata[declaration]]
+    """Returns the flags whose fields declare something, such as `changes_training`, as `option`
+    describes.
+    """
+    return [
+        field.name for field in dataclasses.fields(options_class) if field.metadata[declaration]
+    ]
 
 
 def flag_without_effect(typed, options) -> str | None:
     """Returns the sentence about a flag that has no effect with the others; None if each has one.
 
     Args:
-        typed: options as they were typed; a value that holds without the flag, too, needs no effect.
+        typed: options as they were typed; a value that holds without the flag, too, needs no
+            effect.
         options: the same, completed by what the folder of the model says.
     """
     for field in dataclasses.fields(typed):
         value, needed = getattr(typed, field.name), field.metadata["only_with"]
         if not needed or value is None or value == without_flag(field):
             continue
-        if not any(_has_value(getattr(options, name, None), values) for name, values in needed.items()):
-            flags = " or ".join(f"--{name}" + f"={'|'.join(values)}" * bool(values) for name, values in needed.items())
-            return f"{format_flag(field.name, value)}: has no effect without {flags}; add that, or leave the flag out"
+        if not any(
+            _has_value(getattr(options, name, None), values) for name, values in needed.items()
+        ):
+            flags = " or ".join(
+                f"--{name}" + f"={'|'.join(values)}" * bool(values)
+                for name, values in needed.items()
+            )
+            return (
+                f"{format_flag(field.name, value)}: has no effect without {flags}; add that, or "
+                "leave the flag out"
+            )
     return None
 
 
@@ -108,7 +125,8 @@ def format_value(value: object) -> str:
 
 
 def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
-    """Reads `name=value,name=value`, the value of a flag that holds several settings; a value may have commas.
+    """Reads `name=value,name=value`, the value of a flag that holds several settings; a value may
+    have commas.
 
     Blanks around a name do not count.
 
@@ -158,15 +176,15 @@ def option(
         help: text of `--help`.
         choices: the only values a string may take.
         basic: whether a beginner needs it, so that `--help` shows it; `--helpfull` shows all flags.
-        fallback: for a field whose value the model's folder may say: the value without the flag and without such a
-            folder. The default is then None, which `model_source.resolve` replaces.
-        changes_training: whether the updates of a training depend on it, so that a run that resumes with another value
-            names the flag.
-        fixed_by_training: whether it changes a training and cannot change in its middle, so that a run that resumes
-            with another value is refused. If the folder of the model records it, evaluations and exports of the folder
-            refuse another value, too.
-        only_with: the other flags with which it has an effect, any one of them, and the values that these need; () is
-            any value. A run without them is refused.
+        fallback: for a field whose value the model's folder may say: the value without the flag and
+            without such a folder. The default is then None, which `model_source.resolve` replaces.
+        changes_training: whether the updates of a training depend on it, so that a run that resumes
+            with another value names the flag.
+        fixed_by_training: whether it changes a training and cannot change in its middle, so that a
+            run that resumes with another value is refused. If the folder of the model records it,
+            evaluations and exports of the folder refuse another value, too.
+        only_with: the other flags with which it has an effect, any one of them, and the values that
+            these need; () is any value. A run without them is refused.
         after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.
     """
     if fallback is not dataclasses.MISSING:

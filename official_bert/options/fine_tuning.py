@@ -37,7 +37,9 @@ _EVERY = re.compile(r"(?P<number>\d+|(?P<passes>\d*\.?\d+)epochs)(,patience=(?P<
 
 
 class Every(NamedTuple):
-    """What --eval_every says: the updates between two evaluations or the passes, and the patience; None is not said."""
+    """What --eval_every says: the updates between two evaluations or the passes, and the
+    patience; None is not said.
+    """
 
     steps: int | None
     passes: float | None
@@ -51,23 +53,32 @@ def every(text: str) -> Every | None:
         return None
     passes, patience = found["passes"], found["patience"]
     values = Every(
-        None if passes else int(found["number"]), float(passes) if passes else None, int(patience) if patience else None
+        None if passes else int(found["number"]),
+        float(passes) if passes else None,
+        int(patience) if patience else None,
     )
     return values if all(value is None or POSITIVE[0](value) for value in values) else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions, TokenizerOptions):
-    """Flags that the fine-tuning scripts share; `task_name` is a flag of the scripts that have several tasks."""
+    """Flags that the fine-tuning scripts share; `task_name` is a flag of the scripts that have
+    several tasks.
+    """
 
     script: ClassVar[str]
     task_name: ClassVar[str]
-    length_aware_batches: ClassVar[bool] = True  # run_squad.py has a flag, since its original ranks padding
+    # Run_squad.py has a flag, since its original ranks padding.
+    length_aware_batches: ClassVar[bool] = True
 
     do_predict: bool = option(
-        False, basic=True, help="Write the predictions for the test set, or in run_squad.py for --predict_file."
+        False,
+        basic=True,
+        help="Write the predictions for the test set, or in run_squad.py for --predict_file.",
     )
-    predict_batch_size: int = option(8, check=SIZE, help="The number of examples in a prediction batch.")
+    predict_batch_size: int = option(
+        8, check=SIZE, help="The number of examples in a prediction batch."
+    )
     num_train_epochs: float = option(
         3.0,
         basic=True,
@@ -79,75 +90,83 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         0.1,
         check=PROBABILITY,
         changes_training=True,
-        help="The proportion of all updates during which the learning rate warms up; 0.1 is the first tenth.",
+        help="The proportion of all updates during which the learning rate warms up; 0.1 is the "
+        "first tenth.",
     )
     shuffle_buffer_size: int | None = option(
         None,
         check=NOT_NEGATIVE,
         changes_training=True,
-        help="The number of examples in the buffer from which the training draws; 0 shuffles the whole training set "
-        "anew for each pass. Without this flag it is the original's 100 for SQuAD and its tasks, and 0 for others.",
+        help="The number of examples in the buffer from which the training draws; 0 shuffles the "
+        "whole training set anew for each pass. Without this flag it is the original's 100 for "
+        "SQuAD and its tasks, and 0 for others.",
     )
     freeze_layers: int | None = option(
         None,
         check=NOT_NEGATIVE,
         fixed_by_training=True,
-        help="The number of encoder layers, counted from the input, whose variables are frozen together with the "
-        "embeddings. 0 freezes the embeddings only. Without this flag all variables are trainable.",
+        help="The number of encoder layers, counted from the input, whose variables are frozen "
+        "together with the embeddings. 0 freezes the embeddings only. Without this flag all "
+        "variables are trainable.",
     )
     lora_rank: int | None = option(
         None,
         check=SIZE,
         fixed_by_training=True,
-        help="Train, instead of the encoder, two matrices of this rank, such as 8, beside each dense layer of its "
-        "layers, attention and feed-forward network (LoRA; Hu et al., 2021), and the head. A higher --learning_rate is "
-        "usual, such as 5e-4. adapters.safetensors in --output_dir has only what was trained; whatever reads the "
-        "folder adds it to the weights of the encoder.",
+        help="Train, instead of the encoder, two matrices of this rank, such as 8, beside each "
+        "dense layer of its layers, attention and feed-forward network (LoRA; Hu et al., 2021), "
+        "and the head. A higher --learning_rate is usual, such as 5e-4. adapters.safetensors in "
+        "--output_dir has only what was trained; whatever reads the folder adds it to the weights "
+        "of the encoder.",
     )
     layer_wise_lr_decay: float = option(
         1.0,
         check=(lambda decay: 0.0 < decay <= 1.0, "must be above 0 and at most 1"),
         changes_training=True,
-        help="What the learning rate of an encoder layer is multiplied by to become that of the layer below it, such "
-        "as 0.9 (Howard and Ruder, 2018; Sun et al., 2019; Clark et al., 2020). The head, the pooler and the last "
-        "layer have --learning_rate, the embeddings have the lowest.",
+        help="What the learning rate of an encoder layer is multiplied by to become that of the "
+        "layer below it, such as 0.9 (Howard and Ruder, 2018; Sun et al., 2019; Clark et al., "
+        "2020). The head, the pooler and the last layer have --learning_rate, the embeddings have "
+        "the lowest.",
     )
     reinit_layers: int | None = option(
         None,
         check=NOT_NEGATIVE,
         fixed_by_training=True,
-        help="The number of encoder layers, counted from the output, that with the pooler do not start with their "
-        "pre-trained weights but with random ones, such as 1 (Zhang et al., 2021). 0 draws the pooler alone anew.",
+        help="The number of encoder layers, counted from the output, that with the pooler do not "
+        "start with their pre-trained weights but with random ones, such as 1 (Zhang et al., "
+        "2021). 0 draws the pooler alone anew.",
     )
     num_bilstm_layers: int | None = option(
         None,
         check=NOT_NEGATIVE,
         fixed_by_training=True,
-        help="The number of bidirectional LSTM layers, with random initial weights, between encoder and head of "
-        "the task, as in the paper's ablation. The bert_config.json in --output_dir keeps it. Without this flag it is "
-        "that of the configuration, usually 0.",
+        help="The number of bidirectional LSTM layers, with random initial weights, between "
+        "encoder and head of the task, as in the paper's ablation. The bert_config.json in "
+        "--output_dir keeps it. Without this flag it is that of the configuration, usually 0.",
     )
     eval_every: str | None = option(
         None,
         check=(
             lambda text: every(text) is not None,
-            "must be positive: a number of updates, such as 500, or of passes over the training set, such as "
-            "0.5epochs, perhaps with the patience, such as 500,patience=2",
+            "must be positive: a number of updates, such as 500, or of passes over the training "
+            "set, such as 0.5epochs, perhaps with the patience, such as 500,patience=2",
         ),
         changes_training=True,
-        help="Evaluate the model during training, on the development set or in run_squad.py on --predict_file: "
-        "whenever 500 updates are done, or, with 0.5epochs, half a pass over the training set. output_dir/best keeps "
-        "the checkpoint that is best by the task's metric, and evaluation and prediction after training use it. With "
-        "500,patience=2 training stops when two evaluations in a row have brought no better result.",
+        help="Evaluate the model during training, on the development set or in run_squad.py on "
+        "--predict_file: whenever 500 updates are done, or, with 0.5epochs, half a pass over the "
+        "training set. output_dir/best keeps the checkpoint that is best by the task's metric, and "
+        "evaluation and prediction after training use it. With 500,patience=2 training stops when "
+        "two evaluations in a row have brought no better result.",
     )
     search: str | None = option(
         None,
         check=_SEARCH,
-        help="Train a model for each combination of values, --search=learning_rate=5e-5,3e-5,restarts=2, each "
-        "in a folder of its own in --output_dir. search_results.tsv lists the results, and the best run keeps its "
-        "checkpoints. What is left out of learning_rate, train_batch_size and num_train_epochs has the values of the "
-        "paper, as all of it has with --search=paper. The seeds of the restarts, the runs of each combination, count "
-        "upwards from --random_seed, or from 0.",
+        help="Train a model for each combination of values, "
+        "--search=learning_rate=5e-5,3e-5,restarts=2, each in a folder of its own in --output_dir. "
+        "search_results.tsv lists the results, and the best run keeps its checkpoints. What is "
+        "left out of learning_rate, train_batch_size and num_train_epochs has the values of the "
+        "paper, as all of it has with --search=paper. The seeds of the restarts, the runs of each "
+        "combination, count upwards from --random_seed, or from 0.",
     )
 
     @property
@@ -158,22 +177,32 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFilesOptions(FineTuningOptions):
     data_dir: str | None = option(
-        None, basic=True, help="The folder that holds the task's data files under their usual names."
+        None,
+        basic=True,
+        help="The folder that holds the task's data files under their usual names.",
     )
     train_file: str | None = option(
-        None, help="The training file to read instead of the one in --data_dir; of tables also several, and globs."
+        None,
+        help="The training file to read instead of the one in --data_dir; of tables also several, "
+        "and globs.",
     )
-    dev_file: str | None = option(None, help="The development file to read instead of the one in --data_dir.")
-    test_file: str | None = option(None, help="The test file to read instead of the one in --data_dir.")
+    dev_file: str | None = option(
+        None, help="The development file to read instead of the one in --data_dir."
+    )
+    test_file: str | None = option(
+        None, help="The test file to read instead of the one in --data_dir."
+    )
     max_seq_length: int | None = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
         fixed_by_training=True,
-        help="The number of tokens, special ones included, of the longest input that the model is given. run_swag.py "
-        "truncates longer examples, run_ner.py splits them.",
+        help="The number of tokens, special ones included, of the longest input that the model is "
+        "given. run_swag.py truncates longer examples, run_ner.py splits them.",
     )
     do_eval: bool = option(False, basic=True, help="Evaluate the model on the development set.")
-    eval_batch_size: int = option(8, check=SIZE, help="The number of examples in an evaluation batch.")
+    eval_batch_size: int = option(
+        8, check=SIZE, help="The number of examples in an evaluation batch."
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -182,9 +211,9 @@ class CalibrationOptions:
 
     calibrate: bool = option(
         False,
-        help="After the training, fit a temperature on the development set, by which the logits are divided, so that "
-        "probabilities tell how often the model is right (Guo et al., 2017). The folder of the model keeps it, and "
-        "predictions and exports use it.",
+        help="After the training, fit a temperature on the development set, by which the logits "
+        "are divided, so that probabilities tell how often the model is right (Guo et al., 2017). "
+        "The folder of the model keeps it, and predictions and exports use it.",
     )
 
 
@@ -207,33 +236,39 @@ class TextOptions:
             lambda text: are_settings(text, COLUMNS),
             'must have the form "text_a=text,text_b=other,label=kind,header=true,separator=,", or be a part of that',
         ),
-        help="With text, the columns by name or number, such as --columns=text_a=text,label=kind; names match in "
-        "any case. Without this flag text_a is the column called text, sentence or sentence1 and label the one called "
-        "label, or else the only one that is left, of two columns the first and the last. text_b is the second text if "
-        "the examples are pairs; text_b= leaves a column called sentence2 out. With "
-        "header=false the first line is an example, too. separator=, stands between the labels of an example with "
+        help="With text, the columns by name or number, such as --columns=text_a=text,label=kind; "
+        "names match in any case. Without this flag text_a is the column called text, sentence or "
+        "sentence1 and label the one called label, or else the only one that is left, of two "
+        "columns the first and the last. text_b is the second text if the examples are pairs; "
+        "text_b= leaves a column called sentence2 out. With header=false the first line is an "
+        "example, too. separator=, stands between the labels of an example with "
         '--label_type=multi; in a shell, quote a semicolon: --columns="separator=;".',
     )
     quoting: str = option(
         NO_QUOTING,
         choices=(NO_QUOTING, CSV),
-        help="With text, what a double quote is in a TSV file: none, a character as any other; csv, as pandas and "
-        "Excel write it, the bound of a field that may hold tabs and line breaks and doubles its own quotes.",
+        help="With text, what a double quote is in a TSV file: none, a character as any other; "
+        "csv, as pandas and Excel write it, the bound of a field that may hold tabs and line "
+        "breaks and doubles its own quotes.",
     )
     data_format: str | None = option(
         None,
         choices=DATA_FORMATS,
-        help="With text, the form of the data files, plain or, but for parquet, compressed with gzip. Without this "
-        "flag their names say it: .tsv, .csv, .jsonl or .json (JSON lines), .parquet.",
+        help="With text, the form of the data files, plain or, but for parquet, compressed with "
+        "gzip. Without this flag their names say it: .tsv, .csv, .jsonl or .json (JSON lines), "
+        ".parquet.",
     )
     labels: list[str] | None = option(
-        None, help="With text, all labels, separated by commas. Without this flag they are those of the training file."
+        None,
+        help="With text, all labels, separated by commas. Without this flag they are those of the "
+        "training file.",
     )
     label_type: str | None = option(
         fallback=SINGLE,
         choices=LABEL_TYPES,
         fixed_by_training=True,
-        help="With text, what an example has: single is one label, multi any number of labels, score a number.",
+        help="With text, what an example has: single is one label, multi any number of labels, "
+        "score a number.",
     )
 
 
@@ -248,53 +283,59 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions, D
     data_dir: str | None = option(
         None,
         basic=True,
-        help="The folder of the task's data: train.tsv, dev.tsv and test.tsv, or other tables with --task_name=text, "
-        "whose files --train_file, --dev_file and --test_file may name, too.",
+        help="The folder of the task's data: train.tsv, dev.tsv and test.tsv, or other tables with "
+        "--task_name=text, whose files --train_file, --dev_file and --test_file may name, too.",
     )
     task_name: str = option(
-        help="The task: one of GLUE, such as CoLA, SST-2, MRPC or MNLI, in any case and without hyphens if you like; "
-        "XNLI, or XNLI-de for a language other than zh; text for files of your own, which is also called tsv; or "
-        "module:Class for a DataProcessor or a Task of your own."
+        help="The task: one of GLUE, such as CoLA, SST-2, MRPC or MNLI, in any case and without "
+        "hyphens if you like; XNLI, or XNLI-de for a language other than zh; text for files of "
+        "your own, which is also called tsv; or module:Class for a DataProcessor or a Task of your "
+        "own."
     )
     max_seq_length: int | None = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
         fixed_by_training=True,
-        help="The most tokens of an example, special ones included. --long_texts says what becomes of longer ones.",
+        help="The most tokens of an example, special ones included. --long_texts says what becomes "
+        "of longer ones.",
     )
     long_texts: str | None = option(
         fallback=TRUNCATE,
         choices=(TRUNCATE, WINDOWS),
         fixed_by_training=True,
-        help="What becomes of texts of more than --max_seq_length tokens: truncate leaves out their ends, windows "
-        "reads all of a text in overlapping windows. In training each of them has the label of the text, and its "
-        "weight divided by their number; elsewhere their logits are pooled. Not for pairs.",
+        help="What becomes of texts of more than --max_seq_length tokens: truncate leaves out "
+        "their ends, windows reads all of a text in overlapping windows. In training each of them "
+        "has the label of the text, and its weight divided by their number; elsewhere their logits "
+        "are pooled. Not for pairs.",
     )
     doc_stride: int | None = option(
         fallback=128,
         check=LENGTH,
         changes_training=True,
         only_with={"long_texts": (WINDOWS,)},
-        help="With --long_texts=windows, the number of tokens from the start of a window to the start of the next.",
+        help="With --long_texts=windows, the number of tokens from the start of a window to the "
+        "start of the next.",
     )
     pooling: str | None = option(
         fallback=WINDOW_POOLINGS[0],
         choices=WINDOW_POOLINGS,
         fixed_by_training=True,
         only_with={"long_texts": (WINDOWS,)},
-        help="With --long_texts=windows, how the logits of a text's windows become one: their mean, the largest of "
-        "each label, or those of the first window.",
+        help="With --long_texts=windows, how the logits of a text's windows become one: their "
+        "mean, the largest of each label, or those of the first window.",
     )
     class_weights: list[str] | None = option(
         None,
         fixed_by_training=True,
-        help="The weights of the labels in the training loss, separated by commas, in the order of the labels.",
+        help="The weights of the labels in the training loss, separated by commas, in the order of "
+        "the labels.",
     )
     abstain_below: float | None = option(
         fallback=None,
         check=PROBABILITY,
-        help="Give no label to a text whose most probable label is less probable than this, such as 0.7. A label of "
-        "the development set that the training set lacks is then out of scope: the right answer to it is no label.",
+        help="Give no label to a text whose most probable label is less probable than this, such "
+        "as 0.7. A label of the development set that the training set lacks is then out of scope: "
+        "the right answer to it is no label.",
     )
 
 
@@ -306,8 +347,8 @@ class ChoiceOptions(DataFilesOptions, DistillationOptions):
         "swag",
         basic=True,
         choices=("swag", "codah"),
-        help="The data set: swag reads train.csv, val.csv and test.csv of --data_dir, or .jsonl and .parquet with the "
-        "same columns; codah reads train.tsv, dev.tsv and test.tsv.",
+        help="The data set: swag reads train.csv, val.csv and test.csv of --data_dir, or .jsonl "
+        "and .parquet with the same columns; codah reads train.tsv, dev.tsv and test.tsv.",
     )
 
 
@@ -319,18 +360,20 @@ class TaggingOptions(DataFilesOptions, CalibrationOptions, DistillationOptions):
     data_dir: str | None = option(
         None,
         basic=True,
-        help="The folder with the files train, dev and test, each with the suffix .conll, .txt, .jsonl or .parquet.",
+        help="The folder with the files train, dev and test, each with the suffix .conll, .txt, "
+        ".jsonl or .parquet.",
     )
     do_lower_case: bool | None = option(
         fallback=True,
         fixed_by_training=True,
-        help="Lower-case the text, as uncased models need; cased ones, the paper's for names, need --nodo_lower_case.",
+        help="Lower-case the text, as uncased models need; cased ones, the paper's for names, need "
+        "--nodo_lower_case.",
     )
     document_context: bool = option(
         False,
         changes_training=True,
-        help="Fill each window with the text around the sentence in its document, as in the paper. The files need a "
-        "-DOCSTART- line before each document.",
+        help="Fill each window with the text around the sentence in its document, as in the paper. "
+        "The files need a -DOCSTART- line before each document.",
     )
 
 
@@ -339,7 +382,11 @@ AUTO = "auto"
 
 def _is_threshold(text: str) -> bool:
     try:
-        return text == AUTO or (text.startswith(f"{AUTO}:") and text != f"{AUTO}:") or not math.isnan(float(text))
+        return (
+            text == AUTO
+            or (text.startswith(f"{AUTO}:") and text != f"{AUTO}:")
+            or not math.isnan(float(text))
+        )
     except ValueError:
         return False
 
@@ -352,7 +399,8 @@ class SquadServing:
         128,
         check=LENGTH,
         changes_training=True,
-        help="The number of tokens from the start of a window of a long document to the start of the next.",
+        help="The number of tokens from the start of a window of a long document to the start of "
+        "the next.",
     )
     max_query_length: int = option(
         64,
@@ -363,39 +411,51 @@ class SquadServing:
     n_best_size: int = option(
         20,
         check=LENGTH,
-        help="The number of start positions and of end positions that are considered in each window, and of the "
-        "best answers to each question that are kept.",
+        help="The number of start positions and of end positions that are considered in each "
+        "window, and of the best answers to each question that are kept.",
     )
-    max_answer_length: int = option(30, check=LENGTH, help="The number of tokens of the longest answer.")
+    max_answer_length: int = option(
+        30, check=LENGTH, help="The number of tokens of the longest answer."
+    )
     version_2_with_negative: bool = option(
-        False, basic=True, changes_training=True, help="Let a question have no answer, as in SQuAD 2.0."
+        False,
+        basic=True,
+        changes_training=True,
+        help="Let a question have no answer, as in SQuAD 2.0.",
     )
     null_score_diff_threshold: float = option(
         0.0,
         check=(lambda odds: not math.isnan(odds), "must be a number"),
-        help="The null odds above which a question is left unanswered. A run with --null_score_diff_threshold=auto "
-        "writes the best value into eval_results.txt.",
+        help="The null odds above which a question is left unanswered. A run with "
+        "--null_score_diff_threshold=auto writes the best value into eval_results.txt.",
     )
     length_aware_batches: bool = option(
         False,
         changes_training=True,
-        help="Pad a prediction batch to its longest window, except on a TPU. That is faster, but since the original "
-        "ranks padding positions too, a few answers may differ.",
+        help="Pad a prediction batch to its longest window, except on a TPU. That is faster, but "
+        "since the original ranks padding positions too, a few answers may differ.",
     )
 
 
 def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = False) -> type:
-    """Returns a class with the flags of another, without which the value holds that a model's record has.
+    """Returns a class with the flags of another, without which the value holds that a model's
+    record has.
 
-    Their help names the `task` and ends in `hint`. With `falls_back` the defaults hold where there is no record.
+    Their help names the `task` and ends in `hint`. With `falls_back` the defaults hold where there
+    is no record.
     """
     fields = []
     for field in dataclasses.fields(options_class):
         text, metadata = field.metadata["help"], dict(field.metadata)
-        metadata["help"], metadata["basic"] = f"With {task}, {text[0].lower()}{text[1:]}{hint}", False
+        metadata["help"], metadata["basic"] = (
+            f"With {task}, {text[0].lower()}{text[1:]}{hint}",
+            False,
+        )
         if falls_back:
             metadata["fallback"] = field.default
-        fields.append((field.name, field.type | None, dataclasses.field(default=None, metadata=metadata)))
+        fields.append(
+            (field.name, field.type | None, dataclasses.field(default=None, metadata=metadata))
+        )
     return dataclasses.make_dataclass(options_class.__name__, fields, frozen=True, kw_only=True)
 
 
@@ -405,10 +465,14 @@ class SquadOptions(SquadServing, FineTuningOptions, DistillationOptions):
     task_name: ClassVar[str] = "squad"
 
     train_file: str | None = option(
-        None, basic=True, help="The questions to train on: train-v2.0.json or the like, or a table with its columns."
+        None,
+        basic=True,
+        help="The questions to train on: train-v2.0.json or the like, or a table with its columns.",
     )
     predict_file: str | None = option(
-        None, basic=True, help="The questions to answer: dev-v2.0.json or the like, or a table with its columns."
+        None,
+        basic=True,
+        help="The questions to answer: dev-v2.0.json or the like, or a table with its columns.",
     )
     max_seq_length: int | None = option(
         fallback=384,
@@ -422,11 +486,12 @@ class SquadOptions(SquadServing, FineTuningOptions, DistillationOptions):
     null_score_diff_threshold: str = option(
         "0.0",
         check=(_is_threshold, f"must be a number, {AUTO} or {AUTO}:FILE"),
-        help="The null odds above which a question of SQuAD 2.0 is left unanswered. auto takes the threshold with "
-        "the best F1 on --predict_file itself, auto:FILE that on another file in SQuAD's format.",
+        help="The null odds above which a question of SQuAD 2.0 is left unanswered. auto takes the "
+        "threshold with the best F1 on --predict_file itself, auto:FILE that on another file in "
+        "SQuAD's format.",
     )
     ensemble_dirs: list[str] | None = option(
         None,
-        help="The --output_dir folders of several runs that predicted the same files, separated by commas. The "
-        "script averages their logits instead of running a model.",
+        help="The --output_dir folders of several runs that predicted the same files, separated by "
+        "commas. The script averages their logits instead of running a model.",
     )

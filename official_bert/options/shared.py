@@ -1,4 +1,6 @@
-"""The options that scripts of several kinds share: the model's files, devices, number types, masking, text formats."""
+"""The options that scripts of several kinds share: the model's files, devices, number types,
+masking, text formats.
+"""
 
 import dataclasses
 from typing import ClassVar
@@ -6,10 +8,14 @@ from typing import ClassVar
 from official_bert.options.fields import POSITIVE, PROBABILITY, PROCESSES, SIZE, between, option
 
 ALLOW_MISSING_WEIGHTS = (
-    "Use the model although its checkpoint lacks weights, which are then random, or has layers that the model leaves "
-    "out. Without this flag that is an error, except at the start of training."
+    "Use the model although its checkpoint lacks weights, which are then random, or has layers "
+    "that the model leaves out. Without this flag that is an error, except at the start of "
+    "training."
 )
-CHECKPOINT_FORMS = "a TF1 checkpoint prefix or folder, the --output_dir of a training, a Hugging Face folder, or a name"
+CHECKPOINT_FORMS = (
+    "a TF1 checkpoint prefix or folder, the --output_dir of a training, a Hugging Face folder, or "
+    "a name"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,9 +31,10 @@ class ModelOptions:
     model: str | None = option(
         None,
         basic=True,
-        help="The folder of a model: the --output_dir of a training script, the folder of a released model, or a "
-        "Hugging Face folder. A name, such as google-bert/bert-base-uncased or uncased_L-12_H-768_A-12, is downloaded. "
-        "It stands for --vocab_file, --bert_config_file, --init_checkpoint, and for how the model reads text.",
+        help="The folder of a model: the --output_dir of a training script, the folder of a "
+        "released model, or a Hugging Face folder. A name, such as google-bert/bert-base-uncased "
+        "or uncased_L-12_H-768_A-12, is downloaded. It stands for --vocab_file, "
+        "--bert_config_file, --init_checkpoint, and for how the model reads text.",
     )
 
 
@@ -37,8 +44,8 @@ class ConfigOptions(ModelOptions):
 
     bert_config_file: str | None = option(
         None,
-        help="The model's configuration: bert_config.json of the original, or config.json of Hugging Face. It must be "
-        "given unless --model is, or the checkpoint's folder has it.",
+        help="The model's configuration: bert_config.json of the original, or config.json of "
+        "Hugging Face. It must be given unless --model is, or the checkpoint's folder has it.",
     )
 
 
@@ -48,21 +55,22 @@ class TokenizerOptions(ModelOptions):
 
     vocab_file: str | None = option(
         None,
-        help="The WordPiece vocabulary of the model, a text file with one piece a line. It must be given unless "
-        "--model is, or the checkpoint's folder has it.",
+        help="The WordPiece vocabulary of the model, a text file with one piece a line. It must be "
+        "given unless --model is, or the checkpoint's folder has it.",
     )
     do_lower_case: bool | None = option(
         fallback=True,
         fixed_by_training=True,
-        help="Lower-case the text. Uncased models need this; cased models need --nodo_lower_case. Without this flag "
-        "the tokenizer_config.json of the model's folder decides, if there is one.",
+        help="Lower-case the text. Uncased models need this; cased models need --nodo_lower_case. "
+        "Without this flag the tokenizer_config.json of the model's folder decides, if there is "
+        "one.",
     )
     strip_accents: bool | None = option(
         fallback=None,
         fixed_by_training=True,
-        help="Remove accents from the text, which also takes the syllables of Korean apart. Without this flag the "
-        "tokenizer removes accents when it lower-cases, as the original does, unless the tokenizer_config.json of the "
-        "model's folder says otherwise.",
+        help="Remove accents from the text, which also takes the syllables of Korean apart. "
+        "Without this flag the tokenizer removes accents when it lower-cases, as the original "
+        "does, unless the tokenizer_config.json of the model's folder says otherwise.",
     )
 
 
@@ -77,9 +85,10 @@ class PrecisionOptions:
         FLOAT32,
         choices=(FLOAT32, BFLOAT16, FLOAT16, AUTO),
         changes_training=True,
-        help="The type of the matrix products in training, evaluation and prediction, and of the activations between "
-        "them; the rest is float32, the weights and the checkpoints included. bfloat16 is for TPUs, newer GPUs and "
-        "CPUs with AMX or AVX512_BF16; float16, with a scaled loss, for GPUs. auto: bfloat16 on those, else float32.",
+        help="The type of the matrix products in training, evaluation and prediction, and of the "
+        "activations between them; the rest is float32, the weights and the checkpoints included. "
+        "bfloat16 is for TPUs, newer GPUs and CPUs with AMX or AVX512_BF16; float16, with a scaled "
+        "loss, for GPUs. auto: bfloat16 on those, else float32.",
     )
 
 
@@ -93,62 +102,79 @@ class DistributionOptions:
     """Flags that every trainer shares."""
 
     use_tpu: bool = option(
-        False, help="Run on the TPU that --tpu_name names. It means the same as --distribution_strategy=tpu."
+        False,
+        help="Run on the TPU that --tpu_name names. It means the same as "
+        "--distribution_strategy=tpu.",
     )
     tpu_name: str | None = option(
         None,
         alias="tpu",
-        help="The TPU of --use_tpu: its name in Google Cloud, grpc://10.0.0.2:8470 or the like, or local on a TPU VM.",
+        help="The TPU of --use_tpu: its name in Google Cloud, grpc://10.0.0.2:8470 or the like, or "
+        "local on a TPU VM.",
     )
     tpu_zone: str | None = option(
         None,
-        help="The Google Cloud zone of the TPU. Without this flag TensorFlow asks the metadata server of the machine.",
+        help="The Google Cloud zone of the TPU. Without this flag TensorFlow asks the metadata "
+        "server of the machine.",
     )
     gcp_project: str | None = option(
-        None, help="The Google Cloud project of the TPU; by default TensorFlow asks the metadata server of the machine."
+        None,
+        help="The Google Cloud project of the TPU; by default TensorFlow asks the metadata server "
+        "of the machine.",
     )
-    master: str | None = option(None, help="The address of the TPU. The script uses it when --tpu_name is not given.")
+    master: str | None = option(
+        None, help="The address of the TPU. The script uses it when --tpu_name is not given."
+    )
     num_tpu_cores: int = option(
-        8, check=POSITIVE, help="The number of cores of the TPU. The script refuses a TPU that has another number."
+        8,
+        check=POSITIVE,
+        help="The number of cores of the TPU. The script refuses a TPU that has another number.",
     )
     iterations_per_loop: int = option(
-        1000, check=SIZE, help="The number of training steps that a TPU makes before it returns to the host."
+        1000,
+        check=SIZE,
+        help="The number of training steps that a TPU makes before it returns to the host.",
     )
     steps_per_loop: int = option(
         10,
         check=SIZE,
-        help="The most training steps in one call into TensorFlow, which ends after about a second, so that a signal "
-        "does not wait. A TPU follows --iterations_per_loop.",
+        help="The most training steps in one call into TensorFlow, which ends after about a "
+        "second, so that a signal does not wait. A TPU follows --iterations_per_loop.",
     )
     distribution_strategy: str | None = option(
         None,
         choices=STRATEGIES,
-        help="The devices that share a batch: one_device (the default) is the first GPU or the CPU; mirrored is all "
-        "GPUs of this machine, or the logical CPUs if there is none; multi_worker_mirrored is all GPUs, or the CPU, of "
-        "each of several processes, which run this script with equal flags and which the variable TF_CONFIG names; "
-        "tpu (the default with --use_tpu) is all cores of a TPU.",
+        help="The devices that share a batch: one_device (the default) is the first GPU or the "
+        "CPU; mirrored is all GPUs of this machine, or the logical CPUs if there is none; "
+        "multi_worker_mirrored is all GPUs, or the CPU, of each of several processes, which run "
+        "this script with equal flags and which the variable TF_CONFIG names; tpu (the default "
+        "with --use_tpu) is all cores of a TPU.",
     )
     num_devices: int | None = option(
         None,
         check=PROCESSES,
-        help="The number of devices that --distribution_strategy=mirrored uses: the first GPUs, of which it uses all "
-        "without this flag; without a GPU, the logical devices that it splits the CPU into, for tests.",
+        help="The number of devices that --distribution_strategy=mirrored uses: the first GPUs, of "
+        "which it uses all without this flag; without a GPU, the logical devices that it splits "
+        "the CPU into, for tests.",
     )
     collective: str = option(
         AUTO,
         choices=(AUTO, NCCL, RING),
-        help="How the processes of --distribution_strategy=multi_worker_mirrored sum their gradients: nccl is NVIDIA's "
-        "library for GPUs; ring is TensorFlow's own, over gRPC; auto takes nccl where there are GPUs, else ring.",
+        help="How the processes of --distribution_strategy=multi_worker_mirrored sum their "
+        "gradients: nccl is NVIDIA's library for GPUs; ring is TensorFlow's own, over gRPC; auto "
+        "takes nccl where there are GPUs, else ring.",
     )
     all_reduce_dtype: str = option(
         FLOAT32,
         choices=(FLOAT32, BFLOAT16),
         changes_training=True,
-        help="The type in which several devices sum gradients. bfloat16 halves what they send, and rounds to 8 bits.",
+        help="The type in which several devices sum gradients. bfloat16 halves what they send, and "
+        "rounds to 8 bits.",
     )
     jit_compile: bool = option(
         False,
-        help="Compile the training step with XLA. A TPU always does, and other devices the update of the weights.",
+        help="Compile the training step with XLA. A TPU always does, and other devices the update "
+        "of the weights.",
     )
 
 
@@ -183,10 +209,13 @@ class MaskingOptions:
     )
     mask_rates: str = option(
         "0.8,0.1",
-        check=(_are_rates, "must be two numbers between 0 and 1 with a comma, whose sum is at most 1"),
+        check=(
+            _are_rates,
+            "must be two numbers between 0 and 1 with a comma, whose sum is at most 1",
+        ),
         changes_training=True,
-        help="The share of the predicted tokens that [MASK] replaces, and that which a random word of the vocabulary "
-        "replaces. The others stay as they are.",
+        help="The share of the predicted tokens that [MASK] replaces, and that which a random word "
+        "of the vocabulary replaces. The others stay as they are.",
     )
     ngram_masking: int = option(
         1,
@@ -207,8 +236,10 @@ class CorpusOptions:
     input_format: str = option(
         TEXT,
         choices=(TEXT, WIKIEXTRACTOR, JSON_LINES, PROSE),
-        help="The form of --input_file, plain or compressed with gzip: text is lines of text with a blank line between "
-        "documents; wikiextractor is what WikiExtractor writes, a page between <doc ...> and </doc>; json_lines has a "
+        help="The form of --input_file, plain or compressed with gzip: text is lines of text with "
+        "a blank line between documents; wikiextractor is what WikiExtractor writes, a page "
+        "between <doc ...> and </doc>; json_lines has a "
         'JSON object on each line, whose field "text" is a document; prose is a book in a file, which is one document: '
-        "lines are joined into paragraphs, which a blank line may end, and split into sentences by simple rules.",
+        "lines are joined into paragraphs, which a blank line may end, and split into sentences by "
+        "simple rules.",
     )

@@ -1,1 +1,3 @@
-"""Exports models as SavedModels for TensorFlow Serving, with signatures, versions and warm-up requests."""
+"""Exports models as SavedModels for TensorFlow Serving, with signatures, versions and warm-up
+requests.
+"""

@@ -1,6 +1,8 @@
-"""Converts a SavedModel of tensors into a file of another runtime, and weights to 8 bits, by the runtimes' own tools.
+"""Converts a SavedModel of tensors into a file of another runtime, and weights to 8 bits, by the
+runtimes' own tools.
 
-In: the folder of a SavedModel and the names of its signatures. Out: the files of `CONVERTERS`' formats in a folder.
+In: the folder of a SavedModel and the names of its signatures. Out: the files of `CONVERTERS`'
+    formats in a folder.
 """
 
 import importlib.util
@@ -23,8 +25,12 @@ _OPSET = "17"
 
 
 def _to_litert(saved_model: str, folder: str, signatures: Sequence[str], dtype: str) -> str:
-    """Writes model.tflite with all signatures; with int8 the weights have 8 bits and a scale for each channel."""
-    converter = tf.lite.TFLiteConverter.from_saved_model(saved_model, signature_keys=list(signatures))
+    """Writes model.tflite with all signatures; with int8 the weights have 8 bits and a scale for
+    each channel.
+    """
+    converter = tf.lite.TFLiteConverter.from_saved_model(
+        saved_model, signature_keys=list(signatures)
+    )
     if dtype == INT8:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     with files.open_file(os.path.join(folder, RUNTIMES[LITERT].FILE), "wb") as file:
@@ -37,12 +43,22 @@ def _to_onnx(saved_model: str, folder: str, signatures: Sequence[str], dtype: st
     for signature in signatures:
         name = RUNTIMES[ONNX].FILE if signature == DEFAULT else f"{signature}.onnx"
         path, whole = os.path.join(folder, name), os.path.join(folder, f"{name}.float32")
-        arguments = ["--saved-model", saved_model, "--signature_def", signature, "--opset", _OPSET, "--output", whole]
-        # A process of its own, since protobuf's default implementation never frees the many copies of the weights that
-        # tf2onnx makes, and the choice of another one is for a whole process.
+        arguments = [
+            "--saved-model",
+            saved_model,
+            "--signature_def",
+            signature,
+            "--opset",
+            _OPSET,
+            "--output",
+            whole,
+        ]
+        # A process of its own, since protobuf's default implementation never frees the many copies
+        # of the weights that tf2onnx makes, and the choice of another one is for a whole process.
         ended = subprocess.run(
             [sys.executable, "-m", "tf2onnx.convert", *arguments],
-            env=os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "CUDA_VISIBLE_DEVICES": ""},
+            env=os.environ
+            | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
             check=False,
@@ -53,38 +69,57 @@ def _to_onnx(saved_model: str, folder: str, signatures: Sequence[str], dtype: st
         if dtype == INT8:
             quantization = import_runtime("onnxruntime.quantization")
             weight_type = quantization.QuantType.QInt8
-            quantization.quantize_dynamic(whole, path, per_channel=True, reduce_range=True, weight_type=weight_type)
+            quantization.quantize_dynamic(
+                whole, path, per_channel=True, reduce_range=True, weight_type=weight_type
+            )
             os.remove(whole)
         else:
             os.rename(whole, path)
-    return " ".join(f"{package} {metadata.version(package)}" for package in ("tf2onnx", "onnxruntime"))
+    return " ".join(
+        f"{package} {metadata.version(package)}" for package in ("tf2onnx", "onnxruntime")
+    )
 
 
-# Format -> a function that converts, and the packages of requirements-runtimes.txt that it and the runtime need.
-CONVERTERS = {ONNX: (_to_onnx, ("tf2onnx", "onnx", "onnxruntime")), LITERT: (_to_litert, ("ai_edge_litert",))}
+# Format -> a function that converts, and the packages of requirements-runtimes.txt that it and the
+# runtime need.
+CONVERTERS = {
+    ONNX: (_to_onnx, ("tf2onnx", "onnx", "onnxruntime")),
+    LITERT: (_to_litert, ("ai_edge_litert",)),
+}
 
 
 def check_packages(export_format: str):
     """Raises InputError if a package for the format is not installed, before a model is built."""
     for package in CONVERTERS[export_format][1]:
         if importlib.util.find_spec(package) is None:
-            raise InputError(f"{package}: is not installed; pip install -r requirements-runtimes.txt")
+            raise InputError(
+                f"{package}: is not installed; pip install -r requirements-runtimes.txt"
+            )
 
 
 def check_model(export_format: str, config: BertConfig):
     """Raises InputError if the runtime of the format cannot compute a model of this configuration."""
     if export_format == ONNX and config.num_attention_heads == 1:
         raise InputError(
-            f"--export_format={ONNX}: onnxruntime's fusion of scores and scale fails for a model with one attention "
-            f"head; give {LITERT} or {SAVED_MODEL}"
+            f"--export_format={ONNX}: onnxruntime's fusion of scores and scale fails for a model "
+            f"with one attention head; give {LITERT} or {SAVED_MODEL}"
         )
 
 
-def convert(saved_model: str, folder: str, formats: Sequence[str], dtype: str, signatures: Sequence[str]) -> dict:
+def convert(
+    saved_model: str, folder: str, formats: Sequence[str], dtype: str, signatures: Sequence[str]
+) -> dict:
     """Writes the files of formats into `folder`; returns what the record of an export says of them."""
     made_by = {}
     for name in formats:
         logging.info("Converting to %s in %s ...", name, dtype)
         made_by[name] = CONVERTERS[name][0](saved_model, folder, signatures, dtype)
-    digests = {name: files.sha256(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}
-    return {"converters": made_by, "dtype": dtype, "signatures": list(signatures), "sha256": digests}
+    digests = {
+        name: files.sha256(os.path.join(folder, name)) for name in sorted(os.listdir(folder))
+    }
+    return {
+        "converters": made_by,
+        "dtype": dtype,
+        "signatures": list(signatures),
+        "sha256": digests,
+    }

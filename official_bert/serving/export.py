@@ -1,8 +1,10 @@
-"""Exports a model and its weights as the next version in a folder that a server watches, and reads the record of one.
+"""Exports a model and its weights as the next version in a folder that a server watches, and reads
+the record of one.
 
-In: a task, its model, and options for tokenizing text. Out, in export_dir/<version>/: a SavedModel of tensors or of raw
-text, with vocab.txt in assets, and bert_config.json, labels.txt, export.json and warm-up requests in assets.extra. The
-graph, too, has the labels, so that a file that was changed is noticed.
+In: a task, its model, and options for tokenizing text. Out, in export_dir/<version>/: a SavedModel
+of tensors or of raw text, with vocab.txt in assets, and bert_config.json, labels.txt, export.json
+and warm-up requests in assets.extra. The graph, too, has the labels, so that a file that was
+changed is noticed.
 """
 
 import dataclasses
@@ -35,7 +37,14 @@ from official_bert.graph_text.tokenizer import TextTokenizer
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import LABELS_NAME, lines_of, record_of_labels
-from official_bert.options.serving import INT8, LITERT, ONNX, SAVED_MODEL, ExportOptions, ServedOptions
+from official_bert.options.serving import (
+    INT8,
+    LITERT,
+    ONNX,
+    SAVED_MODEL,
+    ExportOptions,
+    ServedOptions,
+)
 from official_bert.options.shared import BFLOAT16
 from official_bert.serving import converters, quality, signatures
 from official_bert.tasks import registry
@@ -48,23 +57,29 @@ _TAKEN = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
 
 
 class TrainedModel(NamedTuple):
-    """A task with its trained model; its options are completed by what the folder of the checkpoint knows."""
+    """A task with its trained model; its options are completed by what the folder of the
+    checkpoint knows.
+    """
 
     options: ServedOptions
     task: ServedTask
     model: keras.Model
     config: BertConfig
     tokenizer: FullTokenizer
-    facts: dict[str, Any]  # what tells the checkpoint from others: path, step, metrics of its evaluations
+    # What tells the checkpoint from others: path, step, metrics of its evaluations.
+    facts: dict[str, Any]
 
 
 def export_model(built: TrainedModel) -> str:
     """Exports a model with its weights and returns the folder of the version."""
     options: ExportOptions = built.options
-    is_classifier = registry.family_of(options.task_name) == registry.CLASSIFICATION and built.task.labels
+    is_classifier = (
+        registry.family_of(options.task_name) == registry.CLASSIFICATION and built.task.labels
+    )
     if options.estimator_signatures and (options.export_text or not is_classifier):
         raise InputError(
-            "--estimator_signatures: is for tensor models with labels, as run_classifier.py trains them; leave it out"
+            "--estimator_signatures: is for tensor models with labels, as run_classifier.py trains "
+            "them; leave it out"
         )
     formats = options.export_format or [SAVED_MODEL]
     to_convert = [name for name in formats if name != SAVED_MODEL]
@@ -95,22 +110,35 @@ def export_model(built: TrainedModel) -> str:
             writers.append(write)
         extra_files[RECORD_FILE] = json.dumps(record._asdict(), indent=2).encode()
         logging.info("Writing the export ...")
-        version = export_version(options.export_dir, lambda to: [write(to) for write in writers], extra_files)
+        version = export_version(
+            options.export_dir, lambda to: [write(to) for write in writers], extra_files
+        )
     logging.info("Exported %s with the signatures %s", version, names)
     return version
 
 
 def check_format(options: ExportOptions):
-    """Refuses flags that do not go together with --export_format, and a format whose packages are not installed."""
+    """Refuses flags that do not go together with --export_format, and a format whose packages
+    are not installed.
+    """
     formats, is_int8 = options.export_format or [SAVED_MODEL], options.dtype == INT8
     is_converted = formats != [SAVED_MODEL]
     tensors = f"--export_format={','.join(formats)} has signatures of tensors alone; leave it out"
     for is_wrong, what in (
         (is_converted and options.export_text, f"--export_text: {tensors}"),
         (is_converted and options.estimator_signatures, f"--estimator_signatures: {tensors}"),
-        (is_converted and options.dtype == BFLOAT16, "--dtype=bfloat16: is for SavedModels; give float32 or int8"),
-        (is_int8 and SAVED_MODEL in formats, f"--dtype=int8: is no SavedModel's; --export_format={LITERT} or {ONNX}"),
-        (options.max_loss is not None and not is_int8, "--max_loss: measures what 8 bits cost; give --dtype=int8, too"),
+        (
+            is_converted and options.dtype == BFLOAT16,
+            "--dtype=bfloat16: is for SavedModels; give float32 or int8",
+        ),
+        (
+            is_int8 and SAVED_MODEL in formats,
+            f"--dtype=int8: is no SavedModel's; --export_format={LITERT} or {ONNX}",
+        ),
+        (
+            options.max_loss is not None and not is_int8,
+            "--max_loss: measures what 8 bits cost; give --dtype=int8, too",
+        ),
         (
             options.max_loss is None and (options.dev_file or options.data_dir),
             "--dev_file, --data_dir: are read to measure what 8 bits cost; give --max_loss, too",
@@ -127,7 +155,9 @@ def check_format(options: ExportOptions):
 def _convert(
     built: TrainedModel, formats: Sequence[str], write: Callable[[str], None], folder: str
 ) -> tuple[Callable, dict[str, Any]]:
-    """Converts what `write` writes, below `folder`; returns what writes the result, and its part of the record."""
+    """Converts what `write` writes, below `folder`; returns what writes the result, and its part
+    of the record.
+    """
     options: ExportOptions = built.options
     measures, metrics = options.max_loss is not None, None
     encoded = quality.dev_set(options, built.task, built.tokenizer) if measures else None
@@ -137,7 +167,9 @@ def _convert(
     names = ["serving_default", *built.task.further_signatures(built.model)]
     found = converters.convert(saved_model, made, formats, options.dtype, names)
     if measures:
-        runs = {name: functools.partial(RUNTIMES[name](made), "serving_default") for name in formats}
+        runs = {
+            name: functools.partial(RUNTIMES[name](made), "serving_default") for name in formats
+        }
         metrics = quality.check_loss(options, built.task, built.model, runs, encoded)
 
     def copy(to: str):
@@ -149,13 +181,19 @@ def _convert(
 
 
 def _warn_of_other_versions(options: ExportOptions, task_name: str):
-    """Warns that a server would switch from the newest version to one with other signatures or of another task."""
+    """Warns that a server would switch from the newest version to one with other signatures or
+    of another task.
+    """
     found = versions(options.export_dir) if files.is_folder(options.export_dir) else []
     path = os.path.join(options.export_dir, str(found[-1]), RECORD_FILE) if found else ""
     if not path or not files.exists(path):
         return
     record = reading.read_json(path)
-    ours = registry.canonical_name(task_name), options.export_text, options.export_format or [SAVED_MODEL]
+    ours = (
+        registry.canonical_name(task_name),
+        options.export_text,
+        options.export_format or [SAVED_MODEL],
+    )
     theirs = isinstance(record, dict) and (
         record.get("task_name"),
         record.get("settings", {}).get("export_text"),
@@ -163,8 +201,8 @@ def _warn_of_other_versions(options: ExportOptions, task_name: str):
     )
     if ours != theirs:
         logging.warning(
-            "--export_dir=%s: holds versions of another task or with other signatures; a server that watches it "
-            "switches to the new version",
+            "--export_dir=%s: holds versions of another task or with other signatures; a server "
+            "that watches it switches to the new version",
             options.export_dir,
         )
 
@@ -173,17 +211,19 @@ def check_text_export(task: ServedTask):
     """Refuses tasks that --export_text cannot export."""
     if not task.text_inputs or type(task).serving_text is ServedTask.serving_text:
         raise InputError(
-            "--export_text: the task does not say what it answers to text; give it text_inputs and the method "
-            "serving_text of tasks/base.py, or leave the flag off"
+            "--export_text: the task does not say what it answers to text; give it text_inputs and "
+            "the method serving_text of tasks/base.py, or leave the flag off"
         )
 
 
 def task_signatures(
     task: ServedTask, model: keras.Model, config: BertConfig, tokenizer: FullTokenizer
 ) -> dict[str, Callable]:
-    """Returns the signatures of token ids and of records, by name: tf.functions with input signatures.
+    """Returns the signatures of token ids and of records, by name: tf.functions with input
+    signatures.
 
-    Of ids alone the segments of a pair follow, unless the task does not say by its `text_inputs` what it reads.
+    Of ids alone the segments of a pair follow, unless the task does not say by its `text_inputs`
+    what it reads.
     """
     outputs = functools.partial(task.serving_outputs, model)
     separator = tokenizer.vocab["[SEP]"] if len(task.text_inputs) > 1 else None
@@ -191,23 +231,38 @@ def task_signatures(
     if not task.text_inputs:
         del found["serving_ids"]
     return found | {
-        name: signatures.position_signature(outputs, config) for name, outputs in task.further_signatures(model).items()
+        name: signatures.position_signature(outputs, config)
+        for name, outputs in task.further_signatures(model).items()
     }
 
 
-def check_export(task_name: str, task: ServedTask, model: keras.Model, config: BertConfig, tokenizer: FullTokenizer):
-    """Traces the signatures of a task outside this package, which may fail, before its model is trained."""
+def check_export(
+    task_name: str,
+    task: ServedTask,
+    model: keras.Model,
+    config: BertConfig,
+    tokenizer: FullTokenizer,
+):
+    """Traces the signatures of a task outside this package, which may fail, before its model is
+    trained.
+    """
     try:
         for signature in task_signatures(task, model, config, tokenizer).values():
             signature.get_concrete_function()
     except NotImplementedError as error:
-        logging.warning("--task_name=%s: its model cannot be exported (%s)", task_name, type(error).__name__)
+        logging.warning(
+            "--task_name=%s: its model cannot be exported (%s)", task_name, type(error).__name__
+        )
     except Exception as error:
-        raise registry.failure(task_name, "its model could not be exported after the training", error) from error
+        raise registry.failure(
+            task_name, "its model could not be exported after the training", error
+        ) from error
 
 
 class _Content(NamedTuple):
-    """The part of an export that depends on its kind: tensors or text; `resources` are those beside weights."""
+    """The part of an export that depends on its kind: tensors or text; `resources` are those
+    beside weights.
+    """
 
     signatures: dict[str, Callable]
     requests: list[signatures.Request]
@@ -220,16 +275,24 @@ def _tensor_content(built: TrainedModel) -> _Content:
     length, default = options.max_seq_length, options.estimator_signatures
     found = task_signatures(task, model, config, tokenizer)
     requests = signatures.tensor_requests(length, task.num_choices)
-    requests += [signatures.position_request(name, length) for name in task.further_signatures(model)]
+    requests += [
+        signatures.position_request(name, length) for name in task.further_signatures(model)
+    ]
     if default:
         found = signatures.estimator_signatures(found, default)
-        requests = [(name.replace("serving_default", TENSOR_SIGNATURE), inputs) for name, inputs in requests]
+        requests = [
+            (name.replace("serving_default", TENSOR_SIGNATURE), inputs) for name, inputs in requests
+        ]
     vocabulary = {VOCAB_FILE: lines_of(vocabulary_lines(options.vocab_file))}
-    return _Content(found, [request for request in requests if request[0] in found], None, vocabulary)
+    return _Content(
+        found, [request for request in requests if request[0] in found], None, vocabulary
+    )
 
 
 def _text_content(built: TrainedModel, folder: str) -> _Content:
-    """Makes the signatures of strings; their vocabulary is an asset, which is written into `folder`."""
+    """Makes the signatures of strings; their vocabulary is an asset, which is written into
+    `folder`.
+    """
     options, task, model, _, full, _ = built
     check_text_export(task)
     tokenizer = TextTokenizer(full, folder)
@@ -245,9 +308,14 @@ def _text_content(built: TrainedModel, folder: str) -> _Content:
 
 
 def record_of(built: TrainedModel, export_text: bool = False) -> Record:
-    """Returns the content of export.json: the settings for clients, and the flags to repeat the export with."""
+    """Returns the content of export.json: the settings for clients, and the flags to repeat the
+    export with.
+    """
     options = built.options
-    reading = {name: getattr(options, name) for name in ("max_seq_length", "do_lower_case", "strip_accents")}
+    reading = {
+        name: getattr(options, name)
+        for name in ("max_seq_length", "do_lower_case", "strip_accents")
+    }
     return Record(
         task_name=registry.canonical_name(options.task_name),
         family=registry.family_of(options.task_name),
@@ -268,10 +336,11 @@ def digest_of_weights(weights: Mapping[str, tf.Variable]) -> str:
 
 
 class ExportedModel(tf.Module):
-    """The variables of an export: each weight that the signatures read, once, and a tokenizer's tables, `resources`.
+    """The variables of an export: each weight that the signatures read, once, and a tokenizer's
+    tables, `resources`.
 
-    A Keras model would become a SavedModel that Python can load and TensorFlow Serving cannot. `labels`, if there are
-    any, is a function without arguments, by which the graph knows them.
+    A Keras model would become a SavedModel that Python can load and TensorFlow Serving cannot.
+    `labels`, if there are any, is a function without arguments, by which the graph knows them.
     """
 
     def __init__(
@@ -284,10 +353,14 @@ class ExportedModel(tf.Module):
         super().__init__()
         self.resources = resources
         if labels:
-            self.labels = tf.function(lambda: tf.constant(list(labels)), input_signature=[], autograph=False)
+            self.labels = tf.function(
+                lambda: tf.constant(list(labels)), input_signature=[], autograph=False
+            )
         graphs = [signature.get_concrete_function().graph for signature in signatures.values()]
         read = {id(variable) for graph in graphs for variable in graph.variables}
-        self.model_weights = {name: variable for name, variable in weights.items() if id(variable) in read}
+        self.model_weights = {
+            name: variable for name, variable in weights.items() if id(variable) in read
+        }
 
 
 def save(model: tf.Module, signatures: Mapping[str, Callable], folder: str):
@@ -296,11 +369,14 @@ def save(model: tf.Module, signatures: Mapping[str, Callable], folder: str):
     tf.saved_model.save(model, folder, signatures=traced)
 
 
-def export_version(export_dir: str, write: Callable[[str], None], extra_files: Mapping[str, bytes]) -> str:
-    """Adds a version, with the number after the highest one in the folder, and returns the folder of the version.
+def export_version(
+    export_dir: str, write: Callable[[str], None], extra_files: Mapping[str, bytes]
+) -> str:
+    """Adds a version, with the number after the highest one in the folder, and returns the folder
+    of the version.
 
-    `write` makes the model's files in a folder, with a temporary name that servers ignore. What a killed export left
-    is deleted.
+    `write` makes the model's files in a folder, with a temporary name that servers ignore. What a
+    killed export left is deleted.
     """
     files.make_folder(export_dir)
     writing.remove_left(export_dir, "version-*")
@@ -319,7 +395,8 @@ def export_version(export_dir: str, write: Callable[[str], None], extra_files: M
         if isinstance(error, (OSError, tf.errors.OpError)):
             reason = getattr(error, "strerror", None) or getattr(error, "message", error)
             raise InputError(
-                f"--export_dir={export_dir}: cannot be written ({reason}); make room or name another folder"
+                f"--export_dir={export_dir}: cannot be written ({reason}); make room or name "
+                "another folder"
             ) from error
         raise
 

@@ -1,4 +1,5 @@
-"""Models that answer requests: `Export` of an export, `InMemoryModel` of a checkpoint, with the same signatures.
+"""Models that answer requests: `Export` of an export, `InMemoryModel` of a checkpoint, with the
+same signatures.
 
 `export` is the runner of export_saved_model.py.
 """
@@ -25,9 +26,22 @@ from official_bert.model_dir import ModelFolder
 from official_bert.model_source import ModelSource, check_config_beside
 from official_bert.options.fields import format_flag, without_flag
 from official_bert.options.fine_tuning import AUTO, WINDOWS, SquadServing
-from official_bert.options.serving import EMBEDDING, EXPORT_FORMATS, INT8, SAVED_MODEL, ExportOptions, ServedOptions
+from official_bert.options.serving import (
+    EMBEDDING,
+    EXPORT_FORMATS,
+    INT8,
+    SAVED_MODEL,
+    ExportOptions,
+    ServedOptions,
+)
 from official_bert.options.shared import FLOAT32
-from official_bert.serving.export import TrainedModel, check_format, export_model, record_of, task_signatures
+from official_bert.serving.export import (
+    TrainedModel,
+    check_format,
+    export_model,
+    record_of,
+    task_signatures,
+)
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tasks.clients import Row
@@ -52,7 +66,9 @@ def export(options: ExportOptions):
 
 
 def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
-    """Builds the task and the model, whose kernels and tables are stored in `dtype`, and loads the weights."""
+    """Builds the task and the model, whose kernels and tables are stored in `dtype`, and loads
+    the weights.
+    """
     typed_options, source = options, ModelSource(options)
     checkpoint = source.checkpoint
     task_name = options.task_name or _task_name(source)
@@ -60,7 +76,8 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     is_recorded = source.dir.task_file and family == source.task.family
     if is_recorded and not registry.is_same(task_name, source.task.task_name):
         raise InputError(
-            f"--task_name={task_name}: {source.dir.task_file} says {source.task.task_name}; leave the flag out"
+            f"--task_name={task_name}: {source.dir.task_file} says {source.task.task_name}; leave "
+            "the flag out"
         )
     known = _known_of_sentences(source) if family == EMBEDDING else {}
     source.complete(family, task_name=task_name, **known)
@@ -86,22 +103,33 @@ def _known_of_sentences(source: ModelSource) -> dict[str, Any]:
     if found is None:
         return {}
     if rules := found.rules_without_field(source.dir.tokenizer_config()):
-        raise InputError(f"{source.dir.path}: has {rules[0]}, which SentenceEncoder reads and an export does not")
+        raise InputError(
+            f"{source.dir.path}: has {rules[0]}, which SentenceEncoder reads and an export does not"
+        )
     if found.similarity != COSINE and not found.is_normalized:
         errors.warn(
-            "%s: similarity_fn_name is %s, but searches and comparisons here compute the cosine; compare the vectors "
-            "yourself",
+            "%s: similarity_fn_name is %s, but searches and comparisons here compute the cosine; "
+            "compare the vectors yourself",
             source.dir.path,
             found.similarity,
         )
-    said = {"pooling": found.pooling, "normalize": bool(found.layers), "max_seq_length": found.max_seq_length}
+    said = {
+        "pooling": found.pooling,
+        "normalize": bool(found.layers),
+        "max_seq_length": found.max_seq_length,
+    }
     return {name: value for name, value in said.items() if getattr(options, name) is None}
 
 
 def _facts(source: ModelSource) -> dict[str, Any]:
-    """Returns the path and the step of a checkpoint, and the evaluations beside it that are of this step."""
+    """Returns the path and the step of a checkpoint, and the evaluations beside it that are of
+    this step.
+    """
     checkpoint = source.checkpoint
-    step, metrics = int(checkpoint.read(GLOBAL_STEP)) if GLOBAL_STEP in checkpoint.shapes else None, {}
+    step, metrics = (
+        int(checkpoint.read(GLOBAL_STEP)) if GLOBAL_STEP in checkpoint.shapes else None,
+        {},
+    )
     for path in source.dir.evaluations():
         with contextlib.suppress(ValueError):  # of a file that others have changed
             values = reading.read_metrics(path)
@@ -111,7 +139,8 @@ def _facts(source: ModelSource) -> dict[str, Any]:
 
 
 def _task_name(source: ModelSource) -> str:
-    """Returns the task of the folder; without a record, a model without a task's head is pre-trained.
+    """Returns the task of the folder; without a record, a model without a task's head is
+    pre-trained.
 
     A folder of sentence-transformers has no record either.
     """
@@ -121,20 +150,25 @@ def _task_name(source: ModelSource) -> str:
         return EMBEDDING
     if families_of(source.checkpoint.shapes, source.path) - {"pretraining"}:
         raise InputError(
-            f"{source.path}: has the head of a task, and no task.json says of which; export it with "
-            "export_saved_model.py --task_name=... (text for labels of your own)"
+            f"{source.path}: has the head of a task, and no task.json says of which; export it "
+            "with export_saved_model.py --task_name=... (text for labels of your own)"
         )
     return "pretraining"
 
 
 def _make_task(source: ModelSource) -> ServedTask:
-    """Makes the task with the labels that the flags give, or else those that the folder of the model names."""
+    """Makes the task with the labels that the flags give, or else those that the folder of the
+    model names.
+    """
     options = source.options
     settings = (source.task.settings if source.task else {}) | vars(options)
     settings["checkpoint_labels"] = source.dir.output_names()
     task = registry.make_task(options.task_name, settings)
     if task.labels is not None and not source.has_labels(task.labels):
-        flag, remedy = f"--task_name={options.task_name}: its labels", "name the task that it was trained on"
+        flag, remedy = (
+            f"--task_name={options.task_name}: its labels",
+            "name the task that it was trained on",
+        )
         if options.labels:
             flag, remedy = "--labels: they", "leave the flag out"
         elif source.dir.task_file is None:
@@ -142,8 +176,8 @@ def _make_task(source: ModelSource) -> ServedTask:
             remedy = f"give --task_name={general}, which takes the labels of the model"
         labels = ", ".join(map(str, task.labels))
         raise InputError(
-            f"{flag} are {labels}, but those beside the checkpoint are {', '.join(source.labels)}, as "
-            f"{source.dir.labels_source} says; {remedy}"
+            f"{flag} are {labels}, but those beside the checkpoint are {', '.join(source.labels)}, "
+            f"as {source.dir.labels_source} says; {remedy}"
         )
     return task
 
@@ -153,12 +187,18 @@ def _refuse_unread_flags(typed_options: ServedOptions, task: ServedTask):
     read_flags = {*task.settings(), *(["labels"] if task.labels else [])}
     for field in dataclasses.fields(typed_options):
         value = getattr(typed_options, field.name)
-        if field.name in read_flags or field.name not in _TASK_FLAGS or value in (None, without_flag(field)):
+        if (
+            field.name in read_flags
+            or field.name not in _TASK_FLAGS
+            or value in (None, without_flag(field))
+        ):
             continue
         remedy = "leave the flag out"
         if field.name == "pooling":
             remedy += f", or name a model of --task_name={EMBEDDING} or --long_texts={WINDOWS}"
-        raise InputError(f"{format_flag(field.name, value)}: the task of this model does not read it; {remedy}")
+        raise InputError(
+            f"{format_flag(field.name, value)}: the task of this model does not read it; {remedy}"
+        )
 
 
 class _Model:
@@ -187,7 +227,9 @@ class _Model:
     ) -> dict[str, np.ndarray]:
         """Runs a signature of tensors on every example of a set; see tasks/clients.py."""
         if not self._has_warned_of_unknown:
-            self._has_warned_of_unknown = warn_of_unknown_requests(self.tokenizer, encoded, self.max_seq_length)
+            self._has_warned_of_unknown = warn_of_unknown_requests(
+                self.tokenizer, encoded, self.max_seq_length
+            )
         return predict(
             lambda inputs: self(signature, inputs),
             tf.distribute.get_strategy(),
@@ -197,16 +239,23 @@ class _Model:
             pads_to_longest,
         )
 
-    def run_texts(self, texts: Mapping[str, Sequence], signature: str = "serving_text") -> list[Row]:
+    def run_texts(
+        self, texts: Mapping[str, Sequence], signature: str = "serving_text"
+    ) -> list[Row]:
         """Runs a signature of text and returns the outputs for each request; see tasks/clients.py."""
-        # TensorFlow reads bytes; inputs that the signature does not have, such as a second text, are left out.
+        # TensorFlow reads bytes; inputs that the signature does not have, such as a second text,
+        # are left out.
         inputs = {
             name: np.vectorize(str.encode, otypes=[object])(np.array(texts[name], object))
             for name in self.inputs[signature]
         }
         num_requests = len(next(iter(inputs.values())))
-        sizes = sum(np.vectorize(len)(values).reshape(num_requests, -1).sum(axis=1) for values in inputs.values())
-        # Requests of similar length share a batch, because a batch is padded to its longest request.
+        sizes = sum(
+            np.vectorize(len)(values).reshape(num_requests, -1).sum(axis=1)
+            for values in inputs.values()
+        )
+        # Requests of similar length share a batch, because a batch is padded to its longest
+        # request.
         order = np.argsort(-sizes, kind="stable")
         found: list[Row] = [{} for _ in range(num_requests)]
         for start in range(0, num_requests, self._batch_size):
@@ -231,7 +280,9 @@ class InMemoryModel(_Model):
         self.labels = list(map(str, built.task.labels)) if built.task.labels else None
         self._signatures = {
             name: signature.get_concrete_function()
-            for name, signature in task_signatures(built.task, built.model, built.config, built.tokenizer).items()
+            for name, signature in task_signatures(
+                built.task, built.model, built.config, built.tokenizer
+            ).items()
         }
         self.inputs = {
             name: tuple(spec.name for spec in signature.structured_input_signature[0])
@@ -242,7 +293,9 @@ class InMemoryModel(_Model):
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs a signature; of the inputs, arrays by name, those that it does not have are ignored."""
         try:
-            return answers_of(self._signatures[signature], {name: inputs[name] for name in self.inputs[signature]})
+            return answers_of(
+                self._signatures[signature], {name: inputs[name] for name in self.inputs[signature]}
+            )
         except tf.errors.OpError as error:
             raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
 
@@ -250,7 +303,13 @@ class InMemoryModel(_Model):
 class Export(OpenedExport, _Model):
     """A loaded version of an export, of any format."""
 
-    def __init__(self, model_dir: str, batch_size: int = 32, num_threads: int | None = None, runtime: str = AUTO):
+    def __init__(
+        self,
+        model_dir: str,
+        batch_size: int = 32,
+        num_threads: int | None = None,
+        runtime: str = AUTO,
+    ):
         """Loads a version of an export, or of a folder of versions the newest."""
         _Model.__init__(self, batch_size)
         OpenedExport.__init__(self, model_dir, num_threads, runtime, batch_size)
@@ -263,7 +322,9 @@ def open_model(
     model_dir = model_hub.local_path(model_dir)
     if not is_export(model_dir) and ModelFolder(model_dir).config_file:
         if runtime not in (AUTO, EXPORT_FORMATS[SAVED_MODEL]):
-            raise InputError(f"runtime={runtime}: {model_dir} is no export, which TensorFlow computes; export it")
+            raise InputError(
+                f"runtime={runtime}: {model_dir} is no export, which TensorFlow computes; export it"
+            )
         set_threads(num_threads)
         return InMemoryModel(model_dir, batch_size)
     return Export(model_dir, batch_size, num_threads, runtime)

@@ -39,13 +39,13 @@ _KINDS = {
 class Predictor(TextComparisons):
     """A loaded model that answers texts.
 
-        predictor = Predictor("exports/mrpc")
-        predictor("The cat sat.", "A cat was sitting.")  # {"label": "1", "probabilities": {"0": ..., "1": ...}}
-        predictor.classify("The cat sat.", "A cat was sitting.")  # {"label": "1", "score": ...}
+        predictor = Predictor("exports/mrpc") predictor("The cat sat.", "A cat was sitting.")  #
+        {"label": "1", "probabilities": {"0": ..., "1": ...}} predictor.classify("The cat sat.", "A
+        cat was sitting.")  # {"label": "1", "score": ...}
 
     Attributes:
-        columns: names of the texts of a request, in order: `text_a` and `text_b`; `question` and `context`;
-            `context` and `ending0` to `ending3`.
+        columns: names of the texts of a request, in order: `text_a` and `text_b`; `question` and
+            `context`; `context` and `ending0` to `ending3`.
         num_required: how many of them a request must have; the rest are optional.
         path: the folder of the loaded version.
     """
@@ -54,16 +54,23 @@ class Predictor(TextComparisons):
         """Loads a model.
 
         Args:
-            model_dir: a version's folder, an export_dir, of which the newest version is loaded, or the folder of a
-                model, such as the output_dir of a training, or the name of a model, which is downloaded.
+            model_dir: a version's folder, an export_dir, of which the newest version is loaded, or
+                the folder of a model, such as the output_dir of a training, or the name of a model,
+                which is downloaded.
             batch_size: number of examples that the model processes at once.
             **settings: further flags of predict.py that change the answers of a model, such as
                 null_score_diff_threshold=-1.5.
         """
-        known = {field.name: field for field in dataclasses.fields(PredictorOptions) if field.name != "model"}
+        known = {
+            field.name: field
+            for field in dataclasses.fields(PredictorOptions)
+            if field.name != "model"
+        }
         for name in settings:
             if name not in known:
-                raise InputError(f"{name}: Predictor has no such setting; it has {', '.join(known)}")
+                raise InputError(
+                    f"{name}: Predictor has no such setting; it has {', '.join(known)}"
+                )
         given = {name: value for name, value in settings.items() if value is not None}
         for name, value in (given | {"batch_size": batch_size}).items():
             check_value(known[name], value)
@@ -83,8 +90,9 @@ class Predictor(TextComparisons):
     def __call__(self, *texts: str | tuple[str, ...] | list) -> dict | list[dict]:
         """Answers one request or several.
 
-            predictor("a text")    predictor("a text", "another")    predictor(("a text", "another"))     -> an answer
-            predictor(["a text", "another"])    predictor([("a text", "another"), ("a third", "a fourth")])   -> a list
+            predictor("a text")    predictor("a text", "another")    predictor(("a text",
+            "another"))     -> an answer predictor(["a text", "another"])    predictor([("a text",
+            "another"), ("a third", "a fourth")])   -> a list
 
         Raises InputError if the model cannot answer a request.
         """
@@ -93,14 +101,17 @@ class Predictor(TextComparisons):
         return answers[0] if is_one else answers
 
     def classify(self, *texts: str | tuple[str, ...] | list) -> Any:
-        """Returns `label` and `score` for a text or a pair; a list of these for several labels; for a list, a list."""
+        """Returns `label` and `score` for a text or a pair; a list of these for several labels;
+        for a list, a list.
+        """
         return self._postprocessed("classify", texts)
 
     def fill_mask(self, *texts: str | tuple[str, ...] | list, top_k: int = 5) -> Any:
-        """Returns the most probable words for the [MASK] of a text, best first, or for each of several.
+        """Returns the most probable words for the [MASK] of a text, best first, or for each of
+        several.
 
-        Each is a dict with `score`, `token` and `sequence`; for a list of texts the result is a list. `top_k` is at
-        most the number of words in the model's answer.
+        Each is a dict with `score`, `token` and `sequence`; for a list of texts the result is a
+        list. `top_k` is at most the number of words in the model's answer.
         """
         return self._postprocessed("fill_mask", texts, top_k=top_k)
 
@@ -109,7 +120,9 @@ class Predictor(TextComparisons):
         return self._postprocessed("answer", (question, context))
 
     def tag(self, *texts: str | list[str]) -> Any:
-        """Returns the entities of a text, each with `entity_group`, `word`, `start` and `end`; for a list, a list."""
+        """Returns the entities of a text, each with `entity_group`, `word`, `start` and `end`;
+        for a list, a list.
+        """
         return self._postprocessed("tag", texts)
 
     def embed(self, *texts: str | list[str]) -> Any:
@@ -121,8 +134,8 @@ class Predictor(TextComparisons):
         vectors_of = getattr(self._client, "vectors", None)
         if vectors_of is None:
             raise InputError(
-                f"{self.path}: a model of {self._task_name} gives no vectors of texts; name an export of "
-                "--task_name=embedding, or a folder of sentence-transformers"
+                f"{self.path}: a model of {self._task_name} gives no vectors of texts; name an "
+                "export of --task_name=embedding, or a folder of sentence-transformers"
             )
         requests = list(map(self._checked, listed_texts("texts", texts)))
         vectors, size = np.empty((0, 0), np.float32), self._batch_size * WINDOW_BATCHES
@@ -134,26 +147,37 @@ class Predictor(TextComparisons):
         return vectors
 
     def token_ids(self, text: str) -> tuple[int, ...]:
-        """Returns the ids of the WordPieces that the model reads of a text; those of two texts tell if they differ."""
+        """Returns the ids of the WordPieces that the model reads of a text; those of two texts
+        tell if they differ.
+        """
         return tuple(self._model.tokenizer.encode(text)[: self._model.max_seq_length - 2])
 
     def rank(self, query: str, texts: list[str]) -> list[dict]:
-        """Returns the texts in the order in which they fit a query, best first, each with `text`, `row` and `score`.
+        """Returns the texts in the order in which they fit a query, best first, each with `text`,
+        `row` and `score`.
 
-        A model of pairs reads the query with each text, which is slow and exact: the score is that of a regression, or
-        the probability of the last of two labels. With a model of vectors it is the cosine. `row` counts from 0.
+        A model of pairs reads the query with each text, which is slow and exact: the score is that
+        of a regression, or the probability of the last of two labels. With a model of vectors it is
+        the cosine. `row` counts from 0.
         """
         texts = listed_texts("texts", texts)
         if hasattr(self._client, "vectors"):
             return self.search(query, texts, max(len(texts), 1))
         labels, is_multi_label = self._model.labels, "labels" in self._model.outputs
-        if self._method != "classify" or len(self.columns) != 2 or is_multi_label or len(labels or "12") != 2:
+        if (
+            self._method != "classify"
+            or len(self.columns) != 2
+            or is_multi_label
+            or len(labels or "12") != 2
+        ):
             raise InputError(
-                f"{self.path}: rank is not for a model of {self._task_name}; it takes one of pairs with two labels or "
-                "a score, or one of vectors"
+                f"{self.path}: rank is not for a model of {self._task_name}; it takes one of pairs "
+                "with two labels or a score, or one of vectors"
             )
         answers = self.answers([(query, text) for text in texts])
-        scores = [one["score"] if labels is None else one["probabilities"][labels[1]] for one in answers]
+        scores = [
+            one["score"] if labels is None else one["probabilities"][labels[1]] for one in answers
+        ]
         order = sorted(range(len(texts)), key=lambda row: -scores[row])
         return hits(texts, order, [scores[row] for row in order])
 
@@ -162,9 +186,10 @@ class Predictor(TextComparisons):
 
             predictor.score("The cats sleep.")  # {"score": -14.6, "num_tokens": 4}
 
-        `score` is the natural logarithm of the probability of its `num_tokens` WordPieces, a pseudo-log-likelihood;
-        `method` is "within_word" or "pll" (serving/scores.py has the formulas). The pseudo-perplexity of texts is
-        exp(-sum(scores) / sum(num_tokens)). It needs the folder of a model, no export.
+        `score` is the natural logarithm of the probability of its `num_tokens` WordPieces, a
+        pseudo-log-likelihood; `method` is "within_word" or "pll" (serving/scores.py has the
+        formulas). The pseudo-perplexity of texts is exp(-sum(scores) / sum(num_tokens)). It needs
+        the folder of a model, no export.
         """
         requests, is_one = _as_requests(texts)
         for request in requests:
@@ -185,19 +210,25 @@ class Predictor(TextComparisons):
         baseline: str = explanation.PAD,
         steps: int = 50,
     ) -> Any:
-        """Returns how much each word of a text or a pair speaks for a label, or for a score; for a list, a list.
+        """Returns how much each word of a text or a pair speaks for a label, or for a score; for a
+        list, a list.
 
-        It needs the folder of a trained model, no export. `label` is by default the most probable one; `method` is
-        "integrated_gradients", from the `baseline` "pad" or "zero" in `steps`, or "gradient_x_input"; the formulas and
-        their sources are in serving/explanation.py. The result has `label`, `score`, and `words`, each with `text` (the
-        name of its text), `word`, `start`, `end`, `attribution`. The attributions sum up to the difference that the
-        words make for the logit of the label, or for the score, but for `completeness`.
+        It needs the folder of a trained model, no export. `label` is by default the most probable
+        one; `method` is "integrated_gradients", from the `baseline` "pad" or "zero" in `steps`, or
+        "gradient_x_input"; the formulas and their sources are in serving/explanation.py. The result
+        has `label`, `score`, and `words`, each with `text` (the name of its text), `word`, `start`,
+        `end`, `attribution`. The attributions sum up to the difference that the words make for the
+        logit of the label, or for the score, but for `completeness`.
         """
         chosen = {"label": label, "method": method, "baseline": baseline, "steps": steps}
-        explain = functools.partial(explanation.explain, self._model, self.columns, self._batch_size, **chosen)
+        explain = functools.partial(
+            explanation.explain, self._model, self.columns, self._batch_size, **chosen
+        )
         return self._postprocessed("classify", texts, explain)
 
-    def _postprocessed(self, name: str, texts: Sequence, explain: Callable | None = None, **settings: Any) -> Any:
+    def _postprocessed(
+        self, name: str, texts: Sequence, explain: Callable | None = None, **settings: Any
+    ) -> Any:
         if self._method != name:
             hint = f"call {self._method}" if self._method else "call the predictor itself"
             what = "explain" if explain else name
@@ -210,7 +241,9 @@ class Predictor(TextComparisons):
         return found[0] if is_one else found
 
     def answers(self, requests: Iterable[str | Texts]) -> Iterator[dict]:
-        """Answers many requests, each of one or several texts, in order; it reads a few batches at a time."""
+        """Answers many requests, each of one or several texts, in order; it reads a few batches
+        at a time.
+        """
         return self.answers_to_checked(map(self._checked, requests))
 
     def answers_to_checked(self, requests: Iterable[Texts]) -> Iterator[dict]:
@@ -230,7 +263,9 @@ class Predictor(TextComparisons):
         self._client.check(texts)
 
     def check_scored(self, texts: Texts):
-        """Validates a request for a score, which needs no pooler; raises InputError for a pair, which has none."""
+        """Validates a request for a score, which needs no pooler; raises InputError for a pair,
+        which has none.
+        """
         if len(texts) != 1:
             raise InputError(f"a score is of a single text, and not of {len(texts)} texts")
         self._check_characters(texts)
@@ -241,7 +276,9 @@ class Predictor(TextComparisons):
                 raise InputError(f"the field {name} has {half}")
 
     def is_cut(self, texts: Texts) -> bool:
-        """Tells whether the model reads only a part of a request, whose other tokens have no effect."""
+        """Tells whether the model reads only a part of a request, whose other tokens have no
+        effect.
+        """
         # A client of the user's own may lack it.
         return getattr(self._client, "is_cut", lambda _: False)(texts)
 
@@ -260,8 +297,8 @@ def _as_request(request: Any) -> Texts:
     wrong = [text for text in texts if not isinstance(text, str)] if is_sequence else [texts]
     if wrong:
         raise InputError(
-            f"a request must be a text (str) or a tuple of texts, got {type(wrong[0]).__name__}; pass several requests "
-            "as a list"
+            f"a request must be a text (str) or a tuple of texts, got {type(wrong[0]).__name__}; "
+            "pass several requests as a list"
         )
     return tuple(texts)
 
@@ -275,7 +312,9 @@ def check_value(field: dataclasses.Field, value: Any):
 
 
 def _check_settings(given: Mapping[str, Any], model: Export | InMemoryModel):
-    """Refuses settings that the task of a model does not have, and changes of what the graph of an export fixes."""
+    """Refuses settings that the task of a model does not have, and changes of what the graph of
+    an export fixes.
+    """
     record = model.record
     for name, value in given.items():
         family = _OF_FAMILIES.get(name)
@@ -283,10 +322,11 @@ def _check_settings(given: Mapping[str, Any], model: Export | InMemoryModel):
             continue
         if family or name not in record.settings:
             raise InputError(
-                f"{name}={value!r}: {model.path}, a model of {record.task_name}, has no such setting; leave it out"
+                f"{name}={value!r}: {model.path}, a model of {record.task_name}, has no such "
+                "setting; leave it out"
             )
         if record.settings["export_text"]:
             raise InputError(
-                f"{name}={value!r}: {model.path} reads text itself, with what it was exported with; export it anew to "
-                "change it"
+                f"{name}={value!r}: {model.path} reads text itself, with what it was exported "
+                "with; export it anew to change it"
             )

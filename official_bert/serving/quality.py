@@ -1,4 +1,6 @@
-"""Measures what 8 bits cost: the metric of a task on its dev set, by the model in float32 and by the converted one."""
+"""Measures what 8 bits cost: the metric of a task on its dev set, by the model in float32 and by
+the converted one.
+"""
 
 import functools
 import math
@@ -23,33 +25,45 @@ Features = Mapping[str, Any]
 
 
 def check_flags(options: ExportOptions):
-    """Refuses, before a model is built, an --export_dir that is a file, and a --max_loss without a development set."""
+    """Refuses, before a model is built, an --export_dir that is a file, and a --max_loss without
+    a development set.
+    """
     if files.exists(options.export_dir) and not files.is_folder(options.export_dir):
         raise InputError(
-            f"--export_dir={options.export_dir}: is a file; name a folder, in which the version is written"
+            f"--export_dir={options.export_dir}: is a file; name a folder, in which the version is "
+            "written"
         )
     if options.max_loss is None:
         return
     if not options.dev_file and not options.data_dir:
-        raise InputError("--max_loss: is measured on a development set; give its --dev_file, or its --data_dir")
+        raise InputError(
+            "--max_loss: is measured on a development set; give its --dev_file, or its --data_dir"
+        )
     for path in paths_of(options.dev_file, "dev_file") if options.dev_file else [options.data_dir]:
         if not files.exists(path):
             raise InputError(f"{path}: no such file or folder; correct --dev_file or --data_dir")
 
 
 def dev_set(options: ExportOptions, task: Task, tokenizer) -> EncodedSet:
-    """Reads and encodes the first development set of a task; raises InputError if it has none, or no metric."""
+    """Reads and encodes the first development set of a task; raises InputError if it has none,
+    or no metric.
+    """
     if not isinstance(task, Task):
-        raise InputError(f"--max_loss: --task_name={options.task_name} has no metric of a dev set; leave it out")
+        raise InputError(
+            f"--max_loss: --task_name={options.task_name} has no metric of a dev set; leave it out"
+        )
     sets = task.read(DataFiles(options.data_dir, {"dev": options.dev_file}), "dev")
     if not sets:
-        raise InputError(f"--max_loss: --task_name={options.task_name} has no dev set with labels; leave it out")
+        raise InputError(
+            f"--max_loss: --task_name={options.task_name} has no dev set with labels; leave it out"
+        )
     encoded = task.encode(next(iter(sets.values())), tokenizer, options.max_seq_length, "dev")
     num_examples, needed = len(encoded.lengths), math.ceil(1 / (options.max_loss or _SMALLEST_LOSS))
     if num_examples < needed:
         raise InputError(
-            f"--max_loss={options.max_loss:g}: the development set has {num_examples} examples, of which one is more "
-            f"than that share; give at least {needed} examples, or a larger --max_loss"
+            f"--max_loss={options.max_loss:g}: the development set has {num_examples} examples, of "
+            f"which one is more than that share; give at least {needed} examples, or a larger "
+            "--max_loss"
         )
     return encoded
 
@@ -58,8 +72,8 @@ def check_measurable(options: ExportOptions, metric: str, value: float):
     """Refuses a metric of the float32 model of which nothing can be lost."""
     if not value or not math.isfinite(value):
         raise InputError(
-            f"--max_loss={options.max_loss:g}: {metric} is {value:g} in float32, of which nothing can be lost; give a "
-            "trained model and its development set"
+            f"--max_loss={options.max_loss:g}: {metric} is {value:g} in float32, of which nothing "
+            "can be lost; give a trained model and its development set"
         )
 
 
@@ -70,7 +84,8 @@ def check_loss(
     runs: Mapping[str, Callable[[dict], dict[str, np.ndarray]]],
     encoded: EncodedSet,
 ) -> dict[str, float]:
-    """Returns the metric of `model` and of its exports, by format; raises InputError if one lost too much of it.
+    """Returns the metric of `model` and of its exports, by format; raises InputError if one lost
+    too much of it.
 
     Each of `runs` maps the encoder's features to the outputs of `serving_default`.
     """
@@ -88,8 +103,8 @@ def check_loss(
             return found["logits"] * np.float32(temperature)
         if "embedding" not in found:
             raise InputError(
-                f"--max_loss: nothing is known of the outputs {', '.join(found)} of --task_name={options.task_name}; "
-                "leave it out"
+                f"--max_loss: nothing is known of the outputs {', '.join(found)} of "
+                f"--task_name={options.task_name}; leave it out"
             )
         return found["embedding"]
 
@@ -103,12 +118,15 @@ def check_loss(
     for name, run in runs.items():
         small = metric_of(functools.partial(task.outputs, functools.partial(answered, run)))
         lost = _lost_share(whole, small)
-        figures = f"{task.main_metric} is {whole:.6g} in float32 and {small:.6g} in {options.dtype} as {name}"
+        figures = (
+            f"{task.main_metric} is {whole:.6g} in float32 and {small:.6g} in {options.dtype} as "
+            f"{name}"
+        )
         logging.info("On the dev set %s, a loss of %.2f%%", figures, 100 * lost)
         if not lost <= options.max_loss:
             raise InputError(
-                f"--max_loss={options.max_loss:g}: {figures}, a loss of {lost:.2%}; nothing is exported. Give another "
-                "--export_format, --dtype=float32, or a larger --max_loss"
+                f"--max_loss={options.max_loss:g}: {figures}, a loss of {lost:.2%}; nothing is "
+                "exported. Give another --export_format, --dtype=float32, or a larger --max_loss"
             )
         found[name] = small
     return found

@@ -1,14 +1,17 @@
-"""Scores texts with a pre-trained model: how probable it thinks their words. `Predictor.score` calls it.
+"""Scores texts with a pre-trained model: how probable it thinks their words. `Predictor.score`
+calls it.
 
-The score of a text with the WordPieces w_1 ... w_n is the natural logarithm of a probability. A model that predicts
-masked words gives the pseudo-log-likelihood,
+The score of a text with the WordPieces w_1 ... w_n is the natural logarithm of a probability. A
+model that predicts masked words gives the pseudo-log-likelihood,
 
-    pll           sum_t ln p(w_t | all other pieces)                                     Salazar et al. (2020)
-    within_word   sum_t ln p(w_t | all pieces but those of the same word from t on)      Kauf and Ivanova (2023)
+    pll           sum_t ln p(w_t | all other pieces)                                     Salazar et
+    al. (2020) within_word   sum_t ln p(w_t | all pieces but those of the same word from t on)
+    Kauf and Ivanova (2023)
 
-from a copy of the text for each t, in which [MASK] is in the place of what is not seen. The pieces of one word give
-each other away; within_word does not reward that, so that a rare word of several pieces is no likelier than a common
-one. A model whose attention goes from left to right gives, with either method, sum_t ln p(w_t | w_1 ... w_t-1).
+from a copy of the text for each t, in which [MASK] is in the place of what is not seen. The pieces
+of one word give each other away; within_word does not reward that, so that a rare word of several
+pieces is no likelier than a common one. A model whose attention goes from left to right gives, with
+either method, sum_t ln p(w_t | w_1 ... w_t-1).
 
 Sources: arXiv:1910.14659 and arXiv:2305.10588.
 """
@@ -31,25 +34,34 @@ _TOKENS_OF_AN_EXAMPLE = 128  # a batch of shorter copies has more of them
 
 
 class Scorer:
-    """The scores of a pre-trained model, and their sums: `total` and `num_tokens` are those of all texts so far.
+    """The scores of a pre-trained model, and their sums: `total` and `num_tokens` are those of all
+    texts so far.
 
     `most_pieces` is the number of WordPieces that the model reads of a text.
     """
 
     def __init__(self, model: InMemoryModel | Export, batch_size: int):
-        """Takes the masked LM head of a model; `batch_size` is the number of copies of 128 tokens in a batch.
+        """Takes the masked LM head of a model; `batch_size` is the number of copies of 128 tokens
+        in a batch.
 
         Raises:
             InputError: the model is an export, or no pre-trained model that predicts words.
         """
         if not isinstance(model, InMemoryModel):
-            raise InputError(f"{model.path}: is an export, which cannot score; give the folder of the trained model")
+            raise InputError(
+                f"{model.path}: is an export, which cannot score; give the folder of the trained "
+                "model"
+            )
         task, self._tokenizer = model.trained.task, model.tokenizer
         self._is_causal = model.trained.config.direction == LEFT_TO_RIGHT
         if not isinstance(task, PretrainingTask) or not (task.has_masked_lm or self._is_causal):
-            raise InputError(f"{model.path}: has no head that predicts words; give a pre-trained model")
+            raise InputError(
+                f"{model.path}: has no head that predicts words; give a pre-trained model"
+            )
         if not self._is_causal and MASK not in self._tokenizer.vocab:
-            raise InputError(f"{model.path}: its vocabulary lacks {MASK}, without which no word is predicted")
+            raise InputError(
+                f"{model.path}: its vocabulary lacks {MASK}, without which no word is predicted"
+            )
         self.most_pieces = model.max_seq_length - 2
         self.total, self.num_tokens = 0.0, 0
         self._tokens_at_once = batch_size * _TOKENS_OF_AN_EXAMPLE
@@ -57,17 +69,25 @@ class Scorer:
 
         def log_probabilities(ids, positions, words):
             encoded = network.bert(ids)
-            logits = network.cls.predictions(encoded.sequence_output, positions, network.bert.embedding_table)
+            logits = network.cls.predictions(
+                encoded.sequence_output, positions, network.bert.embedding_table
+            )
             return tf.reshape(-cross_entropy(logits, tf.reshape(words, [-1])), tf.shape(positions))
 
-        # [B, S] ids, and [B, P] positions and the words whose probabilities are asked for; one trace for all shapes.
+        # [B, S] ids, and [B, P] positions and the words whose probabilities are asked for; one
+        # trace for all shapes.
         signature = [tf.TensorSpec([None, None], tf.int32)] * 3
         self._log_probabilities = tf.function(log_probabilities, signature, autograph=False)
 
     def score(
-        self, texts: Sequence[str], method: str = WITHIN_WORD, progress: Callable[[int], None] = lambda _: None
+        self,
+        texts: Sequence[str],
+        method: str = WITHIN_WORD,
+        progress: Callable[[int], None] = lambda _: None,
     ) -> list[dict]:
-        """Returns for each text `score` and `num_tokens`, the number of the WordPieces that the model reads of it."""
+        """Returns for each text `score` and `num_tokens`, the number of the WordPieces that the
+        model reads of it.
+        """
         if method not in SCORE_METHODS:
             raise InputError(f"method={method!r}: must be one of {', '.join(SCORE_METHODS)}")
         encoded = [self._tokenizer.encode(text) for text in texts]
@@ -81,7 +101,9 @@ class Scorer:
             cls, sep = ([self._tokenizer.vocab[name]] for name in ("[CLS]", "[SEP]"))
             ids = np.array([cls + encoded[row][:length] + sep for row in rows], np.int32)
             copies = self._causal(ids) if self._is_causal else self._masked(ids, method)
-            values = np.concatenate([self._log_probabilities(*batch).numpy().ravel() for batch in copies])
+            values = np.concatenate(
+                [self._log_probabilities(*batch).numpy().ravel() for batch in copies]
+            )
             for row, of_text in zip(rows, values.reshape(len(rows), length), strict=True):
                 found[row]["score"] = float(of_text.sum(dtype=np.float64))
             progress(done := done + len(rows))
@@ -98,19 +120,29 @@ class Scorer:
 
     @property
     def perplexity(self) -> float:
-        """The perplexity of all texts so far, of masked words the pseudo-perplexity; 1.0 without a token."""
+        """The perplexity of all texts so far, of masked words the pseudo-perplexity; 1.0 without
+        a token.
+        """
         return math.exp(-self.total / self.num_tokens) if self.num_tokens else 1.0
 
     def _causal(self, ids: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields batches of texts, int32[n, S], with the positions that predict their words."""
         for some in _batches(ids, self._tokens_at_once // ids.shape[1]):
-            yield some, np.broadcast_to(np.arange(ids.shape[1] - 2, dtype=np.int32), some[:, 2:].shape), some[:, 1:-1]
+            yield (
+                some,
+                np.broadcast_to(np.arange(ids.shape[1] - 2, dtype=np.int32), some[:, 2:].shape),
+                some[:, 1:-1],
+            )
 
     def _masked(self, ids: np.ndarray, method: str) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields batches of masked copies of texts, int32[n, S]: one for each piece, of a text after the other."""
+        """Yields batches of masked copies of texts, int32[n, S]: one for each piece, of a text
+        after the other.
+        """
         length, mask_id = ids.shape[1], self._tokenizer.vocab[MASK]
         columns = np.arange(length)
-        starts_word = np.array([[not self._tokenizer.inv_vocab[one].startswith("##") for one in row] for row in ids])
+        starts_word = np.array(
+            [[not self._tokenizer.inv_vocab[one].startswith("##") for one in row] for row in ids]
+        )
         words = np.cumsum(starts_word, axis=1)  # the number of each piece's word in its text
         num_copies = len(ids) * (length - 2)
         for copies in _batches(np.arange(num_copies), self._tokens_at_once // length):

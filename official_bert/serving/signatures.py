@@ -1,6 +1,8 @@
-"""The signatures of an export: of token ids, of serialized tf.Examples, and of raw text; and its warm-up requests.
+"""The signatures of an export: of token ids, of serialized tf.Examples, and of raw text; and its
+warm-up requests.
 
-The file of warm-up requests has TensorFlow Serving's PredictionLog records, encoded without its package.
+The file of warm-up requests has TensorFlow Serving's PredictionLog records, encoded without its
+package.
 """
 
 import functools
@@ -22,12 +24,15 @@ TextInputs = Mapping[str, Sequence[int | None]]
 Features = dict[str, tf.Tensor]
 Outputs = Callable[[Features], dict[str, tf.Tensor]]
 
-# A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of a trace.
+# A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of
+# a trace.
 _graph_function = functools.partial(tf.function, autograph=False)
 
 
 def text_signature(inputs: TextInputs, answer: Outputs) -> Callable:
-    """Returns a tf.function of strings, whose inputs have these names and shapes; the first dimension is the batch."""
+    """Returns a tf.function of strings, whose inputs have these names and shapes; the first
+    dimension is the batch.
+    """
     specs = {name: tf.TensorSpec(shape, tf.string, name) for name, shape in inputs.items()}
 
     @_graph_function(input_signature=[specs])
@@ -45,22 +50,28 @@ def text_signature(inputs: TextInputs, answer: Outputs) -> Callable:
 
 
 def text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:
-    """Makes the strings for the warm-up: one example whose texts have `length` words, of which one is [MASK]."""
+    """Makes the strings for the warm-up: one example whose texts have `length` words, of which
+    one is [MASK].
+    """
     text = b"[MASK]" + b" a" * (length - 1)
     return {name: np.full((1, *shape[1:]), text, object) for name, shape in inputs.items()}
 
 
 def tensor_signatures(
-    outputs: Outputs, config: BertConfig, num_choices: int | None = None, separator: int | None = None
+    outputs: Outputs,
+    config: BertConfig,
+    num_choices: int | None = None,
+    separator: int | None = None,
 ) -> dict[str, Callable]:
     """Returns the signatures that every export of tensors has, all with the same outputs, by name.
 
-    - `serving_default`: `input_ids`, `input_mask`, `segment_ids`, int32[batch, length], with `num_choices`
-      int32[batch, choices, length].
-    - `serving_ids`: `input_ids` alone; id 0 is padding, and the tokens behind the first `separator`, the id of [SEP],
-      are in segment 1; without one all tokens are in segment 0.
-    - `serving_examples`: `examples`, string[batch], records in the form of the training files, of any length; only the
-      three encoder features are read, which contain the choices one after another.
+    - `serving_default`: `input_ids`, `input_mask`, `segment_ids`, int32[batch, length], with
+      `num_choices` int32[batch, choices, length].
+    - `serving_ids`: `input_ids` alone; id 0 is padding, and the tokens behind the first
+      `separator`, the id of [SEP], are in segment 1; without one all tokens are in segment 0.
+    - `serving_examples`: `examples`, string[batch], records in the form of the training files, of
+      any length; only the three encoder features are read, which contain the choices one after
+      another.
     """
     shape = [None, None] if num_choices is None else [None, None, None]
     specs = {name: tf.TensorSpec(shape, tf.int32, name) for name in ENCODER_INPUTS}
@@ -71,14 +82,18 @@ def tensor_signatures(
 
     @_graph_function(input_signature=list(specs.values()))
     def serving_default(input_ids, input_mask, segment_ids):
-        return answer({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
+        return answer(
+            {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+        )
 
     @_graph_function(input_signature=[specs["input_ids"]])
     def serving_ids(input_ids):
         mask = tf.cast(input_ids != PADDING_ID, tf.int32)
         segments = tf.zeros_like(input_ids)
         if separator is not None:
-            num_before = tf.cumsum(tf.cast(input_ids == separator, tf.int32), axis=-1, exclusive=True)
+            num_before = tf.cumsum(
+                tf.cast(input_ids == separator, tf.int32), axis=-1, exclusive=True
+            )
             segments = mask * tf.minimum(num_before, 1)
         return answer({"input_ids": input_ids, "input_mask": mask, "segment_ids": segments})
 
@@ -86,14 +101,19 @@ def tensor_signatures(
     def serving_examples(examples):
         return answer(parsed(examples, num_choices))
 
-    return {"serving_default": serving_default, "serving_ids": serving_ids, "serving_examples": serving_examples}
+    return {
+        "serving_default": serving_default,
+        "serving_ids": serving_ids,
+        "serving_examples": serving_examples,
+    }
 
 
 def estimator_signatures(found: dict[str, Callable], default: str) -> dict[str, Callable]:
-    """Returns signatures whose `serving_default`, now `serving_tensors`, is that of an Estimator's export.
+    """Returns signatures whose `serving_default`, now `serving_tensors`, is that of an Estimator's
+    export.
 
-    It has the output `probabilities` alone, which REST sends without its name, and the inputs `examples`, or those that
-    it had and `label_ids`, int32[batch], which is not read.
+    It has the output `probabilities` alone, which REST sends without its name, and the inputs
+    `examples`, or those that it had and `label_ids`, int32[batch], which is not read.
     """
     tensors, of_records = found["serving_default"], found["serving_examples"]
     label_ids = tf.TensorSpec([None], tf.int32, "label_ids")
@@ -106,17 +126,32 @@ def estimator_signatures(found: dict[str, Callable], default: str) -> dict[str, 
     def of_examples(examples):
         return {"probabilities": of_records(examples)["probabilities"]}
 
-    return found | {"serving_default": with_labels if default == TENSORS else of_examples, TENSOR_SIGNATURE: tensors}
+    return found | {
+        "serving_default": with_labels if default == TENSORS else of_examples,
+        TENSOR_SIGNATURE: tensors,
+    }
 
 
 def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
-    """Returns a signature of the three encoder features and `masked_lm_positions`, int32[batch, predictions]."""
-    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in (*ENCODER_INPUTS, MASKED_LM_POSITIONS)]
+    """Returns a signature of the three encoder features and `masked_lm_positions`, int32[batch,
+    predictions].
+    """
+    specs = [
+        tf.TensorSpec([None, None], tf.int32, name)
+        for name in (*ENCODER_INPUTS, MASKED_LM_POSITIONS)
+    ]
 
     @_graph_function(input_signature=specs)
     def with_positions(input_ids, input_mask, segment_ids, masked_lm_positions):
-        features = checked({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}, config)
-        inside = _within(MASKED_LM_POSITIONS, masked_lm_positions, tf.shape(input_ids)[-1], "the length of input_ids")
+        features = checked(
+            {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}, config
+        )
+        inside = _within(
+            MASKED_LM_POSITIONS,
+            masked_lm_positions,
+            tf.shape(input_ids)[-1],
+            "the length of input_ids",
+        )
         with tf.control_dependencies([inside]):
             return outputs(features | {MASKED_LM_POSITIONS: tf.identity(masked_lm_positions)})
 
@@ -127,7 +162,11 @@ def checked(features: Features, config: BertConfig) -> Features:
     """Returns the encoder features with assertions that all of them are within the model's limits."""
     shape = tf.shape(features["input_ids"])
     length, longest = shape[-1], config.max_position_embeddings
-    limits = {"input_ids": config.vocab_size, "input_mask": 2, "segment_ids": config.type_vocab_size}
+    limits = {
+        "input_ids": config.vocab_size,
+        "input_mask": 2,
+        "segment_ids": config.type_vocab_size,
+    }
     checks = [
         tf.debugging.Assert(
             (length >= 1) & (length <= longest),
@@ -144,7 +183,9 @@ def checked(features: Features, config: BertConfig) -> Features:
 
 
 def parsed(examples: tf.Tensor, num_choices: int | None = None) -> Features:
-    """Parses serialized tf.Examples, string[batch], to padded encoder features, int32[batch, (choices,) length]."""
+    """Parses serialized tf.Examples, string[batch], to padded encoder features, int32[batch,
+    (choices,) length].
+    """
     table = {name: tf.io.RaggedFeature(tf.int64) for name in ENCODER_INPUTS}
     ragged = tf.io.parse_example(examples, table)
     lengths = ragged["input_ids"].row_lengths()
@@ -166,7 +207,8 @@ def parsed(examples: tf.Tensor, num_choices: int | None = None) -> Features:
     features = {}
     with tf.control_dependencies(fits):
         for name, rows in ragged.items():
-            values = tf.saturate_cast(rows.flat_values, tf.int32)  # larger values stay outside the limits
+            # Larger values stay outside the limits.
+            values = tf.saturate_cast(rows.flat_values, tf.int32)
             dense = tf.RaggedTensor.from_row_lengths(values, lengths, validate=False).to_tensor()
             if num_choices is not None:
                 dense = tf.reshape(dense, [tf.shape(examples)[0], num_choices, tf.shape(dense)[1]])
@@ -174,18 +216,22 @@ def parsed(examples: tf.Tensor, num_choices: int | None = None) -> Features:
     return features
 
 
-def _within(name: str, values: tf.Tensor, limit: int | tf.Tensor, limit_name: str = "") -> tf.Operation:
+def _within(
+    name: str, values: tf.Tensor, limit: int | tf.Tensor, limit_name: str = ""
+) -> tf.Operation:
     """Returns an assertion that all int32 values lie in [0, limit)."""
     lowest, highest = tf.reduce_min(values), tf.reduce_max(values)
-    sentence = f"{name} must be at least 0 and below {limit_name or limit}, the lowest and the highest are"
+    sentence = (
+        f"{name} must be at least 0 and below {limit_name or limit}, the lowest and the highest are"
+    )
     return tf.debugging.Assert((lowest >= 0) & (highest < limit), [sentence, lowest, highest])
 
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 Request = tuple[str, Mapping[str, np.ndarray]]
 
-# Field numbers: PredictionLog.predict_log, PredictLog.request, PredictRequest.model_spec and .inputs,
-# ModelSpec.signature_name, key and value of a map's entry.
+# Field numbers: PredictionLog.predict_log, PredictLog.request, PredictRequest.model_spec and
+# .inputs, ModelSpec.signature_name, key and value of a map's entry.
 _PREDICT_LOG, _REQUEST, _MODEL_SPEC, _INPUTS, _SIGNATURE_NAME, _KEY, _VALUE = 6, 1, 1, 2, 3, 1, 2
 
 
@@ -194,12 +240,18 @@ def warmup_records(requests: Iterable[Request]) -> bytes:
 
 
 def position_request(signature: str, length: int) -> Request:
-    """Makes a request for a signature that reads positions: one example of `length` tokens, with one position."""
-    return signature, _features_of_ones((1, length)) | {MASKED_LM_POSITIONS: np.zeros((1, 1), np.int32)}
+    """Makes a request for a signature that reads positions: one example of `length` tokens, with
+    one position.
+    """
+    return signature, _features_of_ones((1, length)) | {
+        MASKED_LM_POSITIONS: np.zeros((1, 1), np.int32)
+    }
 
 
 def tensor_requests(length: int, num_choices: int | None = None) -> list[Request]:
-    """Makes a request for each signature of `tensor_signatures`: a single example of `length` tokens."""
+    """Makes a request for each signature of `tensor_signatures`: a single example of `length`
+    tokens.
+    """
     features = _features_of_ones((1, length) if num_choices is None else (1, num_choices, length))
     flat = {name: values.reshape(1, -1) for name, values in features.items()}
     return [

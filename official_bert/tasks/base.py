@@ -1,7 +1,9 @@
-"""The contract of a task over its whole life. Code outside a task's own folder or file uses only this contract.
+"""The contract of a task over its whole life. Code outside a task's own folder or file uses only
+this contract.
 
-`fine_tune` trains a `Task`, `pretrain` a `TrainableTask`. A `ServedTask`, such as a sentence encoder, can only be
-exported. `OptionalMembers` are what few tasks need. docs/adding_a_task.md shows how to write a task outside it.
+`fine_tune` trains a `Task`, `pretrain` a `TrainableTask`. A `ServedTask`, such as a sentence
+encoder, can only be exported. `OptionalMembers` are what few tasks need. docs/adding_a_task.md
+shows how to write a task outside it.
 """
 
 from __future__ import annotations
@@ -29,35 +31,42 @@ ORIGINAL_BUFFER_SIZE = 100  # the size of the original's shuffle buffer, in exam
 
 _TEXT_OR_PAIR = ([[None]], [[None], [None]])  # shapes of the inputs that the default client serves
 
-# Values by flag name: the flags of a script, or the settings that an export has recorded. The extra key
-# `checkpoint_labels` holds the labels of the checkpoint that a run starts from, None if they are unknown.
+# Values by flag name: the flags of a script, or the settings that an export has recorded. The extra
+# key `checkpoint_labels` holds the labels of the checkpoint that a run starts from, None if they
+# are unknown.
 Settings = Mapping[str, Any]
 
 
 class DataFiles(NamedTuple):
-    """The location of a run's files: a folder in which the task knows the file names, or a path for each file.
+    """The location of a run's files: a folder in which the task knows the file names, or a path for
+    each file.
 
     Attributes:
         data_dir: the folder; None if each file has a path of its own.
-        named: set (train, dev, test) -> path of its file, in pre-training a list, or its rows in memory; None or absent
-            for the file in the folder.
+        named: set (train, dev, test) -> path of its file, in pre-training a list, or its rows in
+            memory; None or absent for the file in the folder.
     """
 
     data_dir: str | None = None
     named: Mapping[str, Any] = MappingProxyType({})
 
     def path(self, set_name: str, names: Sequence[str]) -> str:
-        """Returns the path of a set's file: the given one, or the first existing one of `names` in the folder.
+        """Returns the path of a set's file: the given one, or the first existing one of `names` in
+        the folder.
 
         Names match in any case.
         """
         if given := self.named.get(set_name):
             return given
         if not self.data_dir or not names:
-            raise InputError(f"--{set_name}_file: must be given{', or --data_dir' if names else ''}")
+            raise InputError(
+                f"--{set_name}_file: must be given{', or --data_dir' if names else ''}"
+            )
         existing = files.in_any_case(self.data_dir, names)
         if not existing and len(names) > 1:
-            raise InputError(f"{self.data_dir}: has neither {' nor '.join(names)}; check --data_dir")
+            raise InputError(
+                f"{self.data_dir}: has neither {' nor '.join(names)}; check --data_dir"
+            )
         if len(existing) > 1:
             errors.warn("%s is read, and %s, which is there, too, is not", *existing[:2])
         return existing[0] if existing else os.path.join(self.data_dir, names[0])
@@ -67,49 +76,67 @@ class OptionalMembers:
     """What few tasks define; the defaults suit the others.
 
     Attributes:
-        num_choices: number of texts or pairs of each example, whose features are [B, choices, S]; None for tasks whose
-            features are [B, S].
-        predicts_without_model: whether `write_predictions` reads the outputs of other runs and gets none.
+        num_choices: number of texts or pairs of each example, whose features are [B, choices, S];
+            None for tasks whose features are [B, S].
+        predicts_without_model: whether `write_predictions` reads the outputs of other runs and gets
+            none.
     """
 
     num_choices: int | None = None
     predicts_without_model: bool = False
 
-    def for_checkpoint(self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig) -> ServedTask:
-        """Returns the part of the task that a checkpoint with variables of these TF1 names can serve.
+    def for_checkpoint(
+        self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
+    ) -> ServedTask:
+        """Returns the part of the task that a checkpoint with variables of these TF1 names can
+        serve.
 
-        The checkpoint may lack a head, for example; and a task learns here the ids of special tokens that it serves.
+        The checkpoint may lack a head, for example; and a task learns here the ids of special
+        tokens that it serves.
         """
         return self
 
     def further_signatures(self, model, reader=None) -> dict[str, Callable[[dict], dict]]:
         """Returns further signatures of an export, by name, as functions to a dict of [B, ...].
 
-        Those of an export of tensors read the encoder's features and `masked_lm_positions`, int32[B, P]. Those of an
-        export of text, which has a `reader`, read texts, as `serving_text` does.
+        Those of an export of tensors read the encoder's features and `masked_lm_positions`,
+        int32[B, P]. Those of an export of text, which has a `reader`, read texts, as `serving_text`
+        does.
         """
         return {}
 
-    def outputs_of_set(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def outputs_of_set(
+        self, encoded: EncodedSet, outputs: dict[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         """Returns the outputs of which the metrics and the predictions of a set are made.
 
-        `outputs` are those of the model for every row of the set, such as the windows of long texts.
+        `outputs` are those of the model for every row of the set, such as the windows of long
+        texts.
         """
         return outputs
 
     def calibrate(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]):
-        """Fits what --calibrate fits on a set with labels; then `settings` has it, and probabilities follow it."""
-        raise InputError(f"--calibrate: {type(self).__name__} has no method calibrate; leave the flag out")
+        """Fits what --calibrate fits on a set with labels; then `settings` has it, and
+        probabilities follow it.
+        """
+        raise InputError(
+            f"--calibrate: {type(self).__name__} has no method calibrate; leave the flag out"
+        )
 
     def soft_losses(self, outputs, taught, temperature: float):
         """Returns the losses of --teacher, float32[N], one for each loss of the objective.
 
-        `outputs` are those of a call of the model, several of them stacked on a last axis, and `taught` those of the
+        `outputs` are those of a call of the model, several of them stacked on a last axis, and
+        `taught` those of the
         teacher: float32[B, ...], or float32[B, S, ...] with a value for each token.
         """
-        raise InputError(f"--teacher: {type(self).__name__} has no method soft_losses; leave the flag out")
+        raise InputError(
+            f"--teacher: {type(self).__name__} has no method soft_losses; leave the flag out"
+        )
 
-    def report(self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""):
+    def report(
+        self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""
+    ):
         """Logs and writes what an evaluation shows beside the metrics, such as a confusion matrix.
 
         The arguments are those of `write_predictions`, of a set with labels.
@@ -124,13 +151,14 @@ class OptionalMembers:
 
 
 class ServedTask(OptionalMembers, abc.ABC):
-    """A task whose model can be exported: the methods that export_saved_model.py, Predictor and predict.py use.
+    """A task whose model can be exported: the methods that export_saved_model.py, Predictor and
+    predict.py use.
 
     Attributes:
-        labels: the labels in the order of the model's outputs; None if the task has none, or while they are unknown. A
-            task may raise InputError instead while they are unknown.
-        text_inputs: names of the strings of a request -> their shapes, such as [None] or [None, choices]; empty if the
-            task has no export that reads text.
+        labels: the labels in the order of the model's outputs; None if the task has none, or while
+            they are unknown. A task may raise InputError instead while they are unknown.
+        text_inputs: names of the strings of a request -> their shapes, such as [None] or [None,
+            choices]; empty if the task has no export that reads text.
     """
 
     labels: Sequence[str] | None = None
@@ -138,24 +166,29 @@ class ServedTask(OptionalMembers, abc.ABC):
 
     @classmethod
     def from_settings(cls, variant: Any, settings: Settings) -> Self:
-        """Makes the task of a run or of an export; raises InputError if the settings contradict each other.
+        """Makes the task of a run or of an export; raises InputError if the settings contradict
+        each other.
 
-        `variant` is the entry of the registry's table that distinguishes this task from others of its class, None for
-        `module:Class`. Flags that the script does not have are absent from the settings.
+        `variant` is the entry of the registry's table that distinguishes this task from others of
+        its class, None for `module:Class`. Flags that the script does not have are absent from the
+        settings.
         """
         return cls()
 
     @abc.abstractmethod
     def build_model(self, config: BertConfig, **arguments):
-        """Returns a Keras model with initial weights: model(features, training, dropout_seed) -> its outputs.
+        """Returns a Keras model with initial weights: model(features, training, dropout_seed) ->
+        its outputs.
 
-        The arguments are `use_one_hot_embeddings`, and with --recompute_layers also `recompute_layers`. The model may
-        have the attribute of modeling/task_models.py, `unused_weights`.
+        The arguments are `use_one_hot_embeddings`, and with --recompute_layers also
+        `recompute_layers`. The model may have the attribute of modeling/task_models.py,
+        `unused_weights`.
         """
 
     @abc.abstractmethod
     def serving_outputs(self, model, features: dict) -> dict:
-        """Returns the outputs of an export of tensors: a dict of tensors [B, ...], which may contain strings.
+        """Returns the outputs of an export of tensors: a dict of tensors [B, ...], which may
+        contain strings.
 
         `features` are the three encoder features, int32[B, S] each, without labels.
         """
@@ -163,54 +196,70 @@ class ServedTask(OptionalMembers, abc.ABC):
     def serving_text(self, model, texts: dict, reader) -> dict:
         """Returns the outputs of an export of text: a dict of tensors [B, ...].
 
-        `texts` are string tensors by name, as in `text_inputs`; `reader` is a TextReader of graph_text, which makes
-        encoder features of them.
+        `texts` are string tensors by name, as in `text_inputs`; `reader` is a TextReader of
+        graph_text, which makes encoder features of them.
         """
-        raise NotImplementedError(f"{type(self).__name__} has text_inputs, but no method serving_text")
+        raise NotImplementedError(
+            f"{type(self).__name__} has text_inputs, but no method serving_text"
+        )
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> Client:
-        """Returns the client with which predict.py and Predictor send requests to an export of this task.
+        """Returns the client with which predict.py and Predictor send requests to an export of this
+        task.
 
-        The default client serves tasks whose `text_inputs` is an attribute of the class and names one text or two.
-        `settings` are those that the export has recorded, updated with the flags of predict.py and with `labels`.
+        The default client serves tasks whose `text_inputs` is an attribute of the class and names
+        one text or two. `settings` are those that the export has recorded, updated with the flags
+        of predict.py and with `labels`.
         """
         inputs = cls.text_inputs
-        if not isinstance(inputs, Mapping) or [list(shape) for shape in inputs.values()] not in _TEXT_OR_PAIR:
+        if (
+            not isinstance(inputs, Mapping)
+            or [list(shape) for shape in inputs.values()] not in _TEXT_OR_PAIR
+        ):
             raise InputError(
-                f"{cls.__name__}: its text_inputs do not name one text or two, as the default client needs; give the "
-                "class the method client of tasks/base.py"
+                f"{cls.__name__}: its text_inputs do not name one text or two, as the default "
+                "client needs; give the class the method client of tasks/base.py"
             )
         return TextClient(model, tuple(inputs))
 
 
 class TrainableTask(ServedTask):
-    """A task that can be trained. One that is no `Task` is measured by the metrics of its objective."""
+    """A task that can be trained. One that is no `Task` is measured by the metrics of its
+    objective.
+    """
 
     @abc.abstractmethod
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, Any]:
-        """Reads the sets of a name and returns the examples of each by the suffix of its result files.
+        """Reads the sets of a name and returns the examples of each by the suffix of its result
+        files.
 
-        Most tasks have one set, whose suffix is "". MNLI has two development sets, "" and "_mm", of which the second
-        writes eval_results_mm.txt. Reading the training set may define the labels of the task. Test sets are read
-        without labels. `set_name` is train, dev or test.
+        Most tasks have one set, whose suffix is "". MNLI has two development sets, "" and "_mm", of
+        which the second writes eval_results_mm.txt. Reading the training set may define the labels
+        of the task. Test sets are read without labels. `set_name` is train, dev or test.
         """
 
     @abc.abstractmethod
-    def encode(self, examples: Any, tokenizer: FullTokenizer, max_seq_length: int, set_name: str) -> EncodedSet:
+    def encode(
+        self, examples: Any, tokenizer: FullTokenizer, max_seq_length: int, set_name: str
+    ) -> EncodedSet:
         """Encodes a set from `read` for the model; each example is tokenized once.
 
         Beside `lengths` and `features`, the result may have what the original's sets have:
-        - `counts`: numbers for the log by a prefix that ends in a blank; the first is the length of an epoch.
-        - `shuffle_buffer_size`: the size of the buffer from which training examples are drawn; 0, the default, shuffles
-          the whole set for each epoch.
-        - `record_stem`: the name without suffixes of the record file that a run writes of the set; None, the default,
-          for none. The records are those of `record(rows, length)`, or else of `features`.
+        - `counts`: numbers for the log by a prefix that ends in a blank; the first is the length of
+          an epoch.
+        - `shuffle_buffer_size`: the size of the buffer from which training examples are drawn; 0,
+          the default, shuffles the whole set for each epoch.
+        - `record_stem`: the name without suffixes of the record file that a run writes of the set;
+          None, the default, for none. The records are those of `record(rows, length)`, or else of
+          `features`.
         """
 
     @abc.abstractmethod
     def objective(self, model):
-        """Returns the objective of the training, an `Objective` of training/step.py; see `TaskObjective`."""
+        """Returns the objective of the training, an `Objective` of training/step.py; see
+        `TaskObjective`.
+        """
 
 
 class Task(TrainableTask):
@@ -224,23 +273,28 @@ class Task(TrainableTask):
 
     @abc.abstractmethod
     def outputs(self, model, features: dict) -> dict:
-        """Returns the outputs that an evaluation or a prediction keeps of each example: a dict of [B, ...].
+        """Returns the outputs that an evaluation or a prediction keeps of each example: a dict of
+        [B, ...].
 
-        Evaluations report the mean of `loss`, float32[B], weighted by `loss_weight`, float32[B], if they are there.
+        Evaluations report the mean of `loss`, float32[B], weighted by `loss_weight`, float32[B], if
+        they are there.
         """
 
     @abc.abstractmethod
     def metrics(self, encoded: EncodedSet, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """Computes the official metrics of a set from the outputs of all its examples, in its order."""
+        """Computes the official metrics of a set from the outputs of all its examples, in its
+        order.
+        """
 
     @abc.abstractmethod
     def write_predictions(
         self, output_dir: str, encoded: EncodedSet, outputs: dict[str, np.ndarray], suffix: str = ""
     ) -> dict[str, float] | None:
-        """Writes the prediction files of a test set from the outputs of all its examples, in its order.
+        """Writes the prediction files of a test set from the outputs of all its examples, in its
+        order.
 
-        The suffix of the set goes into the names of the files. Returns the metrics of a set whose file has the true
-        answers, None for other sets.
+        The suffix of the set goes into the names of the files. Returns the metrics of a set whose
+        file has the true answers, None for other sets.
         """
 
 
@@ -256,14 +310,17 @@ class TaskObjective:
     reads_padding = False
 
     def __init__(self, model, losses: Callable, weights: Callable):
-        """Combines a model with a task's losses, (model, features) -> float32[N], and weights, features -> float32[N].
+        """Combines a model with a task's losses, (model, features) -> float32[N], and weights,
+        features -> float32[N].
 
-        Each loss is that of an example or a token; calls of the `model` that `losses` gets apply dropout in training.
+        Each loss is that of an example or a token; calls of the `model` that `losses` gets apply
+        dropout in training.
         """
         self.model, self._losses, self._weights = model, losses, weights
 
     def taught_by(self, soft_losses: Callable, weight: float) -> Self:
-        """Returns the objective with the losses (1 - weight) * its own + weight * soft ones, by the same weights.
+        """Returns the objective with the losses (1 - weight) * its own + weight * soft ones, by the
+        same weights.
 
         `soft_losses` are (outputs of the model, those of its teacher) -> float32[N].
         """
@@ -287,7 +344,9 @@ class TaskObjective:
         """Returns this replica's share of the loss, float32[], and the sums for the progress line."""
         from keras import ops
 
-        model = functools.partial(self.model, training=dropout_seed is not None, dropout_seed=dropout_seed)
+        model = functools.partial(
+            self.model, training=dropout_seed is not None, dropout_seed=dropout_seed
+        )
         weights = self._weights(features)
         weighted = ops.sum(self._losses(model, features) * weights)
         loss = weighted / totals["weight"]
@@ -298,7 +357,8 @@ class TaskObjective:
         return {"loss": sums["loss"] / num_steps}
 
     def constant_losses(self, encoded: EncodedSet) -> np.ndarray | None:
-        """Returns the loss that the best constant output has on each example of a training set, float[n].
+        """Returns the loss that the best constant output has on each example of a training set,
+        float[n].
 
         A model that learns has a smaller mean loss; None if the objective does not know it.
         """
@@ -306,7 +366,11 @@ class TaskObjective:
 
 
 def stacked(outputs):
-    """Returns the outputs of a model as one tensor, float32; several of them are stacked on a last axis."""
+    """Returns the outputs of a model as one tensor, float32; several of them are stacked on a
+    last axis.
+    """
     from keras import ops
 
-    return ops.cast(ops.stack(outputs, axis=-1) if isinstance(outputs, tuple) else outputs, "float32")
+    return ops.cast(
+        ops.stack(outputs, axis=-1) if isinstance(outputs, tuple) else outputs, "float32"
+    )

@@ -1,4 +1,6 @@
-"""Sends texts to an export: the contract of a client, and the code that the clients of the task families share."""
+"""Sends texts to an export: the contract of a client, and the code that the clients of the task
+families share.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
@@ -35,10 +37,16 @@ class ServedModel(Protocol):
     def run(
         self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True
     ) -> dict[str, np.ndarray]:
-        """Runs an export of tensors on a set: outputs, [n, ...], with zeros behind the end of shorter examples."""
+        """Runs an export of tensors on a set: outputs, [n, ...], with zeros behind the end of
+        shorter examples.
+        """
 
-    def run_texts(self, texts: Mapping[str, Sequence], signature: str = "serving_text") -> list[Row]:
-        """Runs an export of text and returns the outputs for each request; `texts` are strings, or lists, by input."""
+    def run_texts(
+        self, texts: Mapping[str, Sequence], signature: str = "serving_text"
+    ) -> list[Row]:
+        """Runs an export of text and returns the outputs for each request; `texts` are strings,
+        or lists, by input.
+        """
 
 
 class Client(Protocol):
@@ -61,7 +69,9 @@ class Client(Protocol):
         """Tells whether the model reads only a part of a request."""
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """Returns an answer of plain Python values, ready for JSON, for each request; all have passed `check`."""
+        """Returns an answer of plain Python values, ready for JSON, for each request; all have
+        passed `check`.
+        """
 
     def postprocess(self, texts: Texts, answer: dict, **settings: Any) -> Any:
         """Returns the answer to a request in the form that the pipelines of transformers give.
@@ -73,14 +83,16 @@ class Client(Protocol):
 class TextClient:
     """A client for an export that returns one row of outputs for each request.
 
-    Without overrides it serves a task of texts or pairs and answers with every output of the model. Families override
-    `encode`, `texts_by_input` and `answer`, or `answers` as a whole.
+    Without overrides it serves a task of texts or pairs and answers with every output of the model.
+    Families override `encode`, `texts_by_input` and `answer`, or `answers` as a whole.
     """
 
     method: ClassVar[str] = ""
 
     def __init__(self, model: ServedModel, columns: Sequence[str], num_required: int | None = None):
-        """Connects the client to an export; `num_required` columns, None for all, must be in each request."""
+        """Connects the client to an export; `num_required` columns, None for all, must be in
+        each request.
+        """
         self.model, self.columns = model, tuple(columns)
         self.num_required = len(self.columns) if num_required is None else num_required
 
@@ -93,7 +105,9 @@ class TextClient:
         if not fewest <= len(texts) <= most:
             wanted = str(most) if fewest == most else f"{fewest} or {most}"
             noun = "text" if most == 1 else "texts"
-            raise InputError(f"the model takes {wanted} {noun} ({', '.join(self.columns)}), {len(texts)} given")
+            raise InputError(
+                f"the model takes {wanted} {noun} ({', '.join(self.columns)}), {len(texts)} given"
+            )
 
     def is_cut(self, texts: Texts) -> bool:
         """Tells whether `encode` cuts a text or a pair."""
@@ -110,10 +124,14 @@ class TextClient:
 
     def encode(self, requests: Sequence[Texts]) -> EncodedSet:
         """Encodes requests of one text or a pair for an export of tensors."""
-        return ModelInputs(map(pair_encoder(self.model.tokenizer, self.model.max_seq_length), requests))
+        return ModelInputs(
+            map(pair_encoder(self.model.tokenizer, self.model.max_seq_length), requests)
+        )
 
     def texts_by_input(self, requests: Sequence[Texts]) -> dict[str, Sequence]:
-        """Returns the strings of requests by input of an export of text; "" stands for a missing optional text."""
+        """Returns the strings of requests by input of an export of text; "" stands for a missing
+        optional text.
+        """
         filled = [(*texts, *[""] * (len(self.columns) - len(texts))) for texts in requests]
         return dict(zip(self.columns, zip(*filled, strict=True), strict=True))
 
@@ -122,7 +140,9 @@ class TextClient:
 
 
 def num_tokens(tokenizer, texts: Texts) -> int:
-    """Returns the number of tokens of a text or a pair, special ones included, before anything is cut."""
+    """Returns the number of tokens of a text or a pair, special ones included, before anything
+    is cut.
+    """
     first, second = ([len(tokenizer.encode(text)) for text in texts] + [0])[:2]
     return first + second + (3 if second else 2)
 

@@ -1,6 +1,7 @@
 """Finds every task of every script by its name, and tasks outside this package by `module:Class`.
 
-The classes of the families import Keras, so a class is imported only when a task of its family is made.
+The classes of the families import Keras, so a class is imported only when a task of its family is
+made.
 """
 
 import importlib
@@ -19,15 +20,16 @@ from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.text import FILE_FLAGS, refuse_text_flags
 
 CLASSIFICATION = "classification"
-_OF_CLASSIFIERS = {"class_weights": None, "long_texts": TRUNCATE, "abstain_below": None}  # and without these flags
+# And without these flags.
+_OF_CLASSIFIERS = {"class_weights": None, "long_texts": TRUNCATE, "abstain_below": None}
 _IN_USER_CODE = re.compile(r'^    File "(.+?)", line (\d+)', re.MULTILINE)
 
 
 class Entry(NamedTuple):
     """A task that was found by its name.
 
-    `family` is the name of a family in the catalog, or `module:Class` of a task class outside this package. `variant`
-    distinguishes the task within its family, see ServedTask.from_settings.
+    `family` is the name of a family in the catalog, or `module:Class` of a task class outside this
+    package. `variant` distinguishes the task within its family, see ServedTask.from_settings.
     """
 
     name: str
@@ -37,13 +39,21 @@ class Entry(NamedTuple):
     def make(self, settings: Settings) -> ServedTask:
         """Makes the task; raises InputError if the settings do not fit it."""
         family_class = task_class(self.family)
-        if is_outside(self.family) and family_class.from_settings.__func__ is ServedTask.from_settings.__func__:
+        if (
+            is_outside(self.family)
+            and family_class.from_settings.__func__ is ServedTask.from_settings.__func__
+        ):
             refuse_text_flags(settings)  # the class reads no flag
-            if "do_train" in settings and not any(settings.get(name) for name in ("data_dir", *FILE_FLAGS)):
+            if "do_train" in settings and not any(
+                settings.get(name) for name in ("data_dir", *FILE_FLAGS)
+            ):
                 raise InputError("--data_dir: must be given")
             for flag, absent in _OF_CLASSIFIERS.items():
                 if settings.get(flag) not in (None, absent):
-                    raise InputError(f"--{flag}: {self.name} has no method from_settings that reads it; leave it out")
+                    raise InputError(
+                        f"--{flag}: {self.name} has no method from_settings that reads it; leave "
+                        "it out"
+                    )
         try:
             return family_class.from_settings(self.variant, settings)
         except Exception as error:
@@ -56,25 +66,33 @@ def _entries(script: str | None) -> Iterator[Entry]:
     """Yields the tasks of a script, or of all families."""
     for name, family in catalog.families().items():
         if script in (None, family.script):
-            variants = catalog.load(family.variants) if family.variants else dict.fromkeys(family.tasks)
+            variants = (
+                catalog.load(family.variants) if family.variants else dict.fromkeys(family.tasks)
+            )
             yield from (Entry(task, name, variant) for task, variant in variants.items())
 
 
 def find(task_name: str, script: str | None = None) -> Entry:
-    """Finds a task by its name in the table, without regard to case, hyphens and underscores, or by `module:Class`.
+    """Finds a task by its name in the table, without regard to case, hyphens and underscores, or by
+    `module:Class`.
 
-    Only names of the tasks of `script` are accepted, if it is given; `module:Class` may belong to any family.
+    Only names of the tasks of `script` are accepted, if it is given; `module:Class` may belong to
+    any family.
     """
     if is_outside(task_name):
         outside_class = load(task_name)
         is_processor = issubclass(outside_class, DataProcessor)  # a variant of classification
-        return Entry(task_name, *((CLASSIFICATION, outside_class) if is_processor else (task_name, None)))
+        return Entry(
+            task_name, *((CLASSIFICATION, outside_class) if is_processor else (task_name, None))
+        )
     wanted = _plain(task_name)
     entries = list(_entries(script))
     entry = next((entry for entry in entries if _plain(entry.name) == wanted), None)
     if entry is None:
         names = [entry.name for entry in entries]
-        raise InputError(f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class")
+        raise InputError(
+            f"Task not found: {task_name}; it is one of {', '.join(names)}, or module:Class"
+        )
     return entry._replace(name=task_name)
 
 
@@ -95,7 +113,9 @@ def task_class(family: str) -> type[ServedTask]:
 
 
 def canonical_name(task_name: str) -> str:
-    """Returns the name of a task for the record of an export: `module:Class` unchanged, other names in lower case."""
+    """Returns the name of a task for the record of an export: `module:Class` unchanged, other
+    names in lower case.
+    """
     return task_name if is_outside(task_name) else task_name.lower()
 
 
@@ -112,50 +132,72 @@ def is_outside(task_name: str) -> bool:
 
 
 def load(task_name: str) -> type:
-    """Imports the class that `module:Class` names; raises InputError if there is none, or it is no task."""
+    """Imports the class that `module:Class` names; raises InputError if there is none, or it is
+    no task.
+    """
     module_name, _, class_name = task_name.partition(":")
     if module_name.startswith("."):
         raise InputError(
-            f"--task_name={task_name}: {module_name!r} is relative; give the module as in `import package.module`"
+            f"--task_name={task_name}: {module_name!r} is relative; give the module as in `import "
+            "package.module`"
         )
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
         absent = getattr(error, "name", None) or module_name
-        if not module_name or (isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{absent}.")):
+        if not module_name or (
+            isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{absent}.")
+        ):
             raise InputError(
-                f"--task_name={task_name}: there is no module {module_name!r}; put its folder on PYTHONPATH"
+                f"--task_name={task_name}: there is no module {module_name!r}; put its folder on "
+                "PYTHONPATH"
             ) from error
         raise failure(task_name, "importing it fails", error) from error
-    outside_class, location = getattr(module, class_name, None), module.__spec__.origin or module_name
+    outside_class, location = (
+        getattr(module, class_name, None),
+        module.__spec__.origin or module_name,
+    )
     if not isinstance(outside_class, type):
-        raise InputError(f"--task_name={task_name}: {location} defines no class {class_name!r}; correct the name")
+        raise InputError(
+            f"--task_name={task_name}: {location} defines no class {class_name!r}; correct the name"
+        )
     if not issubclass(outside_class, DataProcessor | ServedTask):
         raise InputError(
-            f"--task_name={task_name}: is neither a DataProcessor nor a Task of official_bert/tasks/base.py; inherit "
-            "from one of them"
+            f"--task_name={task_name}: is neither a DataProcessor nor a Task of "
+            "official_bert/tasks/base.py; inherit from one of them"
         )
     missing = sorted(getattr(outside_class, "__abstractmethods__", ()))
     if missing:
-        raise InputError(f"--task_name={task_name}: lacks {', '.join(missing)}; define what Task asks for")
+        raise InputError(
+            f"--task_name={task_name}: lacks {', '.join(missing)}; define what Task asks for"
+        )
     return outside_class
 
 
 def failure(task_name: str, what: str, error: Exception) -> InputError:
-    """Returns the error of a class outside this package, with the place in its file where it was raised."""
+    """Returns the error of a class outside this package, with the place in its file where it was
+    raised.
+    """
     kind, reason = type(error).__name__, str(error)
     if isinstance(error, SyntaxError):
         places, reason = [(error.filename, error.lineno)], error.msg
-    elif places := _IN_USER_CODE.findall(reason):  # an error in a graph, whose lines TensorFlow tells in the message
+    # An error in a graph, whose lines TensorFlow tells in the message.
+    elif places := _IN_USER_CODE.findall(reason):
         kind, _, reason = reason.strip().splitlines()[-1].strip().partition(": ")
     else:
-        places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        places = [
+            (frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
+        ]
     own = getattr(sys.modules.get(task_name.partition(":")[0]), "__file__", None)
     ((file, line),) = [place for place in places if place[0] == own][-1:] or places[-1:]
-    return InputError(f"--task_name={task_name}: {what} ({kind} in {file}, line {line}: {reason}); correct it")
+    return InputError(
+        f"--task_name={task_name}: {what} ({kind} in {file}, line {line}: {reason}); correct it"
+    )
 
 
 def _plain(task_name: str) -> str:
-    """Returns a name for comparison, that of XNLI without its language; tsv is an earlier name of text."""
+    """Returns a name for comparison, that of XNLI without its language; tsv is an earlier name
+    of text.
+    """
     plain = "xnli" if glue.xnli_language(task_name) else glue.plain_name(task_name)
     return "text" if plain == "tsv" else plain

@@ -1,4 +1,6 @@
-"""The temperature of a model's logits, which --calibrate fits: what the tasks with probabilities of labels share."""
+"""The temperature of a model's logits, which --calibrate fits: what the tasks with probabilities
+of labels share.
+"""
 
 import os
 
@@ -13,7 +15,9 @@ from official_bert.tasks.base import Settings
 
 
 def recorded(settings: Settings) -> float | None:
-    """Returns the temperature of a trained model's record; None without one, and for a model that is trained on."""
+    """Returns the temperature of a trained model's record; None without one, and for a model
+    that is trained on.
+    """
     return (
         None
         if settings.get("do_train")
@@ -26,28 +30,39 @@ def number_of(settings: Settings, name: str, lowest: float, highest: float) -> f
     found = settings.get(name)
     if found is not None and not (is_of_kind(found, float) and lowest <= found <= highest):
         raise InputError(
-            f"the model's record has {name} {found!r}, which no training wrote; restore it, or export the model anew"
+            f"the model's record has {name} {found!r}, which no training wrote; restore it, or "
+            "export the model anew"
         )
     return found
 
 
 def fitted(logits: np.ndarray, targets: np.ndarray) -> float:
-    """Returns the best temperature of a development set, and logs it; the arguments are those of `best_temperature`."""
+    """Returns the best temperature of a development set, and logs it; the arguments are those of
+    `best_temperature`.
+    """
     found = calibration.best_temperature(logits, targets)
     logging.info("  Temperature = %.4f, of %d predictions", found, len(targets))
     if not 1.01 * calibration.LOWEST < found < 0.99 * calibration.HIGHEST:
-        logging.warning("The temperature is at its bound: is the set too small, or the model not trained?")
+        logging.warning(
+            "The temperature is at its bound: is the set too small, or the model not trained?"
+        )
     return found
 
 
 def scores(logits: np.ndarray, targets: np.ndarray, temperature: float) -> dict[str, float]:
     """Returns the calibration errors of logits as they are and divided by a temperature."""
-    before, after = (calibration.reliability(logits / divisor, targets).error for divisor in (1.0, temperature))
+    before, after = (
+        calibration.reliability(logits / divisor, targets).error for divisor in (1.0, temperature)
+    )
     return {"eval_ece": before, "eval_ece_calibrated": after}
 
 
-def write_reliability(folder: str, suffix: str, logits: np.ndarray, targets: np.ndarray, temperature: float):
-    """Writes a reliability diagram as a table: a line for each bin, before and after the calibration."""
+def write_reliability(
+    folder: str, suffix: str, logits: np.ndarray, targets: np.ndarray, temperature: float
+):
+    """Writes a reliability diagram as a table: a line for each bin, before and after the
+    calibration.
+    """
     path = os.path.join(folder, calibration.RELIABILITY_FILE.format(suffix))
     found = [calibration.reliability(logits / divisor, targets) for divisor in (1.0, temperature)]
     names = [f"{name}{end}" for end in ("", "_calibrated") for name in calibration.Bins._fields]

@@ -1,7 +1,9 @@
-"""The batches of a training, in an order that the seed determines: of record files, or of a set in memory.
+"""The batches of a training, in an order that the seed determines: of record files, or of a set in
+memory.
 
-Threads of tf.data read ahead, and the loop inside TensorFlow takes one batch for each update. So reading never waits
-for the end of a loop, only a few batches are in memory, and the position is always that of the updates made.
+Threads of tf.data read ahead, and the loop inside TensorFlow takes one batch for each update. So
+reading never waits for the end of a loop, only a few batches are in memory, and the position is
+always that of the updates made.
 """
 
 import hashlib
@@ -26,31 +28,47 @@ class RecordBatches:
     """An endless dataset of records; `loop.Batches`. Its state is the dataset's."""
 
     def __init__(
-        self, dataset: tf.data.Dataset, strategy: tf.distribute.Strategy, seed: int, key: int, is_own: bool = False
+        self,
+        dataset: tf.data.Dataset,
+        strategy: tf.distribute.Strategy,
+        seed: int,
+        key: int,
+        is_own: bool = False,
     ):
-        """Starts at the first batch of the dataset, of one shape; `is_own` says that it is of this worker only."""
+        """Starts at the first batch of the dataset, of one shape; `is_own` says that it is of
+        this worker only.
+        """
         self.key = key
         self._iterator, self._strategy, self._is_own = iter(dataset), strategy, is_own
         self.state = _state(seed, key, iterator=self._iterator)
 
     def next_batch(self) -> dict:
-        return split_over_replicas(self._strategy, next(self._iterator), axis=0, is_own=self._is_own)
+        return split_over_replicas(
+            self._strategy, next(self._iterator), axis=0, is_own=self._is_own
+        )
 
     def have_run(self, num_batches: int):
         """Does nothing: the iterator knows its position."""
 
 
 class HostBatches:
-    """Endless datasets of records, one on each host of a TPU slice; `loop.Batches`. Its state is that of all.
+    """Endless datasets of records, one on each host of a TPU slice; `loop.Batches`. Its state is
+    that of all.
 
-    This process is connected to a TensorFlow server on every host, and what it does under the device of a host runs
+    This process is connected to a TensorFlow server on every host, and what it does under the
+    device of a host runs
     there: records are read, parsed and split on the host whose cores compute them.
     """
 
     def __init__(
-        self, readers: Mapping[str, Callable[[], tuple[tf.data.Dataset, int]]], strategy: tf.distribute.Strategy, seed
+        self,
+        readers: Mapping[str, Callable[[], tuple[tf.data.Dataset, int]]],
+        strategy: tf.distribute.Strategy,
+        seed,
     ):
-        """Starts at the first batch; a function for each host's device makes its dataset and the key of that."""
+        """Starts at the first batch; a function for each host's device makes its dataset and the
+        key of that.
+        """
         self._strategy, self._iterators, keys = strategy, {}, []
         for host, read in readers.items():
             with tf.device(host):
@@ -59,15 +77,23 @@ class HostBatches:
             keys.append(key)
         async_wait()  # else a batch could be read from an iterator that is not there yet
         self.key = int(hashlib.sha256(repr(keys).encode()).hexdigest()[:15], 16)
-        positions = {f"iterator_{number}": _OnHost(*pair) for number, pair in enumerate(self._iterators.items())}
+        positions = {
+            f"iterator_{number}": _OnHost(*pair)
+            for number, pair in enumerate(self._iterators.items())
+        }
         self.state = _state(seed, self.key, **positions)
 
     def next_batch(self) -> dict:
         host_of, parts = hosts_of_replicas(self._strategy), {}
         for host, iterator in self._iterators.items():
             with tf.device(host):
-                split = {name: tf.split(value, host_of.count(host)) for name, value in next(iterator).items()}
-            for part, replica in enumerate(replica for replica, its in enumerate(host_of) if its == host):
+                split = {
+                    name: tf.split(value, host_of.count(host))
+                    for name, value in next(iterator).items()
+                }
+            for part, replica in enumerate(
+                replica for replica, its in enumerate(host_of) if its == host
+            ):
                 parts[replica] = {name: values[part] for name, values in split.items()}
         return self._strategy.experimental_distribute_values_from_function(
             lambda context: parts[context.replica_id_in_sync_group]
@@ -78,7 +104,9 @@ class HostBatches:
 
 
 class _OnHost(Trackable):
-    """An iterator as a checkpoint saves it: its state is fetched from the host, which works asynchronously."""
+    """An iterator as a checkpoint saves it: its state is fetched from the host, which works
+    asynchronously.
+    """
 
     def __init__(self, host: str, iterator: tf.data.Iterator):
         self._host, self._iterator = host, iterator
@@ -96,15 +124,18 @@ class _OnHost(Trackable):
 
 
 def _state(seed: int, key: int, **position) -> tf.train.Checkpoint:
-    numbers = {name: tf.Variable(number, dtype=tf.int64) for name, number in {"seed": seed, "key": key}.items()}
+    numbers = {
+        name: tf.Variable(number, dtype=tf.int64)
+        for name, number in {"seed": seed, "key": key}.items()
+    }
     return tf.train.Checkpoint(**position, **numbers)
 
 
 def example_order(num_examples: int, seed: int, buffer_size: int) -> Iterator[int]:
     """Yields indices of examples, without end.
 
-    The next example is drawn from a buffer, of 100 examples in the original. The set is repeated without a break, so
-    passes overlap; `buffer_size` 0 shuffles the whole set anew for each pass.
+    The next example is drawn from a buffer, of 100 examples in the original. The set is repeated
+    without a break, so passes overlap; `buffer_size` 0 shuffles the whole set anew for each pass.
     """
     if not buffer_size:
         for epoch in itertools.count():
@@ -126,8 +157,8 @@ def padded_length(longest: int, max_length: int) -> int:
 class ExampleBatches:
     """Batches of an encoded set in memory; `loop.Batches`.
 
-    The position is the number of examples of the batches that have run, so a run resumes exactly, and a checkpoint
-    stores no buffer.
+    The position is the number of examples of the batches that have run, so a run resumes exactly,
+    and a checkpoint stores no buffer.
     """
 
     def __init__(
@@ -141,9 +172,11 @@ class ExampleBatches:
         max_length: int,
         pad_to_longest: bool,
     ):
-        """Starts at the first example, or at the position that is restored before the first batch; for one `fit`.
+        """Starts at the first example, or at the position that is restored before the first batch;
+        for one `fit`.
 
-        The key is that of the examples' content in their order, and of how batches are drawn from them.
+        The key is that of the examples' content in their order, and of how batches are drawn from
+        them.
         """
         self._strategy, self._batch_size = strategy, batch_size
         order = f"{content_digest(encoded)} {batch_size} {buffer_size}"
@@ -156,24 +189,35 @@ class ExampleBatches:
             return encoded.features(rows, padded_length(longest, max_length))
 
         def read() -> Iterator[dict[str, np.ndarray]]:
-            order = itertools.islice(example_order(len(encoded.lengths), seed, buffer_size), int(position), None)
+            order = itertools.islice(
+                example_order(len(encoded.lengths), seed, buffer_size), int(position), None
+            )
             while True:
-                yield features(np.fromiter(itertools.islice(order, batch_size), np.int64, batch_size))
+                yield features(
+                    np.fromiter(itertools.islice(order, batch_size), np.int64, batch_size)
+                )
 
         def spec(values: np.ndarray) -> tf.TensorSpec:
             sizes = [None] * (values.ndim - 1) if pad_to_longest else values.shape[1:]
             return tf.TensorSpec([batch_size, *sizes], values.dtype)
 
-        batches, specs_of = read(), {name: spec(values) for name, values in features(np.zeros(1, np.int64)).items()}
+        batches, specs_of = (
+            read(),
+            {name: spec(values) for name, values in features(np.zeros(1, np.int64)).items()},
+        )
 
         def next_of_python(_) -> dict[str, tf.Tensor]:
             types = [spec.dtype for spec in specs_of.values()]
-            # Nothing is read before the first batch is asked for, so before that the position can be restored.
-            values = tf.numpy_function(awaited_at_exit(lambda: [*map(next(batches).get, specs_of)]), [], types)
+            # Nothing is read before the first batch is asked for, so before that the position can
+            # be restored.
+            values = tf.numpy_function(
+                awaited_at_exit(lambda: [*map(next(batches).get, specs_of)]), [], types
+            )
             pairs = zip(specs_of.items(), values, strict=True)
             return {name: tf.ensure_shape(value, spec.shape) for (name, spec), value in pairs}
 
-        # Not Dataset.from_generator, which calls Python once more when it is deleted: after the end of Python, in vain.
+        # Not Dataset.from_generator, which calls Python once more when it is deleted: after the end
+        # of Python, in vain.
         dataset = tf.data.Dataset.counter().map(next_of_python).prefetch(BATCHES_AHEAD)
         self._iterator = iter(dataset.with_options(untuned()))
 

@@ -1,6 +1,8 @@
-"""Sets up the devices of a run: makes the strategy that the flags name, and splits batches over its replicas.
+"""Sets up the devices of a run: makes the strategy that the flags name, and splits batches over its
+replicas.
 
-Each strategy is made by one function in `_STRATEGIES`, under its name in `options.shared.STRATEGIES`.
+Each strategy is made by one function in `_STRATEGIES`, under its name in
+`options.shared.STRATEGIES`.
 """
 
 import dataclasses
@@ -16,28 +18,44 @@ from absl import logging
 
 from official_bert.io import processes
 from official_bert.io.errors import InputError, WorkerLost, brief
-from official_bert.options.shared import AUTO, FLOAT32, MULTI_WORKER, NCCL, RING, DistributionOptions
+from official_bert.options.shared import (
+    AUTO,
+    FLOAT32,
+    MULTI_WORKER,
+    NCCL,
+    RING,
+    DistributionOptions,
+)
 from official_bert.training import memory, workers
 
 INSTALL_GPU = 'pip install "tensorflow[and-cuda]>=2.20,<2.22"'
-_HIDDEN = ("", "-1", "NoDevFiles")  # values of CUDA_VISIBLE_DEVICES with which a user hides the GPUs
+# Values of CUDA_VISIBLE_DEVICES with which a user hides the GPUs.
+_HIDDEN = ("", "-1", "NoDevFiles")
 _TPU_LIMIT_SECS = 600.0  # a TPU that has just been created takes minutes to answer
 _WORKERS_LIMIT_SECS = 3600.0  # a cluster may start its machines one after the other
 
 
 def strategy_name(options: DistributionOptions) -> str:
-    """Returns the name of the strategy: --distribution_strategy, else tpu with --use_tpu, else one_device."""
+    """Returns the name of the strategy: --distribution_strategy, else tpu with --use_tpu, else
+    one_device.
+    """
     return options.distribution_strategy or ("tpu" if options.use_tpu else "one_device")
 
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
-    """Whether a strategy runs on TPU: batches then have one shape, and words are looked up by one-hot products."""
+    """Whether a strategy runs on TPU: batches then have one shape, and words are looked up by
+    one-hot products.
+    """
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def hosts_of_replicas(strategy: tf.distribute.Strategy) -> list[str]:
-    """Returns the device of the host of each replica of a TPU slice; none if they have one host, as without a TPU."""
-    devices = map(tf.DeviceSpec.from_string, strategy.extended.worker_devices if is_tpu(strategy) else ())
+    """Returns the device of the host of each replica of a TPU slice; none if they have one host,
+    as without a TPU.
+    """
+    devices = map(
+        tf.DeviceSpec.from_string, strategy.extended.worker_devices if is_tpu(strategy) else ()
+    )
     hosts = [device.replace(device_type="CPU", device_index=0).to_string() for device in devices]
     return hosts if len(set(hosts)) > 1 else []
 
@@ -45,10 +63,14 @@ def hosts_of_replicas(strategy: tf.distribute.Strategy) -> list[str]:
 def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     """Sets up the devices and returns the strategy.
 
-    Equal flags give the same object again, because two strategies in one process conflict. Call this function before
-    any other use of TensorFlow: later, the CPU cannot be split, nor a TPU initialised.
+    Equal flags give the same object again, because two strategies in one process conflict. Call
+    this function before any other use of TensorFlow: later, the CPU cannot be split, nor a TPU
+    initialised.
     """
-    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(DistributionOptions)}
+    given = {
+        field.name: getattr(options, field.name)
+        for field in dataclasses.fields(DistributionOptions)
+    }
     return _cached_strategy(DistributionOptions(**given))
 
 
@@ -59,29 +81,34 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
         logging.warning("--use_tpu has no effect, since --distribution_strategy=%s is given", name)
     if options.num_devices and name != "mirrored":
         raise InputError(
-            f"--num_devices={options.num_devices}: only goes with --distribution_strategy=mirrored; add that, or leave "
-            "it out"
+            f"--num_devices={options.num_devices}: only goes with "
+            "--distribution_strategy=mirrored; add that, or leave it out"
         )
     if options.collective != AUTO and name != MULTI_WORKER:
         raise InputError(
-            f"--collective={options.collective}: only goes with --distribution_strategy={MULTI_WORKER}; add that, or "
-            "leave it out"
+            f"--collective={options.collective}: only goes with "
+            f"--distribution_strategy={MULTI_WORKER}; add that, or leave it out"
         )
     if name != "tpu":
         memory.keep_freed_memory()
     strategy = _STRATEGIES[name](options)
     log_devices(strategy, name)
     if options.all_reduce_dtype != FLOAT32 and strategy.num_replicas_in_sync == 1:
-        logging.warning("--all_reduce_dtype=%s has no effect on a single device", options.all_reduce_dtype)
+        logging.warning(
+            "--all_reduce_dtype=%s has no effect on a single device", options.all_reduce_dtype
+        )
     return strategy
 
 
 def check_divides(batch_size: int, num_replicas: int, flag: str, num_micro_batches: int = 1):
-    """Validates that the replicas can share a batch evenly, and each compute its share in equal micro-batches."""
+    """Validates that the replicas can share a batch evenly, and each compute its share in equal
+    micro-batches.
+    """
     if num_micro_batches > 1 and batch_size % (num_replicas * num_micro_batches):
         raise InputError(
-            f"--{flag}={batch_size} cannot be computed by {num_replicas} replicas in --num_accumulation_steps="
-            f"{num_micro_batches} equal parts; give a multiple of {num_replicas * num_micro_batches}"
+            f"--{flag}={batch_size} cannot be computed by {num_replicas} replicas in "
+            f"--num_accumulation_steps={num_micro_batches} equal parts; give a multiple of "
+            f"{num_replicas * num_micro_batches}"
         )
     if batch_size % num_replicas:
         raise InputError(
@@ -91,12 +118,16 @@ def check_divides(batch_size: int, num_replicas: int, flag: str, num_micro_batch
 
 
 def split_over_replicas(
-    strategy: tf.distribute.Strategy, batch: Mapping[str, tf.Tensor | np.ndarray], axis: int = 1, is_own: bool = False
+    strategy: tf.distribute.Strategy,
+    batch: Mapping[str, tf.Tensor | np.ndarray],
+    axis: int = 1,
+    is_own: bool = False,
 ) -> dict:
-    """Gives replica r the r-th part of every value along `axis`, of this worker's with `is_own`, for `strategy.run`.
+    """Gives replica r the r-th part of every value along `axis`, of this worker's with `is_own`,
+    for `strategy.run`.
 
-    Values are [steps, batch, ...] with `axis` 1, and become distributed ones, [steps, batch / replicas, ...]; of one
-    replica they stay as they are.
+    Values are [steps, batch, ...] with `axis` 1, and become distributed ones, [steps, batch /
+    replicas, ...]; of one replica they stay as they are.
     """
     num_replicas = strategy.num_replicas_in_sync // (workers.num_workers(strategy) if is_own else 1)
     if strategy.num_replicas_in_sync == 1:
@@ -120,24 +151,32 @@ def _one_device(_: DistributionOptions) -> tf.distribute.Strategy:
 
 
 def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Returns a mirrored strategy of GPUs: --num_devices or all; without a GPU, of as many logical CPUs."""
+    """Returns a mirrored strategy of GPUs: --num_devices or all; without a GPU, of as many
+    logical CPUs.
+    """
     wanted, num_gpus = options.num_devices, len(tf.config.list_physical_devices("GPU"))
     if num_gpus and not wanted:
         return tf.distribute.MirroredStrategy()
     if num_gpus and wanted > num_gpus:
         raise InputError(
-            f"--num_devices={wanted}: TensorFlow sees only {num_gpus} GPUs; give at most that, or leave the flag out"
+            f"--num_devices={wanted}: TensorFlow sees only {num_gpus} GPUs; give at most that, or "
+            "leave the flag out"
         )
     count = wanted or 1
     if not num_gpus and count > 1:
         logging.warning(
-            "--num_devices=%d: TensorFlow sees no GPU; the CPU is split into %d devices, which is no faster",
+            "--num_devices=%d: TensorFlow sees no GPU; the CPU is split into %d devices, which is "
+            "no faster",
             count,
             count,
         )
         cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    return tf.distribute.MirroredStrategy([f"{'GPU' if num_gpus else 'CPU'}:{i}" for i in range(count)])
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * count
+        )
+    return tf.distribute.MirroredStrategy(
+        [f"{'GPU' if num_gpus else 'CPU'}:{i}" for i in range(count)]
+    )
 
 
 def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
@@ -145,14 +184,20 @@ def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
     cluster = workers.cluster()
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
     if options.collective == NCCL and not has_gpu:
-        raise InputError("--collective=nccl: TensorFlow sees no GPU, which NCCL needs; give --collective=ring or auto")
-    # TensorFlow's own AUTO takes the ring on GPUs, too. It refuses a group of devices of several kinds, so that what
-    # one process sees is what all of them choose.
+        raise InputError(
+            "--collective=nccl: TensorFlow sees no GPU, which NCCL needs; give --collective=ring "
+            "or auto"
+        )
+    # TensorFlow's own AUTO takes the ring on GPUs, too. It refuses a group of devices of several
+    # kinds, so that what one process sees is what all of them choose.
     collective = (NCCL if has_gpu else RING) if options.collective == AUTO else options.collective
     communication = tf.distribute.experimental.CommunicationOptions(implementation=collective)
     logging.info("Collective operations of the workers: %s", collective)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(cluster.hosts), task_type=cluster.role, task_id=cluster.index, rpc_layer="grpc"
+        tf.train.ClusterSpec(cluster.hosts),
+        task_type=cluster.role,
+        task_id=cluster.index,
+        rpc_layer="grpc",
     )
     addresses = ", ".join(address for hosts in cluster.hosts.values() for address in hosts)
     try:
@@ -164,8 +209,9 @@ def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         own = cluster.hosts[cluster.role][cluster.index]
         raise WorkerLost(
-            f"{cluster.role} {cluster.index} at {own}: the workers {addresses} cannot be reached ({brief(error)}); "
-            "check the addresses, that no other program listens there, and that each worker is started"
+            f"{cluster.role} {cluster.index} at {own}: the workers {addresses} cannot be reached "
+            f"({brief(error)}); check the addresses, that no other program listens there, and that "
+            "each worker is started"
         ) from error
     processes.take_back()
     return strategy
@@ -174,7 +220,10 @@ def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
 def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
     address = options.tpu_name or options.master
     if not address:
-        raise InputError("--tpu_name: not given; give the TPU's name, its grpc:// address, or 'local' on a TPU VM")
+        raise InputError(
+            "--tpu_name: not given; give the TPU's name, its grpc:// address, or 'local' on a TPU "
+            "VM"
+        )
 
     def connect():
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
@@ -189,26 +238,32 @@ def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
     except (tf.errors.OpError, OSError, ValueError, RuntimeError, ImportError) as error:
         reason = str(error).split(". ")[0].split("\n")[0]
         raise InputError(
-            f"--tpu_name={address}: no TPU system answers there ({reason}); check the name, --tpu_zone and "
-            "--gcp_project, and that a TensorFlow with TPU support is installed"
+            f"--tpu_name={address}: no TPU system answers there ({reason}); check the name, "
+            "--tpu_zone and --gcp_project, and that a TensorFlow with TPU support is installed"
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     count = strategy.num_replicas_in_sync
     if count != options.num_tpu_cores:
         raise InputError(
-            f"--num_tpu_cores={options.num_tpu_cores}, but {address} has {count} cores; give --num_tpu_cores={count}"
+            f"--num_tpu_cores={options.num_tpu_cores}, but {address} has {count} cores; give "
+            f"--num_tpu_cores={count}"
         )
     return strategy
 
 
-_STRATEGIES = {"one_device": _one_device, "mirrored": _mirrored, MULTI_WORKER: _multi_worker, "tpu": _tpu}
+_STRATEGIES = {
+    "one_device": _one_device,
+    "mirrored": _mirrored,
+    MULTI_WORKER: _multi_worker,
+    "tpu": _tpu,
+}
 
 
 def log_devices(strategy: tf.distribute.Strategy | None = None, name: str = "one_device"):
     """Logs the devices of a run, and warns if TensorFlow does not see the GPU of the machine.
 
-    The first use of a device fixes the configuration of all, so make the strategy first. None stands for that of a
-    script which has no choice: the first GPU or the CPU.
+    The first use of a device fixes the configuration of all, so make the strategy first. None
+    stands for that of a script which has no choice: the first GPU or the CPU.
     """
     strategy = strategy or tf.distribute.get_strategy()
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
@@ -220,8 +275,9 @@ def log_devices(strategy: tf.distribute.Strategy | None = None, name: str = "one
     logging.info("Devices: %s; strategy %s, number of replicas %d", ", ".join(names), name, count)
     if kind == "CPU" and not has_gpu and (sign := gpu_sign()):
         logging.warning(
-            "TensorFlow sees no GPU, although %s is there, and runs on the CPU: install its GPU libraries with %s, or "
-            "check the driver with nvidia-smi; CUDA_VISIBLE_DEVICES=-1 chooses the CPU without this warning",
+            "TensorFlow sees no GPU, although %s is there, and runs on the CPU: install its GPU "
+            "libraries with %s, or check the driver with nvidia-smi; CUDA_VISIBLE_DEVICES=-1 "
+            "chooses the CPU without this warning",
             sign, INSTALL_GPU,
         )  # fmt: skip
 
@@ -236,7 +292,9 @@ def kind_of_device(strategy: tf.distribute.Strategy) -> str:
 
 
 def gpu_sign() -> str | None:
-    """Returns the program or the device file by which this machine seems to have an NVIDIA GPU that is not hidden."""
+    """Returns the program or the device file by which this machine seems to have an NVIDIA GPU
+    that is not hidden.
+    """
     if os.environ.get("CUDA_VISIBLE_DEVICES") in _HIDDEN:
         return None
     return shutil.which("nvidia-smi") or next(iter(sorted(glob.glob("/dev/nvidia[0-9]*"))), None)

@@ -1,4 +1,6 @@
-"""The loops around the model: updates, several in one call into TensorFlow; an evaluation; the outputs of a set."""
+"""The loops around the model: updates, several in one call into TensorFlow; an evaluation; the
+outputs of a set.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +29,25 @@ class Batches(Protocol):
 
     Attributes:
         state: the state for a checkpoint: the position, the run's `seed`, and the `key`.
-        key: identifies the data and how it is read; a saved position is valid only for the same key.
+        key: identifies the data and how it is read; a saved position is valid only for the same
+            key.
     """
 
     state: tf.train.Checkpoint
     key: int
 
     def next_batch(self) -> dict:
-        """Reads the next batch, as per-replica values; called inside a tf.function, which reads whenever it runs."""
+        """Reads the next batch, as per-replica values; called inside a tf.function, which reads
+        whenever it runs.
+        """
 
     def have_run(self, num_batches: int):
         """Moves the position in `state` behind so many batches."""
 
 
 class Stops(NamedTuple):
-    """The steps at which a training leaves TensorFlow: no call crosses a progress line, a checkpoint or a hook.
+    """The steps at which a training leaves TensorFlow: no call crosses a progress line, a
+    checkpoint or a hook.
 
     A checkpoint is saved at the multiples of each number in `save_every_steps`, and at the end.
     """
@@ -54,9 +60,13 @@ class Stops(NamedTuple):
     single_steps: tuple[int, ...] = ()
 
     def next_count(self, step: int) -> int:
-        """Returns the number of updates in the next call; the first call, which compiles, makes a single one."""
+        """Returns the number of updates in the next call; the first call, which compiles, makes
+        a single one.
+        """
         single_stops = self.first_step + 1, self.first_step + FIRST_LOG_STEPS, *self.single_steps
-        multiples = ((step // every + 1) * every for every in (self.log_every_steps, *self.save_every_steps))
+        multiples = (
+            (step // every + 1) * every for every in (self.log_every_steps, *self.save_every_steps)
+        )
         stops = self.num_train_steps, *multiples, *(stop for stop in single_stops if stop > step)
         return min(self.steps_per_loop, min(stops) - step)
 
@@ -65,7 +75,9 @@ class Stops(NamedTuple):
         return step == self.num_train_steps or any(step % every == 0 for every in intervals)
 
     def logs_at(self, step: int) -> bool:
-        """Whether a progress line is due: besides its multiples, there is one after the first FIRST_LOG_STEPS."""
+        """Whether a progress line is due: besides its multiples, there is one after the first
+        FIRST_LOG_STEPS.
+        """
         return self.is_due(step, self.log_every_steps) or step == self.first_step + FIRST_LOG_STEPS
 
     def saves_at(self, step: int) -> bool:
@@ -74,9 +86,11 @@ class Stops(NamedTuple):
 
 
 class TimeLimit:
-    """The hours of --max_train_hours, and how many of them a training has used, its earlier runs included.
+    """The hours of --max_train_hours, and how many of them a training has used, its earlier runs
+    included.
 
-    `position`, float32[], is the share of the time that is used, in updates; `state` is saved beside a checkpoint.
+    `position`, float32[], is the share of the time that is used, in updates; `state` is saved
+    beside a checkpoint.
     """
 
     clock = staticmethod(time.monotonic)
@@ -99,7 +113,9 @@ class TimeLimit:
         self._start_secs = self.clock() - int(self._used.numpy()) / 1000
 
     def look(self, from_chief: Callable[[int], int]) -> bool:
-        """Looks at the clock, which for all workers is the chief's; returns whether the time is over."""
+        """Looks at the clock, which for all workers is the chief's; returns whether the time is
+        over.
+        """
         self._use(from_chief(round(1000 * (self.clock() - self._start_secs))))
         return not self.secs_left
 
@@ -116,21 +132,27 @@ class Ramp(NamedTuple):
 
     def multiple_at(self, position: float) -> int:
         """Returns the multiple of the update at a position, in updates."""
-        begun = [each for each, start in zip(self.multiples, self.starts, strict=True) if start <= position]
+        begun = [
+            each
+            for each, start in zip(self.multiples, self.starts, strict=True)
+            if start <= position
+        ]
         return max(begun, default=1)
 
 
-# A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of a trace.
+# A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of
+# a trace.
 _as_it_is = tf.autograph.experimental.do_not_convert
 
 
 def compiled_steps(
     strategy: tf.distribute.Strategy, step: TrainingStep, num_batches: int = 1
 ) -> Callable[[Batches | dict, int], Sums]:
-    """Returns a function that makes several updates in one loop inside TensorFlow, and returns the sums of all.
+    """Returns a function that makes several updates in one loop inside TensorFlow, and returns the
+    sums of all.
 
-    It takes the batches of an update, `num_batches`, when they are due, from a source; or one from the stacked
-    per-replica values of a dict, [steps, batch / replicas, ...].
+    It takes the batches of an update, `num_batches`, when they are due, from a source; or one from
+    the stacked per-replica values of a dict, [steps, batch / replicas, ...].
     """
 
     names, added_by_host = step.sum_names, is_tpu(strategy)
@@ -161,8 +183,8 @@ def compiled_steps(
     def updated_from(stacked, index, added):
         return updated({name: value[index] for name, value in stacked.items()}, added)
 
-    # Each replica adds its own sums up, which are reduced at the end; a TPU, which lacks float64, gives them to the
-    # host in every step.
+    # Each replica adds its own sums up, which are reduced at the end; a TPU, which lacks float64,
+    # gives them to the host in every step.
     def begin():
         return zeros() if added_by_host else strategy.run(zeros)
 
@@ -177,7 +199,11 @@ def compiled_steps(
         return strategy.run(updated_with, args=(*parts, added))
 
     def end(added):
-        return added if added_by_host else strategy.reduce(tf.distribute.ReduceOp.SUM, added, axis=None)
+        return (
+            added
+            if added_by_host
+            else strategy.reduce(tf.distribute.ReduceOp.SUM, added, axis=None)
+        )
 
     @tf.function(reduce_retracing=True)
     def loop(batches, num_steps):
@@ -187,23 +213,36 @@ def compiled_steps(
         return end(added)
 
     def run_steps(batches, num_steps):
-        return dict(zip(names, np.asarray(loop(batches, tf.constant(num_steps))).tolist(), strict=True))
+        return dict(
+            zip(names, np.asarray(loop(batches, tf.constant(num_steps))).tolist(), strict=True)
+        )
 
     return run_steps
 
 
-def evaluate(strategy: tf.distribute.Strategy, objective: Objective, batches: Iterator[dict], num_batches: int) -> Sums:
-    """Sums the objective's values over `num_batches` batches of per-replica features [batch / replicas, ...]."""
+def evaluate(
+    strategy: tf.distribute.Strategy,
+    objective: Objective,
+    batches: Iterator[dict],
+    num_batches: int,
+) -> Sums:
+    """Sums the objective's values over `num_batches` batches of per-replica features [batch /
+    replicas, ...].
+    """
 
     @tf.function(autograph=False)
     def run(features):
-        return _summed(strategy, strategy.run(lambda part: evaluation_step(objective, part), args=(features,)))
+        return _summed(
+            strategy, strategy.run(lambda part: evaluation_step(objective, part), args=(features,))
+        )
 
     sums: Sums = {}
     logging.info("Compiling the evaluation step ...")
     progress = Progress("batches evaluated", num_batches)
     for done in range(num_batches):
-        sums = {name: sums.get(name, 0.0) + float(value) for name, value in run(next(batches)).items()}
+        sums = {
+            name: sums.get(name, 0.0) + float(value) for name, value in run(next(batches)).items()
+        }
         progress(done + 1)
     return sums
 
@@ -211,11 +250,17 @@ def evaluate(strategy: tf.distribute.Strategy, objective: Objective, batches: It
 @_as_it_is
 def _summed(strategy, per_replica):
     reduce = strategy.reduce
-    return {name: reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in per_replica.items()}
+    return {
+        name: reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
+        for name, value in per_replica.items()
+    }
 
 
-def compiled_outputs(strategy: tf.distribute.Strategy, outputs: Callable[[dict], dict]) -> Callable[[dict], dict]:
-    """Returns a function from a batch, split over the replicas, to the gathered outputs [batch, ...] of all.
+def compiled_outputs(
+    strategy: tf.distribute.Strategy, outputs: Callable[[dict], dict]
+) -> Callable[[dict], dict]:
+    """Returns a function from a batch, split over the replicas, to the gathered outputs [batch,
+    ...] of all.
 
     It is traced once for batches of any size and length, or twice with several replicas.
     """
@@ -230,9 +275,17 @@ def compiled_outputs(strategy: tf.distribute.Strategy, outputs: Callable[[dict],
         if compiled is None:
             logging.info("Compiling the prediction step ...")
             signature = None
-            if strategy.num_replicas_in_sync == 1:  # per-replica values cannot be described by a signature
-                signature = [{name: tf.TensorSpec([None] * one.shape.rank, one.dtype) for name, one in batch.items()}]
-            compiled = tf.function(gathered, signature, autograph=False, reduce_retracing=signature is None)
+            # Per-replica values cannot be described by a signature.
+            if strategy.num_replicas_in_sync == 1:
+                signature = [
+                    {
+                        name: tf.TensorSpec([None] * one.shape.rank, one.dtype)
+                        for name, one in batch.items()
+                    }
+                ]
+            compiled = tf.function(
+                gathered, signature, autograph=False, reduce_retracing=signature is None
+            )
         return compiled(batch)
 
     return run
@@ -257,13 +310,18 @@ def predict(
     progress = Progress("examples", len(order))
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        length = padded_length(int(lengths[rows].max()), max_length) if pad_to_longest else max_length
-        # Every batch is split evenly, and on a TPU has one size, so that it compiles once: repeated rows complete the
-        # last batch, and their outputs are cut off again.
+        length = (
+            padded_length(int(lengths[rows].max()), max_length) if pad_to_longest else max_length
+        )
+        # Every batch is split evenly, and on a TPU has one size, so that it compiles once: repeated
+        # rows complete the last batch, and their outputs are cut off again.
         wanted = batch_size if is_tpu(strategy) else len(rows)
         missing = wanted - len(rows) + -wanted % strategy.num_replicas_in_sync
         filled = np.concatenate([rows, np.repeat(rows[-1:], missing)])
-        batch = {name: tf.convert_to_tensor(values) for name, values in encoded.features(filled, length).items()}
+        batch = {
+            name: tf.convert_to_tensor(values)
+            for name, values in encoded.features(filled, length).items()
+        }
         for name, value in run(split_over_replicas(strategy, batch, axis=0)).items():
             value = np.asarray(value)[: len(rows)]
             if name not in outputs:

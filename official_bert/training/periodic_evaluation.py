@@ -28,8 +28,9 @@ class PeriodicEvaluation:
     ):
         """Continues the history of the run up to `first_step`, the updates that the model has had.
 
-        Training stops after `patience` evaluations, unless it is None, without a higher `main_metric`; nan is the
-        worst. `finish_saving` returns when the checkpoint of the step is complete, without which no result is kept.
+        Training stops after `patience` evaluations, unless it is None, without a higher
+        `main_metric`; nan is the worst. `finish_saving` returns when the checkpoint of the step is
+        complete, without which no result is kept.
         """
         self.every_steps, self._patience, self._main_metric = every_steps, patience, main_metric
         self._measure, self._best, self._output_dir = measure, best, output_dir
@@ -37,24 +38,27 @@ class PeriodicEvaluation:
         self._values = {  # of the main metric by step; None stands for nan
             line["step"]: line[main_metric]
             for line in run_log.read(run_dir, run_log.EVALUATION)
-            if line["step"] <= first_step and isinstance(line.get(main_metric, ""), float | int | None)
+            if line["step"] <= first_step
+            and isinstance(line.get(main_metric, ""), float | int | None)
         }
         log = os.path.join(run_dir, run_log.FILE)
         if self._values and not best.latest:
             raise InputError(
-                f"{best.output_dir}: the best checkpoint of the evaluations in {log} is gone; put it back, or give "
-                "another --output_dir"
+                f"{best.output_dir}: the best checkpoint of the evaluations in {log} is gone; put "
+                "it back, or give another --output_dir"
             )
         # A kill between the two leaves the best checkpoint of the last step without its line.
         if best.latest and (step := best.latest_step()) < first_step and step not in self._values:
             raise InputError(
-                f"{log}: lacks the evaluation of step {step}, to which the best checkpoint in {best.output_dir} "
-                "belongs, so the best of the other steps would replace it; put the line back, or give another "
-                "--output_dir"
+                f"{log}: lacks the evaluation of step {step}, to which the best checkpoint in "
+                f"{best.output_dir} belongs, so the best of the other steps would replace it; put "
+                "the line back, or give another --output_dir"
             )
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Evaluates the model, unless an earlier run did so at this step; returns whether training stops here."""
+        """Evaluates the model, unless an earlier run did so at this step; returns whether
+        training stops here.
+        """
         if step not in self._values:
             self._evaluate(step)
         best_step = self._best_step()
@@ -69,7 +73,8 @@ class PeriodicEvaluation:
 
     def _evaluate(self, step: int):
         metrics = {name: float(value) for name, value in self._measure().items()}
-        self._finish_saving()  # a run that is killed before goes on from an earlier step, and evaluates this one again
+        # A run that is killed before goes on from an earlier step, and evaluates this one again.
+        self._finish_saving()
         texts = {name: f"{value:.4g}" for name, value in sorted(metrics.items())}
         reporting.log_table(f"Eval results at step {step}", texts)
         if math.isnan(metrics[self._main_metric]):
@@ -78,7 +83,8 @@ class PeriodicEvaluation:
         value = metrics[self._main_metric]
         self._values[step] = value if math.isfinite(value) else None
         if self._best_step() == step:
-            self._best.save(step)  # before the history: a kill in between only causes a second evaluation
+            # Before the history: a kill in between only causes a second evaluation.
+            self._best.save(step)
         run_log.write(self._output_dir, run_log.EVALUATION, {"step": step} | metrics)
 
     def _best_step(self) -> int:

@@ -1,7 +1,8 @@
-"""Mixed precision: the types that a model computes in, and the scaling of the loss that float16 needs.
+"""Mixed precision: the types that a model computes in, and the scaling of the loss that float16
+needs.
 
-The matrix products and the activations between them have the 16-bit type; weights, moments, the reduction of gradients,
-softmax, layer norms, losses and logits are float32.
+The matrix products and the activations between them have the 16-bit type; weights, moments, the
+reduction of gradients, softmax, layer norms, losses and logits are float32.
 """
 
 import contextlib
@@ -19,13 +20,15 @@ from official_bert.training.distribution import kind_of_device
 
 DTYPE_KEY = "dtype"  # in the start line of run_log.py
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
-_CPU_SIGNS = {"amx_bf16": "AMX", "avx512_bf16": "AVX512_BF16"}  # flags of Linux; the name of the instructions
+# Flags of Linux; the name of the instructions.
+_CPU_SIGNS = {"amx_bf16": "AMX", "avx512_bf16": "AVX512_BF16"}
 _GPU_CAPABILITY = 8, 0  # of the first NVIDIA GPUs that multiply bfloat16
 
 FIRST_SCALE = 2.0**15
 LEAST_SCALE = 1.0
 GROWTH_UPDATES = 2000  # in a row without an overflow, after which the scale is doubled
-UPDATES = "updates"  # the key of the number of updates made, in the sums of a step that may skip some
+# The key of the number of updates made, in the sums of a step that may skip some.
+UPDATES = "updates"
 TENSORBOARD_ONLY = ("loss_scale", "skipped_updates")  # logged when an update is skipped
 
 _POLICIES = {FLOAT32: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}
@@ -33,7 +36,9 @@ _STORING_POLICIES = {FLOAT32: "float32", BFLOAT16: "bfloat16"}
 
 
 def choose(dtype: str, strategy: tf.distribute.Strategy) -> tuple[str, dict[str, object]]:
-    """Returns the type of the matrix products for a value of --dtype, and facts for the start line of run_log.py."""
+    """Returns the type of the matrix products for a value of --dtype, and facts for the start
+    line of run_log.py.
+    """
     if dtype == AUTO:
         reason = reason_for_bfloat16(strategy)
         # The workers of a run compute in one type: the chief's.
@@ -45,26 +50,32 @@ def choose(dtype: str, strategy: tf.distribute.Strategy) -> tuple[str, dict[str,
         return dtype, {DTYPE_KEY: dtype}
     if dtype == BFLOAT16 and reason_for_bfloat16(strategy) is None:
         logging.warning(
-            "--dtype=bfloat16: the devices are not known to multiply it, and then float32 is faster and more exact; "
-            "give --dtype=auto"
+            "--dtype=bfloat16: the devices are not known to multiply it, and then float32 is "
+            "faster and more exact; give --dtype=auto"
         )
     return dtype, {}
 
 
 def reason_for_bfloat16(strategy: tf.distribute.Strategy) -> str | None:
-    """Returns why the devices are fast with bfloat16, as a part of a sentence; None if they are not known to be."""
+    """Returns why the devices are fast with bfloat16, as a part of a sentence; None if they are
+    not known to be.
+    """
     kind = kind_of_device(strategy)
     if kind == "TPU":
         return "a TPU multiplies it"
     if kind == "GPU":
-        details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+        details = map(
+            tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU")
+        )
         capabilities = [detail.get("compute_capability", (0, 0)) for detail in details]
         return "the GPU multiplies it" if min(capabilities) >= _GPU_CAPABILITY else None
     if not _CPU_INFO.exists():  # not on Linux
         return None
     lines = _CPU_INFO.read_text(encoding="utf-8").splitlines()
     flags = next((line for line in lines if line.startswith("flags")), "").split()
-    return next((f"the processor has {name}" for flag, name in _CPU_SIGNS.items() if flag in flags), None)
+    return next(
+        (f"the processor has {name}" for flag, name in _CPU_SIGNS.items() if flag in flags), None
+    )
 
 
 def computing_in(dtype: str):
@@ -73,7 +84,9 @@ def computing_in(dtype: str):
 
 
 def stored_in(dtype: str):
-    """Lets the models that are built inside compute in this type and keep their kernels and tables in it."""
+    """Lets the models that are built inside compute in this type and keep their kernels and
+    tables in it.
+    """
     return _under_policy(_STORING_POLICIES[dtype])
 
 
@@ -95,15 +108,18 @@ def check_dtype(dtype: str, strategy: tf.distribute.Strategy):
 class LossScale:
     """Dynamic loss scaling (Micikevicius et al., 2018, section 3.2).
 
-    float16 holds nothing between 0 and 6e-8, where many gradients lie. So the loss is multiplied by a scale before the
-    backward pass, and the gradients are divided by it after. If one of them overflows, the update is skipped and the
-    scale halved; after GROWTH_UPDATES updates in a row it is doubled. `state` is saved beside a checkpoint.
+    float16 holds nothing between 0 and 6e-8, where many gradients lie. So the loss is multiplied by
+    a scale before the backward pass, and the gradients are divided by it after. If one of them
+    overflows, the update is skipped and the scale halved; after GROWTH_UPDATES updates in a row it
+    is doubled. `state` is saved beside a checkpoint.
     """
 
     def __init__(self):
         """Makes the variables, in the scope of the current strategy."""
         self._scale = tf.Variable(FIRST_SCALE, trainable=False, dtype=tf.float32, name="loss_scale")
-        self._num_good = tf.Variable(0, trainable=False, dtype=tf.int64, name="updates_at_loss_scale")
+        self._num_good = tf.Variable(
+            0, trainable=False, dtype=tf.int64, name="updates_at_loss_scale"
+        )
         self.state = {"loss_scale": self._scale, "updates_at_loss_scale": self._num_good}
         self.num_skipped = 0
 
@@ -113,7 +129,9 @@ class LossScale:
         return tf.convert_to_tensor(self._scale)
 
     def adjust(self, is_applied: tf.Tensor):
-        """Adjusts the scale to an update, in replica context; `is_applied`, bool[], is the same on all replicas."""
+        """Adjusts the scale to an update, in replica context; `is_applied`, bool[], is the same
+        on all replicas.
+        """
         num_good = tf.where(is_applied, self._num_good + 1, 0)
         is_grown = num_good >= GROWTH_UPDATES
         grown = tf.where(is_grown, self._scale * 2.0, self._scale)
@@ -141,9 +159,12 @@ class LossScale:
             return
         self.num_skipped += num_skipped
         scale = float(self.value)
-        logging.info("Overflow in float16: %d updates skipped; the loss scale is now %g", num_skipped, scale)
+        logging.info(
+            "Overflow in float16: %d updates skipped; the loss scale is now %g", num_skipped, scale
+        )
         if scale < LEAST_SCALE:
             raise Diverged(
-                f"float16 overflows whatever the loss scale is, which has sunk to {scale:g}; lower --learning_rate, "
-                "lengthen its warm-up, or give --dtype=bfloat16 or float32 (the last checkpoint is valid)"
+                f"float16 overflows whatever the loss scale is, which has sunk to {scale:g}; lower "
+                "--learning_rate, lengthen its warm-up, or give --dtype=bfloat16 or float32 (the "
+                "last checkpoint is valid)"
             )

@@ -1,4 +1,6 @@
-"""Reports a training and its evaluations: in the log, TensorBoard's event files, run.jsonl and eval_results.txt."""
+"""Reports a training and its evaluations: in the log, TensorBoard's event files, run.jsonl and
+eval_results.txt.
+"""
 
 import numbers
 import os
@@ -37,13 +39,16 @@ class _Interval(NamedTuple):
 
 
 class TrainingReport:
-    """Counts the steps of a training and reports them: a log line, TensorBoard scalars and a line of run_log.py.
+    """Counts the steps of a training and reports them: a log line, TensorBoard scalars and a line
+    of run_log.py.
 
-        step 200/1000  loss 6.51  masked_lm_accuracy 0.08  ...  120.3 examples/s  15398 tokens/s  00:12:33 left
+        step 200/1000  loss 6.51  masked_lm_accuracy 0.08  ...  120.3 examples/s  15398 tokens/s
+        00:12:33 left
 
-    The speed and the time left are computed from the interval since the last report, pauses for checkpoints included.
-    The first call into TensorFlow, which compiles, does not count; a report after that call alone contains neither.
-    `metrics` are those of the last report. `num_train_steps` may change while the training goes on.
+    The speed and the time left are computed from the interval since the last report, pauses for
+    checkpoints included. The first call into TensorFlow, which compiles, does not count; a report
+    after that call alone contains neither. `metrics` are those of the last report.
+    `num_train_steps` may change while the training goes on.
     """
 
     def __init__(
@@ -60,7 +65,8 @@ class TrainingReport:
         self.num_train_steps, self._objective, self._num_batches = num_train_steps, objective, 1
         self._writer = _event_writer(options.output_dir)
         self.metrics: dict[str, float] = {}
-        self._losses: list[tuple[int, float]] = []  # of each report: its updates and their mean loss
+        # Of each report: its updates and their mean loss.
+        self._losses: list[tuple[int, float]] = []
         self._sums, self._num_steps = {}, 0  # since the last report
         self._examples = self._tokens = 0  # since the start
         self._measured = _Interval(0.0, 0, 0, 0)  # all intervals that were reported
@@ -69,7 +75,9 @@ class TrainingReport:
         self._since = self._now()
 
     def begin(self, objective: Objective, num_batches: int):
-        """Reports what has no line yet; from now on an update has this objective and so many batches."""
+        """Reports what has no line yet; from now on an update has this objective and so many
+        batches.
+        """
         self.write()
         self._objective, self._num_batches, self._is_compiled = objective, num_batches, False
 
@@ -89,7 +97,9 @@ class TrainingReport:
         if num_updates:
             if not np.isfinite(sums["loss"]):
                 before = self._step - num_updates
-                raise Diverged(f"the loss is {sums['loss']} between steps {before} and {self._step}")
+                raise Diverged(
+                    f"the loss is {sums['loss']} between steps {before} and {self._step}"
+                )
             self._sums = {name: self._sums.get(name, 0.0) + value for name, value in sums.items()}
         if not self._is_compiled:
             self._is_compiled, self._since = True, self._now()
@@ -111,13 +121,15 @@ class TrainingReport:
             metrics |= self._loss_scale.metrics()
         if max(metrics.values()) > _LARGEST and max(self.metrics.values(), default=0.0) <= _LARGEST:
             logging.warning(
-                "The training diverges: the loss is %.4g at step %d; stop it, and lower --learning_rate or lengthen "
-                "its warm-up",
+                "The training diverges: the loss is %.4g at step %d; stop it, and lower "
+                "--learning_rate or lengthen its warm-up",
                 metrics["loss"],
                 self._step,
             )
         self.metrics = metrics
-        past = _Interval(*(end - start for end, start in zip(self._now(), self._since, strict=True)))
+        past = _Interval(
+            *(end - start for end, start in zip(self._now(), self._since, strict=True))
+        )
         speeds = self._speeds(past)
         if speeds:
             self._measured = _Interval(*map(sum, zip(self._measured, past, strict=True)))
@@ -139,7 +151,8 @@ class TrainingReport:
             yield f"{clock_time(left_secs)} left"
 
     def final_loss(self) -> tuple[float, int] | None:
-        """Returns the mean loss of the last tenth of all updates, in whole progress lines, and their number.
+        """Returns the mean loss of the last tenth of all updates, in whole progress lines, and
+        their number.
 
         None if the run made no update.
         """
@@ -155,7 +168,9 @@ class TrainingReport:
         step, final = int(self._optimizer.global_step.numpy()), self.final_loss()
         ended = FINISHED if step >= self.num_train_steps else STOPPED_EARLY
         wall_secs = time.monotonic() - self._start_secs
-        earlier_secs = sum(line.get("wall_secs", 0.0) for line in run_log.read(self._output_dir, run_log.END))
+        earlier_secs = sum(
+            line.get("wall_secs", 0.0) for line in run_log.read(self._output_dir, run_log.END)
+        )
         figures = {
             "ended": type(error).__name__ if error else ended,
             "updates": step - self._first_step,
@@ -170,14 +185,21 @@ class TrainingReport:
             "total_wall_secs": earlier_secs + wall_secs,
         }
         known = {name: value for name, value in figures.items() if value is not None}
-        log_table("Training summary", {name: _summary_text(name, value) for name, value in known.items()})
+        log_table(
+            "Training summary", {name: _summary_text(name, value) for name, value in known.items()}
+        )
         run_log.write_if_possible(self._output_dir, run_log.END, known)
 
     def _speeds(self, past: _Interval) -> dict[str, float]:
-        """Returns the speeds of an interval under the names of their scalars; none of one without an update."""
+        """Returns the speeds of an interval under the names of their scalars; none of one
+        without an update.
+        """
         if not past.steps:
             return {}
-        return {"examples_per_second": past.examples / past.secs, "tokens_per_second": past.tokens / past.secs}
+        return {
+            "examples_per_second": past.examples / past.secs,
+            "tokens_per_second": past.tokens / past.secs,
+        }
 
     def _now(self) -> _Interval:
         return _Interval(time.monotonic(), self._step, self._examples, self._tokens)
@@ -198,10 +220,11 @@ def write_eval_results(
     suffix: str = "",
     further: Mapping[str, float] = MappingProxyType({}),
 ):
-    """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars under eval/.
+    """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars under
+    eval/.
 
-    The suffix is that of a second set: "_mm" gives eval_results_mm.txt and eval_mm/. `further` metrics, which the
-    original's file does not have, are in the log and in TensorBoard only.
+    The suffix is that of a second set: "_mm" gives eval_results_mm.txt and eval_mm/. `further`
+    metrics, which the original's file does not have, are in the log and in TensorBoard only.
     """
     metrics = {**results, **further, "global_step": step}
     texts = {name: _format_number(name, value) for name, value in sorted(metrics.items())}
@@ -225,7 +248,9 @@ _kept_writer = {}  # of the folder that was written to last
 
 
 def write_scalars(folder: str, scalars: Mapping[str, float], step: int):
-    """Writes the TensorBoard scalars of a step to a folder, those of all evaluations of a run into one file."""
+    """Writes the TensorBoard scalars of a step to a folder, those of all evaluations of a run
+    into one file.
+    """
     if folder not in _kept_writer or not files.matching("events.out.tfevents.*", folder):
         _kept_writer.clear()
         _kept_writer[folder] = _event_writer(folder)
@@ -237,7 +262,9 @@ def _event_writer(folder: str):
     try:
         return tf.summary.create_file_writer(folder)
     except tf.errors.OpError as error:
-        logging.warning("%s: TensorBoard gets no scalars (%s); make room on the disk", folder, brief(error))
+        logging.warning(
+            "%s: TensorBoard gets no scalars (%s); make room on the disk", folder, brief(error)
+        )
         return tf.summary.create_noop_writer()
 
 
@@ -249,13 +276,19 @@ def _write_scalars(writer, scalars: Mapping[str, float], step: int):
                 tf.summary.scalar(name, np.float32(value))
         writer.flush()
     except tf.errors.OpError as error:
-        logging.warning("TensorBoard's scalars of step %d are lost (%s); make room on the disk", step, brief(error))
+        logging.warning(
+            "TensorBoard's scalars of step %d are lost (%s); make room on the disk",
+            step,
+            brief(error),
+        )
 
 
 def _format_number(name: str, value) -> str:
-    """Writes a number of eval_results.txt: as float32, the original's metric type, but integers and thresholds exactly.
+    """Writes a number of eval_results.txt: as float32, the original's metric type, but integers and
+    thresholds exactly.
 
-    A threshold is one of the scores that a script compares with it, so a rounded one could change the result.
+    A threshold is one of the scores that a script compares with it, so a rounded one could change
+    the result.
     """
     if isinstance(value, numbers.Integral):
         return str(int(value))

@@ -1,13 +1,13 @@
 """The log of a run, output_dir/run.jsonl: a JSON object a line, whose `type` says what it tells.
 
-    start        a run began: its flags, versions, seed and devices; `first_step`, the updates that earlier runs made
-    train        a progress line: the metrics at a `step`
-    evaluation   an evaluation during training: the metrics at a `step`
-    checkpoint   the `path` of a checkpoint that was saved at a `step`
-    end          the summary of a training
+    start        a run began: its flags, versions, seed and devices; `first_step`, the updates that
+    earlier runs made train        a progress line: the metrics at a `step` evaluation   an
+    evaluation during training: the metrics at a `step` checkpoint   the `path` of a checkpoint that
+    was saved at a `step` end          the summary of a training
 
-Lines are only ever added. When a training starts at an earlier step than an earlier one had reached, the lines of the
-steps after it belong to weights that are lost, and `read` leaves them out.
+Lines are only ever added. When a training starts at an earlier step than an earlier one had
+reached, the lines of the steps after it belong to weights that are lost, and `read` leaves them
+out.
 """
 
 import contextlib
@@ -43,7 +43,9 @@ def write_start(
     strategy: tf.distribute.Strategy,
     facts: Mapping[str, object] = MappingProxyType({}),
 ):
-    """Writes the line of a start, with everything needed to repeat the run; `facts` are those of a Trainer."""
+    """Writes the line of a start, with everything needed to repeat the run; `facts` are those of
+    a Trainer.
+    """
     line = {
         "script": options.script,
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -73,7 +75,8 @@ def write(output_dir: str, kind: str, values: Mapping[str, object]):
     """Adds a line; numbers that are not finite, which JSON does not have, become null."""
     path = os.path.join(output_dir, FILE)
     finite = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
     }
     line = json.dumps({"type": kind} | finite)
     if files.is_remote(path):  # where nothing can be appended to a file
@@ -103,7 +106,9 @@ def write_if_possible(output_dir: str, kind: str, values: Mapping[str, object]):
 
 
 def read(output_dir: str, kind: str) -> list[dict]:
-    """Returns the lines of a type, in their order; those of lost steps are left out, and corrupt ones, too."""
+    """Returns the lines of a type, in their order; those of lost steps are left out, and corrupt
+    ones, too.
+    """
     lines = []
     for line in _lines(output_dir):
         if line["type"] == START and line.get("num_updates") and "first_step" in line:
@@ -128,7 +133,11 @@ def _lines(output_dir: str) -> Iterator[dict]:
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
-            if isinstance(value, dict) and "type" in value and isinstance(value.get("step", 0), int):
+            if (
+                isinstance(value, dict)
+                and "type" in value
+                and isinstance(value.get("step", 0), int)
+            ):
                 yield value
 
 

@@ -21,26 +21,38 @@ from official_bert.training import run_log, workers
 
 
 def check_config(options: TrainingOptions, checkpoints: CheckpointManager, config: BertConfig):
-    """Compares the configuration with that of the checkpoint; only training may begin with another one."""
+    """Compares the configuration with that of the checkpoint; only training may begin with
+    another one.
+    """
     if checkpoints.latest:
         check_config_beside(checkpoints.latest, config, in_training=options.do_train)
     elif options.init_checkpoint and not options.do_train:
         check_config_beside(options.init_checkpoint, config)
-    elif options.init_checkpoint and (difference := difference_beside(options.init_checkpoint, config)):
+    elif options.init_checkpoint and (
+        difference := difference_beside(options.init_checkpoint, config)
+    ):
         logging.warning("%s: the weights were trained with another model", difference)
 
 
 def choose_seed(options: TrainingOptions, checkpoints: CheckpointManager) -> int:
-    """Returns the seed of the newest checkpoint; in training, of the newest whose input state is valid."""
+    """Returns the seed of the newest checkpoint; in training, of the newest whose input state is
+    valid.
+    """
 
     def read():
         return checkpoints.saved_input_value("seed")
 
     saved = checkpoints.from_newest_valid(read) if options.do_train else read()
     if saved is None:
-        return random.SystemRandom().randrange(2**31) if options.random_seed is None else options.random_seed
+        return (
+            random.SystemRandom().randrange(2**31)
+            if options.random_seed is None
+            else options.random_seed
+        )
     if options.random_seed not in (None, saved):
-        logging.warning("--random_seed=%d is not used: the run goes on with its seed", options.random_seed)
+        logging.warning(
+            "--random_seed=%d is not used: the run goes on with its seed", options.random_seed
+        )
     return saved
 
 
@@ -57,10 +69,12 @@ def load_weights(
     unused: Sequence[str],
     redrawn: Sequence[str] = (),
 ) -> Collection[str]:
-    """Loads the checkpoint in output_dir or, without it, --init_checkpoint, and returns the names of what was loaded.
+    """Loads the checkpoint in output_dir or, without it, --init_checkpoint, and returns the names
+    of what was loaded.
 
-    Training restores all of the checkpoint here, also the slots, so that its files are read once. Weights with the
-    prefixes `unused` may be missing, and those with the prefixes `redrawn` start a training as they are.
+    Training restores all of the checkpoint here, also the slots, so that its files are read once.
+    Weights with the prefixes `unused` may be missing, and those with the prefixes `redrawn` start a
+    training as they are.
     """
     is_complete = options.do_train or options.allow_missing_weights
     if options.do_train and checkpoints.latest:
@@ -75,56 +89,86 @@ def load_weights(
         loaded = []
     else:
         raise InputError(
-            f"--init_checkpoint: is not given, and {checkpoints.output_dir} holds no checkpoint, so the weights "
-            "would be random; give one of the two, or --allow_missing_weights to use random weights on purpose"
+            f"--init_checkpoint: is not given, and {checkpoints.output_dir} holds no checkpoint, "
+            "so the weights would be random; give one of the two, or --allow_missing_weights to "
+            "use random weights on purpose"
         )
     if options.do_train and not options.allow_missing_weights:
         _check_frozen(options.init_checkpoint, model, loaded, tuple(unused))
     if options.init_checkpoint and checkpoints.latest:
-        logging.info("--init_checkpoint is not used: %s goes on from %s", checkpoints.output_dir, checkpoints.latest)
+        logging.info(
+            "--init_checkpoint is not used: %s goes on from %s",
+            checkpoints.output_dir,
+            checkpoints.latest,
+        )
     return loaded
 
 
-def _check_frozen(source: str | None, model: keras.Model, loaded: Collection[str], unused: tuple[str, ...]):
-    """Refuses frozen weights that would stay random, such as the pooler that a masked LM does not have."""
+def _check_frozen(
+    source: str | None, model: keras.Model, loaded: Collection[str], unused: tuple[str, ...]
+):
+    """Refuses frozen weights that would stay random, such as the pooler that a masked LM does
+    not have.
+    """
     for name, variable in named_variables(model).items():
         if not (variable.trainable or name in loaded or name.startswith(unused)):
-            lacks = f"{source}: lacks {name}" if source else f"--init_checkpoint: is not given for {name}"
+            lacks = (
+                f"{source}: lacks {name}"
+                if source
+                else f"--init_checkpoint: is not given for {name}"
+            )
             raise InputError(
-                f"{lacks}, which would stay random, since --lora_rank does not train it; give a checkpoint that has "
-                "it, train without --lora_rank, or --allow_missing_weights to use random weights on purpose"
+                f"{lacks}, which would stay random, since --lora_rank does not train it; give a "
+                "checkpoint that has it, train without --lora_rank, or --allow_missing_weights to "
+                "use random weights on purpose"
             )
 
 
 def check_same_folder(strategy: tf.distribute.Strategy, checkpoints: CheckpointManager):
-    """Checks that all workers find the checkpoints that the chief finds, before anything is written."""
+    """Checks that all workers find the checkpoints that the chief finds, before anything is
+    written.
+    """
     step = -1 if checkpoints.latest is None else checkpoints.latest_step()
     step_of_chief = workers.from_chief(strategy, step)
     if workers.is_true_of_any(strategy, step != step_of_chief):
         if step == step_of_chief:
-            raise InputError("--output_dir: another worker finds other checkpoints in it; see its log")
-        own, of_chief = ("no checkpoint" if one < 0 else f"model.ckpt-{one}" for one in (step, step_of_chief))
+            raise InputError(
+                "--output_dir: another worker finds other checkpoints in it; see its log"
+            )
+        own, of_chief = (
+            "no checkpoint" if one < 0 else f"model.ckpt-{one}" for one in (step, step_of_chief)
+        )
         raise InputError(
-            f"--output_dir={checkpoints.output_dir}: worker {workers.worker_index(strategy)} finds {own} in it, and "
-            f"the chief {of_chief}; name a folder on a file system that all workers share"
+            f"--output_dir={checkpoints.output_dir}: worker {workers.worker_index(strategy)} finds "
+            f"{own} in it, and the chief {of_chief}; name a folder on a file system that all "
+            "workers share"
         )
 
 
 def check_same_weights(strategy: tf.distribute.Strategy, weights: Mapping[str, tf.Variable]):
-    """Checks that all workers begin with the same weights, for files of one name may differ between machines."""
+    """Checks that all workers begin with the same weights, for files of one name may differ
+    between machines.
+    """
     if workers.num_workers(strategy) > 1:
-        sums = {name: zlib.crc32(np.ascontiguousarray(weight.numpy())) for name, weight in weights.items()}
+        sums = {
+            name: zlib.crc32(np.ascontiguousarray(weight.numpy()))
+            for name, weight in weights.items()
+        }
         workers.check_equal(strategy, {"the weights that they begin with": sums})
 
 
 def _flags_before(run_dir: str) -> dict[str, object]:
-    """Returns the flags with which the last training in a folder began; none if there was no training."""
+    """Returns the flags with which the last training in a folder began; none if there was no
+    training.
+    """
     earlier = run_log.trainings(run_dir)
     return (earlier[-1].get("flags") or {}) if earlier else {}
 
 
 def check_output_dir(source: ModelSource):
-    """Refuses a training that cannot begin in its output_dir, or cannot go on there; before anything is written."""
+    """Refuses a training that cannot begin in its output_dir, or cannot go on there; before
+    anything is written.
+    """
     options = source.options
     if not options.do_train:
         return
@@ -133,13 +177,14 @@ def check_output_dir(source: ModelSource):
     # With the original's --init_checkpoint it may begin there, as in the original.
     elif source.model and files.real_path(source.model) == files.real_path(options.output_dir):
         raise InputError(
-            f"--output_dir={options.output_dir}: is the folder of the model that the training begins with, and would "
-            "become that of the trained model; name another folder"
+            f"--output_dir={options.output_dir}: is the folder of the model that the training "
+            "begins with, and would become that of the trained model; name another folder"
         )
 
 
 def refuse_fixed_flags(options: TrainingOptions):
-    """Refuses to resume the training in output_dir with another value of a flag that cannot change in its middle.
+    """Refuses to resume the training in output_dir with another value of a flag that cannot change
+    in its middle.
 
     The declaration of a flag says whether it can: `fixed_by_training` of options/fields.py.
     """
@@ -147,20 +192,24 @@ def refuse_fixed_flags(options: TrainingOptions):
     for name in flag_names(type(options), "fixed_by_training"):
         if name in before and before[name] != now[name]:
             raise InputError(
-                f"--output_dir={options.output_dir}: its training began with {format_flag(name, before[name])}, which "
-                f"cannot change in the middle, and this command has {format_flag(name, now[name])}; give the same as "
-                "before, or another --output_dir"
+                f"--output_dir={options.output_dir}: its training began with "
+                f"{format_flag(name, before[name])}, which cannot change in the middle, and this "
+                f"command has {format_flag(name, now[name])}; give the same as before, or another "
+                "--output_dir"
             )
 
 
 def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
-    """Warns of flags that make the rest of a training differ from its beginning, which may be on purpose.
+    """Warns of flags that make the rest of a training differ from its beginning, which may be on
+    purpose.
 
     The declaration of a flag says whether it does: `changes_training` of options/fields.py.
     """
     names = flag_names(type(options), "changes_training")
     if changed := run_log.changed_flags(_flags_before(run_dir), dataclasses.asdict(options), names):
-        logging.warning("%s goes on from step %d with other flags than before: %s", run_dir, step, changed)
+        logging.warning(
+            "%s goes on from step %d with other flags than before: %s", run_dir, step, changed
+        )
 
 
 def facts_of(records: Mapping[str, tuple[int, int]]) -> dict[str, int]:
@@ -169,15 +218,25 @@ def facts_of(records: Mapping[str, tuple[int, int]]) -> dict[str, int]:
     return {"bytes": sum(sizes), "newest": max(times)}
 
 
-def warn_of_other_records(options: TrainingOptions, step: int, records: Mapping[str, tuple[int, int]]):
-    """Warns of record files that were made anew under their names since the run began, by their sizes and times."""
+def warn_of_other_records(
+    options: TrainingOptions, step: int, records: Mapping[str, tuple[int, int]]
+):
+    """Warns of record files that were made anew under their names since the run began, by their
+    sizes and times.
+    """
     earlier = run_log.trainings(options.output_dir)
     before = earlier[-1].get("records") if earlier else None
-    if before in (None, facts_of(records)) or earlier[-1]["flags"].get("input_file") != options.input_file:
+    if (
+        before in (None, facts_of(records))
+        or earlier[-1]["flags"].get("input_file") != options.input_file
+    ):
         return
-    newer = [file for file, (_, time) in records.items() if time > before["newest"]] or options.input_file
+    newer = [
+        file for file, (_, time) in records.items() if time > before["newest"]
+    ] or options.input_file
     logging.warning(
-        "%s goes on from step %d, but since its start files were written anew under the same names: %s; if they hold "
+        "%s goes on from step %d, but since its start files were written anew under the same "
+        "names: %s; if they hold "
         "other records, the run goes on at its position in these", options.output_dir, step, ", ".join(newer),
     )  # fmt: skip
 
@@ -186,7 +245,7 @@ def way_out(options: TrainingOptions, latest: str | None) -> str:
     """Returns what a user can do about a training that diverged, as the end of a sentence."""
     warmup = "num_warmup_steps" if hasattr(options, "num_warmup_steps") else "warmup_proportion"
     return (
-        f"the last checkpoint is valid: {latest}, from which the same command goes on; {options.bias_remedy}lower "
-        f"--learning_rate or lengthen its warm-up (--{warmup}); to go further back, give an older "
-        "checkpoint as --init_checkpoint, and another --output_dir"
+        f"the last checkpoint is valid: {latest}, from which the same command goes on; "
+        f"{options.bias_remedy}lower --learning_rate or lengthen its warm-up (--{warmup}); to go "
+        "further back, give an older checkpoint as --init_checkpoint, and another --output_dir"
     )

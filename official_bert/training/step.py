@@ -1,6 +1,7 @@
 """Makes one update on every replica, and evaluates one batch, in replica context.
 
-The losses of all replicas add up to the loss of one device on the whole batch, so N replicas equal one.
+The losses of all replicas add up to the loss of one device on the whole batch, so N replicas equal
+one.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from official_bert.optimization import AdamWeightDecayOptimizer, clip_by_global_norm, dense_gradients
+from official_bert.optimization import (
+    AdamWeightDecayOptimizer,
+    clip_by_global_norm,
+    dense_gradients,
+)
 from official_bert.options.shared import FLOAT32
 from official_bert.training.precision import UPDATES, LossScale
 from official_bert.training.whole_batch import WholeBatch
 
 GRADIENT_NORM, TOKENS = "gradient_norm", "tokens"
-# A bucket of gradients is reduced while the backward pass computes those of the next one: TensorFlow fills the buckets
-# from the last variable, whose gradient is the first that is known. The size is that of PyTorch's.
+# A bucket of gradients is reduced while the backward pass computes those of the next one:
+# TensorFlow fills the buckets from the last variable, whose gradient is the first that is known.
+# The size is that of PyTorch's.
 _BUCKET = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=25 * 2**20)
 
 
@@ -35,13 +41,16 @@ class Objective(Protocol):
         """Returns this replica's part of the sums that the loss is divided by, float32[] by name."""
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
-        """Returns this replica's part of the loss, float32[], and sums for the metrics, float32[] by name.
+        """Returns this replica's part of the loss, float32[], and sums for the metrics, float32[]
+        by name.
 
         `totals` are summed over the replicas. `dropout_seed` is int32[2], or None for no dropout.
         """
 
     def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """Returns the metrics of a progress line, with the mean `loss`, from the sums of several steps."""
+        """Returns the metrics of a progress line, with the mean `loss`, from the sums of several
+        steps.
+        """
 
 
 class TrainingStep:
@@ -64,23 +73,37 @@ class TrainingStep:
     ):
         """Prepares a step; with `loss_scale` an update whose gradients overflow is skipped.
 
-        XLA, with `jit_compile`, compiles the step; on several devices only the forward and backward pass, since it
-        cannot compile the collective operations. With `clips_per_replica` each replica's gradient is clipped, instead
-        of their mean. `all_reduce_dtype` is the type in which gradients are summed over the replicas.
+        XLA, with `jit_compile`, compiles the step; on several devices only the forward and backward
+        pass, since it cannot compile the collective operations. With `clips_per_replica` each
+        replica's gradient is clipped, instead of their mean. `all_reduce_dtype` is the type in
+        which gradients are summed over the replicas.
         """
         num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._needs_gradients_of_vectors = False
         if hasattr(objective, "batch_loss"):
             objective = WholeBatch(objective)
             # What XLA compiles has no collective.
-            self._needs_gradients_of_vectors = num_micro_batches > 1 or (jit_compile and num_replicas > 1)
-        self.sum_names = (*objective.sum_names, GRADIENT_NORM, TOKENS, *([UPDATES] if loss_scale else []))
+            self._needs_gradients_of_vectors = num_micro_batches > 1 or (
+                jit_compile and num_replicas > 1
+            )
+        self.sum_names = (
+            *objective.sum_names,
+            GRADIENT_NORM,
+            TOKENS,
+            *([UPDATES] if loss_scale else []),
+        )
         self.objective, self.variables, self.optimizer = objective, variables, optimizer
-        self._run_seed, self._loss_scale, self._clips_per_replica = run_seed, loss_scale, clips_per_replica
+        self._run_seed, self._loss_scale, self._clips_per_replica = (
+            run_seed,
+            loss_scale,
+            clips_per_replica,
+        )
         self._num_micro_batches = num_micro_batches
         # One device sums nothing, and rounds nothing.
         self._all_reduce_dtype = all_reduce_dtype if num_replicas > 1 else FLOAT32
-        self._gradients = self._whole_gradients if num_micro_batches == 1 else self._accumulated_gradients
+        self._gradients = (
+            self._whole_gradients if num_micro_batches == 1 else self._accumulated_gradients
+        )
         # What XLA compiles replaces the method.
         if jit_compile and num_replicas == 1:
             self.update = tf.function(self.update, jit_compile=True, autograph=False)
@@ -88,19 +111,26 @@ class TrainingStep:
             self._gradients = tf.function(self._gradients, jit_compile=True, autograph=False)
 
     def update(self, features: dict) -> dict:
-        """Makes one update with this replica's part of the batch, and returns the objective's sums on this replica.
+        """Makes one update with this replica's part of the batch, and returns the objective's sums
+        on this replica.
 
-        Beside them is its share of `gradient_norm`, the norm before clipping, with clips_per_replica the mean of the
-        replicas' norms, and the number of its `tokens` without padding. With a loss scale there is a share of
-        `updates`, too, 1 in all for an update and 0 for a skipped one, of which all sums but the tokens are 0.
+        Beside them is its share of `gradient_norm`, the norm before clipping, with
+        clips_per_replica the mean of the replicas' norms, and the number of its `tokens` without
+        padding. With a loss scale there is a share of `updates`, too, 1 in all for an update and 0
+        for a skipped one, of which all sums but the tokens are 0.
         """
         context = tf.distribute.get_replica_context()
-        seed = step_seed(self._run_seed, self.optimizer.global_step, context.replica_id_in_sync_group)
+        seed = step_seed(
+            self._run_seed, self.optimizer.global_step, context.replica_id_in_sync_group
+        )
         totals = all_reduced(self.objective.totals(features))
         if self._needs_gradients_of_vectors:
             seeds = [micro_batch_seed(seed, index) for index in range(self._num_micro_batches)]
-            features = self.objective.with_gradients(self._split(features), tf.stack(seeds), features, totals)
-        # A value, because the compiled function would take a mirrored variable of the first replica.
+            features = self.objective.with_gradients(
+                self._split(features), tf.stack(seeds), features, totals
+            )
+        # A value, because the compiled function would take a mirrored variable of the first
+        # replica.
         scale = None if self._loss_scale is None else self._loss_scale.value
         gradients, sums = self._gradients(features, totals, seed, scale)
         if scale is not None:
@@ -117,7 +147,8 @@ class TrainingStep:
         if scale is None:
             self.optimizer.apply_gradients(pairs)
             return sums | {GRADIENT_NORM: norm * share, TOKENS: _num_tokens(features)}
-        # The norm is that of the reduced gradients, so an overflow on one replica is one on all of them.
+        # The norm is that of the reduced gradients, so an overflow on one replica is one on all of
+        # them.
         is_applied = tf.math.is_finite(norm)
         self.optimizer.apply_gradients(pairs, is_applied)
         self._loss_scale.adjust(is_applied)
@@ -127,11 +158,19 @@ class TrainingStep:
 
     def _reduced(self, gradients: list) -> list:
         """Returns the gradients, or None, summed over the replicas."""
-        sent = [None if gradient is None else tf.cast(gradient, self._all_reduce_dtype) for gradient in gradients]
-        return [None if gradient is None else tf.cast(gradient, tf.float32) for gradient in all_reduced(sent)]
+        sent = [
+            None if gradient is None else tf.cast(gradient, self._all_reduce_dtype)
+            for gradient in gradients
+        ]
+        return [
+            None if gradient is None else tf.cast(gradient, tf.float32)
+            for gradient in all_reduced(sent)
+        ]
 
     def _whole_gradients(self, features, totals, seed, scale):
-        """Returns the gradients of this replica's share of the loss times `scale`, and the objective's sums."""
+        """Returns the gradients of this replica's share of the loss times `scale`, and the
+        objective's sums.
+        """
         with tf.GradientTape() as tape:
             loss, sums = self.objective.loss(features, totals, seed)
             scaled = loss if scale is None else loss * scale
@@ -152,30 +191,51 @@ class TrainingStep:
 
         def add(index, added, sums):
             micro_batch = {name: value[index] for name, value in micro_batches.items()}
-            more, more_sums = self._whole_gradients(micro_batch, totals, micro_batch_seed(seed, index), scale)
+            more, more_sums = self._whole_gradients(
+                micro_batch, totals, micro_batch_seed(seed, index), scale
+            )
             has_gradient[:] = [gradient is not None for gradient in more]
-            # The additions wait for the sums, which are known by now. Else TensorFlow may merge them with additions of
-            # the gradient, into a temporary variable that its loop makes once more than it deletes it.
+            # The additions wait for the sums, which are known by now. Else TensorFlow may merge
+            # them with additions of the gradient, into a temporary variable that its loop makes
+            # once more than it deletes it.
             with tf.control_dependencies(list(more_sums.values())):
-                added = [one if another is None else one + another for one, another in zip(added, more, strict=True)]
-                return index + 1, added, {name: value + more_sums[name] for name, value in sums.items()}
+                added = [
+                    one if another is None else one + another
+                    for one, another in zip(added, more, strict=True)
+                ]
+                return (
+                    index + 1,
+                    added,
+                    {name: value + more_sums[name] for name, value in sums.items()},
+                )
 
         zeros = [tf.zeros(variable.shape) for variable in self.variables]
-        start = (tf.constant(0), zeros, {name: tf.constant(0.0) for name in self.objective.sum_names})
+        start = (
+            tf.constant(0),
+            zeros,
+            {name: tf.constant(0.0) for name in self.objective.sum_names},
+        )
         # By default TensorFlow computes up to ten at a time, and holds the memory of ten.
-        _, added, sums = tf.while_loop(lambda index, *_: index < count, add, start, parallel_iterations=1)
+        _, added, sums = tf.while_loop(
+            lambda index, *_: index < count, add, start, parallel_iterations=1
+        )
         return [one if has else None for one, has in zip(added, has_gradient, strict=True)], sums
 
 
 def _num_tokens(features: dict):
     """Returns the number of tokens, float32[]; without a mask no position is padding."""
     mask = features.get("input_mask")
-    number = tf.size(features["input_ids"]) if mask is None else tf.math.count_nonzero(mask, dtype=tf.int32)
+    number = (
+        tf.size(features["input_ids"])
+        if mask is None
+        else tf.math.count_nonzero(mask, dtype=tf.int32)
+    )
     return tf.cast(number, tf.float32)  # exact, as of any batch below 2^24 tokens on a replica
 
 
 def _clipped_share(gradients: list) -> list:
-    """Clips the gradient of this replica's own mean loss, and returns its share of the mean over the replicas.
+    """Clips the gradient of this replica's own mean loss, and returns its share of the mean over
+    the replicas.
 
     The last item is the share of the mean of the replicas' norms.
     """
@@ -212,6 +272,8 @@ def step_seed(run_seed, step: tf.Tensor, replica) -> tf.Tensor:
 
 
 def micro_batch_seed(seed: tf.Tensor, index) -> tf.Tensor:
-    """Returns the dropout seed of one micro-batch, int32[2]; the first one has the seed of the whole batch."""
+    """Returns the dropout seed of one micro-batch, int32[2]; the first one has the seed of the
+    whole batch.
+    """
     folded = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int32), alg="philox")
     return tf.where(index > 0, folded, seed)

@@ -1,7 +1,9 @@
-"""The worker processes of --distribution_strategy=multi_worker_mirrored: who they are, and what they agree on.
+"""The worker processes of --distribution_strategy=multi_worker_mirrored: who they are, and what
+they agree on.
 
-All workers run the same script with the same flags and compute all results, but only the chief keeps what it writes.
-The functions also take the strategies of a single process, which is the chief and has nobody to agree with.
+All workers run the same script with the same flags and compute all results, but only the chief
+keeps what it writes. The functions also take the strategies of a single process, which is the chief
+and has nobody to agree with.
 """
 
 import contextlib
@@ -25,14 +27,21 @@ from official_bert.options.training import TrainingOptions
 
 _ROLES = ("chief", "worker")  # in the order in which TensorFlow numbers the workers
 # What TensorFlow raises in a collective operation when another worker is gone.
-_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError)
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+)
 
 
 _EXAMPLE = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
 
 
 class Cluster(NamedTuple):
-    """The addresses host:port of the workers by role, and the role of this process and its number within the role."""
+    """The addresses host:port of the workers by role, and the role of this process and its
+    number within the role.
+    """
 
     hosts: dict[str, list[str]]
     role: str
@@ -44,8 +53,8 @@ def cluster() -> Cluster:
     text = os.environ.get("TF_CONFIG")
     if not text:
         raise InputError(
-            "--distribution_strategy=multi_worker_mirrored: the workers are not known; set TF_CONFIG "
-            f"to {_EXAMPLE}, or start the workers of one machine with launch.py"
+            "--distribution_strategy=multi_worker_mirrored: the workers are not known; set "
+            f"TF_CONFIG to {_EXAMPLE}, or start the workers of one machine with launch.py"
         )
     try:
         config = json.loads(text)
@@ -55,15 +64,21 @@ def cluster() -> Cluster:
         is_there = 0 <= index < len(hosts[role])
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"TF_CONFIG={text}: does not describe a cluster ({type(error).__name__}: {error}); write {_EXAMPLE}"
+            f"TF_CONFIG={text}: does not describe a cluster ({type(error).__name__}: {error}); "
+            f"write {_EXAMPLE}"
         ) from error
     addresses = [address for of_role in hosts.values() for address in of_role]
     for address in addresses:
         host, _, port = str(address).rpartition(":")
         if not (host and port.isdecimal()):
-            raise InputError(f"TF_CONFIG={text}: {address!r} is no address; write host:port for each worker")
+            raise InputError(
+                f"TF_CONFIG={text}: {address!r} is no address; write host:port for each worker"
+            )
         if addresses.count(address) > 1:
-            raise InputError(f"TF_CONFIG={text}: {address} is there twice; give each worker an address of its own")
+            raise InputError(
+                f"TF_CONFIG={text}: {address} is there twice; give each worker an address of its "
+                "own"
+            )
     if not is_there:
         raise InputError(f"TF_CONFIG={text}: has no {role} {index}; count them from 0")
     return Cluster(hosts, role, index)
@@ -98,13 +113,17 @@ def from_chief(strategy: tf.distribute.Strategy, number: int) -> int:
 
 
 def from_all(strategy: tf.distribute.Strategy, number: int) -> np.ndarray:
-    """Returns the number of each worker, int64[workers]; all workers call the function at the same point."""
+    """Returns the number of each worker, int64[workers]; all workers call the function at the
+    same point.
+    """
     own = np.arange(num_workers(strategy)) == worker_index(strategy)
     return _sum_over_workers(strategy, own * np.int64(number))
 
 
 def is_true_of_any(strategy: tf.distribute.Strategy, condition: bool) -> bool:
-    """Tells whether the condition holds on some worker; all workers call the function at the same point."""
+    """Tells whether the condition holds on some worker; all workers call the function at the
+    same point.
+    """
     return bool(from_all(strategy, int(condition)).any())
 
 
@@ -114,21 +133,30 @@ def wait_for_all(strategy: tf.distribute.Strategy):
 
 
 def check_equal(strategy: tf.distribute.Strategy, values: Mapping[str, object]):
-    """Refuses to go on if the workers have different values, by the names of messages, such as "--learning_rate".
+    """Refuses to go on if the workers have different values, by the names of messages, such as
+    "--learning_rate".
 
     All workers call the function at the same point, and each of them raises the InputError.
     """
     if num_workers(strategy) == 1:
         return
-    if len(set(from_all(strategy, _digest(list(values))))) > 1:  # so the values cannot be compared one by one
-        raise InputError("the workers run different scripts or versions; start all of them with the same command")
+    # So the values cannot be compared one by one.
+    if len(set(from_all(strategy, _digest(list(values))))) > 1:
+        raise InputError(
+            "the workers run different scripts or versions; start all of them with the same command"
+        )
     numbers = np.array([_digest(value) for value in values.values()])
     of_chief = _sum_over_workers(strategy, numbers * is_chief(strategy))
     differs = _sum_over_workers(strategy, np.not_equal(numbers, of_chief).astype(np.int64))
     if differs.any():
         names = np.array([*values])[differs > 0]
-        named = ", ".join(f"{name}={values[name]} here" if name.startswith("--") else name for name in names)
-        raise InputError(f"the workers differ in {named}; start all of them with the same flags on the same files")
+        named = ", ".join(
+            f"{name}={values[name]} here" if name.startswith("--") else name for name in names
+        )
+        raise InputError(
+            f"the workers differ in {named}; start all of them with the same flags on the same "
+            "files"
+        )
 
 
 def _digest(value: object) -> int:
@@ -171,9 +199,10 @@ def explaining_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
         if num_workers(strategy) == 1:
             raise
         raise WorkerLost(
-            f"worker {worker_index(strategy)} of {num_workers(strategy)} ends, since {_named(error, strategy)} has "
-            "ended or cannot be reached; see the log of that worker, and start all workers again with the same "
-            "command, which goes on from the last checkpoint"
+            f"worker {worker_index(strategy)} of {num_workers(strategy)} ends, since "
+            f"{_named(error, strategy)} has ended or cannot be reached; see the log of that "
+            "worker, and start all workers again with the same command, which goes on from the "
+            "last checkpoint"
         ) from error
 
 
@@ -189,13 +218,18 @@ def _named(error: tf.errors.OpError, strategy: tf.distribute.Strategy) -> str:
 def output_folder(
     given: TrainingOptions, strategy: tf.distribute.Strategy, contents: Mapping[str, object]
 ) -> Iterator[str]:
-    """Yields the folder that this worker writes to: of the chief --output_dir, locked, else a temporary one.
+    """Yields the folder that this worker writes to: of the chief --output_dir, locked, else a
+    temporary one.
 
-    Before that the workers compare the flags that they were given, and the `contents` of files by the names of flags.
+    Before that the workers compare the flags that they were given, and the `contents` of files by
+    the names of flags.
     """
     with explaining_lost_workers(strategy):
         flags = {f"--{name}": value for name, value in dataclasses.asdict(given).items()}
-        check_equal(strategy, flags | {f"the content of --{name}": value for name, value in contents.items()})
+        check_equal(
+            strategy,
+            flags | {f"the content of --{name}": value for name, value in contents.items()},
+        )
         if is_chief(strategy):
             with locked(given.output_dir):
                 yield given.output_dir
@@ -208,7 +242,9 @@ def output_folder(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Leaves the progress and the results of a run to the log of the chief, unless --verbosity asks for details."""
+    """Leaves the progress and the results of a run to the log of the chief, unless --verbosity
+    asks for details.
+    """
     before = logging.get_verbosity()
     logging.info("The chief reports the progress and the results; this worker logs warnings only")
     if before == logging.INFO:

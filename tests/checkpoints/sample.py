@@ -1,4 +1,6 @@
-"""Random weights of a small pre-training model, with the names and shapes of the original's checkpoints."""
+"""Random weights of a small pre-training model, with the names and shapes of the original's
+checkpoints.
+"""
 
 import numpy as np
 
@@ -31,7 +33,10 @@ def encoder_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
         shapes[f"{layer}/output/dense/bias"] = (hidden,)
         shapes[f"{layer}/output/LayerNorm/beta"] = (hidden,)
         shapes[f"{layer}/output/LayerNorm/gamma"] = (hidden,)
-    return shapes | {"bert/pooler/dense/kernel": (hidden, hidden), "bert/pooler/dense/bias": (hidden,)}
+    return shapes | {
+        "bert/pooler/dense/kernel": (hidden, hidden),
+        "bert/pooler/dense/bias": (hidden,),
+    }
 
 
 def pretraining_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,6 @@
-"""Hugging Face folders with the layout and names of transformers; the tests write them by hand with safetensors."""
+"""Hugging Face folders with the layout and names of transformers; the tests write them by hand
+with safetensors.
+"""
 
 import json
 import os
@@ -30,8 +32,11 @@ def test_names_and_layout_of_what_is_written(tmp_path):
     np.testing.assert_array_equal(
         written["bert.embeddings.LayerNorm.weight"], weights["bert/embeddings/LayerNorm/gamma"]
     )
-    np.testing.assert_array_equal(written["cls.predictions.bias"], weights["cls/predictions/output_bias"])
-    # The kernel is square: neither a shape nor the way there and back would tell that it does not turn.
+    np.testing.assert_array_equal(
+        written["cls.predictions.bias"], weights["cls/predictions/output_bias"]
+    )
+    # The kernel is square: neither a shape nor the way there and back would tell that it does not
+    # turn.
     np.testing.assert_array_equal(
         written["bert.encoder.layer.1.attention.self.key.weight"],
         weights["bert/encoder/layer_1/attention/self/key/kernel"].T,
@@ -48,10 +53,26 @@ WORDS, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
 @pytest.mark.parametrize(
     ("name", "other", "sentence"),
     [
-        (WORDS, "embeddings.word_embeddings.weight", "name the same weight and differ; remove the one"),
-        ("bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma", "name the same weight and differ"),
-        (WORDS, "cls.predictions.decoder.weight", "only models that share the word embeddings with the output layer"),
-        (BIAS, "cls.predictions.decoder.bias", "only models that share this bias with the output layer"),
+        (
+            WORDS,
+            "embeddings.word_embeddings.weight",
+            "name the same weight and differ; remove the one",
+        ),
+        (
+            "bert.embeddings.LayerNorm.weight",
+            "bert.embeddings.LayerNorm.gamma",
+            "name the same weight and differ",
+        ),
+        (
+            WORDS,
+            "cls.predictions.decoder.weight",
+            "only models that share the word embeddings with the output layer",
+        ),
+        (
+            BIAS,
+            "cls.predictions.decoder.bias",
+            "only models that share this bias with the output layer",
+        ),
     ],
 )
 def test_a_weight_under_two_names_has_one_value(tmp_path, name, other, sentence):
@@ -73,7 +94,9 @@ def test_heads_name_the_class_and_a_bare_encoder_has_no_prefix(tmp_path):
         huggingface.write(str(tmp_path), random_weights(encoder_shapes(CONFIG) | heads), CONFIG)
         return json.loads((tmp_path / "config.json").read_text())
 
-    assert config_with({"cls/predictions/output_bias": (20,)})["architectures"] == ["BertForMaskedLM"]
+    assert config_with({"cls/predictions/output_bias": (20,)})["architectures"] == [
+        "BertForMaskedLM"
+    ]
     labels = config_with({"output_weights": (3, 8), "output_bias": (3,)})["id2label"]
     assert labels == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
     config_with({})
@@ -114,7 +137,9 @@ def test_old_names_and_copies_of_other_weights(tmp_path):
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_16_bit_floats_are_widened(tmp_path, dtype):
     kernel = np.array([[1.5, -2.0], [0.25, 3.0], [8.0, 0.5]], dtype)
-    safetensors.numpy.save_file({"pooler.dense.weight": kernel}, str(tmp_path / "model.safetensors"))
+    safetensors.numpy.save_file(
+        {"pooler.dense.weight": kernel}, str(tmp_path / "model.safetensors")
+    )
     read = huggingface.HuggingFaceCheckpoint(str(tmp_path)).read("bert/pooler/dense/kernel")
     assert read.dtype == np.float32
     np.testing.assert_array_equal(read, [[1.5, 0.25, 8.0], [-2.0, 3.0, 0.5]])
@@ -123,7 +148,9 @@ def test_16_bit_floats_are_widened(tmp_path, dtype):
 def test_shards(tmp_path):
     shards = {
         "model-00001-of-00002.safetensors": {"bert.pooler.dense.bias": np.float32([1, 2])},
-        "model-00002-of-00002.safetensors": {"bert.pooler.dense.weight": np.float32([[1, 2], [3, 4]])},
+        "model-00002-of-00002.safetensors": {
+            "bert.pooler.dense.weight": np.float32([[1, 2], [3, 4]])
+        },
     }
     for file, tensors in shards.items():
         safetensors.numpy.save_file(tensors, str(tmp_path / file))
@@ -133,13 +160,18 @@ def test_shards(tmp_path):
     assert checkpoint.read("bert/pooler/dense/bias").tolist() == [1, 2]
     assert checkpoint.read("bert/pooler/dense/kernel").tolist() == [[1, 3], [2, 4]]
     # The index says which copy counts, and what is not in it is left over from another conversion.
-    shards["model-00002-of-00002.safetensors"] |= {name: np.float32([9]) for name in ("bert.pooler.dense.bias", "old")}
+    shards["model-00002-of-00002.safetensors"] |= {
+        name: np.float32([9]) for name in ("bert.pooler.dense.bias", "old")
+    }
     safetensors.numpy.save_file(shards["model-00002-of-00002.safetensors"], str(tmp_path / file))
     checkpoint = huggingface.HuggingFaceCheckpoint(str(tmp_path))
     assert checkpoint.read("bert/pooler/dense/bias").tolist() == [1, 2]
     assert sorted(checkpoint.shapes) == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
     safetensors.numpy.save_file({"old": np.float32([9])}, str(tmp_path / file))
-    with pytest.raises(InputError, match=r"00002-of-00002\.safetensors: lacks bert.pooler.dense.weight, which model"):
+    with pytest.raises(
+        InputError,
+        match=r"00002-of-00002\.safetensors: lacks bert.pooler.dense.weight, which model",
+    ):
         huggingface.HuggingFaceCheckpoint(str(tmp_path))
 
     os.remove(tmp_path / "model-00002-of-00002.safetensors")

@@ -1,4 +1,6 @@
-"""What a user of a training's checkpoint reads: averages, and kernels with LoRA's products, by numpy."""
+"""What a user of a training's checkpoint reads: averages, and kernels with LoRA's products, by
+numpy.
+"""
 
 import types
 
@@ -15,7 +17,13 @@ A, B = f"{DENSE}/lora_kernel_a", f"{DENSE}/lora_kernel_b"
 
 def test_kernels_have_their_products_and_weights_their_averages(tmp_path):
     draws = np.random.default_rng(1)
-    shapes = {f"{DENSE}/kernel": (4, 5), A: (4, 2), B: (2, 5), f"{A}/ema": (4, 2), f"{B}/ema": (2, 5)}
+    shapes = {
+        f"{DENSE}/kernel": (4, 5),
+        A: (4, 2),
+        B: (2, 5),
+        f"{A}/ema": (4, 2),
+        f"{B}/ema": (2, 5),
+    }
     shapes |= {
         f"{DENSE}/bias": (5,),
         "output_bias": (3,),
@@ -46,10 +54,18 @@ def test_kernels_have_their_products_and_weights_their_averages(tmp_path):
 @pytest.mark.parametrize(
     ("ours", "theirs", "sentence"),
     [
-        ({A: (4, 2)}, {A: (4, 3)}, "was trained with --lora_rank=3, and cannot go on with --lora_rank=2; keep to"),
+        (
+            {A: (4, 2)},
+            {A: (4, 3)},
+            "was trained with --lora_rank=3, and cannot go on with --lora_rank=2; keep to",
+        ),
         ({A: (4, 2)}, {}, "was trained without --lora_rank, and cannot go on with --lora_rank=2"),
         ({}, {A: (4, 3)}, "was trained with --lora_rank=3, and cannot go on without --lora_rank"),
-        ({"x/ema": ()}, {"x": ()}, "has no averages of its weights, since it was trained without --ema_decay"),
+        (
+            {"x/ema": ()},
+            {"x": ()},
+            "has no averages of its weights, since it was trained without --ema_decay",
+        ),
         (
             {"x": ()},
             {"x": (), "x/ema": ()},

@@ -1,4 +1,6 @@
-"""Models are loaded from checkpoints of every format, and a real encoder is compared with Hugging Face's outputs."""
+"""Models are loaded from checkpoints of every format, and a real encoder is compared with
+Hugging Face's outputs.
+"""
 
 import logging as python_logging
 import os
@@ -20,7 +22,13 @@ from official_bert.checkpoints import (
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertModel, BertPretrainer
-from tests.checkpoints.sample import CONFIG, encoder_shapes, pretraining_shapes, random_weights, with_training_state
+from tests.checkpoints.sample import (
+    CONFIG,
+    encoder_shapes,
+    pretraining_shapes,
+    random_weights,
+    with_training_state,
+)
 from tests.shared import minilm, shared
 
 HEADS = [name for name in pretraining_shapes(CONFIG) if name.startswith("cls/")]
@@ -38,9 +46,14 @@ def logged(caplog):
 
 
 def test_names_of_the_variables_are_the_originals():
-    for model, shapes in ((BertModel(CONFIG), encoder_shapes), (BertPretrainer(CONFIG), pretraining_shapes)):
+    for model, shapes in (
+        (BertModel(CONFIG), encoder_shapes),
+        (BertPretrainer(CONFIG), pretraining_shapes),
+    ):
         variables = named_variables(model)
-        assert {name: tuple(variable.shape) for name, variable in variables.items()} == shapes(CONFIG)
+        assert {name: tuple(variable.shape) for name, variable in variables.items()} == shapes(
+            CONFIG
+        )
 
 
 @pytest.mark.parametrize("form", ["prefix", "output_dir", "huggingface", "safetensors"])
@@ -74,8 +87,14 @@ def test_partial_matches_are_reported_by_name(tmp_path, logged):
     model = BertPretrainer(CONFIG)
     untouched = named_variables(model)["cls/seq_relationship/output_weights"].numpy()
     report = load_checkpoint(model, prefix)
-    assert (len(report.matched), sorted(report.missing), report.unexpected) == (39, sorted(HEADS), [])
-    np.testing.assert_array_equal(named_variables(model)["cls/seq_relationship/output_weights"].numpy(), untouched)
+    assert (len(report.matched), sorted(report.missing), report.unexpected) == (
+        39,
+        sorted(HEADS),
+        [],
+    )
+    np.testing.assert_array_equal(
+        named_variables(model)["cls/seq_relationship/output_weights"].numpy(), untouched
+    )
     (warning,) = logged(python_logging.WARNING)
     assert all(name in warning for name in HEADS)
 
@@ -86,7 +105,9 @@ def test_partial_matches_are_reported_by_name(tmp_path, logged):
     assert "does not use: cls/predictions/output_bias, " in logged()[-1]
     report.check_complete()  # a head may be left out, a layer not
     smaller = BertConfig(20, 8, 1, 2, 12, max_position_embeddings=16, type_vocab_size=2)
-    with pytest.raises(InputError, match=r"has bert/encoder/layer_1/.*, which the model of the config lacks"):
+    with pytest.raises(
+        InputError, match=r"has bert/encoder/layer_1/.*, which the model of the config lacks"
+    ):
         load_checkpoint(BertModel(smaller), prefix).check_complete()
 
 
@@ -126,7 +147,9 @@ def test_another_shape_names_both_and_changes_nothing(tmp_path):
     tf1.write(prefix, weights)
     model = BertPretrainer(CONFIG)
     before = [weight.numpy() for weight in model.weights]
-    with pytest.raises(InputError, match=r"ckpt: cls/predictions/output_bias has shape \[21\] .* \[20\] in the"):
+    with pytest.raises(
+        InputError, match=r"ckpt: cls/predictions/output_bias has shape \[21\] .* \[20\] in the"
+    ):
         load_checkpoint(model, prefix)
     for weight, value in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(weight.numpy(), value)
@@ -146,7 +169,9 @@ def test_no_checkpoint_at_all(tmp_path):
     with pytest.raises(InputError, match="no checkpoint there"):
         load_checkpoint(BertModel(CONFIG), str(tmp_path))
     tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
-    with pytest.raises(InputError, match=r"ckpt\.index: is a part of the checkpoint .*; give .*/bert_model.ckpt$"):
+    with pytest.raises(
+        InputError, match=r"ckpt\.index: is a part of the checkpoint .*; give .*/bert_model.ckpt$"
+    ):
         load_checkpoint(BertModel(CONFIG), str(tmp_path / "bert_model.ckpt.index"))
 
 
@@ -155,7 +180,9 @@ def test_a_part_of_a_checkpoint_names_the_whole(tmp_path, ending):
     tf1.write(str(tmp_path / "model.ckpt-3"), {"a": np.float32(1)})
     (tmp_path / "model.ckpt-3.meta").touch()
     part = tmp_path / f"model.ckpt-3.{ending}"
-    with pytest.raises(InputError, match=f"{part.name}: is a part of the checkpoint .*; give .*/model.ckpt-3$"):
+    with pytest.raises(
+        InputError, match=f"{part.name}: is a part of the checkpoint .*; give .*/model.ckpt-3$"
+    ):
         open_checkpoint(str(part))
 
 
@@ -170,9 +197,13 @@ def test_a_part_of_a_checkpoint_names_the_whole(tmp_path, ending):
 )
 def test_weights_of_another_format_name_the_way(tmp_path, name, way):
     (tmp_path / name).touch()
-    with pytest.raises(InputError, match=f"{name}: is not in a format of BERT's checkpoints; .*{way}"):
+    with pytest.raises(
+        InputError, match=f"{name}: is not in a format of BERT's checkpoints; .*{way}"
+    ):
         open_checkpoint(str(tmp_path / name))
-    with pytest.raises(InputError, match=f"{tmp_path.name}: its only weights are in {name}, .*{way}"):
+    with pytest.raises(
+        InputError, match=f"{tmp_path.name}: its only weights are in {name}, .*{way}"
+    ):
         open_checkpoint(str(tmp_path))
     tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
     assert list(open_checkpoint(str(tmp_path)).shapes) == ["a"]
@@ -192,17 +223,26 @@ def test_a_corrupt_list_hides_no_weights_of_hugging_face(tmp_path, logged):
     huggingface.write(str(tmp_path), weights, CONFIG)
     (tmp_path / "checkpoint").write_bytes(b"\x00\xff of another program")
     opened = open_checkpoint(str(tmp_path))
-    np.testing.assert_array_equal(opened.read("bert/pooler/dense/bias"), weights["bert/pooler/dense/bias"])
-    warned = f"Reading the weights of Hugging Face in {tmp_path}; {tmp_path}/checkpoint: is corrupt; "
+    np.testing.assert_array_equal(
+        opened.read("bert/pooler/dense/bias"), weights["bert/pooler/dense/bias"]
+    )
+    warned = (
+        f"Reading the weights of Hugging Face in {tmp_path}; {tmp_path}/checkpoint: is corrupt; "
+    )
     assert any(line.startswith(warned) for line in logged(python_logging.WARNING))
     tf1.write(f"{tmp_path}/model.ckpt-5", weights)
-    with pytest.raises(InputError, match=r"/checkpoint: is corrupt; write model_checkpoint_path: .*, or delete it if"):
+    with pytest.raises(
+        InputError,
+        match=r"/checkpoint: is corrupt; write model_checkpoint_path: .*, or delete it if",
+    ):
         open_checkpoint(str(tmp_path))
 
 
 def test_a_checkpoint_without_weights_is_named_so(tmp_path):
     tf1.write(str(tmp_path / "model.ckpt-3"), {"global_step": np.int64(3)})
-    with pytest.raises(InputError, match=r"no variable of the model is in this checkpoint \(it holds no weight\)"):
+    with pytest.raises(
+        InputError, match=r"no variable of the model is in this checkpoint \(it holds no weight\)"
+    ):
         load_checkpoint(BertModel(CONFIG), str(tmp_path / "model.ckpt-3"))
 
 

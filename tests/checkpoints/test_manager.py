@@ -1,4 +1,6 @@
-"""The checkpoints of a run: the files in the folder after each save, which are found, and what a restart restores."""
+"""The checkpoints of a run: the files in the folder after each save, which are found, and what a
+restart restores.
+"""
 
 import os
 import shutil
@@ -95,7 +97,9 @@ def test_workers_with_one_input_have_the_position_of_worker_0(tmp_path):
     state = tf.train.Checkpoint(position=tf.Variable(101))
     CheckpointManager(str(tmp_path), variables(step=3), worker=1).save(3, state)
     assert models_in(tmp_path) == []
-    CheckpointManager(str(tmp_path), variables(step=3)).save(3, tf.train.Checkpoint(position=tf.Variable(100)))
+    CheckpointManager(str(tmp_path), variables(step=3)).save(
+        3, tf.train.Checkpoint(position=tf.Variable(100))
+    )
     CheckpointManager(str(tmp_path), variables(), worker=1).restore(state)
     assert int(state.position) == 100
 
@@ -111,7 +115,9 @@ def test_a_state_file_without_a_checkpoint_stops_the_run(tmp_path, content):
 
 
 def saved_run(folder, steps=(10, 20, 30)) -> CheckpointManager:
-    """Saves checkpoints whose inputs have the step's tenth as seed, and returns the manager of a new process."""
+    """Saves checkpoints whose inputs have the step's tenth as seed, and returns the manager of a
+    new process.
+    """
     own = variables()
     manager = CheckpointManager(str(folder), own, keep_max=0)
     for step in steps:
@@ -136,7 +142,13 @@ def test_another_worker_may_replace_the_list_while_it_is_read(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    "name", ["model.ckpt-30.index", f"model.ckpt-30.{DATA}", "input.ckpt-30-0.index", f"input.ckpt-30-0.{DATA}"]
+    "name",
+    [
+        "model.ckpt-30.index",
+        f"model.ckpt-30.{DATA}",
+        "input.ckpt-30-0.index",
+        f"input.ckpt-30-0.{DATA}",
+    ],
 )
 def test_a_corrupt_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, caplog):
     """The older one gives the weights, the step and the seed; the next list has no corrupt one."""
@@ -144,7 +156,9 @@ def test_a_corrupt_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, ca
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:20])
     assert manager.from_newest_valid(manager.restore)
     assert f"{tmp_path}/{name} is corrupt (" in caplog.text
-    assert f"training goes on from step 20, that of the older {tmp_path}/model.ckpt-20" in caplog.text
+    assert (
+        f"training goes on from step 20, that of the older {tmp_path}/model.ckpt-20" in caplog.text
+    )
     assert manager.variables["w"].numpy().tolist() == [20.0, -20.0]
     assert (manager.latest_step(), manager.saved_input_value("seed")) == (20, 2)
     manager.remove_leftovers()
@@ -167,10 +181,14 @@ def test_a_saved_input_is_sealed(tmp_path):
     content = bytearray(path.read_bytes())
     content[3] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"input\.ckpt-30-0: cannot be read \(its bytes do not fit their ch"):
+    with pytest.raises(
+        InputError, match=r"input\.ckpt-30-0: cannot be read \(its bytes do not fit their ch"
+    ):
         manager.saved_input_value("seed")
     path.write_bytes(b"")
-    with pytest.raises(InputError, match=r"input\.ckpt-30-0: .*cannot be read.*the input starts anew"):
+    with pytest.raises(
+        InputError, match=r"input\.ckpt-30-0: .*cannot be read.*the input starts anew"
+    ):
         manager.saved_input_value("seed")
 
 
@@ -178,12 +196,19 @@ def test_all_workers_pass_over_the_same_checkpoints(tmp_path):
     """The input state of worker 1 is corrupt, and worker 0 finds it, too."""
     for worker in (1, 0):
         for step in (10, 20):
-            manager = CheckpointManager(str(tmp_path), variables(step), 0, worker, wait_for_all=lambda: None)
+            manager = CheckpointManager(
+                str(tmp_path), variables(step), 0, worker, wait_for_all=lambda: None
+            )
             manager.save(step, tf.train.Checkpoint(seed=tf.Variable(step)))
     (tmp_path / f"input.ckpt-20-1.{DATA}").write_bytes(b"")
     for worker in (0, 1):
-        manager = CheckpointManager(str(tmp_path), variables(), 0, worker, wait_for_all=lambda: None)
-        assert manager.from_newest_valid(lambda manager=manager: manager.saved_input_value("seed")) == 10
+        manager = CheckpointManager(
+            str(tmp_path), variables(), 0, worker, wait_for_all=lambda: None
+        )
+        assert (
+            manager.from_newest_valid(lambda manager=manager: manager.saved_input_value("seed"))
+            == 10
+        )
         assert manager.latest_step() == 10
 
 
@@ -192,7 +217,9 @@ def test_if_no_checkpoint_is_whole_or_fits_the_newest_is_named(tmp_path):
     for step in (10, 20, 30):
         (tmp_path / f"model.ckpt-{step}.{DATA}").write_bytes(b"")
     before = sorted(os.listdir(tmp_path))
-    with pytest.raises(InputError, match=r"model\.ckpt-30: global_step cannot be read .*; copy its files anew"):
+    with pytest.raises(
+        InputError, match=r"model\.ckpt-30: global_step cannot be read .*; copy its files anew"
+    ):
         manager.from_newest_valid(manager.restore)
     assert sorted(os.listdir(tmp_path)) == before
 
@@ -203,9 +230,15 @@ def test_if_no_checkpoint_is_whole_or_fits_the_newest_is_named(tmp_path):
 
 
 def test_an_input_of_another_kind_is_an_error(tmp_path):
-    CheckpointManager(str(tmp_path), variables(step=3)).save(3, tf.train.Checkpoint(a=tf.Variable(1)))
-    with pytest.raises(InputError, match=r"input\.ckpt-3-0: the state of the input cannot be restored"):
-        CheckpointManager(str(tmp_path), variables()).restore(tf.train.Checkpoint(b=tf.Variable([1.0, 2.0])))
+    CheckpointManager(str(tmp_path), variables(step=3)).save(
+        3, tf.train.Checkpoint(a=tf.Variable(1))
+    )
+    with pytest.raises(
+        InputError, match=r"input\.ckpt-3-0: the state of the input cannot be restored"
+    ):
+        CheckpointManager(str(tmp_path), variables()).restore(
+            tf.train.Checkpoint(b=tf.Variable([1.0, 2.0]))
+        )
 
 
 def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
@@ -216,7 +249,8 @@ def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
         advance(own, step)
         manager.save(step, tf.train.Checkpoint(position=tf.Variable(step)))
     assert models_in(run) == [
-        f"{kind}.ckpt-{end}.index" for kind, end in (("input", "20-0"), ("input", "30-0"), ("model", 20), ("model", 30))
+        f"{kind}.ckpt-{end}.index"
+        for kind, end in (("input", "20-0"), ("input", "30-0"), ("model", 20), ("model", 30))
     ]
     assert (run / "checkpoint").read_text() == (
         'model_checkpoint_path: "model.ckpt-30"\n'
@@ -229,7 +263,11 @@ def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
     manager = CheckpointManager(str(moved), own, keep_max=2)
     assert manager.latest == str(moved / "model.ckpt-30")
     manager.save(40)
-    assert models_in(moved) == ["input.ckpt-30-0.index", "model.ckpt-30.index", "model.ckpt-40.index"]
+    assert models_in(moved) == [
+        "input.ckpt-30-0.index",
+        "model.ckpt-30.index",
+        "model.ckpt-40.index",
+    ]
     manager.save(40)  # the same step again replaces it
     assert checkpoint_folder.checkpoint_paths(str(moved)) == [
         str(moved / "model.ckpt-30"),
@@ -242,7 +280,9 @@ def test_zero_keeps_all_and_foreign_files_stay(tmp_path):
     (tmp_path / "eval_results.txt").write_text("loss = 1\n")
     tf1.write(str(tmp_path / "model.ckpt-1"), own)  # not in the checkpoint file: not ours to delete
     tf1.write(str(tmp_path / "elsewhere" / "model.ckpt-2"), own)
-    tf.compat.v1.train.update_checkpoint_state(str(tmp_path), str(tmp_path / "elsewhere" / "model.ckpt-2"))
+    tf.compat.v1.train.update_checkpoint_state(
+        str(tmp_path), str(tmp_path / "elsewhere" / "model.ckpt-2")
+    )
     manager = CheckpointManager(str(tmp_path), own, keep_max=0)
     for step in range(3, 10):
         manager.save(step)
@@ -282,14 +322,20 @@ def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_
 
 
 class HeldWriting:
-    """A manager whose thread stays in front of each writing of weights until `wait` is called; `log` has the order."""
+    """A manager whose thread stays in front of each writing of weights until `wait` is called;
+    `log` has the order.
+    """
 
     def __init__(self, folder, own, monkeypatch):
         self.manager, self.log = CheckpointManager(str(folder), own, in_background=True), []
         self.begun, self._may_go_on = threading.Event(), threading.Event()
         self._write, self._find, self._wait = tf1.write, tf1.find_invalid, self.manager.wait
         monkeypatch.setattr(tf1, "write", self.write)
-        monkeypatch.setattr(tf1, "find_invalid", lambda variables: self.log.append("checked") or self._find(variables))
+        monkeypatch.setattr(
+            tf1,
+            "find_invalid",
+            lambda variables: self.log.append("checked") or self._find(variables),
+        )
         monkeypatch.setattr(self.manager, "wait", self.wait)
 
     def write(self, prefix, values):
@@ -305,7 +351,9 @@ class HeldWriting:
 
 
 def test_the_values_of_the_step_are_written_while_the_variables_go_on(tmp_path, monkeypatch):
-    """The thread is held in front of its writing, while variables are changed in all ways, until the next save."""
+    """The thread is held in front of its writing, while variables are changed in all ways, until
+    the next save.
+    """
     own = variables()
     held = HeldWriting(tmp_path, own, monkeypatch)
     advance(own, 10)
@@ -326,17 +374,28 @@ def test_the_values_of_the_step_are_written_while_the_variables_go_on(tmp_path, 
     own["global_step"].assign_add(10)
     position.assign(20)
     assert own["w/adam_v"].numpy().tolist() == [8.0, 1.0]
-    assert (models_in(tmp_path), held.manager.latest, held.log) == (["input.ckpt-10-0.index"], None, ["checked"])
+    assert (models_in(tmp_path), held.manager.latest, held.log) == (
+        ["input.ckpt-10-0.index"],
+        None,
+        ["checked"],
+    )
 
     held.manager.save(20)
     assert held.manager.wait() == str(tmp_path / "model.ckpt-20")
-    assert held.log == ["checked", "model.ckpt-10", "checked", "model.ckpt-20"], "the second save waits for the first"
+    assert held.log == ["checked", "model.ckpt-10", "checked", "model.ckpt-20"], (
+        "the second save waits for the first"
+    )
     assert held.manager.wait() is None
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-10"\n')
     other, state = variables(), tf.train.Checkpoint(position=tf.Variable(0))
     assert CheckpointManager(str(tmp_path), other).restore(state)
     found = {name: variable.numpy().tolist() for name, variable in other.items()}
-    assert found == {"w": [10.0, -10.0], "w/adam_m": [0.5, 0.25], "w/adam_v": [0.125, 2.0], "global_step": 10}
+    assert found == {
+        "w": [10.0, -10.0],
+        "w/adam_m": [0.5, 0.25],
+        "w/adam_v": [0.125, 2.0],
+        "global_step": 10,
+    }
     assert int(state.position) == 10
 
 
@@ -347,7 +406,10 @@ def test_a_write_that_failed_is_said_once_with_its_sentence(tmp_path):
     assert manager.wait() == str(tmp_path / "model.ckpt-10")
     (tmp_path / f"model.ckpt-20.{DATA}" / "full").mkdir(parents=True)
     manager.save(20)
-    with pytest.raises(InputError, match=r"model\.ckpt-20: cannot be written \(.*; make room or name another folder"):
+    with pytest.raises(
+        InputError,
+        match=r"model\.ckpt-20: cannot be written \(.*; make room or name another folder",
+    ):
         manager.save(30)
     assert (manager.wait(), manager.latest) == (None, str(tmp_path / "model.ckpt-10"))
     assert models_in(tmp_path) == ["model.ckpt-10.index"]
@@ -361,7 +423,9 @@ def test_the_chief_looks_through_the_values_for_all_workers(tmp_path):
         if of_any is bool and worker:
             manager.save(3)
             continue
-        with pytest.raises(Diverged, match=f"since {'the chief finds them invalid' if worker else 'w holds nan'}"):
+        with pytest.raises(
+            Diverged, match=f"since {'the chief finds them invalid' if worker else 'w holds nan'}"
+        ):
             manager.save(3)
     assert answers == [False]
     assert not os.listdir(tmp_path)
@@ -396,7 +460,9 @@ def test_what_diverged_is_not_saved(tmp_path):
     manager = CheckpointManager(str(tmp_path), own)
     manager.save(3)
     own["w/adam_v"].assign([1.0, 3e30])
-    with pytest.raises(Diverged, match=r"the weights of step 4 are not saved, since w/adam_v holds 3e\+30"):
+    with pytest.raises(
+        Diverged, match=r"the weights of step 4 are not saved, since w/adam_v holds 3e\+30"
+    ):
         manager.save(4)
     assert models_in(tmp_path) == ["model.ckpt-3.index"]
 
@@ -406,15 +472,21 @@ def test_a_run_of_another_model_is_not_resumed_in_part(tmp_path):
     CheckpointManager(str(tmp_path), own | {"layer_9/kernel": own["w"]}).save(5)
     before = own["w"].numpy().tolist()
     own["w"].assign(own["w"] + 1)
-    with pytest.raises(InputError, match=r"cannot resume, since the model has no layer_9/kernel; give the config"):
+    with pytest.raises(
+        InputError, match=r"cannot resume, since the model has no layer_9/kernel; give the config"
+    ):
         CheckpointManager(str(tmp_path), own).restore()
     assert own["w"].numpy().tolist() == [value + 1 for value in before], "nothing was restored"
 
     CheckpointManager(str(tmp_path), {key: own[key] for key in ("w", "global_step")}).save(5)
-    with pytest.raises(InputError, match=r"model\.ckpt-5: cannot resume, since it lacks w/adam_m, w/adam_v;"):
+    with pytest.raises(
+        InputError, match=r"model\.ckpt-5: cannot resume, since it lacks w/adam_m, w/adam_v;"
+    ):
         CheckpointManager(str(tmp_path), own).restore()
     wider = {"w": tf.Variable([1.0, 2.0, 3.0]), "global_step": own["global_step"]}
-    with pytest.raises(InputError, match=r"w has shape \[2\] in the checkpoint and \[3\] in the model"):
+    with pytest.raises(
+        InputError, match=r"w has shape \[2\] in the checkpoint and \[3\] in the model"
+    ):
         CheckpointManager(str(tmp_path), wider).restore()
     tf1.write(str(tmp_path / "model.ckpt-6"), {"w": own["w"]})
     checkpoint_folder.write_state(str(tmp_path), ["model.ckpt-6"])
@@ -428,7 +500,9 @@ def test_a_checkpoint_is_found_by_prefix_folder_and_state_file(tmp_path):
     assert checkpoint_folder.find_prefix(str(tmp_path / "bert_model.ckpt")) is None
     tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
     tf1.write(str(tmp_path / "input.ckpt-5-0"), {"a": np.float32(1)})
-    assert checkpoint_folder.find_prefix(str(tmp_path / "bert_model.ckpt")) == str(tmp_path / "bert_model.ckpt")
+    assert checkpoint_folder.find_prefix(str(tmp_path / "bert_model.ckpt")) == str(
+        tmp_path / "bert_model.ckpt"
+    )
     assert checkpoint_folder.find_prefix(path) == str(tmp_path / "bert_model.ckpt")
     tf1.write(str(tmp_path / "model.ckpt-5"), {"a": np.float32(2)})
     with pytest.raises(InputError, match=r"bert_model\.ckpt, model\.ckpt-5"):
@@ -447,8 +521,11 @@ def test_all_checkpoints_can_go_and_other_files_stay(tmp_path, monkeypatch):
     (tmp_path / "model.ckpt-3.writing" / "part.index").write_text("")
     (tmp_path / "eval_results.txt").write_text("")
     deleted, delete = [], checkpoint_folder._delete
-    monkeypatch.setattr(checkpoint_folder, "_delete", lambda path: deleted.append(path) or delete(path))
+    monkeypatch.setattr(
+        checkpoint_folder, "_delete", lambda path: deleted.append(path) or delete(path)
+    )
     checkpoint_folder.remove_all(str(tmp_path))
-    assert deleted[0] == str(tmp_path / "checkpoint")  # a kill leaves no list of files that are gone
+    # A kill leaves no list of files that are gone.
+    assert deleted[0] == str(tmp_path / "checkpoint")
     assert [path.name for path in tmp_path.iterdir()] == ["eval_results.txt"]
     assert manager.latest is None

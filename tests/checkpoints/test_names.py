@@ -15,7 +15,9 @@ PAIRS = {
     "bert/encoder/layer_0/attention/self/value/kernel": "bert.encoder.layer.0.attention.self.value.weight",
     "bert/encoder/layer_11/attention/self/value/bias": "bert.encoder.layer.11.attention.self.value.bias",
     "bert/encoder/layer_3/attention/output/dense/kernel": "bert.encoder.layer.3.attention.output.dense.weight",
-    "bert/encoder/layer_3/attention/output/LayerNorm/gamma": ("bert.encoder.layer.3.attention.output.LayerNorm.weight"),
+    "bert/encoder/layer_3/attention/output/LayerNorm/gamma": (
+        "bert.encoder.layer.3.attention.output.LayerNorm.weight"
+    ),
     "bert/encoder/layer_7/intermediate/dense/kernel": "bert.encoder.layer.7.intermediate.dense.weight",
     "bert/encoder/layer_7/output/LayerNorm/beta": "bert.encoder.layer.7.output.LayerNorm.bias",
     "bert/pooler/dense/kernel": "bert.pooler.dense.weight",
@@ -88,11 +90,18 @@ def test_training_state_and_layers():
 def test_every_head_of_the_table_of_names_is_of_known_families():
     heads = {entry.tf1: (2, 4) for entry in names._TABLE if not entry.tf1.startswith(names.ENCODER)}
     heads |= {"projection/kernel": (4, 2)}  # which has no name at Hugging Face
-    assert names.families_of(heads, "path") == {family for of_head in names.HEADS.values() for family in of_head}
+    assert names.families_of(heads, "path") == {
+        family for of_head in names.HEADS.values() for family in of_head
+    }
     assert {registry.task_class(family) for family in names.families_of(heads, "path")}
     state = {"output_weights/adam_m": (2, 4), "global_step": (), "loss_scale": ()}
-    assert names.families_of({"bert/pooler/dense/bias": (4,), "bilstm/kernel": (4,)} | state, "path") == set()
-    with pytest.raises(InputError, match=r"^path: has relation/kernel, the head of no known task; name its task"):
+    assert (
+        names.families_of({"bert/pooler/dense/bias": (4,), "bilstm/kernel": (4,)} | state, "path")
+        == set()
+    )
+    with pytest.raises(
+        InputError, match=r"^path: has relation/kernel, the head of no known task; name its task"
+    ):
         names.families_of({"bert/pooler/dense/bias": (4,), "relation/kernel": (8, 2)}, "path")
     beside = {"cls/predictions/output_bias": (20,), "relation/kernel": (8, 2)}
     assert names.families_of(beside, "path") == {"pretraining"}

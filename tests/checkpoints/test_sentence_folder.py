@@ -1,4 +1,6 @@
-"""The folder of a trained sentence encoder is read by its record, and written as sentence-transformers reads it."""
+"""The folder of a trained sentence encoder is read by its record, and written as
+sentence-transformers reads it.
+"""
 
 import json
 import os
@@ -21,7 +23,13 @@ from official_bert.serving.model import build
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
 
-TEXTS = ["The cat sat on the mat. It was a sunny day in the park.", "", "A train left.", "Nobody was on board.", "Rain"]
+TEXTS = [
+    "The cat sat on the mat. It was a sunny day in the park.",
+    "",
+    "A train left.",
+    "Nobody was on board.",
+    "Rain",
+]
 POOLS = {
     "mean": lambda vectors: vectors.mean(0),
     "cls": lambda vectors: vectors[0],
@@ -37,29 +45,46 @@ EACH_POOLING = pytest.mark.parametrize(
 def trained(base, folder, **settings) -> str:
     """The output_dir of a training on the toy model."""
     checkpoint, draws = open_checkpoint(str(base)), np.random.default_rng(4)
-    tensors = {name: checkpoint.read(name) for name in checkpoint.shapes if name.startswith("bert/")}
+    tensors = {
+        name: checkpoint.read(name) for name in checkpoint.shapes if name.startswith("bert/")
+    }
     if width := settings.get("projection"):
         sizes = {"projection/kernel": (16, width), "projection/bias": width}
-        tensors |= {name: draws.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+        tensors |= {
+            name: draws.normal(size=size).astype(np.float32) for name, size in sizes.items()
+        }
     tf1.write(str(folder / "model.ckpt-7"), tensors)
     checkpoint_folder.write_state(str(folder), ["model.ckpt-7"])
     record = model_dir.TaskRecord("embedding", "embedding", settings)
     config = BertConfig.from_json_file(str(base / "bert_config.json"))
-    model_dir.write(str(folder), config, str(base / "vocab.txt"), TokenizerConfig(True, None, 512), record)
+    model_dir.write(
+        str(folder), config, str(base / "vocab.txt"), TokenizerConfig(True, None, 512), record
+    )
     return str(folder)
 
 
 def converted(folder: str, out, output_format: str = "huggingface") -> str:
-    convert_checkpoint.run(ConversionOptions(model=folder, output_dir=str(out), output_format=output_format))
+    convert_checkpoint.run(
+        ConversionOptions(model=folder, output_dir=str(out), output_format=output_format)
+    )
     return str(out)
 
 
 @EACH_POOLING
-def test_the_vectors_are_those_of_the_record(base, tmp_path, caplog, pooling, normalize, projection):
-    settings = {"pooling": pooling, "normalize": normalize, "projection": projection, "max_seq_length": 9}
+def test_the_vectors_are_those_of_the_record(
+    base, tmp_path, caplog, pooling, normalize, projection
+):
+    settings = {
+        "pooling": pooling,
+        "normalize": normalize,
+        "projection": projection,
+        "max_seq_length": 9,
+    }
     folder = trained(base, tmp_path / "trained", **settings)
     model, tokenizer = BertModel.from_pretrained(folder), FullTokenizer.from_pretrained(folder)
-    vectors = [model(**tokenizer(text, max_seq_length=9)).sequence_output.numpy()[0] for text in TEXTS]
+    vectors = [
+        model(**tokenizer(text, max_seq_length=9)).sequence_output.numpy()[0] for text in TEXTS
+    ]
     wanted = np.stack([POOLS[pooling](of_text) for of_text in vectors])
     if projection:
         wanted = wanted @ open_checkpoint(folder).read("projection/kernel")
@@ -86,14 +111,20 @@ def test_the_vectors_are_those_of_the_record(base, tmp_path, caplog, pooling, no
 
 
 def test_the_files(base, tmp_path):
-    there = converted(trained(base, tmp_path / "trained", pooling="mean_sqrt_len", projection=5), tmp_path / "there")
+    there = converted(
+        trained(base, tmp_path / "trained", pooling="mean_sqrt_len", projection=5),
+        tmp_path / "there",
+    )
     contents = {
         name: json.loads((tmp_path / "there" / name).read_text())
         for name in ("modules.json", "1_Pooling/config.json", "2_Dense/config.json", "sentence_bert_config.json",
                      "config_sentence_transformers.json", "config.json", "tokenizer.json")
     }  # fmt: skip
     assert [(one["path"], one["type"]) for one in contents["modules.json"]] == [
-        ("" if kind == "Transformer" else f"{number}_{kind}", f"sentence_transformers.models.{kind}")
+        (
+            "" if kind == "Transformer" else f"{number}_{kind}",
+            f"sentence_transformers.models.{kind}",
+        )
         for number, kind in enumerate(["Transformer", "Pooling", "Dense", "Normalize"])
     ]
     assert contents["1_Pooling/config.json"] == {
@@ -107,7 +138,8 @@ def test_the_files(base, tmp_path):
     assert contents["config_sentence_transformers.json"]["similarity_fn_name"] == "cosine"
     assert contents["config.json"]["architectures"] == ["BertModel"]
     assert not any(
-        "linear" in name or "proj" in name for name in safetensors.numpy.load_file(f"{there}/model.safetensors")
+        "linear" in name or "proj" in name
+        for name in safetensors.numpy.load_file(f"{there}/model.safetensors")
     )
     kernel = open_checkpoint(str(tmp_path / "trained")).read("projection/kernel")
     weights = safetensors.numpy.load_file(f"{there}/2_Dense/model.safetensors")
@@ -120,14 +152,20 @@ def test_the_modules_of_a_folder_become_a_record_in_the_originals_format(tmp_pat
     write(str(folder), SentenceModules(str(folder), (), "max", 9), 16)
     out = converted(str(folder), tmp_path / "out", "tf1")
     record = ModelFolder(out).task()
-    assert (record.family, record.settings) == (EMBEDDING, {"pooling": "max", "normalize": False, "max_seq_length": 9})
+    assert (record.family, record.settings) == (
+        EMBEDDING,
+        {"pooling": "max", "normalize": False, "max_seq_length": 9},
+    )
     assert SentenceModules.of(out)[1:4] == ((), "max", 9)
     for settings, rule in (
         ({"truncate_dim": 4}, "truncate_dim=4"),
         ({"similarity_fn_name": "dot"}, "similarity_fn_name=dot"),
     ):
         (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-        with pytest.raises(InputError, match=f"has {rule}, for which only folders of Hugging Face have a file; give"):
+        with pytest.raises(
+            InputError,
+            match=f"has {rule}, for which only folders of Hugging Face have a file; give",
+        ):
             converted(str(folder), tmp_path / "out2", "tf1")
 
 
@@ -143,12 +181,18 @@ def nested(tmp_path) -> str:
     """An older folder of sentence-transformers, whose encoder is in a subfolder."""
     folder, encoder = tmp_path / "old", tmp_path / "old" / "0_Transformer"
     folder.mkdir()
-    os.rename(converted(str(toy.make_bert_base_dir(tmp_path / "base")), tmp_path / "encoder"), encoder)
-    (encoder / "sentence_bert_config.json").write_text('{"max_seq_length": 9, "do_lower_case": false}')
+    os.rename(
+        converted(str(toy.make_bert_base_dir(tmp_path / "base")), tmp_path / "encoder"), encoder
+    )
+    (encoder / "sentence_bert_config.json").write_text(
+        '{"max_seq_length": 9, "do_lower_case": false}'
+    )
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
     modules = [("0_Transformer", "Transformer"), ("1_Pooling", "Pooling")]
-    listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules]
+    listed = [
+        {"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules
+    ]
     (folder / "modules.json").write_text(json.dumps(listed))
     return str(folder)
 
@@ -163,12 +207,17 @@ def test_an_encoder_in_a_subfolder_is_converted_with_its_modules(tmp_path, outpu
     (tmp_path / "words.txt").write_text("unheard\n")
     grown = str(tmp_path / "grown")
     grow_vocab.run(GrowthOptions(model=folder, words=str(tmp_path / "words.txt"), output_dir=grown))
-    np.testing.assert_allclose(SentenceEncoder(grown, normalize=True).encode(TEXTS), vectors[0], atol=1e-6)
+    np.testing.assert_allclose(
+        SentenceEncoder(grown, normalize=True).encode(TEXTS), vectors[0], atol=1e-6
+    )
 
 
 def test_others_name_the_encoder_in_a_subfolder(tmp_path):
     folder = nested(tmp_path)
-    way = f"{folder}/0_Transformer; .*convert_checkpoint.py --model={folder} --output_format=huggingface"
+    way = (
+        f"{folder}/0_Transformer; .*convert_checkpoint.py --model={folder} "
+        "--output_format=huggingface"
+    )
     for attempt in (
         lambda: build(ServedOptions(model=folder)),
         lambda: resolve(EmbeddingOptions(model=folder, output_dir="o")),
@@ -207,11 +256,18 @@ def test_a_wrong_record_is_named(base, tmp_path, settings, message):
 
 @pytest.mark.needs_extra("sentence_transformers")
 @EACH_POOLING
-def test_sentence_transformers_reads_ours_and_we_read_theirs(base, tmp_path, pooling, normalize, projection):
+def test_sentence_transformers_reads_ours_and_we_read_theirs(
+    base, tmp_path, pooling, normalize, projection
+):
     import sentence_transformers
     import transformers
 
-    settings = {"pooling": pooling, "normalize": normalize, "projection": projection, "max_seq_length": 9}
+    settings = {
+        "pooling": pooling,
+        "normalize": normalize,
+        "projection": projection,
+        "max_seq_length": 9,
+    }
     ours = converted(trained(base, tmp_path / "trained", **settings), tmp_path / "ours")
     wanted = SentenceEncoder(ours).encode(TEXTS)
     model = sentence_transformers.SentenceTransformer(ours, device="cpu")
@@ -222,4 +278,6 @@ def test_sentence_transformers_reads_ours_and_we_read_theirs(base, tmp_path, poo
         FullTokenizer.from_pretrained(ours)(text)["input_ids"][0].tolist() for text in TEXTS
     ]
     model.save(str(tmp_path / "theirs"))
-    np.testing.assert_allclose(SentenceEncoder(str(tmp_path / "theirs")).encode(TEXTS), wanted, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        SentenceEncoder(str(tmp_path / "theirs")).encode(TEXTS), wanted, rtol=1e-6, atol=1e-6
+    )

@@ -30,7 +30,11 @@ def test_names_shapes_and_values_of_a_training_checkpoint(tmp_path, weights):
     tf1.write(prefix, weights)
     expected = {"global_step": []}
     for name, shape in pretraining_shapes(CONFIG).items():
-        expected |= {name: list(shape), f"{name}/adam_m": list(shape), f"{name}/adam_v": list(shape)}
+        expected |= {
+            name: list(shape),
+            f"{name}/adam_m": list(shape),
+            f"{name}/adam_v": list(shape),
+        }
     assert len(expected) == 139
     assert dict(tf.train.list_variables(prefix)) == expected
 
@@ -39,7 +43,10 @@ def test_names_shapes_and_values_of_a_training_checkpoint(tmp_path, weights):
     for name, value in weights.items():
         np.testing.assert_array_equal(checkpoint.read(name), value)
         assert checkpoint.read(name).dtype == value.dtype
-    assert sorted(os.listdir(tmp_path)) == ["model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"]
+    assert sorted(os.listdir(tmp_path)) == [
+        "model.ckpt-7.data-00000-of-00001",
+        "model.ckpt-7.index",
+    ]
 
 
 def test_a_tf1_program_restores_it(tmp_path, weights):
@@ -48,7 +55,8 @@ def test_a_tf1_program_restores_it(tmp_path, weights):
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         variables = {
-            name: v1.get_variable(name, value.shape, value.dtype, use_resource=False) for name, value in weights.items()
+            name: v1.get_variable(name, value.shape, value.dtype, use_resource=False)
+            for name, value in weights.items()
         }
         v1.train.Saver().restore(session, v1.train.latest_checkpoint(str(tmp_path)))
         for name, value in session.run(variables).items():
@@ -62,7 +70,9 @@ def test_a_tf1_program_writes_it(tmp_path, weights):
             for name, value in weights.items():
                 v1.get_variable(name, initializer=value)
             session.run(v1.global_variables_initializer())
-            prefix = v1.train.Saver(write_version=version).save(session, str(tmp_path / f"m{version}.ckpt"))
+            prefix = v1.train.Saver(write_version=version).save(
+                session, str(tmp_path / f"m{version}.ckpt")
+            )
         checkpoint = tf1.Tf1Checkpoint(checkpoint_folder.find_prefix(prefix))
         assert set(checkpoint.shapes) == set(weights)
         for name, value in weights.items():
@@ -83,7 +93,9 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
 
     def write():
         with tf1.replacing(prefix) as temporary:
-            tf.raw_ops.SaveV2(prefix=temporary, tensor_names=["a"], shape_and_slices=[""], tensors=[1.0])
+            tf.raw_ops.SaveV2(
+                prefix=temporary, tensor_names=["a"], shape_and_slices=[""], tensors=[1.0]
+            )
             if fails_at == "write":
                 raise KeyboardInterrupt
 
@@ -100,7 +112,10 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
 
     tf1.write(prefix, {"a": np.float32(5)})  # the next run clears what was left
     assert tf1.Tf1Checkpoint(prefix).read("a") == 5
-    assert sorted(os.listdir(tmp_path)) == ["model.ckpt-1.data-00000-of-00001", "model.ckpt-1.index"]
+    assert sorted(os.listdir(tmp_path)) == [
+        "model.ckpt-1.data-00000-of-00001",
+        "model.ckpt-1.index",
+    ]
 
 
 def test_an_error_in_writing_cleans_up(tmp_path):
@@ -169,14 +184,17 @@ def test_floats_become_float32(tmp_path, dtype):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(1.01e6, "1.01e+06"), (-3e30, "-3e+30"), (1e300, "inf"), (np.nan, "nan"), (-np.inf, "-inf")]
+    ("value", "said"),
+    [(1.01e6, "1.01e+06"), (-3e30, "-3e+30"), (1e300, "inf"), (np.nan, "nan"), (-np.inf, "-inf")],
 )
 def test_values_of_no_sound_model_are_named(tmp_path, value, said):
     prefix = str(tmp_path / "a")
     tf1.write(prefix, {"w": np.array([0.0, value])})
     with pytest.raises(InputError) as refusal:
         tf1.read_weight(tf1.Tf1Checkpoint(prefix), "w")
-    assert f"a: w holds {said}, so the checkpoint is corrupt or of a run that diverged" in str(refusal.value)
+    assert f"a: w holds {said}, so the checkpoint is corrupt or of a run that diverged" in str(
+        refusal.value
+    )
 
 
 def test_a_step_is_an_integer(tmp_path):
@@ -184,7 +202,9 @@ def test_a_step_is_an_integer(tmp_path):
     tf1.write(prefix, {"global_step": np.float32(3), "w": np.int64(3)})
     checkpoint = tf1.Tf1Checkpoint(prefix)
     tf1.check_type(checkpoint, "w", is_float=False)
-    with pytest.raises(InputError, match="global_step has the type float32, which is none of int32, int64;"):
+    with pytest.raises(
+        InputError, match="global_step has the type float32, which is none of int32, int64;"
+    ):
         tf1.check_type(checkpoint, "global_step", is_float=False)
 
 
@@ -208,7 +228,9 @@ def sealed(tmp_path) -> str:
     """An input state with an iterator in it, whose lengths TensorFlow believes, with a seal."""
     iterator = iter(tf.data.Dataset.range(100).shuffle(10, seed=3))
     next(iterator)
-    path = tf.train.Checkpoint(iterator=iterator, seed=tf.Variable(7)).write(str(tmp_path / "state"))
+    path = tf.train.Checkpoint(iterator=iterator, seed=tf.Variable(7)).write(
+        str(tmp_path / "state")
+    )
     tf1.check_objects(path)  # as one of an earlier version, without a seal
     tf1.append_checksum(path)
     return path
@@ -218,7 +240,9 @@ def test_a_sealed_state_is_read_as_before(sealed):
     assert tf1.fault_of_checksum(sealed) is None
     tf1.check_objects(sealed)
     iterator, seed = iter(tf.data.Dataset.range(100).shuffle(10, seed=3)), tf.Variable(0)
-    expected = [int(number) for number in tf.data.Dataset.range(100).shuffle(10, seed=3).take(6)][1:]
+    expected = [int(number) for number in tf.data.Dataset.range(100).shuffle(10, seed=3).take(6)][
+        1:
+    ]
     tf.train.Checkpoint(iterator=iterator, seed=seed).read(sealed).assert_consumed()
     assert [int(next(iterator)) for _ in range(5)] == expected
     assert int(seed) == 7
@@ -236,7 +260,9 @@ def test_every_changed_byte_is_found_before_tensorflow_reads_it(sealed, monkeypa
         changed[place] ^= 0x04
         with open(path, "wb") as file:
             file.write(changed)
-        with pytest.raises(tf1.Corrupt, match=r"cannot be read \(its bytes do not fit their checksum") as found:
+        with pytest.raises(
+            tf1.Corrupt, match=r"cannot be read \(its bytes do not fit their checksum"
+        ) as found:
             tf1.check_objects(sealed)
         assert found.value.file == path
 
@@ -250,7 +276,9 @@ def test_a_file_cut_off_is_found(sealed, kept):
     if kept == -13:
         with open(path, "ab") as file:
             file.write(bytes(13))  # a file system may give the size back, and not the bytes
-    with pytest.raises(tf1.Corrupt, match=r"state: cannot be read \(.+\); copy its files anew") as found:
+    with pytest.raises(
+        tf1.Corrupt, match=r"state: cannot be read \(.+\); copy its files anew"
+    ) as found:
         tf1.check_objects(sealed)
     assert found.value.file == path
 

@@ -1,4 +1,6 @@
-"""The table of commands, and the console command `official-bert` as a process without an installation."""
+"""The table of commands, and the console command `official-bert` as a process without an
+installation.
+"""
 
 import subprocess
 
@@ -13,8 +15,8 @@ from tests.scripts import run_interpreter
 def official_bert(*words: str, status: int = 0) -> subprocess.CompletedProcess:
     """Runs what the installed command runs; at the end it says which heavy packages are loaded."""
     program = (
-        "import sys; sys.argv[0] = '/usr/bin/official-bert'\n"
-        "import atexit; atexit.register(lambda: print([n for n in ('tensorflow', 'keras') if n in sys.modules]))\n"
+        "import sys; sys.argv[0] = '/usr/bin/official-bert'\nimport atexit; "
+        "atexit.register(lambda: print([n for n in ('tensorflow', 'keras') if n in sys.modules]))\n"
         "from official_bert.cli.commands import main; main()"
     )
     finished = run_interpreter("-c", program, *words, status=status)

@@ -95,7 +95,8 @@ def script(tmp_path_factory):
 
 @contextlib.contextmanager
 def _children_hear_signals():
-    """A shell starts background jobs with Ctrl-C ignored, and nohup with SIGHUP, and children inherit that.
+    """A shell starts background jobs with Ctrl-C ignored, and nohup with SIGHUP, and children
+    inherit that.
 
     A preexec_fn could reset it, too, but may hang in a process that has threads.
     """
@@ -130,7 +131,15 @@ DEFAULTS = {
 
 def test_values(script):
     assert json.loads(run(script, "--input_file=a.txt").stdout) == DEFAULTS
-    arguments = ("--input_file=a,b*", "--batch_size", "8", "--rate=1e-3", "--tpu=x", "--seed=0", "--kind=fancy")
+    arguments = (
+        "--input_file=a,b*",
+        "--batch_size",
+        "8",
+        "--rate=1e-3",
+        "--tpu=x",
+        "--seed=0",
+        "--kind=fancy",
+    )
     assert json.loads(run(script, *arguments, "--verbose", "--nostrip").stdout) == DEFAULTS | {
         "verbose": True, "input_file": ["a", "b*"], "batch_size": 8, "rate": 1e-3, "tpu_name": "x", "seed": 0,
         "strip": False, "kind": "fancy",
@@ -141,8 +150,17 @@ def test_a_flagfile_stands_for_its_lines(script, tmp_path):
     """In its place among the flags: the last value counts."""
     flagfile = tmp_path / "usual.flags"
     (tmp_path / "inner").write_text("--batch_size=8\n--seed=1\n")
-    flagfile.write_text(f"# Mine.\r\n--input_file=a,b\n\n --rate=1e-3 \n--flagfile={tmp_path}/inner\n--verbose\n")
-    words = ("--rate=2", "--flagfile", flagfile, f"-flagfile={tmp_path}/inner", "--batch_size=16", "--strict_flags")
+    flagfile.write_text(
+        f"# Mine.\r\n--input_file=a,b\n\n --rate=1e-3 \n--flagfile={tmp_path}/inner\n--verbose\n"
+    )
+    words = (
+        "--rate=2",
+        "--flagfile",
+        flagfile,
+        f"-flagfile={tmp_path}/inner",
+        "--batch_size=16",
+        "--strict_flags",
+    )
     given = json.loads(run(script, *words).stdout)
     assert given == DEFAULTS | {
         "input_file": ["a", "b"], "rate": 1e-3, "batch_size": 16, "verbose": True, "seed": 1,
@@ -150,7 +168,9 @@ def test_a_flagfile_stands_for_its_lines(script, tmp_path):
 
 
 def test_unknown_flags_are_named_and_left_alone(script):
-    finished = run(script, "--input_file=a", "--dotrain=true", "--use_gpu", "--noverbos", "--batch_size=4")
+    finished = run(
+        script, "--input_file=a", "--dotrain=true", "--use_gpu", "--noverbos", "--batch_size=4"
+    )
     assert json.loads(finished.stdout)["batch_size"] == 4  # what comes behind them is still read
     assert "unknown flag, ignored: --dotrain=true; did you mean --do_train?\n" in finished.stderr
     assert "unknown flag, ignored: --noverbos; did you mean --noverbose?\n" in finished.stderr
@@ -161,7 +181,10 @@ def test_unknown_flags_are_named_and_left_alone(script):
     ("arguments", "named"),
     [
         (["--input_file=a", "--batch_size=0"], "py: --batch_size=0: must be positive"),
-        (["--input_file=a", "--batch_size=many"], "py: --batch_size=many: must be a whole number\n"),
+        (
+            ["--input_file=a", "--batch_size=many"],
+            "py: --batch_size=many: must be a whole number\n",
+        ),
         (["--input_file=a", "--kind=odd"], "plain|fancy"),
         ([], "made_up.py: --input_file: must be given\n"),
         (["--input_file=a", "--output_file="], "--output_file=: a name is empty; give one"),
@@ -175,7 +198,8 @@ def test_unknown_flags_are_named_and_left_alone(script):
         (["--flagfile={0}/absent"], "Unable to open flagfile: [Errno 2] No such file or directory"),
         (
             ["--input_file=a", "--strict_flags", "--dotrain", "--use_gpu=1"],
-            "py: unknown flag, which --strict_flags refuses: --dotrain; did you mean --do_train?, --use_gpu=1\n",
+            "py: unknown flag, which --strict_flags refuses: --dotrain; did you mean --do_train?, "
+            "--use_gpu=1\n",
         ),
     ],
 )
@@ -268,21 +292,29 @@ def test_help_lists_the_needed_flags_and_helpfull_all_under_headings(script):
 
 
 @pytest.mark.parametrize(
-    "command", [["run_ner.py", "--help"], ["-c", "from official_bert.cli.commands import main; main()"]]
+    "command",
+    [["run_ner.py", "--help"], ["-c", "from official_bert.cli.commands import main; main()"]],
 )
 def test_a_reader_of_the_help_may_close_the_pipe(command):
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
         ended = subprocess.run(
-            [sys.executable, *command], cwd=ROOT, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, *command],
+            cwd=ROOT,
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     finally:
         os.close(write_end)
     assert ended.stderr == ""
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), [(["--do_eval=yess"], "--do_eval=yess: must be true or false")])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"), [(["--do_eval=yess"], "--do_eval=yess: must be true or false")]
+)
 def test_a_flag_without_a_value_it_can_have_is_said_plainly(arguments, sentence):
     ended = end_of("run_ner.py", "--output_dir=o", *arguments)
     assert ended.sentence == f"run_ner.py: {sentence}"
@@ -298,7 +330,8 @@ def test_a_flag_without_a_value_it_can_have_is_said_plainly(arguments, sentence)
         (ClassificationOptions, "columns", flags.TEXT),
         (ClassificationOptions, "num_train_epochs", flags.COMMON),
         (ClassificationOptions, "tpu_zone", flags.DEVICES),
-        (SquadOptions, "length_aware_batches", flags.THIS_SCRIPT),  # which has a default of its own there
+        # Which has a default of its own there.
+        (SquadOptions, "length_aware_batches", flags.THIS_SCRIPT),
     ],
 )
 def test_a_flag_stands_under_its_heading(options_class, name, heading):

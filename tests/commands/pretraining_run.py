@@ -15,7 +15,9 @@ SEQ, PREDICTIONS = 24, 4
 
 
 def make_base(folder: pathlib.Path) -> pathlib.Path:
-    """A toy $BERT_BASE_DIR with two files of records and padded ones beside it, and a config without dropout."""
+    """A toy $BERT_BASE_DIR with two files of records and padded ones beside it, and a config
+    without dropout.
+    """
     toy.make_bert_base_dir(folder)
     write_records(folder / "records.tfrecord")
     write_records(folder / "more.tfrecord", seed=1)
@@ -24,21 +26,32 @@ def make_base(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def write_records(path: pathlib.Path, count: int = 64, seed: int = 0, is_padded: bool = False) -> str:
+def write_records(
+    path: pathlib.Path, count: int = 64, seed: int = 0, is_padded: bool = False
+) -> str:
     """Random records that fit the toy model; returns their path.
 
-    Their masks are random, too. Those of records that are padded have ones before zeros, and predictions at ones.
+    Their masks are random, too. Those of records that are padded have ones before zeros, and
+    predictions at ones.
     """
     draws = np.random.default_rng(seed)
-    highest = {"input_mask": 2, "segment_ids": 2, "masked_lm_positions": SEQ, "next_sentence_labels": 2}
+    highest = {
+        "input_mask": 2,
+        "segment_ids": 2,
+        "masked_lm_positions": SEQ,
+        "next_sentence_labels": 2,
+    }
     features = {}
     for name, length, dtype in pretraining_features(SEQ, PREDICTIONS):
         if dtype == "float32":
-            # The numbers of predictions differ a lot, so that a mean of the replicas' means would be seen.
+            # The numbers of predictions differ a lot, so that a mean of the replicas' means would
+            # be seen.
             real = draws.integers(1, PREDICTIONS + 1, (count, 1))
             features[name] = (np.arange(PREDICTIONS) < real).astype(np.float32)
         else:
-            features[name] = draws.integers(0, highest.get(name, len(toy.VOCABULARY)), (count, length))
+            features[name] = draws.integers(
+                0, highest.get(name, len(toy.VOCABULARY)), (count, length)
+            )
     if is_padded:
         lengths = draws.integers(1, SEQ + 1, (count, 1))
         features["input_mask"] = (np.arange(SEQ) < lengths).astype(int)
@@ -48,12 +61,16 @@ def write_records(path: pathlib.Path, count: int = 64, seed: int = 0, is_padded:
     return str(path)
 
 
-def first_batches(path: pathlib.Path, count: int, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+def first_batches(
+    path: pathlib.Path, count: int, batch_size: int
+) -> Iterator[dict[str, np.ndarray]]:
     records = [record for _, record in read_examples(str(path))]
     for k in range(count):
         rows = records[k * batch_size : (k + 1) * batch_size]
         yield {
-            name: np.stack([row[name] for row in rows]).astype(np.float32 if "weights" in name else np.int32)
+            name: np.stack([row[name] for row in rows]).astype(
+                np.float32 if "weights" in name else np.int32
+            )
             for name in rows[0]
         }
 
@@ -81,7 +98,9 @@ def flags_of(folder: pathlib.Path, output_dir: pathlib.Path, **changes) -> dict:
 def checkpoint_values(prefix) -> dict[str, np.ndarray]:
     """Every tensor of a checkpoint, by name."""
     reader = tf.train.load_checkpoint(str(prefix))
-    return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
+    return {
+        name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()
+    }
 
 
 def scalars(folder: pathlib.Path, name: str) -> dict[int, float]:

@@ -66,7 +66,9 @@ def test_the_same_text_gives_the_same_bytes(learnt):
 def test_case_and_accents_are_kept_when_told(tmp_path, flags, words):
     text = toy.write_text(tmp_path, "Été Été 북한 북한\n")
     output = str(tmp_path / "vocab.txt")
-    build_vocab.run(VocabularyOptions(input_file=[text], output_file=output, vocab_size=30, **flags))
+    build_vocab.run(
+        VocabularyOptions(input_file=[text], output_file=output, vocab_size=30, **flags)
+    )
     assert words <= load_vocab(output).keys()
 
 
@@ -74,12 +76,19 @@ def test_case_and_accents_are_kept_when_told(tmp_path, flags, words):
     ("changes", "sentence"),
     [
         ({"vocab_size": 20}, "--vocab_size=20 does not hold"),
-        ({"output_file": "no/such/folder/vocab.txt"}, "no/such/folder/vocab.txt: cannot be written"),
+        (
+            {"output_file": "no/such/folder/vocab.txt"},
+            "no/such/folder/vocab.txt: cannot be written",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(tmp_path, changes, sentence):
     output = tmp_path / "vocab.txt"
-    flags = {"input_file": toy.write_text(tmp_path), "output_file": output, "vocab_size": 200} | changes
+    flags = {
+        "input_file": toy.write_text(tmp_path),
+        "output_file": output,
+        "vocab_size": 200,
+    } | changes
     ended = end_of("build_vocab.py", *flag_list(**flags))
     assert ended.status == 1
     assert sentence in ended.sentence
@@ -88,6 +97,12 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path, changes, sentence):
 
 def test_without_tensorflow_text_the_remedy_is_said(tmp_path):
     (tmp_path / "tensorflow_text.py").write_text("raise ImportError('it is not here')\n")
-    flags = flag_list(input_file=toy.write_text(tmp_path), output_file=tmp_path / "vocab.txt", vocab_size=200)
-    ended = run_interpreter(ROOT / "build_vocab.py", *flags, status=1, PYTHONPATH=f"{tmp_path}:{ROOT}")
-    assert ended.stderr.endswith("which cannot be imported (it is not here); install requirements.txt\n")
+    flags = flag_list(
+        input_file=toy.write_text(tmp_path), output_file=tmp_path / "vocab.txt", vocab_size=200
+    )
+    ended = run_interpreter(
+        ROOT / "build_vocab.py", *flags, status=1, PYTHONPATH=f"{tmp_path}:{ROOT}"
+    )
+    assert ended.stderr.endswith(
+        "which cannot be imported (it is not here); install requirements.txt\n"
+    )

@@ -23,7 +23,9 @@ VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n" + "".join(f"w{i}\n" for i in rang
 
 @pytest.fixture
 def trained(tmp_path):
-    """An output_dir of a training run: one checkpoint with its slots, config and vocabulary beside it."""
+    """An output_dir of a training run: one checkpoint with its slots, config and vocabulary
+    beside it.
+    """
     folder = tmp_path / "trained"
     weights = random_weights(pretraining_shapes(CONFIG))
     tf1.write(str(folder / "model.ckpt-30"), with_training_state(weights, step=30))
@@ -68,7 +70,9 @@ def test_slots_stay_unless_they_are_stripped(tmp_path, trained):
     converted(model=folder, output_dir=tmp_path / "bare", output_format="tf1_weights")
     bare = open_checkpoint(str(tmp_path / "bare" / "bert_model.ckpt"))
     assert list(bare.shapes) == sorted(weights)
-    np.testing.assert_array_equal(bare.read("bert/pooler/dense/kernel"), weights["bert/pooler/dense/kernel"])
+    np.testing.assert_array_equal(
+        bare.read("bert/pooler/dense/kernel"), weights["bert/pooler/dense/kernel"]
+    )
 
 
 def test_the_activation_follows_the_rules(tmp_path, trained, caplog):
@@ -114,7 +118,9 @@ def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
     assert config["architectures"] == ["BertForSequenceClassification"]
     assert re.search("No task.json in .* says what the model was trained on", caplog.text)
     caplog.clear()
-    assert class_of("classification", "mine:Processor")["architectures"] == ["BertForSequenceClassification"]
+    assert class_of("classification", "mine:Processor")["architectures"] == [
+        "BertForSequenceClassification"
+    ]
     config = class_of("tagging")
     assert config["architectures"] == ["BertForTokenClassification"]
     assert config["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
@@ -122,7 +128,9 @@ def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
     assert config["architectures"] == ["BertForMultipleChoice"]
     assert "id2label" not in config
     assert "No task.json" not in caplog.text
-    with pytest.raises(InputError, match=r"was trained on the task mine:Tagger, .* give --task_name=text.tsv.ner"):
+    with pytest.raises(
+        InputError, match=r"was trained on the task mine:Tagger, .* give --task_name=text.tsv.ner"
+    ):
         class_of("mine:Tagger", "mine:Tagger")
     for name in ("text", "tsv"):
         config = class_of("mine:Tagger", "mine:Tagger", task_name=name)
@@ -131,13 +139,18 @@ def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
     assert config["architectures"] == ["BertForTokenClassification"]
 
 
-def test_a_cased_vocabulary_without_a_config_is_lower_cased_as_by_all_scripts(tmp_path, trained, caplog):
+def test_a_cased_vocabulary_without_a_config_is_lower_cased_as_by_all_scripts(
+    tmp_path, trained, caplog
+):
     folder, _ = trained
     (folder / "vocab.txt").write_text(VOCAB.replace("w1\n", "W1\n"))
     converted(model=folder, output_dir=tmp_path / "out", output_format="huggingface")
     settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
     assert settings["do_lower_case"] is True
-    assert "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?" in caplog.text
+    assert (
+        "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("form", ["tf1", "tf1_weights", "huggingface"])
@@ -149,8 +162,12 @@ def test_a_cased_vocabulary_without_a_config_is_lower_cased_as_by_all_scripts(tm
         ("BertForSequenceClassification", "multi", {"problem_type": "multi_label_classification"}),
     ],
 )
-def test_class_labels_and_problem_type_stay(tmp_path, trained, form, architecture, label_type, fields):
-    """What a folder of Hugging Face says of its head holds after a conversion, and after the way back."""
+def test_class_labels_and_problem_type_stay(
+    tmp_path, trained, form, architecture, label_type, fields
+):
+    """What a folder of Hugging Face says of its head holds after a conversion, and after the way
+    back.
+    """
     _, weights = trained
     head = {"output_weights": np.ones((3, 8), np.float32), "output_bias": np.zeros(3, np.float32)}
     encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
@@ -179,9 +196,14 @@ def test_the_activation_of_a_cross_encoder_stays_or_is_refused(tmp_path, trained
     there, activation = tmp_path / "there", {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
     os.makedirs(there)
     fields = {"sentence_transformers": activation}
-    huggingface.write(str(there), encoder | head, CONFIG, "BertForSequenceClassification", None, fields)
+    huggingface.write(
+        str(there), encoder | head, CONFIG, "BertForSequenceClassification", None, fields
+    )
     converted(model=there, output_dir=tmp_path / "out", output_format="huggingface")
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["sentence_transformers"] == activation
+    assert (
+        json.loads((tmp_path / "out" / "config.json").read_text())["sentence_transformers"]
+        == activation
+    )
     with pytest.raises(InputError, match="activation_fn is Sigmoid"):
         converted(model=there, output_dir=tmp_path / "out2", output_format="tf1")
 
@@ -194,7 +216,9 @@ def test_config_and_vocabulary_from_flags(tmp_path, trained, caplog):
     assert "vocab.txt" not in os.listdir(tmp_path / "out")
 
     os.rename(folder / "bert_config.json", tmp_path / "mine.json")
-    with pytest.raises(InputError, match=r"neither bert_config\.json nor config\.json .* --bert_config_file"):
+    with pytest.raises(
+        InputError, match=r"neither bert_config\.json nor config\.json .* --bert_config_file"
+    ):
         converted(model=folder, output_dir=tmp_path / "out", output_format="tf1")
     (tmp_path / "mine.txt").write_text(VOCAB)
     flags = {"bert_config_file": tmp_path / "mine.json", "vocab_file": tmp_path / "mine.txt"}
@@ -209,7 +233,11 @@ def test_config_and_vocabulary_from_flags(tmp_path, trained, caplog):
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
-        ("vocab_size", 30522, r"word_embeddings has shape \[20, 8\], and \[30522, 8\] by the config"),
+        (
+            "vocab_size",
+            30522,
+            r"word_embeddings has shape \[20, 8\], and \[30522, 8\] by the config",
+        ),
         ("num_hidden_layers", 12, "has 2 layers, and 12 by the config"),
     ],
 )

@@ -63,7 +63,10 @@ def test_logs_files_and_examples_and_needs_no_tensorflow(tmp_path, arguments):
     assert "*** Writing to output files ***" in finished.stderr
     assert "3 documents, 8 sentences, 60 tokens" in finished.stderr
     assert finished.stderr.count("*** Example ***") == 10
-    assert "tokens: [CLS] a train left the [MASK] at noon . [SEP] [MASK] single cat document" in finished.stderr
+    assert (
+        "tokens: [CLS] a train left the [MASK] at noon . [SEP] [MASK] single cat document"
+        in finished.stderr
+    )
     assert "masked_lm_positions: 5 10 12 0\n" in finished.stderr
     assert "masked_lm_weights: 1.0 1.0 1.0 0.0\n" in finished.stderr
     assert "Wrote 10 total instances" in finished.stderr
@@ -76,17 +79,25 @@ def test_workers_and_globs_change_nothing(tmp_path, arguments):
     first, second = toy.TEXT.split("\n\n", 1)
     toy.write_text(tmp_path, first + "\n\n", name="part-0")
     toy.write_text(tmp_path, second, name="part-1")
-    create_pretraining_data.run(options_of(arguments | {"input_file": f"{tmp_path}/part-*", "num_workers": 2}))
+    create_pretraining_data.run(
+        options_of(arguments | {"input_file": f"{tmp_path}/part-*", "num_workers": 2})
+    )
     assert (tmp_path / "out.tfrecord").read_bytes() == expected
 
 
 def test_accents_and_case_are_flags(tmp_path, arguments):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "été", "ete", "Été"]
-    arguments |= {"vocab_file": toy.write_vocabulary(tmp_path, pieces), "max_predictions_per_seq": 1}
+    arguments |= {
+        "vocab_file": toy.write_vocabulary(tmp_path, pieces),
+        "max_predictions_per_seq": 1,
+    }
     arguments["input_file"] = toy.write_text(tmp_path, "Été Été\nÉté\n\nÉté Été\n")
     for flags, expected in (({}, 6), ({"strip_accents": False}, 5), ({"do_lower_case": False}, 7)):
         create_pretraining_data.run(options_of(arguments | flags))
-        labels = {int(example["masked_lm_ids"][0]) for _, example in read_examples(arguments["output_file"])}
+        labels = {
+            int(example["masked_lm_ids"][0])
+            for _, example in read_examples(arguments["output_file"])
+        }
         assert labels == {expected}
 
 
@@ -98,8 +109,13 @@ def test_a_pretraining_learns_from_beside_the_records_how_their_text_was_read(
     config_file, out = tmp_path / "bert_config.json", arguments["output_file"]
     config_file.write_text(json.dumps(toy.BERT_CONFIG | {"vocab_size": len(toy.VOCABULARY) + 1}))
     arguments["vocab_file"] = toy.write_vocabulary(tmp_path, [*toy.VOCABULARY, "The"])
-    create_pretraining_data.run(options_of(arguments | {"generator": generator, "strip_accents": False}))
-    assert "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?" in caplog.text
+    create_pretraining_data.run(
+        options_of(arguments | {"generator": generator, "strip_accents": False})
+    )
+    assert (
+        "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?"
+        in caplog.text
+    )
     assert (glob.glob(f"{out}*") == [out]) is (generator == "exact")  # no glob may find more
 
     def found(**flags):
@@ -107,11 +123,16 @@ def test_a_pretraining_learns_from_beside_the_records_how_their_text_was_read(
         options = PretrainingOptions(input_file=[out], output_dir="absent", **files, **flags)
         return resolve(options).vocabulary([out + ending])[1]
 
-    assert found() == found(do_lower_case=True, strip_accents=False) == TokenizerConfig(True, False, 512)
+    assert (
+        found()
+        == found(do_lower_case=True, strip_accents=False)
+        == TokenizerConfig(True, False, 512)
+    )
     for flag, name in (("do_lower_case", "do_lower_case"), ("strip_accents", "strips_accents")):
         value = flag == "strip_accents"
         with pytest.raises(
-            InputError, match=f"into records with {name}={not value}, and a flag, .* says {value}; corr"
+            InputError,
+            match=f"into records with {name}={not value}, and a flag, .* says {value}; corr",
         ):
             found(**{flag: value})
     with open(out + ending, "ab") as file:
@@ -129,7 +150,10 @@ def options_of(arguments) -> PretrainingDataOptions:
     [
         ({"input_file": "{folder}/absent*"}, r"--input_file: no file matches '{folder}/absent*'"),
         ({"input_file": "{folder}/empty"}, "--input_file: no text in {folder}/empty; give files"),
-        ({"output_file": "{folder}/absent/out"}, "{folder}/absent/out: cannot be written (No such file or directory)"),
+        (
+            {"output_file": "{folder}/absent/out"},
+            "{folder}/absent/out: cannot be written (No such file or directory)",
+        ),
         ({"output_file": ""}, "--output_file=[]: a name is empty; give one"),
         ({"max_seq_length": "4"}, "--max_seq_length=4: must be at least 5"),
         ({"mask_rates": "0.9,0.1"}, "--mask_rates: --generator=exact makes the original's files"),

@@ -7,7 +7,14 @@ import shutil
 import numpy as np
 import pytest
 
-from official_bert import BertClassifier, BertConfig, BertPretrainer, FullTokenizer, Predictor, SentenceEncoder
+from official_bert import (
+    BertClassifier,
+    BertConfig,
+    BertPretrainer,
+    FullTokenizer,
+    Predictor,
+    SentenceEncoder,
+)
 from official_bert.checkpoints import huggingface, open_checkpoint, tf1
 from official_bert.commands import create_student
 from official_bert.io.errors import InputError
@@ -17,7 +24,9 @@ from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
 
-LAYERS = BertConfig.from_dict(CONFIG.to_dict() | {"num_hidden_layers": 6, "vocab_size": len(toy.VOCABULARY)})
+LAYERS = BertConfig.from_dict(
+    CONFIG.to_dict() | {"num_hidden_layers": 6, "vocab_size": len(toy.VOCABULARY)}
+)
 
 
 @pytest.fixture
@@ -47,7 +56,10 @@ def assert_keeps(found, weights, kept):
     for place, number in enumerate(kept):
         before = f"bert/encoder/layer_{number}/"
         of_layer = {name: value for name, value in weights.items() if name.startswith(before)}
-        expected |= {name.replace(before, f"bert/encoder/layer_{place}/"): value for name, value in of_layer.items()}
+        expected |= {
+            name.replace(before, f"bert/encoder/layer_{place}/"): value
+            for name, value in of_layer.items()
+        }
     assert sorted(found) == sorted(expected)
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
@@ -85,7 +97,9 @@ def test_a_new_model_has_the_size_and_the_text_of_the_other(teacher):
     assert 0.015 < found["bert/encoder/layer_1/intermediate/dense/kernel"].std() < 0.02
     assert (out / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
     assert BertPretrainer.from_pretrained(str(out)).config.hidden_size == 128
-    others = [student_of(folder, f"seed{seed}", size="L2_H128", random_seed=seed)[1] for seed in (3, 4)]
+    others = [
+        student_of(folder, f"seed{seed}", size="L2_H128", random_seed=seed)[1] for seed in (3, 4)
+    ]
     table = "bert/embeddings/word_embeddings"
     assert [(other[table] == found[table]).all() for other in others] == [True, False]
 
@@ -94,7 +108,9 @@ def test_the_head_of_a_task_goes_with_its_labels(teacher, tmp_path):
     folder, _ = teacher
     model = BertClassifier(LAYERS, 2)
     trained = tmp_path / "trained"
-    model.save_pretrained(str(trained), tokenizer=FullTokenizer.from_pretrained(str(folder)), labels=["no", "yes"])
+    model.save_pretrained(
+        str(trained), tokenizer=FullTokenizer.from_pretrained(str(folder)), labels=["no", "yes"]
+    )
     out, _ = student_of(trained, num_layers=2)
     assert Predictor(str(out))("the cat")["probabilities"].keys() == {"no", "yes"}
     assert ModelFolder(str(out)).task() == ModelFolder(str(trained)).task()
@@ -102,7 +118,9 @@ def test_the_head_of_a_task_goes_with_its_labels(teacher, tmp_path):
 
 def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, tmp_path):
     folder, weights = teacher
-    model = shutil.copytree(folder, tmp_path / "sentences", ignore=shutil.ignore_patterns("model.ckpt*", "bert_*"))
+    model = shutil.copytree(
+        folder, tmp_path / "sentences", ignore=shutil.ignore_patterns("model.ckpt*", "bert_*")
+    )
     encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
     huggingface.write(str(model), encoder, LAYERS)
     toy.write_sentence_modules(model)
@@ -118,7 +136,9 @@ def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, t
     np.testing.assert_allclose(*vectors, atol=1e-5)
     (model / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
     (model / "tokenizer_config.json").write_text(TokenizerConfig(False, None, 16).to_json_string())
-    with pytest.raises(InputError, match="has do_lower_case beside a cased tokenizer, which a student cannot keep"):
+    with pytest.raises(
+        InputError, match="has do_lower_case beside a cased tokenizer, which a student cannot keep"
+    ):
         student_of(model, "cased", num_layers=2)
 
 
@@ -128,7 +148,10 @@ def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, t
         ({}, "--keep_layers and --num_layers and --size: give one of"),
         ({"num_layers": 2, "size": "L2_H128"}, "--num_layers and --size: give one of"),
         ({"num_layers": 7}, "--num_layers=7: the model has only 6 layers"),
-        ({"keep_layers": ["2", "1"]}, "--keep_layers=2,1: must be different layers of 0 to 5, the lowest first"),
+        (
+            {"keep_layers": ["2", "1"]},
+            "--keep_layers=2,1: must be different layers of 0 to 5, the lowest first",
+        ),
         ({"keep_layers": ["1", "1"]}, "--keep_layers=1,1: must be different"),
         ({"keep_layers": ["6"]}, "--keep_layers=6: must be different"),
         ({"size": "L3_H128"}, "no model size is called 'L3_H128'; choose one of tiny"),
@@ -137,7 +160,9 @@ def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, t
 )
 def test_a_student_that_cannot_be_made_is_refused(teacher, flags, message):
     folder, _ = teacher
-    options = StudentOptions(model=str(folder), output_dir=str(folder.parent / flags.pop("output_dir", "new")))
+    options = StudentOptions(
+        model=str(folder), output_dir=str(folder.parent / flags.pop("output_dir", "new"))
+    )
     with pytest.raises(InputError, match=message):
         create_student.run(dataclasses.replace(options, **flags))
     assert not (folder.parent / "new").exists()

@@ -1,4 +1,6 @@
-"""evaluate_minimal_pairs.py: which sentence of a pair has the better score, and what counts as a pair."""
+"""evaluate_minimal_pairs.py: which sentence of a pair has the better score, and what counts as a
+pair.
+"""
 
 import json
 import zipfile
@@ -17,14 +19,29 @@ SCRIPT = "evaluate_minimal_pairs.py"
 
 
 def line(good, bad, paradigm, phenomenon="agreement"):
-    found = {"sentence_good": good, "sentence_bad": bad, "UID": paradigm, "linguistics_term": phenomenon}
+    found = {
+        "sentence_good": good,
+        "sentence_bad": bad,
+        "UID": paradigm,
+        "linguistics_term": phenomenon,
+    }
     return json.dumps(found, ensure_ascii=False)
 
 
 def test_accuracies_by_hand():
     """A tie is half a hit; a phenomenon and the whole are means of paradigms, not of pairs."""
-    pairs = [Pair("a", "b", paradigm, term) for paradigm, term in (*[("x", "s")] * 4, ("y", "s"), ("z", "t"))]
-    scores = [(-1.0, -2.0), (-2.0, -1.0), (-30.0, -30.00001), (-3.0, -4.0), (-1.0, -9.0), (-9.0, -1.0)]
+    pairs = [
+        Pair("a", "b", paradigm, term)
+        for paradigm, term in (*[("x", "s")] * 4, ("y", "s"), ("z", "t"))
+    ]
+    scores = [
+        (-1.0, -2.0),
+        (-2.0, -1.0),
+        (-30.0, -30.00001),
+        (-3.0, -4.0),
+        (-1.0, -9.0),
+        (-9.0, -1.0),
+    ]
     assert accuracies(pairs, scores) == [
         ("s", "x", 4, 0.625),
         ("s", "y", 1, 1.0),
@@ -39,20 +56,30 @@ def test_the_script_says_what_the_scores_say(tmp_path):
     exported.make_checkpoint(tmp_path / "model", "pretraining")
     data = tmp_path / "data"
     data.mkdir()
-    sentences = [("the cat sat", "the sat cat"), ("a day in the park", "a day the park in"), ("rain", "rain")]
+    sentences = [
+        ("the cat sat", "the sat cat"),
+        ("a day in the park", "a day the park in"),
+        ("rain", "rain"),
+    ]
     (data / "order.jsonl").write_text("".join(line(*pair, "order") + "\n" for pair in sentences))
-    (data / "more.jsonl").write_text(line("the\u2028mat", "mat the", "more", "x") + "\n\n", encoding="utf-8")
+    (data / "more.jsonl").write_text(
+        line("the\u2028mat", "mat the", "more", "x") + "\n\n", encoding="utf-8"
+    )
     with zipfile.ZipFile(tmp_path / "pairs.zip", "w") as archive:
         for path in data.iterdir():
             archive.write(path, f"data/{path.name}")
         archive.writestr("__MACOSX/._more.jsonl", b"\xff\x00")
     predictor = Predictor(tmp_path / "model")
-    scores = [[one["score"] for one in predictor.score(list(pair), method="pll")] for pair in sentences]
+    scores = [
+        [one["score"] for one in predictor.score(list(pair), method="pll")] for pair in sentences
+    ]
     hits = [0.5 if good == bad else float(good > bad) for good, bad in scores]
     for name in ("data", "pairs.zip"):
         flags = [f"--model={tmp_path}/model", f"--input_file={tmp_path}/{name}", "--score=pll"]
         run_here(SCRIPT, *flags, f"--output_file={tmp_path}/table.tsv")
-        rows = dict(row.split("\t", 2)[1:] for row in (tmp_path / "table.tsv").read_text().splitlines())
+        rows = dict(
+            row.split("\t", 2)[1:] for row in (tmp_path / "table.tsv").read_text().splitlines()
+        )
         assert rows["order"] == f"3\t{sum(hits) / 3:.4f}"
         assert rows["more"].startswith("1\t")
     assert len(read_pairs(str(data), most=1)) == 2
@@ -62,15 +89,25 @@ def test_the_script_says_what_the_scores_say(tmp_path):
     ("content", "sentence"),
     [
         ("{", "order.jsonl: line 1: "),
-        ("[]", "order.jsonl: line 1: is no object with the texts sentence_good, sentence_bad, UID, linguistics_term"),
+        (
+            "[]",
+            "order.jsonl: line 1: is no object with the texts sentence_good, sentence_bad, UID, "
+            "linguistics_term",
+        ),
         ('{"sentence_good": 1}', "is no object with the texts"),
         (line("a", "b", "x")[:-1] + ', "UID": "y"}', "a name stands twice in an object"),
         ("", "holds no pair; name BLiMP.zip, or a folder of such .jsonl files"),
         (line("", "a", "x"), "sentence_good is blank"),
         (line("a", " \u3000", "x"), "sentence_bad is blank"),
         (line("a", "b", ""), "UID is blank"),
-        (json.dumps(json.loads(line("a", "b", "x")) | {"UID": "\ud800"}), r"UID has '\\ud800', half of a surrogate"),
-        (json.dumps(json.loads(line("a", "b", "x")) | {"sentence_bad": "\udfff"}), "sentence_bad has .*half of a"),
+        (
+            json.dumps(json.loads(line("a", "b", "x")) | {"UID": "\ud800"}),
+            r"UID has '\\ud800', half of a surrogate",
+        ),
+        (
+            json.dumps(json.loads(line("a", "b", "x")) | {"sentence_bad": "\udfff"}),
+            "sentence_bad has .*half of a",
+        ),
     ],
 )
 def test_bad_pairs_are_named(tmp_path, content, sentence):
@@ -98,7 +135,11 @@ def test_a_zip_of_other_encodings_is_named(tmp_path):
 def test_pairs_whose_difference_the_model_does_not_see_are_counted(tmp_path, caplog):
     """Behind its 126 pieces, and in what the tokenizer drops."""
     exported.make_checkpoint(tmp_path / "model", "pretraining")
-    pairs = [("cat " * 130 + "sat", "cat " * 130 + "mat"), ("the cat", "The  cat"), ("the cat", "cat the")]
+    pairs = [
+        ("cat " * 130 + "sat", "cat " * 130 + "mat"),
+        ("the cat", "The  cat"),
+        ("the cat", "cat the"),
+    ]
     (tmp_path / "order.jsonl").write_text("".join(line(*pair, "x") + "\n" for pair in pairs))
     scorer = Predictor(tmp_path / "model").scorer
     evaluate_minimal_pairs._warn_of_unseen_differences(read_pairs(str(tmp_path)), scorer)
@@ -108,7 +149,10 @@ def test_pairs_whose_difference_the_model_does_not_see_are_counted(tmp_path, cap
 
 def test_bad_files_are_named(tmp_path):
     (tmp_path / "no.zip").write_bytes(b"PK no")
-    for name, sentence in (("no.zip", "cannot be read as a .zip file"), ("absent", "absent: no such file")):
+    for name, sentence in (
+        ("no.zip", "cannot be read as a .zip file"),
+        ("absent", "absent: no such file"),
+    ):
         ended = end_of(SCRIPT, f"--model={tmp_path}", f"--input_file={tmp_path}/{name}")
         assert (ended.status, sentence in ended.sentence) == (1, True), ended.sentence
 

@@ -1,4 +1,6 @@
-"""Tests that exports of every kind of task give the scripts' predictions, from Python and from a C program."""
+"""Tests that exports of every kind of task give the scripts' predictions, from Python and from a
+C program.
+"""
 
 import dataclasses
 import hashlib
@@ -35,13 +37,18 @@ def c_program(tmp_path_factory) -> pathlib.Path:
 def examples_of(features: dict[str, np.ndarray]) -> np.ndarray:
     """A record for each example, with a feature that no signature reads."""
     flat = {name: values.reshape(len(values), -1) for name, values in features.items()}
-    return np.array(encode_examples(flat | {"unique_ids": np.ones((len(flat["input_ids"]), 1), np.int32)}), object)
+    return np.array(
+        encode_examples(flat | {"unique_ids": np.ones((len(flat["input_ids"]), 1), np.int32)}),
+        object,
+    )
 
 
 def segments_of(ids: np.ndarray, kind: str) -> np.ndarray:
     """Segment 1 from the token behind the first [SEP] of a pair to its last token."""
     segments = np.zeros_like(ids)
-    for row, of_row in zip(segments.reshape(-1, ids.shape[-1]), ids.reshape(-1, ids.shape[-1]), strict=True):
+    for row, of_row in zip(
+        segments.reshape(-1, ids.shape[-1]), ids.reshape(-1, ids.shape[-1]), strict=True
+    ):
         ends = np.flatnonzero(of_row == toy.VOCABULARY.index("[SEP]"))
         if len(ends) and kind != "ner":
             row[ends[0] + 1 :] = of_row[ends[0] + 1 :] != 0
@@ -114,7 +121,9 @@ def test_the_record_has_the_step_and_its_metrics(tmp_path):
     _, model = make_checkpoint(tmp_path, "mrpc")
     weights = {name: variable.numpy() for name, variable in named_variables(model).items()}
     tf1.write(str(tmp_path / "model.ckpt"), weights | {"global_step": np.int64(7)})
-    (tmp_path / "eval_results.txt").write_text("eval_accuracy = 0.75\neval_loss = 0.5\nglobal_step = 7\n")
+    (tmp_path / "eval_results.txt").write_text(
+        "eval_accuracy = 0.75\neval_loss = 0.5\nglobal_step = 7\n"
+    )
     (tmp_path / "eval_results_mm.txt").write_text("eval_accuracy = 0.5\nglobal_step = 6\n")
     (tmp_path / "eval_results_x.txt").write_text("none\n")
     facts = serving_model.build(export_options(tmp_path, "mrpc")).facts
@@ -124,11 +133,17 @@ def test_the_record_has_the_step_and_its_metrics(tmp_path):
 
 @pytest.mark.parametrize("default", ["tensors", "examples"])
 def test_a_client_of_an_estimators_export_is_answered(tmp_path_factory, c_program, default):
-    """By the default signature, whose only output is `probabilities`, and our own client by its own."""
+    """By the default signature, whose only output is `probabilities`, and our own client by its
+    own.
+    """
     made = exported.shared_export(tmp_path_factory, "mrpc", estimator_signatures=default)
     features = batch("mrpc", 7, 9)
     labelled = features | {"label_ids": np.arange(7, dtype=np.int32)}
-    inputs = labelled if default == "tensors" else {"examples": examples_of(labelled | {"label_ids": np.ones((7, 1))})}
+    inputs = (
+        labelled
+        if default == "tensors"
+        else {"examples": examples_of(labelled | {"label_ids": np.ones((7, 1))})}
+    )
     wanted = expected(made, features)
     found = call(signatures_of(made.path)["serving_default"], inputs)
     assert_same(found, {"probabilities": wanted["probabilities"]})
@@ -161,7 +176,9 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
     _, model = make_checkpoint(tmp_path, "pretraining")
     heads = ("bert/pooler", "cls/")
     weights = {
-        name: variable.numpy() for name, variable in named_variables(model).items() if not name.startswith(heads)
+        name: variable.numpy()
+        for name, variable in named_variables(model).items()
+        if not name.startswith(heads)
     }
     tf1.write(str(tmp_path / "model.ckpt"), weights)
     serving_model.export(export_options(tmp_path, "pretraining"))
@@ -217,16 +234,23 @@ def test_flags_of_the_task_and_defaults_of_others_are_no_fault(tmp_path, kind, f
     assert kind == "mrpc" or task.settings().items() >= flags.items()
 
 
-@pytest.mark.parametrize("kind", ["mrpc", "pretraining", *in_test_long("sts-b", "tsv", "swag", "squad", "ner")])
+@pytest.mark.parametrize(
+    "kind", ["mrpc", "pretraining", *in_test_long("sts-b", "tsv", "swag", "squad", "ner")]
+)
 def test_an_export_in_bfloat16_answers_nearly_the_same(tmp_path_factory, c_program, kind):
-    """Kernels and tables are stored rounded, all else in float32; inputs and outputs have the same form."""
+    """Kernels and tables are stored rounded, all else in float32; inputs and outputs have the
+    same form.
+    """
     made = exported.shared_export(tmp_path_factory, kind, dtype="bfloat16")
     whole = exported.shared_export(tmp_path_factory, kind)
     reader = tf.train.load_checkpoint(str(made.path / "variables" / "variables"))
     types = reader.get_variable_to_dtype_map()
     types.pop("_CHECKPOINTABLE_OBJECT_GRAPH")
     weights = {
-        f"model_weights/{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE": (name, variable.numpy())
+        f"model_weights/{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE": (
+            name,
+            variable.numpy(),
+        )
         for name, variable in named_variables(made.model).items()
     }
     num_rounded = 0
@@ -237,7 +261,9 @@ def test_an_export_in_bfloat16_answers_nearly_the_same(tmp_path_factory, c_progr
         assert dtype == (tf.bfloat16 if is_short else tf.float32), name
         wanted = tf.cast(values, dtype).numpy()
         np.testing.assert_array_equal(reader.get_tensor(key), wanted, err_msg=name)
-    short, long = (next((one.path / "variables").glob("*.data*")).stat().st_size for one in (made, whole))
+    short, long = (
+        next((one.path / "variables").glob("*.data*")).stat().st_size for one in (made, whole)
+    )
     assert long - short == 2 * num_rounded
 
     features = batch(kind, 7, 24)
@@ -245,7 +271,10 @@ def test_an_export_in_bfloat16_answers_nearly_the_same(tmp_path_factory, c_progr
     assert signature.structured_outputs == exact.structured_outputs
     found, wanted = call(signature, features), call(exact, features)
     floats = [name for name, values in wanted.items() if values.dtype == np.float32]
-    errors = {name: np.abs(found[name] - wanted[name]).max() / np.abs(wanted[name]).max() for name in floats}
+    errors = {
+        name: np.abs(found[name] - wanted[name]).max() / np.abs(wanted[name]).max()
+        for name in floats
+    }
     assert max(errors.values()) < 3e-2
     assert max(errors.values()) > 1e-4
     (by_c,) = c_runner.run(c_program, made.path, [("serving_default", features)])

@@ -18,7 +18,10 @@ from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.scripts import run_here, run_python, run_recorded
 
-TEXT = "The cat sat on the mat. ||| It was a sunny day.\n\na ||| b ||| rain\nNobody  waved\n" + "train " * 60
+TEXT = (
+    "The cat sat on the mat. ||| It was a sunny day.\n\na ||| b ||| rain\nNobody  waved\n"
+    + "train " * 60
+)
 
 # Two logical CPUs stand for the cores of a TPU.
 TWO_CORES = """
@@ -130,7 +133,9 @@ def test_values_are_the_models_layers(options):
         for place, (index, layer) in enumerate(((1, 1), (-4, 0), (3, 3), (1, 1))):
             written = [feature["layers"][place] for feature in example["features"]]
             assert {vector["index"] for vector in written} == {index}
-            np.testing.assert_allclose([vector["values"] for vector in written], expected[layer][0], atol=2e-6)
+            np.testing.assert_allclose(
+                [vector["values"] for vector in written], expected[layer][0], atol=2e-6
+            )
 
 
 def test_attentions_are_the_models(options, plain_run):
@@ -139,7 +144,9 @@ def test_attentions_are_the_models(options, plain_run):
     written = lines_of(options.output_file)
     examples = [json.loads(line) for line in written]
     for line, plain_line, example in zip(written, plain, examples, strict=True):
-        assert line.startswith(plain_line.removesuffix("}\n") + ', "attentions": [{"index": -1, "heads": [[[')
+        assert line.startswith(
+            plain_line.removesuffix("}\n") + ', "attentions": [{"index": -1, "heads": [[['
+        )
         assert list(example) == ["linex_index", "features", "attentions"]
 
     model = BertModel.from_pretrained(options.init_checkpoint)
@@ -158,9 +165,15 @@ def test_attentions_are_the_models(options, plain_run):
 
 def test_a_vector_for_each_line(options, plain_run):
     tokens = read_output(plain_run)
-    for pooling, pool in (("mean", np.mean), ("cls", lambda vectors, axis: vectors[0]), ("max", np.max)):
+    for pooling, pool in (
+        ("mean", np.mean),
+        ("cls", lambda vectors, axis: vectors[0]),
+        ("max", np.max),
+    ):
         extract_features.run(dataclasses.replace(options, pooling=pooling))
-        for line, (pooled, whole) in enumerate(zip(read_output(options.output_file), tokens, strict=True)):
+        for line, (pooled, whole) in enumerate(
+            zip(read_output(options.output_file), tokens, strict=True)
+        ):
             assert list(pooled) == ["linex_index", "values"]
             assert pooled["linex_index"] == whole["linex_index"] == line
             vectors = np.array([feature["layers"][0]["values"] for feature in whole["features"]])
@@ -178,8 +191,13 @@ def test_the_output_does_not_depend_on_the_batch_size_and_the_lookup(options, pl
 
 def test_the_cores_of_a_tpu_share_each_batch(options, plain_run):
     text, numbers = with_numbers_apart(read_output(plain_run))
-    on_tpu = dataclasses.replace(options, batch_size=4, use_tpu=True, master="grpc://10.0.0.2:8470", num_tpu_cores=2)
-    assert run_python("-c", TWO_CORES, json.dumps(dataclasses.asdict(on_tpu))).stdout == "grpc://10.0.0.2:8470 2\n"
+    on_tpu = dataclasses.replace(
+        options, batch_size=4, use_tpu=True, master="grpc://10.0.0.2:8470", num_tpu_cores=2
+    )
+    assert (
+        run_python("-c", TWO_CORES, json.dumps(dataclasses.asdict(on_tpu))).stdout
+        == "grpc://10.0.0.2:8470 2\n"
+    )
     shared_text, shared_numbers = with_numbers_apart(read_output(options.output_file))
     assert shared_text == text
     np.testing.assert_allclose(shared_numbers, numbers, rtol=0, atol=2e-6)
@@ -188,13 +206,22 @@ def test_the_cores_of_a_tpu_share_each_batch(options, plain_run):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"layers": "-1,-5"}, r"^--layers=-1,-5: the model has no layer -5; its 4 layers are 0 to 3, or -4 to -1$"),
+        (
+            {"layers": "-1,-5"},
+            r"^--layers=-1,-5: the model has no layer -5; its 4 layers are 0 to 3, or -4 to -1$",
+        ),
         ({"layers": "-1,"}, r"^--layers=-1,: must be whole numbers separated by commas"),
-        ({"max_seq_length": 513}, r"^--max_seq_length=513: the model of .* max_position_embeddings=512$"),
+        (
+            {"max_seq_length": 513},
+            r"^--max_seq_length=513: the model of .* max_position_embeddings=512$",
+        ),
         ({"use_tpu": True}, r"^--use_tpu needs --master"),
         ({"pooling": "mean", "attentions": True}, r"^--attentions: does not go with --pooling"),
         ({"input_file": os.devnull}, r"null: is empty; give it one example a line$"),
-        ({"output_file": "absent/output.jsonl"}, r"^absent/output.jsonl: cannot be written \(No such file"),
+        (
+            {"output_file": "absent/output.jsonl"},
+            r"^absent/output.jsonl: cannot be written \(No such file",
+        ),
     ],
 )
 def test_options_that_cannot_be_used(options, tmp_path, change, sentence):

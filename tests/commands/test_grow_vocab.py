@@ -1,4 +1,6 @@
-"""grow_vocab.py: where the words go, what their vectors are, and that nothing else changes, in every format."""
+"""grow_vocab.py: where the words go, what their vectors are, and that nothing else changes, in
+every format.
+"""
 
 import json
 
@@ -24,17 +26,31 @@ from official_bert.tokenizer_config import TokenizerConfig
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state
 from tests.hostile.rows import edit_json
 
-_PIECES = "[PAD] [unused0] [unused1] [UNK] [CLS] [SEP] [MASK] the cat play ##ing ##er foot ##ball s ##e ##a x"
+_PIECES = (
+    "[PAD] [unused0] [unused1] [UNK] [CLS] [SEP] [MASK] the cat play ##ing ##er foot ##ball s ##e "
+    "##a x"
+)
 PIECES = _PIECES.split()
 WORDS = "Playing\n\nfootball\nplayer\n playing \ncat\nSEA\nfooter\n\u00c9t\u00e9\nETE\r\n"
-# The new words by line: two in place of [unused], two in the spare rows of the table, two in new rows.
-PIECES_OF = {1: "play ##ing", 2: "foot ##ball", 18: "play ##er", 19: "s ##e ##a", 20: "foot ##er", 21: "[UNK]"}
+# The new words by line: two in place of [unused], two in the spare rows of the table, two in new
+# rows.
+PIECES_OF = {
+    1: "play ##ing",
+    2: "foot ##ball",
+    18: "play ##er",
+    19: "s ##e ##a",
+    20: "foot ##er",
+    21: "[UNK]",
+}
 GROWN = [PIECES[0], "playing", "football", *PIECES[3:], "player", "sea", "footer", "ete"]
 TABLE, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 
 
 def write_tf1(folder, weights):
-    tf1.write(str(folder / "model.ckpt-3"), with_training_state(weights | {"mine/kernel": np.float32([1.0])}, 3))
+    tf1.write(
+        str(folder / "model.ckpt-3"),
+        with_training_state(weights | {"mine/kernel": np.float32([1.0])}, 3),
+    )
     (folder / "bert_config.json").write_text(json.dumps(CONFIG.to_dict() | {"ours": 7}))
 
 
@@ -42,13 +58,17 @@ def write_huggingface(folder, weights):
     """In shards of float16, with the copies of tied weights, and a head that is in no table."""
     huggingface.write(str(folder), weights, CONFIG)
     edit_json(folder / "config.json", problem_type="regression")
-    tensors = safetensors.numpy.load_file(folder / "model.safetensors") | {"mine.weight": np.ones(3)}
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors") | {
+        "mine.weight": np.ones(3)
+    }
     tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
     tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
     (folder / "model.safetensors").unlink()
     shards = {name: f"model-0000{number % 2}.safetensors" for number, name in enumerate(tensors)}
     for shard in set(shards.values()):
-        of_shard = {name: np.float16(value) for name, value in tensors.items() if shards[name] == shard}
+        of_shard = {
+            name: np.float16(value) for name, value in tensors.items() if shards[name] == shard
+        }
         safetensors.numpy.save_file(of_shard, folder / shard)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
 
@@ -57,7 +77,9 @@ def grown(folder) -> str:
     """The new folder, made of a folder."""
     (folder.parent / "words.txt").write_text(WORDS)
     new = str(folder.parent / "new")
-    grow_vocab.run(GrowthOptions(model=str(folder), words=str(folder.parent / "words.txt"), output_dir=new))
+    grow_vocab.run(
+        GrowthOptions(model=str(folder), words=str(folder.parent / "words.txt"), output_dir=new)
+    )
     return new
 
 
@@ -66,7 +88,9 @@ def folder(tmp_path):
     """A folder of a model without its weights and its configuration."""
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
-    (tmp_path / "old" / "tokenizer_config.json").write_text(TokenizerConfig(True, None, 16).to_json_string())
+    (tmp_path / "old" / "tokenizer_config.json").write_text(
+        TokenizerConfig(True, None, 16).to_json_string()
+    )
     (tmp_path / "old" / "tokenizer.json").write_text("{}")
     return tmp_path / "old"
 
@@ -84,11 +108,17 @@ def test_words_get_lines_and_rows_and_all_else_stays(folder, form, caplog):
     if form == "float16":
         assert "not copied there: model.safetensors.index.json\n" in caplog.text
         stored = safetensors.numpy.load_file(f"{new}/model.safetensors")
-        np.testing.assert_array_equal(stored["cls.predictions.decoder.bias"], stored["cls.predictions.bias"])
+        np.testing.assert_array_equal(
+            stored["cls.predictions.decoder.bias"], stored["cls.predictions.bias"]
+        )
     names = {path.name for path in (folder.parent / "new").iterdir()}
     of_form = {"config.json", "model.safetensors", "tokenizer.json"}
     if form == "tf1":
-        of_form = {"bert_config.json", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"}
+        of_form = {
+            "bert_config.json",
+            "bert_model.ckpt.index",
+            "bert_model.ckpt.data-00000-of-00001",
+        }
     assert names == {"vocab.txt", "tokenizer_config.json"} | of_form
     assert (folder.parent / "new" / "vocab.txt").read_text().splitlines() == GROWN
     if form == "float16":
@@ -107,7 +137,9 @@ def test_words_get_lines_and_rows_and_all_else_stays(folder, form, caplog):
         if name in (TABLE, BIAS):
             wanted = np.concatenate([before, np.zeros_like(before[:2])])
             for row, pieces in PIECES_OF.items():
-                wanted[row] = np.mean([before[PIECES.index(piece)] for piece in pieces.split()], axis=0)
+                wanted[row] = np.mean(
+                    [before[PIECES.index(piece)] for piece in pieces.split()], axis=0
+                )
         tolerance = 2e-3 if name in (TABLE, BIAS) and form == "float16" else 1e-6
         np.testing.assert_allclose(made.read(name), wanted, atol=tolerance)
 
@@ -117,19 +149,28 @@ def test_words_get_lines_and_rows_and_all_else_stays(folder, form, caplog):
     ]  # fmt: skip
     tokens = first("the cat play foot unheard")
     assert all((second("the cat play foot unheard")[name] == tokens[name]).all() for name in tokens)
-    logits = [BertPretrainer.from_pretrained(path)(tokens).masked_lm_logits.numpy() for path in (str(folder), new)]
+    logits = [
+        BertPretrainer.from_pretrained(path)(tokens).masked_lm_logits.numpy()
+        for path in (str(folder), new)
+    ]
     replaced = [row for row in PIECES_OF if row < 20]
-    np.testing.assert_allclose(*(np.delete(one[..., :20], replaced, -1) for one in logits), atol=1e-5)
+    np.testing.assert_allclose(
+        *(np.delete(one[..., :20], replaced, -1) for one in logits), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("form", ["tf1", "huggingface"])
 def test_the_way_to_a_sentence_vector_stays(folder, form):
     """Pooling, layers, length, prompts and truncation: each changes the vectors."""
     (folder / "tokenizer.json").unlink()
-    (write_tf1 if form == "tf1" else write_huggingface)(folder, random_weights(pretraining_shapes(CONFIG)))
+    (write_tf1 if form == "tf1" else write_huggingface)(
+        folder, random_weights(pretraining_shapes(CONFIG))
+    )
     draws = np.random.default_rng(3)
     dense = Dense(np.float32(draws.normal(size=(6, 8))), np.float32(draws.normal(size=6)), "tanh")
-    modules = SentenceModules(str(folder), (dense,), "cls", 5, True, 4, {"q": "the cat "}, "q", "dot")
+    modules = SentenceModules(
+        str(folder), (dense,), "cls", 5, True, 4, {"q": "the cat "}, "q", "dot"
+    )
     sentence_folder.write(str(folder), modules, CONFIG.hidden_size)
     new = grown(folder)
     assert SentenceModules.read(new).similarity == "dot"
@@ -141,12 +182,20 @@ def test_the_way_to_a_sentence_vector_stays(folder, form):
 
 def test_a_trained_classifier_keeps_its_task_and_its_answers(folder):
     (folder / "tokenizer.json").unlink()
-    model, labels = BertClassifier(BertConfig.from_dict(CONFIG.to_dict()), 3), ["no", "yes", "perhaps"]
+    model, labels = (
+        BertClassifier(BertConfig.from_dict(CONFIG.to_dict()), 3),
+        ["no", "yes", "perhaps"],
+    )
     model.output_weights.assign(np.random.default_rng(5).normal(size=(3, 8)))
     model.save_pretrained(
-        str(folder), "huggingface", tokenizer=FullTokenizer.from_pretrained(str(folder)), labels=labels
+        str(folder),
+        "huggingface",
+        tokenizer=FullTokenizer.from_pretrained(str(folder)),
+        labels=labels,
     )
-    model_dir.write_record(str(folder), model_dir.TaskRecord("tsv", "classification", {"max_seq_length": 9}))
+    model_dir.write_record(
+        str(folder), model_dir.TaskRecord("tsv", "classification", {"max_seq_length": 9})
+    )
     old, new = Predictor(folder), Predictor(grown(folder))
     assert new.explain("sea")["words"][0]["attribution"] != 0
     text = "the cat sat on a mat"

@@ -12,8 +12,17 @@ SCRIPT = "inspect_pretraining_data.py"
 def flags(tmp_path):
     """Compressed records with their manifest, and the flags that show them."""
     vocab_file = toy.write_vocabulary(tmp_path)
-    settings = {"generator": "sharded", "num_shards": 2, "max_seq_length": 24, "max_predictions_per_seq": 4}
-    files = {"input_file": toy.write_text(tmp_path), "output_file": tmp_path / "toy.gz", "vocab_file": vocab_file}
+    settings = {
+        "generator": "sharded",
+        "num_shards": 2,
+        "max_seq_length": 24,
+        "max_predictions_per_seq": 4,
+    }
+    files = {
+        "input_file": toy.write_text(tmp_path),
+        "output_file": tmp_path / "toy.gz",
+        "vocab_file": vocab_file,
+    }
     run_here("create_pretraining_data.py", *flag_list(**settings, **files))
     return [f"--input_file={tmp_path}/toy*", f"--vocab_file={vocab_file}"]
 
@@ -36,8 +45,14 @@ def test_bad_input_ends_in_one_sentence(flags, tmp_path):
     (tmp_path / "bare.txt").write_text("[PAD]\n[UNK]\n")
     for given, sentence in (
         ([f"--input_file={tmp_path}/empty", flags[1]], "empty: no record in any file"),
-        ([flags[0], f"--vocab_file={tmp_path}/few.txt"], "toy-00000-of-00002.gz: record 0 (from 0): input_ids has a"),
-        ([flags[0], f"--vocab_file={tmp_path}/bare.txt"], "--vocab_file: the vocabulary lacks [MASK]"),
+        (
+            [flags[0], f"--vocab_file={tmp_path}/few.txt"],
+            "toy-00000-of-00002.gz: record 0 (from 0): input_ids has a",
+        ),
+        (
+            [flags[0], f"--vocab_file={tmp_path}/bare.txt"],
+            "--vocab_file: the vocabulary lacks [MASK]",
+        ),
     ):
         ended = end_of(SCRIPT, *given)
         assert ended.status == 1

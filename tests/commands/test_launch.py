@@ -1,4 +1,6 @@
-"""The launcher, with commands that need no TensorFlow: names of lines, restarts, ends, and shares of the machine."""
+"""The launcher, with commands that need no TensorFlow: names of lines, restarts, ends, and
+shares of the machine.
+"""
 
 import json
 import os
@@ -19,16 +21,30 @@ IS_SECOND = "json.loads(os.environ['TF_CONFIG'])['task']['index'] == 1"
 
 def launched(program: str, *flags: str, status: int = 0, **environment: str):
     """Runs a Python program on two workers."""
-    flags = ("--num_workers=2", *flags, "--", sys.executable, "-c", f"import json, os, sys, time\n{program}")
+    flags = (
+        "--num_workers=2",
+        *flags,
+        "--",
+        sys.executable,
+        "-c",
+        f"import json, os, sys, time\n{program}",
+    )
     return run_script("launch.py", *flags, status=status, timeout_secs=120, **environment)
 
 
 def test_lines_have_the_names_of_their_workers_and_workers_know_each_other():
-    ran = launched("print(os.environ['TF_CONFIG']); print('to the log', file=sys.stderr); print(sys.argv)")
+    ran = launched(
+        "print(os.environ['TF_CONFIG']); print('to the log', file=sys.stderr); print(sys.argv)"
+    )
     lines = sorted(ran.stdout.splitlines())
-    assert [line for line in lines if "to the log" in line] == ["[worker 0] to the log", "[worker 1] to the log"]
+    assert [line for line in lines if "to the log" in line] == [
+        "[worker 0] to the log",
+        "[worker 1] to the log",
+    ]
     configs = [json.loads(line.split("] ", 1)[1]) for line in lines if "cluster" in line]
-    assert [config["task"] for config in configs] == [{"type": "worker", "index": index} for index in (0, 1)]
+    assert [config["task"] for config in configs] == [
+        {"type": "worker", "index": index} for index in (0, 1)
+    ]
     (hosts,) = {tuple(config["cluster"]["worker"]) for config in configs}
     assert len(set(hosts)) == 2
     assert all(host.startswith("localhost:") for host in hosts)
@@ -53,7 +69,9 @@ if starts == 0:
 
 
 def test_it_gives_up_with_the_status_of_the_failure(tmp_path):
-    program = f"open({str(tmp_path)!r} + f'/{{os.getpid()}}', 'w'); sys.exit(9 if {IS_SECOND} else 0)"
+    program = (
+        f"open({str(tmp_path)!r} + f'/{{os.getpid()}}', 'w'); sys.exit(9 if {IS_SECOND} else 0)"
+    )
     ran = launched(program, "--max_restarts=1", status=9)
     assert len(list(tmp_path.iterdir())) == 4, "two workers, twice"
     assert "restart 1 of 1" in ran.stderr
@@ -75,7 +93,8 @@ while True:  # a signal just before a sleep does not end it, and its handler run
     command = [sys.executable, "launch.py", "--num_workers=2", "--", sys.executable, "-c", program]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+        # A shell's background job ignores it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     for _ in range(2):
         assert process.stdout.readline().endswith("ready\n")
@@ -101,7 +120,10 @@ sys.exit(5)
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be shared")
 def test_cpus_and_gpus_are_shared():
-    show = "time.sleep(1); print(sorted(os.sched_getaffinity(0)), os.environ.get('CUDA_VISIBLE_DEVICES'))"
+    show = (
+        "time.sleep(1); print(sorted(os.sched_getaffinity(0)), "
+        "os.environ.get('CUDA_VISIBLE_DEVICES'))"
+    )
     cpus = sorted(os.sched_getaffinity(0))
     half = len(cpus) // 2
     ran = launched(show, CUDA_VISIBLE_DEVICES="4,5,6,7")
@@ -117,19 +139,32 @@ def test_a_script_is_named_before_anything_starts():
 
 def test_the_command_is_behind_dashes_and_may_be_one_of_official_bert():
     ended = run_script("launch.py", "--num_workers=2", "run_pretraining.py", status=1)
-    assert "launch.py: the word 'run_pretraining.py' belongs to no flag; write -- before the command" in ended.stderr
+    assert (
+        "launch.py: the word 'run_pretraining.py' belongs to no flag; write -- before the command"
+        in ended.stderr
+    )
     for words in (("official-bert", "run_pretrainin"), ("run_pretrainin",)):
         ended = run_script("launch.py", "--num_workers=2", "--", *words, status=1)
         asked = "official-bert: there is no command 'run_pretrainin'; did you mean run_pretraining?"
-        assert sorted(ended.stdout.splitlines()) == [f"[worker {index}] {asked}" for index in (0, 1)]
+        assert sorted(ended.stdout.splitlines()) == [
+            f"[worker {index}] {asked}" for index in (0, 1)
+        ]
 
 
 def test_flags_of_the_command_are_not_the_launchers():
     ran = launched("print('--num_workers=9' in sys.argv)\n#", "--max_restarts=0")
     assert "[worker 0] False" in ran.stdout
     command = launch._command(
-        LaunchOptions(num_workers=2, command=("launch.py", "--help", "--distribution_strategy=mirrored"))
+        LaunchOptions(
+            num_workers=2, command=("launch.py", "--help", "--distribution_strategy=mirrored")
+        )
     )
-    assert command == [sys.executable, "-u", "launch.py", "--help", "--distribution_strategy=mirrored"]
+    assert command == [
+        sys.executable,
+        "-u",
+        "launch.py",
+        "--help",
+        "--distribution_strategy=mirrored",
+    ]
     words = ("launch.py", "--distribution_strategy", "mirrored")
     assert launch._command(LaunchOptions(num_workers=2, command=words))[2:] == list(words)

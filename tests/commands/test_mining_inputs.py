@@ -1,4 +1,6 @@
-"""What mining reads as a corpus, which texts it takes for one, and which files in its work folder it trusts."""
+"""What mining reads as a corpus, which texts it takes for one, and which files in its work
+folder it trusts.
+"""
 
 import json
 import os
@@ -26,7 +28,8 @@ class Table(TextComparisons):
     def encode(self, texts):
         texts = [texts] if isinstance(texts, str) else texts
         vectors = [
-            np.random.default_rng(list(" ".join(text.lower().split()).encode())).normal(size=8) for text in texts
+            np.random.default_rng(list(" ".join(text.lower().split()).encode())).normal(size=8)
+            for text in texts
         ]
         return np.float32(vectors).reshape(-1, 8)
 
@@ -50,12 +53,18 @@ def mine(folder: pathlib.Path, pairs: str = TRAIN, name: str = "train.tsv", **fl
         (folder / name).write_text(pairs, encoding="utf-8")
     if "corpus_file" in flags:
         flags["corpus_file"] = str(folder / flags["corpus_file"])
-    files = {"input_file": str(folder / name), "output_file": str(folder / "o.jsonl"), "model": str(folder / "no")}
+    files = {
+        "input_file": str(folder / name),
+        "output_file": str(folder / "o.jsonl"),
+        "model": str(folder / "no"),
+    }
     mining.run(MiningOptions(**files | flags))
     return [json.loads(line) for line in (folder / "o.jsonl").read_text().splitlines()]
 
 
-def negatives(folder: pathlib.Path, content: str | None = None, name: str = "corpus.txt", **flags) -> list[set[str]]:
+def negatives(
+    folder: pathlib.Path, content: str | None = None, name: str = "corpus.txt", **flags
+) -> list[set[str]]:
     """The negatives of each pair from a corpus."""
     if content is not None:
         (folder / name).write_text(content, encoding="utf-8")
@@ -82,10 +91,13 @@ def test_a_corpus_is_read_as_what_its_name_says(tmp_path, name, content):
 
 def test_a_corpus_with_unknown_columns_names_those_that_are_read(tmp_path):
     with pytest.raises(
-        InputError, match=r"corpus.csv: has 3 columns, a, b, c, and none called anchor or .* or text or"
+        InputError,
+        match=r"corpus.csv: has 3 columns, a, b, c, and none called anchor or .* or text or",
     ):
         negatives(tmp_path, "a,b,c\nrain,1,2\n", "corpus.csv")
-    with pytest.raises(InputError, match=r"columns passage and document could be positive; rename all but one"):
+    with pytest.raises(
+        InputError, match=r"columns passage and document could be positive; rename all but one"
+    ):
         negatives(tmp_path, "passage,document\nrain,1\n", "corpus.csv")
 
 
@@ -93,7 +105,10 @@ def test_the_pairs_are_a_corpus_of_their_positives(tmp_path):
     """Under a second name and with the columns of the flag, too."""
     wanted = [{"the dog"}, {"a dog"}]
     assert negatives(tmp_path, name="train.tsv") == wanted
-    renamed = {"pairs": TRAIN.replace("anchor", "q").replace("positive", "a"), "columns": "anchor=q,positive=a"}
+    renamed = {
+        "pairs": TRAIN.replace("anchor", "q").replace("positive", "a"),
+        "columns": "anchor=q,positive=a",
+    }
     assert negatives(tmp_path, name="train.tsv", **renamed) == wanted
     os.link(tmp_path / "train.tsv", tmp_path / "same")
     assert negatives(tmp_path, name="same", **renamed | {"data_format": "tsv"}) == wanted
@@ -119,9 +134,13 @@ def test_texts_are_compared_by_what_the_tokenizer_reads(tmp_path):
 
 def test_texts_of_equal_ids_take_no_place_of_others(tmp_path):
     """All spellings of a positive are nearer than any other text; the search goes on behind them."""
-    spellings = [f"{first}{second}{third} DOG" for first in "tT" for second in "hH" for third in "eE"]
+    spellings = [
+        f"{first}{second}{third} DOG" for first in "tT" for second in "hH" for third in "eE"
+    ]
     corpus = "\n".join([*spellings, *(text + " " for text in spellings), "rain", "snow", "hail"])
-    (mined, _) = mine(tmp_path, TRAIN.replace("a dog", "the dog"), top_k=2, corpus_file=write(tmp_path, corpus))
+    (mined, _) = mine(
+        tmp_path, TRAIN.replace("a dog", "the dog"), top_k=2, corpus_file=write(tmp_path, corpus)
+    )
     assert len(mined["negative"]) == 2
     assert not {text.lower() for text in mined["negative"]} & {"the dog", "the cat"}
 
@@ -139,10 +158,16 @@ def test_blank_and_equal_texts_of_an_index_are_no_negatives(tmp_path):
 
 @pytest.mark.parametrize(
     ("header", "row", "message"),
-    [("label", "0", "1 pairs with label 0 are left out"), ("negative", "rain", "3 examples have negatives")],
+    [
+        ("label", "0", "1 pairs with label 0 are left out"),
+        ("negative", "rain", "3 examples have negatives"),
+    ],
 )
 def test_further_columns_are_warned_of(tmp_path, caplog, header, row, message):
-    lines = [f"{line}\t{value}" for line, value in zip(TRAIN.splitlines(), (header, "1", "1"), strict=True)]
+    lines = [
+        f"{line}\t{value}"
+        for line, value in zip(TRAIN.splitlines(), (header, "1", "1"), strict=True)
+    ]
     mined = mine(tmp_path, "\n".join([*lines, f"the cat\tred car\t{row}"]))
     assert message in caplog.text
     assert len(mined) == (2 if header == "label" else 3)
@@ -164,7 +189,9 @@ def test_files_of_others_in_the_work_folder_are_refused(tmp_path, name):
     path = work_folder(tmp_path) / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("precious")
-    with pytest.raises(InputError, match=r"is in the work folder of --output_file, and no file of mining"):
+    with pytest.raises(
+        InputError, match=r"is in the work folder of --output_file, and no file of mining"
+    ):
         mine(tmp_path)
     assert path.read_text() == "precious"
     assert not (tmp_path / "o.jsonl").exists()
@@ -181,7 +208,9 @@ def test_a_link_in_the_work_folder_is_refused(tmp_path, name):
 
 @pytest.fixture
 def killed(tmp_path, monkeypatch):
-    """The folder of a run that ended in its second window, and the lines that it should have written."""
+    """The folder of a run that ended in its second window, and the lines that it should have
+    written.
+    """
     monkeypatch.setattr(mining, "WINDOW_BATCHES", 1)
     whole = mine(tmp_path, batch_size=1)
     (tmp_path / "o.jsonl").unlink()
@@ -234,7 +263,12 @@ def test_a_damaged_vector_of_the_header_begins_anew(killed, caplog, vector):
 
 @pytest.mark.parametrize(
     "content",
-    [b"\0" * 60 + b"\n", b"{}\n", b"[" * 9999 + b"\n", b'{"anchor": "x", "positive": "y", "negative": []}\n'],
+    [
+        b"\0" * 60 + b"\n",
+        b"{}\n",
+        b"[" * 9999 + b"\n",
+        b'{"anchor": "x", "positive": "y", "negative": []}\n',
+    ],
     ids=lambda content: repr(content[:20]),
 )
 def test_lines_of_another_run_are_not_kept(killed, caplog, content):

@@ -1,4 +1,6 @@
-"""predict.py's answers to lines: their order, immediate answers, lines that are no requests, what a pipe sees."""
+"""predict.py's answers to lines: their order, immediate answers, lines that are no requests,
+what a pipe sees.
+"""
 
 import json
 import os
@@ -58,14 +60,18 @@ def test_every_line_has_its_answer_in_its_place(tmp_path, tags_dir, monkeypatch)
     texts = [" ".join(draws.choice(WORDS, length)) for length in draws.integers(0, 80, 50)]
     data = "\ufeff" + "\r\n".join([*texts, "naïve\u2028cat"])
     answers = answers_to(tmp_path, tags_dir, data.encode(), batch_size=8)
-    assert [words(answer) for answer in answers] == [*(text.split() for text in texts), ["naïve\u2028cat"]]
+    assert [words(answer) for answer in answers] == [
+        *(text.split() for text in texts),
+        ["naïve\u2028cat"],
+    ]
     assert answers == list(Predictor(tags_dir).answers([*texts, "naïve\u2028cat"]))
     assert "naïve".encode() in (tmp_path / "out").read_bytes()
 
 
 def test_json_texts_may_hold_tabs_and_line_ends(tmp_path, squad_dir):
     request = {"id": 7, "context": "the cat\tsat\non the mat", "question": "who ?"}
-    named = {"id": 7, "Context": request["context"], " QUESTION": "who ?"}  # in any case, as the columns of tables
+    # In any case, as the columns of tables.
+    named = {"id": 7, "Context": request["context"], " QUESTION": "who ?"}
     lines = "\n".join(map(json.dumps, (request, named))).encode()
     answer, same = answers_to(tmp_path, squad_dir, lines, input_format="json", max_query_length=8)
     assert same == answer
@@ -83,7 +89,9 @@ def test_an_id_and_a_cut_are_told(tmp_path, squad_dir):
     assert (first["id"], first["truncated"]) == (good["id"], True)
     assert second == {"id": "x", "error": "the fields context are missing"}
     assert third.keys() == {"answer", "start", "end", "score", "probability"}
-    (answer,) = answers_to(tmp_path, squad_dir, (good["question"] + "\tthe cat").encode(), max_query_length=8)
+    (answer,) = answers_to(
+        tmp_path, squad_dir, (good["question"] + "\tthe cat").encode(), max_query_length=8
+    )
     assert {"id": good["id"]} | answer == first
 
 
@@ -99,21 +107,42 @@ BAD_JSON = [
     (b"[" * 100000, "no JSON (maximum recursion depth exceeded"),
     (b'["who ?"]', "no JSON object; give one with the fields question, context"),
     (b'{"question": "who ?"}', "the fields context are missing"),
-    (b'{"question": "a", "Question": "b", "context": "a"}', "two fields are called question, in any case; keep one"),
+    (
+        b'{"question": "a", "Question": "b", "context": "a"}',
+        "two fields are called question, in any case; keep one",
+    ),
     (b'{"question": "who ?", "context": ["a"]}', "the field context is no text"),
-    (b'{"question": "\\ud800", "context": "a"}', r"the field question has '\ud800', half of a surrogate pair"),
-    (b'{"question": "a", "context": "a", "question": "b"}', "no JSON (a name stands twice in an object)"),
+    (
+        b'{"question": "\\ud800", "context": "a"}',
+        r"the field question has '\ud800', half of a surrogate pair",
+    ),
+    (
+        b'{"question": "a", "context": "a", "question": "b"}',
+        "no JSON (a name stands twice in an object)",
+    ),
     (b'{"question": 3, "context": "a"}', "the field question is no text"),
-    (b'{"question": "a", "context": "a", "id": ["\\ud800"]}', "the field id has NaN, Infinity or half of a"),
-    (b'{"question": "a", "context": "a", "id": NaN}', "the field id has NaN, Infinity or half of a"),
+    (
+        b'{"question": "a", "context": "a", "id": ["\\ud800"]}',
+        "the field id has NaN, Infinity or half of a",
+    ),
+    (
+        b'{"question": "a", "context": "a", "id": NaN}',
+        "the field id has NaN, Infinity or half of a",
+    ),
     (b"\xff", "byte 1 is no UTF-8"),
 ]
-BAD_TSV = [(b"", "the model takes 2 texts (question, context), 1 given"), (b"who ?\tthe c\xe4t", "byte 12 is no UTF-8")]
+BAD_TSV = [
+    (b"", "the model takes 2 texts (question, context), 1 given"),
+    (b"who ?\tthe c\xe4t", "byte 12 is no UTF-8"),
+]
 
 
 @pytest.mark.parametrize(
     ("input_format", "good", "bad"),
-    [("json", b'{"question": "who ?", "context": "the cat"}', BAD_JSON), ("tsv", b"who ?\tthe cat", BAD_TSV)],
+    [
+        ("json", b'{"question": "who ?", "context": "the cat"}', BAD_JSON),
+        ("tsv", b"who ?\tthe cat", BAD_TSV),
+    ],
 )
 def test_a_bad_line_is_reported_in_its_place(tmp_path, squad_dir, input_format, good, bad):
     lines = [part for line, _ in bad for part in (good, line)]
@@ -140,7 +169,11 @@ def test_a_bad_line_stops_the_job_behind_the_answers_before_it(tmp_path, squad_d
 
 @pytest.fixture(scope="module")
 def vectors_dir(tmp_path_factory) -> str:
-    return str(toy.write_sentence_modules(toy.make_bert_base_dir(tmp_path_factory.mktemp("vectors") / "model")))
+    return str(
+        toy.write_sentence_modules(
+            toy.make_bert_base_dir(tmp_path_factory.mktemp("vectors") / "model")
+        )
+    )
 
 
 def test_lines_become_an_index_that_is_searched(tmp_path, vectors_dir, monkeypatch):
@@ -148,7 +181,11 @@ def test_lines_become_an_index_that_is_searched(tmp_path, vectors_dir, monkeypat
     texts = [" ".join(words) for words in zip(WORDS[:13], WORDS[13:26], strict=True)]
     (tmp_path / "corpus").write_text("\ufeff" + "\r\n".join(texts))
     index = str(tmp_path / "corpus.npz")
-    predict.run(PredictOptions(model=vectors_dir, input_file=str(tmp_path / "corpus"), index=index, batch_size=3))
+    predict.run(
+        PredictOptions(
+            model=vectors_dir, input_file=str(tmp_path / "corpus"), index=index, batch_size=3
+        )
+    )
     assert Index.read(index).texts == texts
     predictor = Predictor(vectors_dir)
     np.testing.assert_allclose(Index.read(index).vectors, predictor.encode(texts), atol=1e-6)
@@ -156,11 +193,14 @@ def test_lines_become_an_index_that_is_searched(tmp_path, vectors_dir, monkeypat
     data = "\n".join(json.dumps({"id": query, "text_a": query}) for query in queries).encode()
     found = answers_to(tmp_path, vectors_dir, data, search=index, top_k=4, input_format="json")
     assert found == [
-        {"id": query, "hits": hits} for query, hits in zip(queries, predictor.search(queries, index, 4), strict=True)
+        {"id": query, "hits": hits}
+        for query, hits in zip(queries, predictor.search(queries, index, 4), strict=True)
     ]
     (answer,) = answers_to(tmp_path, vectors_dir, b"the cat", search=index)
     assert (answer["hits"][:4], len(answer["hits"])) == (found[0]["hits"], 10)
-    first, second = answers_to(tmp_path, vectors_dir, b"a\tb\nthe cat", search=index, on_error="report")
+    first, second = answers_to(
+        tmp_path, vectors_dir, b"a\tb\nthe cat", search=index, on_error="report"
+    )
     assert (first, second) == ({"error": "the model takes 1 text (text_a), 2 given"}, answer)
 
 
@@ -168,7 +208,10 @@ def test_lines_become_an_index_that_is_searched(tmp_path, vectors_dir, monkeypat
     ("data", "message"),
     [
         (b"", "in: has no line to embed; give one text a line"),
-        (b"the cat\n" * 40 + b"a\tb\n", r"in: line 41: the model takes 1 text \(text_a\), 2 given; correct it$"),
+        (
+            b"the cat\n" * 40 + b"a\tb\n",
+            r"in: line 41: the model takes 1 text \(text_a\), 2 given; correct it$",
+        ),
     ],
 )
 def test_lines_that_make_no_index_are_named(tmp_path, vectors_dir, data, message):
@@ -184,7 +227,11 @@ def test_blank_lines_are_no_texts_of_an_index(tmp_path, vectors_dir, monkeypatch
     monkeypatch.setattr(predict, "WINDOW_BATCHES", 1)
     lines = [{"id": 1, "text_a": "the cat"}, {"text_a": " "}, {"text_a": ""}, {"text_a": "rain"}]
     (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    files = {"input_file": str(tmp_path / "in"), "index": str(tmp_path / "corpus.npz"), "input_format": "json"}
+    files = {
+        "input_file": str(tmp_path / "in"),
+        "index": str(tmp_path / "corpus.npz"),
+        "input_format": "json",
+    }
     predict.run(PredictOptions(model=vectors_dir, batch_size=2, **files))
     index = Index.read(files["index"])
     assert (index.texts, index.vectors.shape) == (["the cat", "rain"], (2, 16))
@@ -192,14 +239,19 @@ def test_blank_lines_are_no_texts_of_an_index(tmp_path, vectors_dir, monkeypatch
     assert "in: an index keeps no ids" in caplog.text
     (tmp_path / "in").write_text("\n\nthe cat\na\tb\n")
     with pytest.raises(InputError, match="in: line 4: the model takes 1 text"):
-        predict.run(PredictOptions(model=vectors_dir, batch_size=1, **files | {"input_format": "tsv"}))
+        predict.run(
+            PredictOptions(model=vectors_dir, batch_size=1, **files | {"input_format": "tsv"})
+        )
 
 
 def test_json_lines_that_are_read_as_texts_are_warned_of(tmp_path, vectors_dir, caplog):
     answers_to(tmp_path, vectors_dir, b"{not JSON\n{}")
     assert "JSON object" not in caplog.text
     answers_to(tmp_path, vectors_dir, b'\xef\xbb\xbf{"text": "a dog"}\n')
-    assert "line 1 is a JSON object and is read as a text; --input_format=json reads its fields" in caplog.text
+    assert (
+        "line 1 is a JSON object and is read as a text; --input_format=json reads its fields"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +259,11 @@ def test_json_lines_that_are_read_as_texts_are_warned_of(tmp_path, vectors_dir, 
     [
         ("in", "Text", "line 1 is read as a text and may be the names of columns; leave it out"),
         ("in", "text_a\tsentence2", "line 1 is read as a text and may be the names"),
-        ("in.csv", '"a dog",x', "each line is read as a text, with its quotes; write texts or JSON lines"),
+        (
+            "in.csv",
+            '"a dog",x',
+            "each line is read as a text, with its quotes; write texts or JSON lines",
+        ),
         ("in", "a text", ""),
         ("in", "", ""),
     ],
@@ -219,7 +275,9 @@ def test_tables_that_are_read_as_texts_are_warned_of(name, line, message, caplog
 
 
 def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
-    """Returns the lines that `available_lines` yields from a pipe; each write waits for the lines before it."""
+    """Returns the lines that `available_lines` yields from a pipe; each write waits for the
+    lines before it.
+    """
     reading, writing = os.pipe()
     handed_on = threading.Event()
 
@@ -244,7 +302,12 @@ def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
 
 def test_lines_of_a_pipe_are_handed_on_when_they_are_there():
     # A test that waits for more than is there never ends.
-    assert read_from_pipe([b"a\n", b"b\nc\n", b"d", b"e\n", b"f"], most=9) == [[b"a"], [b"b", b"c"], [b"de"], [b"f"]]
+    assert read_from_pipe([b"a\n", b"b\nc\n", b"d", b"e\n", b"f"], most=9) == [
+        [b"a"],
+        [b"b", b"c"],
+        [b"de"],
+        [b"f"],
+    ]
 
 
 def start(tags_dir, *others: str) -> subprocess.Popen:

@@ -1,4 +1,6 @@
-"""run_classifier.py: the original's evaluations and predictions, a task of one's own, and what is refused."""
+"""run_classifier.py: the original's evaluations and predictions, a task of one's own, and what
+is refused.
+"""
 
 import dataclasses
 
@@ -17,12 +19,16 @@ from tests.shared import in_test_long
 
 
 @pytest.mark.usefixtures("with_grappler")
-@pytest.mark.parametrize(("task", "run"), [("CoLA", run_script), ("MNLI", run_here), *in_test_long(("MRPC", run_here))])
+@pytest.mark.parametrize(
+    ("task", "run"), [("CoLA", run_script), ("MNLI", run_here), *in_test_long(("MRPC", run_here))]
+)
 def test_the_originals_files_are_reproduced(task, run, tmp_path):
     _, expected = run_recorded(f"run_classifier_{task}", tmp_path, run)
     actual, wanted = figures(tmp_path), figures(expected("eval_results.txt").parent)
     assert {name: actual[name] for name in wanted} == pytest.approx(wanted, rel=2e-5, abs=2e-5)
-    rows, wanted_rows = map(np.loadtxt, (tmp_path / "test_results.tsv", expected("test_results.tsv")))
+    rows, wanted_rows = map(
+        np.loadtxt, (tmp_path / "test_results.tsv", expected("test_results.tsv"))
+    )
     np.testing.assert_allclose(rows, wanted_rows, rtol=2e-5, atol=2e-5)
     for name in ("eval.tf_record", "predict.tf_record"):
         assert (tmp_path / name).stat().st_size > 0
@@ -70,12 +76,17 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(base, tmp_path):
     first, second = (np.loadtxt(folder / "test_results.tsv") for folder in (trained, again))
     assert first.shape == (40, 2)
     np.testing.assert_allclose(first, second, atol=2e-6)
-    truth = [line.split("\t")[1] == "vehicle" for line in (tmp_path / "test.tsv").read_text().splitlines()[1:]]
+    truth = [
+        line.split("\t")[1] == "vehicle"
+        for line in (tmp_path / "test.tsv").read_text().splitlines()[1:]
+    ]
     assert (first.argmax(1) == np.array(truth)).mean() > 0.95
 
     exported = answers_to_records(tmp_path / "exports" / "1", trained / "predict.tf_record")
     np.testing.assert_allclose(exported["probabilities"], first, atol=1e-5)
-    np.testing.assert_array_equal(exported["label"], np.array([b"animal", b"vehicle"])[first.argmax(1)])
+    np.testing.assert_array_equal(
+        exported["label"], np.array([b"animal", b"vehicle"])[first.argmax(1)]
+    )
 
 
 @pytest.fixture
@@ -99,12 +110,18 @@ def refuse(options, sentence, **changes):
     ("changes", "sentence"),
     [
         ({"task_name": "sentiment"}, "Task not found: sentiment; it is one of"),
-        ({"task_name": "CoLA", "labels": ["1", "0"]}, "--labels: only goes with --task_name=text, not CoLA"),
+        (
+            {"task_name": "CoLA", "labels": ["1", "0"]},
+            "--labels: only goes with --task_name=text, not CoLA",
+        ),
         (
             {"task_name": "MRPC", "long_texts": "windows"},
             "--long_texts=windows: is for single texts, and MrpcProcessor",
         ),
-        ({"class_weights": []}, "--class_weights=: give numbers separated by commas, none negative and not all"),
+        (
+            {"class_weights": []},
+            "--class_weights=: give numbers separated by commas, none negative and not all",
+        ),
         ({"class_weights": ["1", "x"]}, "--class_weights=1,x: give numbers"),
         ({"class_weights": ["1", "nan"]}, "--class_weights=1,nan: give numbers"),
         ({"class_weights": ["1", "-1"]}, "--class_weights=1,-1: give numbers"),
@@ -118,12 +135,19 @@ def test_flags_that_cannot_be_used_are_named(options, changes, sentence):
 @pytest.mark.parametrize(
     ("file", "text", "changes", "sentence"),
     [
-        ("dev", "text\tkind\nthe cat\tc\n", {"do_eval": True}, r"dev.tsv: line 2: has the label 'c'"),
+        (
+            "dev",
+            "text\tkind\nthe cat\tc\n",
+            {"do_eval": True},
+            r"dev.tsv: line 2: has the label 'c'",
+        ),
         ("dev", None, {"eval_every": "1"}, r"dev.tsv: no such file"),
         ("test", None, {"do_predict": True}, r"test.tsv: no such file"),
     ],
 )
-def test_files_are_read_before_the_training_that_they_could_stop(options, tmp_path, file, text, changes, sentence):
+def test_files_are_read_before_the_training_that_they_could_stop(
+    options, tmp_path, file, text, changes, sentence
+):
     path = tmp_path / f"{file}.tsv"
     path.write_text(text) if text else path.unlink()
     refuse(options, sentence, **changes)
@@ -134,9 +158,14 @@ def test_a_run_goes_on_with_the_labels_that_it_has(options, tmp_path):
     fine_tune(options)
     path = tmp_path / "train.tsv"
     path.write_text(path.read_text().replace("\tb", "\tA"))  # now the first in order
-    refuse(options, "labels.txt: the model's outputs stand for a, b, but the task's labels are A, a; name the")
+    refuse(
+        options,
+        "labels.txt: the model's outputs stand for a, b, but the task's labels are A, a; name the",
+    )
     assert (tmp_path / "out" / "labels.txt").read_text() == "a\nb\n"
-    refuse(options, "outputs stand for a, b, but", do_train=False, do_predict=True, labels=["b", "a"])
+    refuse(
+        options, "outputs stand for a, b, but", do_train=False, do_predict=True, labels=["b", "a"]
+    )
     fine_tune(dataclasses.replace(options, do_train=False, do_predict=True, labels=["a", "b"]))
 
 
@@ -151,10 +180,14 @@ class Urgency(DataProcessor):
         return list(self.labels)
 
     def get_train_examples(self, data_dir):
-        return [InputExample(f"train-{n}", "the cat", None, label) for n, label in enumerate(self.train)]
+        return [
+            InputExample(f"train-{n}", "the cat", None, label) for n, label in enumerate(self.train)
+        ]
 
     def get_dev_examples(self, data_dir):
-        return [InputExample(f"dev-{n}", "the cat", None, label) for n, label in enumerate(self.dev)]
+        return [
+            InputExample(f"dev-{n}", "the cat", None, label) for n, label in enumerate(self.dev)
+        ]
 
     def get_test_examples(self, data_dir):
         return []
@@ -165,19 +198,31 @@ class Urgency(DataProcessor):
     [
         ((0, 1, 1), {"do_eval": True}, "the development example dev-1 has no label; give it one"),
         ((0, 1, 1), {"do_predict": True}, "holds no test example of the task; check --data_dir"),
-        ((0, 1, 1), {"class_weights": ["1"]}, r"1 weights for 2 labels \(0, 1\); give one for each"),
-        ((1, None, 0), {}, "the training example train-1 has no label; give it one, or leave it out"),
+        (
+            (0, 1, 1),
+            {"class_weights": ["1"]},
+            r"1 weights for 2 labels \(0, 1\); give one for each",
+        ),
+        (
+            (1, None, 0),
+            {},
+            "the training example train-1 has no label; give it one, or leave it out",
+        ),
         ((1, 7), {"train_batch_size": 2}, "train-1: has the label 7; the labels are 0, 1"),
         ((), {}, "holds no training example of the task; check --data_dir"),
     ],
 )
-def test_what_a_task_of_ones_own_lets_through_is_refused(options, monkeypatch, train, changes, sentence):
+def test_what_a_task_of_ones_own_lets_through_is_refused(
+    options, monkeypatch, train, changes, sentence
+):
     monkeypatch.setattr(Urgency, "train", train)
     refuse(options, sentence, task_name=f"{__name__}:Urgency", **changes)
 
 
 def test_a_set_without_labels_is_only_predicted(options, tmp_path, caplog):
-    (tmp_path / "AX.tsv").write_text("index\tsentence1\tsentence2\n0\tthe cat\tthe train\n1\ta\tb\n")
+    (tmp_path / "AX.tsv").write_text(
+        "index\tsentence1\tsentence2\n0\tthe cat\tthe train\n1\ta\tb\n"
+    )
     predicted = dataclasses.replace(options, task_name="AX", do_train=False, do_eval=True)
     refuse(predicted, "--do_eval: .* has no labels to evaluate with; give --do_predict")
     caplog.clear()

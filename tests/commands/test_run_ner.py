@@ -1,4 +1,6 @@
-"""run_ner.py: entities that can be learnt, long sentences and documents among them, and what is refused."""
+"""run_ner.py: entities that can be learnt, long sentences and documents among them, and what is
+refused.
+"""
 
 import numpy as np
 import pytest
@@ -26,7 +28,11 @@ def write_conll(folder):
                 words, kind = ENTITIES[pick]
                 tags = ["B-" + kind] + ["I-" + kind] * (len(words) - 1)
                 place = draws.choice(
-                    [k for k in range(len(tagged) + 1) if tagged[k : k + 1] != [("station", "I-VEHICLE")]]
+                    [
+                        k
+                        for k in range(len(tagged) + 1)
+                        if tagged[k : k + 1] != [("station", "I-VEHICLE")]
+                    ]
                 )
                 tagged[place:place] = zip(words, tags, strict=True)
             lines += [f"{word} X {tag}" for word, tag in tagged] + [""]
@@ -47,7 +53,9 @@ def test_entities_are_learnt_evaluated_and_predicted(base, tmp_path):
     )  # fmt: skip
     run_here("export_saved_model.py", *flag_list(model=trained, export_dir=tmp_path / "exports"))
     results = figures(trained)
-    assert {"eval_precision", "eval_recall", "eval_f1", "eval_accuracy", "eval_loss"} <= set(results)
+    assert {"eval_precision", "eval_recall", "eval_f1", "eval_accuracy", "eval_loss"} <= set(
+        results
+    )
     assert results["eval_f1"] > 0.9
     assert results["eval_loss"] < 0.3  # ln 7 = 1.95 is what guessing gives
     assert results["global_step"] == 120  # 240 / 16 * 8
@@ -58,14 +66,18 @@ def test_entities_are_learnt_evaluated_and_predicted(base, tmp_path):
     source = read_conll(str(tmp_path / "test.conll"))
     predicted = read_conll(str(trained / "predictions.conll"))
     assert [s.words for s in predicted.sentences] == [s.words for s in source.sentences]
-    scores = entity_scores([s.tags for s in source.sentences], [s.tags for s in predicted.sentences])
+    scores = entity_scores(
+        [s.tags for s in source.sentences], [s.tags for s in predicted.sentences]
+    )
     assert scores["f1"] > 0.9
 
     tokenizer = FullTokenizer(str(base / "vocab.txt"))
     words = encoded_words(source, labels, 24, tokenizer, document_context=True)
     features = words.features(np.arange(len(words)), 24)
     encoded = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
-    exported = words.of_words(answers(tmp_path / "exports" / "1", "serving_default", encoded)["tags"])
+    exported = words.of_words(
+        answers(tmp_path / "exports" / "1", "serving_default", encoded)["tags"]
+    )
     in_the_file = [columns[-1] for sentence in predicted.sentences for columns in sentence.columns]
     assert [tag.decode() for tag in exported] == in_the_file
 

@@ -1,4 +1,6 @@
-"""run_squad.py: the original's answers, a task whose answer is always the same word, and what is refused."""
+"""run_squad.py: the original's answers, a task whose answer is always the same word, and what is
+refused.
+"""
 
 import json
 
@@ -66,7 +68,9 @@ def write_task(folder, name, count, seed):
         answers = []
         if number % 4:
             place = int(draws.integers(len(words) + 1))
-            answers = [{"text": "cat", "answer_start": sum(len(word) + 1 for word in words[:place])}]
+            answers = [
+                {"text": "cat", "answer_start": sum(len(word) + 1 for word in words[:place])}
+            ]
             words.insert(place, "cat")
         question = {
             "id": f"{name}{number}", "question": "what was it", "answers": answers, "is_impossible": not answers,
@@ -79,7 +83,9 @@ def write_task(folder, name, count, seed):
 
 @pytest.fixture(scope="module")
 def trained(base, tmp_path_factory):
-    """A folder with the data, the flags of the model and a run that was trained and tuned on what it predicts."""
+    """A folder with the data, the flags of the model and a run that was trained and tuned on
+    what it predicts.
+    """
     folder = tmp_path_factory.mktemp("squad")
     dev = write_task(folder, "dev", 60, seed=2)
     model = flag_list(
@@ -106,11 +112,16 @@ def test_answers_are_learnt_and_scored_by_the_official_rules(trained):
     assert results["HasAns_total"] == 45
     assert results["threshold_is_tuned_on_predicted_file"] == 1
     assert results["untuned_f1"] <= results["f1"]
-    predictions, odds = (read_json(folder / "trained", name) for name in ("predictions", "null_odds"))
+    predictions, odds = (
+        read_json(folder / "trained", name) for name in ("predictions", "null_odds")
+    )
     threshold = results["null_score_diff_threshold"]
     unanswered = {key for key, text in predictions.items() if not text}
     assert unanswered == {key for key, value in odds.items() if value > threshold}
-    assert {threshold, results["best_f1_thresh"], results["best_exact_thresh"]} <= {0.0, *odds.values()}
+    assert {threshold, results["best_f1_thresh"], results["best_exact_thresh"]} <= {
+        0.0,
+        *odds.values(),
+    }
     for name, value in evaluate_v2(read_gold_answers(str(dev)), predictions).items():
         assert results[name] == pytest.approx(value, rel=1e-6), name
     assert (folder / "trained" / "train.tf_record").stat().st_size > 0
@@ -123,21 +134,32 @@ def test_an_export_that_reads_text_has_the_tuned_threshold(trained):
     examples = read_squad_examples(str(dev), False)
     texts = {
         "question": np.array([example.question_text.encode() for example in examples], object),
-        "context": np.array([" ".join(example.doc_tokens).encode() for example in examples], object),
+        "context": np.array(
+            [" ".join(example.doc_tokens).encode() for example in examples], object
+        ),
     }
     found = answers(folder / "exports" / "1", "serving_text", texts)
-    odds, predictions = (read_json(folder / "trained", name) for name in ("null_odds", "predictions"))
+    odds, predictions = (
+        read_json(folder / "trained", name) for name in ("null_odds", "predictions")
+    )
     np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-5)
-    np.testing.assert_array_equal(found["answer"] == b"", [not text for text in predictions.values()])
+    np.testing.assert_array_equal(
+        found["answer"] == b"", [not text for text in predictions.values()]
+    )
 
 
 def test_the_pooler_is_not_trained(trained):
-    first, last = (open_checkpoint(str(trained[0] / "trained" / f"model.ckpt-{step}")) for step in (0, 192))
+    first, last = (
+        open_checkpoint(str(trained[0] / "trained" / f"model.ckpt-{step}")) for step in (0, 192)
+    )
     for name in ("bert/pooler/dense/kernel", "bert/pooler/dense/bias"):
         np.testing.assert_array_equal(first.read(name), last.read(name))
         assert f"{name}/adam_m" not in last.shapes
     assert "cls/squad/output_weights/adam_m" in last.shapes
-    assert np.abs(first.read("cls/squad/output_weights") - last.read("cls/squad/output_weights")).max() > 1e-3
+    assert (
+        np.abs(first.read("cls/squad/output_weights") - last.read("cls/squad/output_weights")).max()
+        > 1e-3
+    )
 
 
 def test_a_checkpoint_predicts_alone_and_a_threshold_comes_from_another_file(trained):
@@ -160,7 +182,9 @@ def test_a_checkpoint_predicts_alone_and_a_threshold_comes_from_another_file(tra
 def test_an_ensemble_of_a_run_with_itself_is_that_run(trained):
     folder, model, dev = trained
     twice = f"{folder / 'trained'},{folder / 'trained'}"
-    ensemble = flag_list(do_predict=True, ensemble_dirs=twice, predict_file=dev, null_score_diff_threshold="auto")
+    ensemble = flag_list(
+        do_predict=True, ensemble_dirs=twice, predict_file=dev, null_score_diff_threshold="auto"
+    )
     run_here("run_squad.py", *model, *ensemble, f"--output_dir={folder / 'twice'}")
     for name in ("predictions", "nbest_predictions", "null_odds"):
         assert read_json(folder / "twice", name) == read_json(folder / "trained", name)
@@ -172,8 +196,16 @@ def test_an_ensemble_of_a_run_with_itself_is_that_run(trained):
 
 
 def run(base, **given):
-    defaults = {"max_seq_length": 32, "max_query_length": 8, "doc_stride": 8, "output_dir": str(base / "out")}
-    model = {"vocab_file": str(base / "vocab.txt"), "bert_config_file": str(base / "bert_config.json")}
+    defaults = {
+        "max_seq_length": 32,
+        "max_query_length": 8,
+        "doc_stride": 8,
+        "output_dir": str(base / "out"),
+    }
+    model = {
+        "vocab_file": str(base / "vocab.txt"),
+        "bert_config_file": str(base / "bert_config.json"),
+    }
     fine_tune(SquadOptions(**(model | defaults | given)))
 
 
@@ -186,11 +218,20 @@ PREDICT = {"do_predict": True, "predict_file": "f"}
         ({"do_train": True}, "--train_file: must be given"),
         ({"do_predict": True}, "--predict_file: must be given"),
         (PREDICT | {"max_seq_length": 513}, "max_position_embeddings=512"),
-        (PREDICT | {"max_seq_length": 11}, "leaves no room for a document beside --max_query_length=8 question tokens"),
+        (
+            PREDICT | {"max_seq_length": 11},
+            "leaves no room for a document beside --max_query_length=8 question tokens",
+        ),
         (PREDICT | {"null_score_diff_threshold": "auto"}, "--version_2_with_negative"),
-        ({"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]}, "--ensemble_dirs: only goes with --do_predict"),
+        (
+            {"do_train": True, "train_file": "f", "ensemble_dirs": ["d"]},
+            "--ensemble_dirs: only goes with --do_predict",
+        ),
         (PREDICT | {"ensemble_dirs": ["d", ""]}, "--ensemble_dirs: the name of a folder is empty"),
-        ({"do_train": True, "train_file": "f", "search": "paper"}, "--predict_file: must be given with --search"),
+        (
+            {"do_train": True, "train_file": "f", "search": "paper"},
+            "--predict_file: must be given with --search",
+        ),
     ],
 )
 def test_flags_that_do_not_go_together_are_named(base, given, sentence):
@@ -199,11 +240,14 @@ def test_flags_that_do_not_go_together_are_named(base, given, sentence):
 
 
 @pytest.mark.parametrize(
-    ("questions", "context"), [((), "The Driver waved."), (QUESTIONS, "Nobody waved. Nothing started falling.")]
+    ("questions", "context"),
+    [((), "The Driver waved."), (QUESTIONS, "Nobody waved. Nothing started falling.")],
 )
 def test_training_without_an_answer_is_refused(base, tmp_path, questions, context):
     path = write_squad(tmp_path, questions, context)
-    with pytest.raises(InputError, match=f"^{path}: has no question whose answer stands in its document; correct"):
+    with pytest.raises(
+        InputError, match=f"^{path}: has no question whose answer stands in its document; correct"
+    ):
         run(base, do_train=True, train_file=path)
 
 
@@ -214,7 +258,12 @@ def test_training_without_an_answer_is_refused(base, tmp_path, questions, contex
         ("predict_file", {"do_predict": True}, (), "has no question; give a file"),
         ("predict_file", {"eval_every": "1"}, WITHOUT_ANSWERS, "has no answers to"),
         ("threshold", {"do_predict": True}, WITHOUT_ANSWERS, "has no answers to"),
-        ("predict_file", {"search": "paper"}, WITHOUT_ANSWERS, "has no answers to compare the runs of a search by"),
+        (
+            "predict_file",
+            {"search": "paper"},
+            WITHOUT_ANSWERS,
+            "has no answers to compare the runs of a search by",
+        ),
     ],
 )
 def test_files_are_read_before_the_training(base, tmp_path, flag, given, questions, message):
@@ -222,7 +271,11 @@ def test_files_are_read_before_the_training(base, tmp_path, flag, given, questio
     train_file, path = write_squad(tmp_path), tmp_path / "faulty" / "squad.json"
     if questions is not None:
         write_squad(path.parent, questions)
-    files = {"train_file": train_file, "predict_file": train_file, "output_dir": str(tmp_path / "out")}
+    files = {
+        "train_file": train_file,
+        "predict_file": train_file,
+        "output_dir": str(tmp_path / "out"),
+    }
     if flag == "threshold":
         files |= {"version_2_with_negative": True, "null_score_diff_threshold": f"auto:{path}"}
     else:
@@ -235,8 +288,16 @@ def test_files_are_read_before_the_training(base, tmp_path, flag, given, questio
 @pytest.mark.parametrize(
     ("tunes", "message"),
     [
-        (False, "/logits.npz: no such file; run_squad.py with --do_predict writes it into its --output_dir"),
-        (True, "/threshold_logits.npz: no such file; run_squad.py with --do_predict and --null_score_diff_threshold="),
+        (
+            False,
+            "/logits.npz: no such file; run_squad.py with --do_predict writes it into its "
+            "--output_dir",
+        ),
+        (
+            True,
+            "/threshold_logits.npz: no such file; run_squad.py with --do_predict and "
+            "--null_score_diff_threshold=",
+        ),
     ],
 )
 def test_an_ensemble_says_how_its_logits_are_made(base, tmp_path, tunes, message):
@@ -246,4 +307,9 @@ def test_an_ensemble_says_how_its_logits_are_made(base, tmp_path, tunes, message
         run(base, **flags, allow_missing_weights=True, output_dir=str(tmp_path / "member"))
         flags["null_score_diff_threshold"] = f"auto:{path}"
     with pytest.raises(InputError, match=f"^{tmp_path}/member{message}"):
-        run(base, **flags, output_dir=str(tmp_path / "ensemble"), ensemble_dirs=[str(tmp_path / "member")])
+        run(
+            base,
+            **flags,
+            output_dir=str(tmp_path / "ensemble"),
+            ensemble_dirs=[str(tmp_path / "member")],
+        )

@@ -14,7 +14,9 @@ FILLERS = ["sat", "on", "mat", "was", "a", "day", "in", "park", "at", "noon"]
 @pytest.fixture(scope="module")
 def model(base) -> list[str]:
     """Flags of a toy model."""
-    return flag_list(vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=32)
+    return flag_list(
+        vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=32
+    )
 
 
 def write_swag(folder):
@@ -43,7 +45,14 @@ def test_a_choice_is_learnt_evaluated_and_predicted(model, tmp_path):
     trained, again = tmp_path / "trained", tmp_path / "again"
     usual = tmp_path / "usual.flags"
     usual.write_text(
-        "\n".join(["# As docs/finetuning.md has it.", *model, "--train_batch_size=16", "--learning_rate=1"])
+        "\n".join(
+            [
+                "# As docs/finetuning.md has it.",
+                *model,
+                "--train_batch_size=16",
+                "--learning_rate=1",
+            ]
+        )
     )
     run_here(
         "run_swag.py", f"--flagfile={usual}",

@@ -31,7 +31,9 @@ def test_a_file_holds_every_window_in_order(tmp_path, is_training):
             assert example["end_positions"] == [feature.end_position]
             assert example["is_impossible"] == [0]
 
-    dataset = run_squad.input_fn_builder(str(path), 14, is_training, drop_remainder=False)({"batch_size": 5})
+    dataset = run_squad.input_fn_builder(str(path), 14, is_training, drop_remainder=False)(
+        {"batch_size": 5}
+    )
     batch = next(dataset.as_numpy_iterator())
     assert set(batch) == {*names} - {"is_impossible"}
     arrays, rows = record_arrays(features[:8], is_training), batch["unique_ids"] - 1000000000

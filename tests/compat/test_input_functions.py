@@ -12,7 +12,10 @@ LABELS = ["no", "yes"]
 WORDS = [piece for piece in toy.VOCABULARY[5:] if piece.isalpha()][:16]
 IDS = [toy.VOCABULARY.index(word) for word in WORDS]
 # Each text says its number: two words are two digits of 16.
-EXAMPLES = [InputExample(str(k), f"{WORDS[k // 16]} {WORDS[k % 16]}", None, LABELS[k % 3 > 0]) for k in range(250)]
+EXAMPLES = [
+    InputExample(str(k), f"{WORDS[k // 16]} {WORDS[k % 16]}", None, LABELS[k % 3 > 0])
+    for k in range(250)
+]
 
 
 @pytest.fixture(params=["memory", "file", "file.gz"])
@@ -34,7 +37,11 @@ def numbers_of(batch) -> list[int]:
 
 def test_evaluation_reads_everything_once_and_in_order(builder):
     batches = list(builder(False, False)({"batch_size": 100}).as_numpy_iterator())
-    assert [numbers_of(batch) for batch in batches] == [list(range(100)), list(range(100, 200)), list(range(200, 250))]
+    assert [numbers_of(batch) for batch in batches] == [
+        list(range(100)),
+        list(range(100, 200)),
+        list(range(200, 250)),
+    ]
     first = batches[0]
     assert first["input_ids"][1].tolist() == [2, IDS[0], IDS[1], 3, 0, 0]
     assert first["input_mask"][1].tolist() == [1, 1, 1, 1, 0, 0]
@@ -60,7 +67,9 @@ def test_training_has_no_end_and_shuffles_a_hundred(builder):
 def test_padding_examples_are_marked_in_the_file(tokenizer, tmp_path):
     path = str(tmp_path / "file")
     examples = [EXAMPLES[1], PaddingInputExample()]
-    run_classifier.file_based_convert_examples_to_features(examples, LABELS, LENGTH, tokenizer, path)
+    run_classifier.file_based_convert_examples_to_features(
+        examples, LABELS, LENGTH, tokenizer, path
+    )
     (batch,) = run_classifier.file_based_input_fn_builder(path, LENGTH, False, False)(
         {"batch_size": 8}
     ).as_numpy_iterator()
@@ -76,8 +85,13 @@ def test_padding_examples_are_marked_in_the_file(tokenizer, tmp_path):
     ],
 )
 def test_scores_and_several_labels(tokenizer, tmp_path, texts, labels, keywords, targets):
-    examples, path = [InputExample(str(text), "cat", None, text) for text in texts], str(tmp_path / "file")
-    run_classifier.file_based_convert_examples_to_features(examples, labels, LENGTH, tokenizer, path)
+    examples, path = (
+        [InputExample(str(text), "cat", None, text) for text in texts],
+        str(tmp_path / "file"),
+    )
+    run_classifier.file_based_convert_examples_to_features(
+        examples, labels, LENGTH, tokenizer, path
+    )
     features = run_classifier.convert_examples_to_features(examples, labels, LENGTH, tokenizer)
     for read in (
         run_classifier.file_based_input_fn_builder(path, LENGTH, False, False, **keywords),

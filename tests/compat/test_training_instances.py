@@ -49,7 +49,15 @@ def as_line(instance) -> str:
 def toy_instances(tmp_path, tokenizer):
     def create(**keywords):
         return create_pretraining_data.create_training_instances(
-            [toy.write_text(tmp_path)], tokenizer, 24, 2, 0.1, 0.15, 4, random.Random(12345), **keywords
+            [toy.write_text(tmp_path)],
+            tokenizer,
+            24,
+            2,
+            0.1,
+            0.15,
+            4,
+            random.Random(12345),
+            **keywords,
         )
 
     return create
@@ -67,15 +75,29 @@ def test_the_originals_whole_word_instances(toy_instances):
 
 # [CLS] never comes from text, but may be given.
 words = st.sampled_from(["a", "b", "##c", "d", "##e", "[CLS]", "[UNK]"])
-corpora = st.lists(st.lists(st.lists(words, min_size=1, max_size=9), min_size=1, max_size=8), min_size=1, max_size=6)
+corpora = st.lists(
+    st.lists(st.lists(words, min_size=1, max_size=9), min_size=1, max_size=8),
+    min_size=1,
+    max_size=6,
+)
 
 
 @settings(max_examples=60, deadline=None)
-@given(corpora, st.integers(5, 40), st.sampled_from([0.0, 0.5, 1.0]), st.booleans(), st.integers(0, 10**6))
-def test_follows_the_rules_on_any_corpus(documents, max_seq_length, short_seq_prob, whole_word, seed):
+@given(
+    corpora,
+    st.integers(5, 40),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.booleans(),
+    st.integers(0, 10**6),
+)
+def test_follows_the_rules_on_any_corpus(
+    documents, max_seq_length, short_seq_prob, whole_word, seed
+):
     expected_rng, rng = random.Random(seed), random.Random(seed)
     vocab_words = ["[MASK]", "a", "##c", "d"]
-    expected = plain_instances(documents, max_seq_length, 2, short_seq_prob, 5, vocab_words, expected_rng, whole_word)
+    expected = plain_instances(
+        documents, max_seq_length, 2, short_seq_prob, 5, vocab_words, expected_rng, whole_word
+    )
 
     shuffled = list(documents)
     rng.shuffle(shuffled)
@@ -84,11 +106,22 @@ def test_follows_the_rules_on_any_corpus(documents, max_seq_length, short_seq_pr
         for _ in range(2)
         for index in range(len(shuffled))
         for instance in create_pretraining_data.create_instances_from_document(
-            shuffled, index, max_seq_length, short_seq_prob, 0.15, 5, vocab_words, rng, do_whole_word_mask=whole_word
+            shuffled,
+            index,
+            max_seq_length,
+            short_seq_prob,
+            0.15,
+            5,
+            vocab_words,
+            rng,
+            do_whole_word_mask=whole_word,
         )
     ]
     rng.shuffle(instances)
-    found = [(i.tokens, i.segment_ids, i.masked_lm_positions, i.masked_lm_labels, i.is_random_next) for i in instances]
+    found = [
+        (i.tokens, i.segment_ids, i.masked_lm_positions, i.masked_lm_labels, i.is_random_next)
+        for i in instances
+    ]
     assert found == expected
     assert rng.getstate() == expected_rng.getstate()
 
@@ -109,7 +142,10 @@ def test_writes_instances(tmp_path, tokenizer, toy_instances):
     files = [[example for _, example in read_examples(path)] for path in paths]
     assert [len(examples) for examples in files] == [5, 5]
     written = files[1][0]  # instance 1
-    assert written["input_ids"].tolist() == tokenizer.convert_tokens_to_ids(instances[1].tokens) + [0] * 6
+    assert (
+        written["input_ids"].tolist()
+        == tokenizer.convert_tokens_to_ids(instances[1].tokens) + [0] * 6
+    )
     assert written["input_mask"].tolist() == [1] * 24 + [0] * 6
     assert written["segment_ids"].tolist() == [0] * 8 + [1] * 16 + [0] * 6
     assert written["masked_lm_positions"].tolist() == [8, 11, 20, 21, 0, 0]
@@ -121,13 +157,18 @@ def test_writes_instances(tmp_path, tokenizer, toy_instances):
 def test_an_instance_that_does_not_fit_is_named(tmp_path, tokenizer, toy_instances):
     path = tmp_path / "a.tfrecord"
     with pytest.raises(InputError, match="instance 0: input_ids has 17 values, more than the 16"):
-        create_pretraining_data.write_instance_to_example_files(toy_instances(), tokenizer, 16, 4, [str(path)])
+        create_pretraining_data.write_instance_to_example_files(
+            toy_instances(), tokenizer, 16, 4, [str(path)]
+        )
     assert not path.exists()
 
 
 def test_the_small_names_of_the_original():
     instance = create_pretraining_data.TrainingInstance(["[CLS]", "a"], [0, 0], [1], ["the"], False)
-    fields = "tokens: [CLS] a\nsegment_ids: 0 0\nis_random_next: False\nmasked_lm_positions: 1\nmasked_lm_labels: the"
+    fields = (
+        "tokens: [CLS] a\nsegment_ids: 0 0\nis_random_next: False\nmasked_lm_positions: "
+        "1\nmasked_lm_labels: the"
+    )
     assert str(instance) == repr(instance) == f"{fields}\n\n"
     assert create_pretraining_data.MaskedLmInstance(index=1, label="the") == (1, "the")
     assert create_pretraining_data.create_int_feature([3, 1]).int64_list.value == [3, 1]
@@ -147,6 +188,8 @@ def test_the_small_names_of_the_original():
 )  # fmt: skip
 def test_a_name_that_is_gone_is_answered_with_the_page_that_has_it(name):
     module, _, name = name.rpartition(".")
-    with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; .*docs/public_names.md says"):
+    with pytest.raises(
+        AttributeError, match=rf"has no attribute '{name}'; .*docs/public_names.md says"
+    ):
         getattr(importlib.import_module(module), name)
     assert f"`{name}`" in (ROOT / "docs" / "public_names.md").read_text()

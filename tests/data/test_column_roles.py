@@ -18,20 +18,29 @@ def decide(names: str, flag: str = "", **more):
     """The names of the columns of each role that has some."""
     assigned = dict(part.split("=") for part in flag.split(" ")) if flag else {}
     columns = decide_columns("a.csv", names.split(","), ROLES, assigned, **more)
-    return {role: [columns.name(number) for number in numbers] for role, numbers in columns.by_role.items() if numbers}
+    return {
+        role: [columns.name(number) for number in numbers]
+        for role, numbers in columns.by_role.items()
+        if numbers
+    }
 
 
 @pytest.mark.parametrize(
     ("names", "flag", "expected"),
     [
         ("ANCHOR, Positive ", "", {"anchor": ["ANCHOR"], "positive": [" Positive "]}),
-        ("anchor,negative_10,Negative,negatives_2", "", {"negative": ["negative_10", "Negative", "negatives_2"]}),
+        (
+            "anchor,negative_10,Negative,negatives_2",
+            "",
+            {"negative": ["negative_10", "Negative", "negatives_2"]},
+        ),
         ("anchor,negative_score,negative_id,negativity,negative_1a,non-negative", "", {}),
         ("anchor,positive", "anchor=POSITIVE", {"anchor": ["positive"], "positive": None}),
         ("anchor,positive,score", "label=", {"positive": ["positive"], "label": None}),
         ("a,A,text", "positive=A", {"positive": ["A"]}),  # the exact name wins
         ("anchor,x,y", "negative=y,x", {"negative": ["y", "x"]}),
-        ("text,1,2", "positive=2 label=1", {"positive": ["2"], "label": ["1"]}),  # a name wins over a number
+        # A name wins over a number.
+        ("text,1,2", "positive=2 label=1", {"positive": ["2"], "label": ["1"]}),
         ("text,b,c", "positive=-1 label=1", {"positive": ["c"], "label": ["b"]}),
     ],
 )
@@ -43,17 +52,46 @@ def test_roles(names, flag, expected):
 @pytest.mark.parametrize(
     ("names", "flag", "message"),
     [
-        ("text,Anchor,positive", "", "each of the columns text and Anchor could be anchor; name the right one, --col"),
-        ("anchor,label,score", "", "each of the columns label and score could be label; name the right one"),
+        (
+            "text,Anchor,positive",
+            "",
+            "each of the columns text and Anchor could be anchor; name the right one, --col",
+        ),
+        (
+            "anchor,label,score",
+            "",
+            "each of the columns label and score could be label; name the right one",
+        ),
         ("anchor,Label,label", "", "each of the columns Label and label could be label"),
-        ("anchor,b", "positive=b negative=b", "--columns=negative=b: is the column of positive=b, too; give each"),
+        (
+            "anchor,b",
+            "positive=b negative=b",
+            "--columns=negative=b: is the column of positive=b, too; give each",
+        ),
         ("anchor,b", "positive=b label=-1", "--columns=label=-1: is the column of positive=b, too"),
         ("anchor,b", "negative=b,B", "--columns=negative=B: is the column of negative=b, too"),
-        ("anchor,b", "positive=anchor", "--columns=positive=anchor: is the column that anchor is read from; name"),
+        (
+            "anchor,b",
+            "positive=anchor",
+            "--columns=positive=anchor: is the column that anchor is read from; name",
+        ),
         ("anchor,b", "anchor=", "--columns=anchor=: is empty; name the column"),
-        ("anchor,B,b", "positive=β", "--columns=positive=β: a.csv has no such column, only anchor, B, b"),
-        ("anchor,Bb,bb", "positive=BB", "--columns=positive=BB: a.csv has several columns of this name; give its num"),
-        ("x,y", "", "a.csv: none of its columns x, y has a usual name; name them, as in --columns=anchor=question"),
+        (
+            "anchor,B,b",
+            "positive=β",
+            "--columns=positive=β: a.csv has no such column, only anchor, B, b",
+        ),
+        (
+            "anchor,Bb,bb",
+            "positive=BB",
+            "--columns=positive=BB: a.csv has several columns of this name; give its num",
+        ),
+        (
+            "x,y",
+            "",
+            "a.csv: none of its columns x, y has a usual name; name them, as in "
+            "--columns=anchor=question",
+        ),
     ],
 )
 def test_columns_that_are_not_clear(names, flag, message):
@@ -82,7 +120,11 @@ def test_names_of_rows_are_never_guessed():
 
 def test_one_line_says_what_is_read(caplog):
     caplog.set_level("INFO", logger="absl")
-    roles = (Role("text_a", ("text",)), Role("label", ("label",)), Role("text_b", ("other",), is_read=False))
+    roles = (
+        Role("text_a", ("text",)),
+        Role("label", ("label",)),
+        Role("text_b", ("other",), is_read=False),
+    )
     decide_columns("a.csv", ["Date", "Label", "Text", "id", "other"], roles)
     decide_columns("a.csv", ["text", *(str(number) for number in range(15))], roles)
     decide_columns("a.csv", ["anchor", "negative_1", "negative_2"], ROLES)
@@ -94,15 +136,26 @@ def test_one_line_says_what_is_read(caplog):
 
 
 def test_without_a_flag_the_remedy_is_to_rename():
-    with pytest.raises(InputError, match=r"each of the columns tags and Tags could be tags; rename all but one$"):
+    with pytest.raises(
+        InputError, match=r"each of the columns tags and Tags could be tags; rename all but one$"
+    ):
         decide_columns("a", ["tags", "Tags"], (Role("tags", ("tags",)),), flag=None)
-    with pytest.raises(InputError, match=r"^a: has 1 columns, x, and none called ner_tags or tags; name it so$"):
-        decide_columns("a", ["x"], (Role("tags", ("ner_tags", "tags"), is_required=True),), flag=None)
+    with pytest.raises(
+        InputError, match=r"^a: has 1 columns, x, and none called ner_tags or tags; name it so$"
+    ):
+        decide_columns(
+            "a", ["x"], (Role("tags", ("ner_tags", "tags"), is_required=True),), flag=None
+        )
 
 
 def test_a_file_without_names_has_positions():
-    text, label = (Role(name, is_required=True, position=number) for name, number in (("text_a", 0), ("label", -1)))
+    text, label = (
+        Role(name, is_required=True, position=number)
+        for name, number in (("text_a", 0), ("label", -1))
+    )
     columns = decide_columns("a", (), (text, label), width=3)
     assert columns.by_role == {"text_a": [0], "label": [2]}
-    with pytest.raises(InputError, match=r"^--columns: label and text_a of a are one column, 0; name both"):
+    with pytest.raises(
+        InputError, match=r"^--columns: label and text_a of a are one column, 0; name both"
+    ):
         decide_columns("a", (), (text, label), width=1)

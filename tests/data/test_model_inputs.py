@@ -1,4 +1,6 @@
-"""One example, or a set, as what a model is fed; the log of the first examples, whole ones with --verbosity=1."""
+"""One example, or a set, as what a model is fed; the log of the first examples, whole ones with
+--verbosity=1.
+"""
 
 import logging as std_logging
 
@@ -41,12 +43,19 @@ def test_inputs_of_seven_tokens(tokenizer, text_a, text_b, tokens, segments):
     assert num_first == segments.count("0")
 
 
-@pytest.mark.parametrize(("length", "tokens"), [(3, "[CLS] [SEP]"), (4, "[CLS] the [SEP]"), (5, "[CLS] the [SEP] no")])
+@pytest.mark.parametrize(
+    ("length", "tokens"), [(3, "[CLS] [SEP]"), (4, "[CLS] the [SEP]"), (5, "[CLS] the [SEP] no")]
+)
 def test_a_second_text_of_which_nothing_is_left_has_no_separator(tokenizer, length, tokens):
     tokens = tokens.split() + ["[SEP]"] * (length > 4)
     assert model_input(tokenizer, "the cat", "no rain", length).tokens == tokens
-    assert tokenizer.convert_ids_to_tokens(model_input_ids(tokenizer, "the cat", "no rain", length)[0]) == tokens
-    assert tokenizer("the cat", "no rain", max_seq_length=length)["input_mask"].tolist() == [[1] * len(tokens)]
+    assert (
+        tokenizer.convert_ids_to_tokens(model_input_ids(tokenizer, "the cat", "no rain", length)[0])
+        == tokens
+    )
+    assert tokenizer("the cat", "no rain", max_seq_length=length)["input_mask"].tolist() == [
+        [1] * len(tokens)
+    ]
 
 
 def test_features_are_padded_with_zeros(tokenizer):
@@ -63,10 +72,14 @@ def test_features_are_padded_with_zeros(tokenizer):
 def test_a_vocabulary_that_does_not_fit_is_refused(tmp_path, tokenizer):
     size = len(toy.VOCABULARY)
     check_vocabulary(tokenizer, size, "vocab.txt")
-    with pytest.raises(InputError, match=rf"^vocab.txt: has {size} lines, but .* vocab_size {size - 1}; use"):
+    with pytest.raises(
+        InputError, match=rf"^vocab.txt: has {size} lines, but .* vocab_size {size - 1}; use"
+    ):
         check_vocabulary(tokenizer, size - 1, "vocab.txt")
     poor = FullTokenizer(toy.write_vocabulary(tmp_path, ["[PAD]", "[SEP]", "the"]))
-    with pytest.raises(InputError, match=r"^vocab.txt: lacks \[CLS\], \[UNK\]; add a line for each of them$"):
+    with pytest.raises(
+        InputError, match=r"^vocab.txt: lacks \[CLS\], \[UNK\]; add a line for each of them$"
+    ):
         check_vocabulary(poor, size, "vocab.txt")
 
 
@@ -85,21 +98,37 @@ def test_features_are_padded_to_the_length_asked_for():
 
 def test_a_vocabulary_of_another_casing_or_language_is_warned_of(tmp_path, caplog):
     for pieces, lower, expected in (
-        (["the"], False, "vocab.txt: has no capitals, but the text keeps its own: is --do_lower_case=False right?"),
-        (["the", "The"], True, "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?"),
+        (
+            ["the"],
+            False,
+            "vocab.txt: has no capitals, but the text keeps its own: is --do_lower_case=False "
+            "right?",
+        ),
+        (
+            ["the", "The"],
+            True,
+            "vocab.txt: has capitals, but the text is lower-cased: is --do_lower_case=True right?",
+        ),
         (["the"], True, ""),
         (["the", "The"], False, ""),
         (["the", "काम", "##का"], False, ""),  # a writing without capitals
-        (["The", "काम", "##का"], True, "but the text is lower-cased: is --do_lower_case=True right?"),
+        (
+            ["The", "काम", "##का"],
+            True,
+            "but the text is lower-cased: is --do_lower_case=True right?",
+        ),
         (["the", "काम"], False, "but the text keeps its own: is --do_lower_case=False right?"),
     ):
         caplog.clear()
         path = toy.write_vocabulary(tmp_path, [*toy.VOCABULARY[:5], *pieces])
         check_vocabulary(FullTokenizer(path, lower), 5 + len(pieces), path)
-        assert [message[-len(expected) :] for message in caplog.messages] == [expected] * bool(expected)
+        assert [message[-len(expected) :] for message in caplog.messages] == [expected] * bool(
+            expected
+        )
     caplog.clear()
     tokenizer = FullTokenizer(path)
-    for num_unknown, num_texts in ((20, 1), (40, 1), (21, 1), (24, 4)):  # of 100 tokens, or of 99 of each text
+    # Of 100 tokens, or of 99 of each text.
+    for num_unknown, num_texts in ((20, 1), (40, 1), (21, 1), (24, 4)):
         ids = np.full((num_texts, 110), 5)
         ids[:, 0], ids[:, 1], ids[:, 102:], ids[:, 2 : 2 + num_unknown] = 2, 3, 0, 1
         check_unknown(tokenizer, ids)
@@ -147,7 +176,9 @@ def test_one_line_of_the_first_example_alone(verbosity, caplog):
 def test_verbosity_1_gives_the_originals_dump_of_each(verbosity, caplog):
     verbosity(1)
     for number in range(2):
-        log_example(["token"], number == 0, lambda number=number: [f"guid: {number}%d", "label: yes"])
+        log_example(
+            ["token"], number == 0, lambda number=number: [f"guid: {number}%d", "label: yes"]
+        )
     assert caplog.messages == [
         "*** Example ***", "guid: 0%d", "label: yes", "*** Example ***", "guid: 1%d", "label: yes",
     ]  # fmt: skip

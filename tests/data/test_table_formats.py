@@ -18,7 +18,12 @@ from official_bert.tasks.classification.text import TextProcessor
 
 PLAIN = [
     {"text": text, "label": label}
-    for text, label in (('say "hi", she said', "b"), ("", "a"), ("é\u2028中 'x'", "b"), (" blanks ", "10"))
+    for text, label in (
+        ('say "hi", she said', "b"),
+        ("", "a"),
+        ("é\u2028中 'x'", "b"),
+        (" blanks ", "10"),
+    )
 ]
 HARD = [
     {"text": text, "label": "x"}
@@ -49,7 +54,9 @@ def content(name: str, rows: list[dict], line_end: str = "\n") -> bytes:
         from pyarrow import parquet
 
         file = pyarrow.BufferOutputStream()
-        parquet.write_table(pyarrow.table({column: [row[column] for row in rows] for column in columns}), file)
+        parquet.write_table(
+            pyarrow.table({column: [row[column] for row in rows] for column in columns}), file
+        )
         return file.getvalue().to_pybytes()
     if name.endswith(".csv"):
         file = io.StringIO(newline="")
@@ -58,7 +65,9 @@ def content(name: str, rows: list[dict], line_end: str = "\n") -> bytes:
         writer.writerows(rows)
         return file.getvalue().encode()
     if name.endswith(".tsv"):
-        return "".join("\t".join(fields) + line_end for fields in [columns, *(row.values() for row in rows)]).encode()
+        return "".join(
+            "\t".join(fields) + line_end for fields in [columns, *(row.values() for row in rows)]
+        ).encode()
     return "".join(json.dumps(row, ensure_ascii=False) + line_end for row in rows).encode()
 
 
@@ -99,11 +108,15 @@ def test_byte_order_marks_line_ends_and_gzip_change_no_example(tmp_path, name, m
 def test_several_files_of_all_formats_are_one_set_with_the_columns_of_the_first(tmp_path):
     for number, name in enumerate(("1.csv", "part1.jsonl.gz", "part2.parquet", "4.tsv")):
         row = PLAIN[number]
-        row = row if number % 3 else {"more": "m", "label": row["label"], "text": row["text"]}  # in another order
+        # In another order.
+        row = row if number % 3 else {"more": "m", "label": row["label"], "text": row["text"]}
         write(tmp_path / name, content(name, [row]))
     names = f"{tmp_path}/part*,{tmp_path}/1.csv,{tmp_path}/4.tsv"
     assert examples(names) == pairs([PLAIN[1], PLAIN[2], PLAIN[0], PLAIN[3]])
-    with pytest.raises(InputError, match=r"part1.jsonl.gz: has no column more, as .*/1.csv has; give files with equal"):
+    with pytest.raises(
+        InputError,
+        match=r"part1.jsonl.gz: has no column more, as .*/1.csv has; give files with equal",
+    ):
         examples(f"{tmp_path}/1.csv,{tmp_path}/part*")
     with pytest.raises(InputError, match=r"^--train_file: no file matches '.*/other\*'; check"):
         examples(f"{tmp_path}/1.csv,{tmp_path}/other*")
@@ -113,7 +126,8 @@ def test_a_format_that_the_name_does_not_tell(tmp_path):
     path = write(tmp_path / "a,b.txt", content("a.csv", PLAIN))
     assert examples(path, data_format="csv") == pairs(PLAIN)
     with pytest.raises(
-        InputError, match=r"a,b.txt: its name ends in none of .tsv, .csv, .*; give --data_format=tsv\|csv"
+        InputError,
+        match=r"a,b.txt: its name ends in none of .tsv, .csv, .*; give --data_format=tsv\|csv",
     ):
         format_of(path)
 
@@ -121,7 +135,10 @@ def test_a_format_that_the_name_does_not_tell(tmp_path):
 def test_a_folder_with_two_files_for_a_set_is_ambiguous(tmp_path):
     for name in ("train.csv", "train.jsonl.gz", "dev.parquet"):
         (tmp_path / name).touch()
-    with pytest.raises(InputError, match=r": has train.csv and train.jsonl.gz; name the one to read with --train_file"):
+    with pytest.raises(
+        InputError,
+        match=r": has train.csv and train.jsonl.gz; name the one to read with --train_file",
+    ):
         find_table(str(tmp_path), "train")
     assert find_table(str(tmp_path), "train", "csv") == f"{tmp_path}/train.csv"
     assert find_table(str(tmp_path), "dev") == f"{tmp_path}/dev.parquet"
@@ -129,7 +146,9 @@ def test_a_folder_with_two_files_for_a_set_is_ambiguous(tmp_path):
     path = find_table(str(tmp_path), "test")
     assert (path, format_of(path)) == (f"{tmp_path}/TEST.JSONL.GZ", "jsonl")
     (tmp_path / "Test.csv").touch()
-    with pytest.raises(InputError, match=r": has Test.csv and TEST.JSONL.GZ; name the one to read with --test_file"):
+    with pytest.raises(
+        InputError, match=r": has Test.csv and TEST.JSONL.GZ; name the one to read with --test_file"
+    ):
         find_table(str(tmp_path), "test")
     with pytest.raises(InputError, match=r"^--train_file: must be given, or --data_dir"):
         examples(None)
@@ -142,9 +161,13 @@ def test_a_folder_with_two_files_for_a_set_is_ambiguous(tmp_path):
      ([], {"label_type": "multi"}, ()), (None, {"label_type": "multi"}, ())],
 )  # fmt: skip
 def test_labels_are_values_of_json(tmp_path, label, settings, expected):
-    rows = [{"label": label, "id": 1, "text": "a"}, {"label": "9" if "score" in str(settings) else "z", "text": "b"}]
+    rows = [
+        {"label": label, "id": 1, "text": "a"},
+        {"label": "9" if "score" in str(settings) else "z", "text": "b"},
+    ]
     assert examples(
-        write(tmp_path / "a.jsonl", content("a.jsonl", rows[:1]) + content("a.jsonl", rows[1:])), **settings
+        write(tmp_path / "a.jsonl", content("a.jsonl", rows[:1]) + content("a.jsonl", rows[1:])),
+        **settings,
     )[0] == ("a", expected)
 
 
@@ -184,23 +207,39 @@ def test_tables_that_cannot_be_used(tmp_path, name, data, message):
 @pytest.mark.parametrize("settings", [{}, {"label_type": "multi"}, {"abstain_below": 0.5}])
 def test_an_unknown_label_has_its_file_and_line(tmp_path, name, settings):
     """In a development set it may be out of scope; in a training set it is a mistake."""
-    path = write(tmp_path / name, content(name.removesuffix(".gz"), [*PLAIN[2:], {"text": "a", "label": "c"}]))
+    path = write(
+        tmp_path / name,
+        content(name.removesuffix(".gz"), [*PLAIN[2:], {"text": "a", "label": "c"}]),
+    )
     place = {"a.parquet": "row 3"}.get(name, f"line {3 + (name[2:5] in ('tsv', 'csv'))}")
-    processor = ClassificationTask.from_settings(TextProcessor, {"labels": ["b", "10"], **settings}).processor
+    processor = ClassificationTask.from_settings(
+        TextProcessor, {"labels": ["b", "10"], **settings}
+    ).processor
     processor.named = {"train": path}
-    with pytest.raises(InputError, match=f"^{path}: {place}: has the label 'c', which is none of b, 10; correct it"):
+    with pytest.raises(
+        InputError, match=f"^{path}: {place}: has the label 'c', which is none of b, 10; correct it"
+    ):
         processor.get_train_examples(None)
 
 
 def test_a_table_that_names_its_columns_has_a_header(tmp_path):
-    with pytest.raises(InputError, match=r"^--columns: header=false: .*a.jsonl names its columns in each row; leave"):
+    with pytest.raises(
+        InputError,
+        match=r"^--columns: header=false: .*a.jsonl names its columns in each row; leave",
+    ):
         examples(write(tmp_path / "a.jsonl", GOOD), columns="header=false")
-    assert examples(write(tmp_path / "a.csv", "b,x\na,y\n"), columns="header=false") == [("b", "x"), ("a", "y")]
+    assert examples(write(tmp_path / "a.csv", "b,x\na,y\n"), columns="header=false") == [
+        ("b", "x"),
+        ("a", "y"),
+    ]
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"a.parquet: Parquet needs pyarrow, .*; pip install -r requirements-data.txt"):
+    with pytest.raises(
+        InputError,
+        match=r"a.parquet: Parquet needs pyarrow, .*; pip install -r requirements-data.txt",
+    ):
         examples(write(tmp_path / "a.parquet", b"PAR1"))
 
 
@@ -221,7 +260,9 @@ def test_tokens_and_tags_are_read_as_the_columns_of_conll(tmp_path, name, labell
     assert [one[1:4] for one in read.sentences] == [one[1:4] for one in expected.sentences]
     assert read[2:] == expected[2:]
     capitals = [{name.upper(): value for name, value in row.items()} for row in SENTENCES]
-    assert read_tagged(write(tmp_path / name, content(name, capitals)), "train_file", labelled) == read
+    assert (
+        read_tagged(write(tmp_path / name, content(name, capitals)), "train_file", labelled) == read
+    )
 
 
 def test_tokens_without_tags(tmp_path):
@@ -232,7 +273,8 @@ def test_tokens_without_tags(tmp_path):
     with pytest.raises(InputError, match="has 2 tokens and 0 ner_tags"):
         read_tagged(hidden, "dev_file")
     with pytest.raises(
-        InputError, match=r"a.jsonl: has 1 columns, Tokens, and none called ner_tags or tags; name it so"
+        InputError,
+        match=r"a.jsonl: has 1 columns, Tokens, and none called ner_tags or tags; name it so",
     ):
         read_tagged(path, "train_file")
 
@@ -241,7 +283,9 @@ def with_metadata(path, table, features):
     """Writes a table with what Hugging Face's library records of its columns."""
     from pyarrow import parquet
 
-    metadata = features if isinstance(features, str) else json.dumps({"info": {"features": features}})
+    metadata = (
+        features if isinstance(features, str) else json.dumps({"info": {"features": features}})
+    )
     parquet.write_table(table.replace_schema_metadata({"huggingface": metadata}), path)
     return str(path)
 
@@ -252,7 +296,11 @@ def test_numbers_of_labels_have_the_names_that_hugging_face_records(tmp_path):
     import pyarrow
 
     names = {"names": ["O", "B-X"], "_type": "ClassLabel"}
-    features = {"ner_tags": {"feature": names, "_type": "List"}, "label": names, "tokens": {"_type": "List"}}
+    features = {
+        "ner_tags": {"feature": names, "_type": "List"},
+        "label": names,
+        "tokens": {"_type": "List"},
+    }
     table = pyarrow.table({"tokens": [["a", "b"]], "ner_tags": [[1, 0]], "label": [-1]})
     for metadata, tags, label in ((features, ["B-X", "O"], None), ("[1]", [1, 0], -1)):
         path = with_metadata(tmp_path / "a.parquet", table, metadata)
@@ -264,7 +312,9 @@ def test_numbers_of_labels_have_the_names_that_hugging_face_records(tmp_path):
 def test_names_of_labels_that_are_no_list_of_texts_are_not_read(tmp_path, names):
     import pyarrow
 
-    path = with_metadata(tmp_path / "a.parquet", pyarrow.table({"label": [1]}), {"label": {"names": names}})
+    path = with_metadata(
+        tmp_path / "a.parquet", pyarrow.table({"label": [1]}), {"label": {"names": names}}
+    )
     assert list(read_rows(path))[1].fields == [1]
 
 
@@ -273,10 +323,14 @@ def test_labels_of_other_kinds_than_their_recorded_names(tmp_path):
     import pyarrow
 
     features = {"label": {"names": ["x", "y"]}}
-    path = with_metadata(tmp_path / "a.parquet", pyarrow.table({"label": [0.5, 1.0, None]}), features)
+    path = with_metadata(
+        tmp_path / "a.parquet", pyarrow.table({"label": [0.5, 1.0, None]}), features
+    )
     assert [row.fields for row in read_rows(path)][1:] == [[0.5], [1.0], [None]]
     path = with_metadata(tmp_path / "a.parquet", pyarrow.table({"label": [0, 2]}), features)
-    with pytest.raises(InputError, match="row 2: has the label 2, but the file names the labels 0 to 1"):
+    with pytest.raises(
+        InputError, match="row 2: has the label 2, but the file names the labels 0 to 1"
+    ):
         list(read_rows(path))
 
 
@@ -288,9 +342,14 @@ def test_labels_of_parquets_kinds_are_texts():
         label_of(row, ["a"])
 
 
-@pytest.mark.parametrize("text", ['[{"text": "a", "label": "x"}]', '[\n{"text": "a", "label": "x"}\n]'])
+@pytest.mark.parametrize(
+    "text", ['[{"text": "a", "label": "x"}]', '[\n{"text": "a", "label": "x"}\n]']
+)
 def test_a_json_array_is_no_table_of_lines(tmp_path, text):
-    with pytest.raises(InputError, match=r"a.json: line 1: begins a JSON array; write its objects without it, one a"):
+    with pytest.raises(
+        InputError,
+        match=r"a.json: line 1: begins a JSON array; write its objects without it, one a",
+    ):
         examples(write(tmp_path / "a.json", text))
 
 
@@ -299,10 +358,22 @@ def test_a_json_array_is_no_table_of_lines(tmp_path, text):
     [
         ({"ner_tags": ["O"]}, "line 1: has 3 tokens and 1 ner_tags; give each token one tag"),
         ({"ner_tags": ["O", "X", "O"]}, "line 1: has the tag 'X'; tags are O, B-type and I-type"),
-        ({"ner_tags": ["O", "B-Body Part", "O"]}, "line 1: has the tag 'B-Body Part'; give types without blanks"),
-        ({"ner_tags": ["O", "B-a\tb", "O"]}, r"line 1: has the tag 'B-a.tb'; give types without blanks"),
-        ({"tags": ["O", "O", "O"]}, "each of the columns ner_tags and tags could be tags; rename all but one"),
-        ({"Tokens": ["O", "O", "O"]}, "each of the columns tokens and Tokens could be tokens; rename all but one"),
+        (
+            {"ner_tags": ["O", "B-Body Part", "O"]},
+            "line 1: has the tag 'B-Body Part'; give types without blanks",
+        ),
+        (
+            {"ner_tags": ["O", "B-a\tb", "O"]},
+            r"line 1: has the tag 'B-a.tb'; give types without blanks",
+        ),
+        (
+            {"tags": ["O", "O", "O"]},
+            "each of the columns ner_tags and tags could be tags; rename all but one",
+        ),
+        (
+            {"Tokens": ["O", "O", "O"]},
+            "each of the columns tokens and Tokens could be tokens; rename all but one",
+        ),
         ({"ner_tags": [0, 1, 0]}, "line 1: an element of ner_tags is no text"),
         ({"ner_tags": None}, 'line 1: "ner_tags" is not a list; give it a list'),
         ({"tokens": ["a", "b c", "d"]}, "line 1: has the token 'b c'; give words without blanks"),

@@ -49,7 +49,10 @@ def test_tsv_as_it_comes(write, logged):
         (5, ["", ""]),  # empty fields are no blank line
         (6, ["'é\u2028", 'x "', "y"]),  # only "\n" ends a line
     ]
-    assert logged == [f"{path}: left out bytes that are not UTF-8 in 1 lines", f"{path}: skipped 2 blank lines"]
+    assert logged == [
+        f"{path}: left out bytes that are not UTF-8 in 1 lines",
+        f"{path}: skipped 2 blank lines",
+    ]
 
 
 def test_csv_with_quotes(write, logged):
@@ -97,7 +100,8 @@ def test_lines_and_pairs(tmp_path):
     ]
 
 
-# Four columns in IOB1: the B- sets the second of two neighbours apart. \u00a0 and \u2028 are parts of tokens.
+# Four columns in IOB1: the B- sets the second of two neighbours apart. \u00a0 and \u2028 are parts
+# of tokens.
 CONLL = (
     "\ufeff-DOCSTART- -X- -X- O\r\n\r\n"
     "EU NNP  B-NP I-ORG\r\nBrussels\tNNP B-NP I-LOC\r\nParis NNP B-NP B-LOC\r\n\t\r\n\r\n"
@@ -122,7 +126,9 @@ def test_sentences_documents_and_tags(write, logged):
 
 def test_predictions_stand_beside_the_columns_in_the_files_scheme(write, tmp_path):
     path = str(tmp_path / "predictions.conll")
-    write_predictions(path, read_conll(write(CONLL)), [["B-ORG", "B-LOC", "B-LOC"], ["B-PER"], ["O"]])
+    write_predictions(
+        path, read_conll(write(CONLL)), [["B-ORG", "B-LOC", "B-LOC"], ["B-PER"], ["O"]]
+    )
     with open(path, encoding="utf-8", newline="") as file:
         assert file.read() == (
             "EU NNP B-NP I-ORG I-ORG\nBrussels NNP B-NP I-LOC I-LOC\nParis NNP B-NP B-LOC B-LOC\n\n"
@@ -137,7 +143,8 @@ def test_predictions_stand_beside_the_columns_in_the_files_scheme(write, tmp_pat
         ("O B-a I-a O B-b", IOB2, "O B-a I-a O B-b"),
         ("O I-a I-a O I-b", IOB1, "O B-a I-a O B-b"),
         ("I-a B-a I-a I-b", IOB1, "B-a B-a I-a B-b"),
-        ("I-a O B-b I-b", IOB2, "B-a O B-b I-b"),  # neither: what begins with I- is a chunk all the same
+        # Neither: what begins with I- is a chunk all the same.
+        ("I-a O B-b I-b", IOB2, "B-a O B-b I-b"),
         ("B-creative-work I-creative-work", IOB2, "B-creative-work I-creative-work"),
         ("O B I O B B", IOB2, "O B I O B B"),  # no types
         ("I I O I B", IOB1, "B I O B B"),
@@ -146,7 +153,11 @@ def test_predictions_stand_beside_the_columns_in_the_files_scheme(write, tmp_pat
 )
 def test_schemes(write, tags, scheme, iob2):
     read = read_conll(write("".join(f"word {tag}\n" for tag in tags.split())))
-    assert (read.scheme, read.sentences[0].tags, read.has_documents) == (scheme, iob2.split(), False)
+    assert (read.scheme, read.sentences[0].tags, read.has_documents) == (
+        scheme,
+        iob2.split(),
+        False,
+    )
 
 
 def test_iob1_without_types():
@@ -170,13 +181,24 @@ def test_a_column_that_counts_the_words(write, text, labelled, is_refused):
     if not is_refused:
         read_conll(path, labelled)
         return
-    with pytest.raises(InputError, match=f"^{path}: line 1: the first column counts the words, .*; take it out$"):
+    with pytest.raises(
+        InputError, match=f"^{path}: line 1: the first column counts the words, .*; take it out$"
+    ):
         read_conll(path, labelled)
 
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("1", 1), ("-1.5e1", -15), (" .5 ", 0.5), ("5.", 5), ("1_0", None), ("\u0663", None), ("1e999", None), ("", None)],
+    [
+        ("1", 1),
+        ("-1.5e1", -15),
+        (" .5 ", 0.5),
+        ("5.", 5),
+        ("1_0", None),
+        ("\u0663", None),
+        ("1e999", None),
+        ("", None),
+    ],
 )
 def test_numbers_are_of_ascii_digits(text, number):
     found = parse_number(text)
@@ -186,7 +208,10 @@ def test_numbers_are_of_ascii_digits(text, number):
 def test_the_number_of_odd_beginnings_is_logged(write, logged):
     path = write("a I-x\nb O\nc B-x\nd I-y\n")
     read_conll(path)
-    assert logged == [f"{path}: tags are IOB2 (BIO)", f"{path}: 2 chunks begin with I-; they are read as if with B-"]
+    assert logged == [
+        f"{path}: tags are IOB2 (BIO)",
+        f"{path}: 2 chunks begin with I-; they are read as if with B-",
+    ]
 
 
 def test_files_without_tags(write, tmp_path):
@@ -204,7 +229,10 @@ def test_a_word_of_bytes_that_are_not_utf8_keeps_its_line(tmp_path, logged):
     path = tmp_path / "test.txt"
     path.write_bytes(b"\xe9\nb\ncaf\xe9\n\nd\n")
     read = read_conll(str(path), labelled=False)
-    assert [(one.line, one.words) for one in read.sentences] == [(1, ["\ufffd", "b", "caf\ufffd"]), (5, ["d"])]
+    assert [(one.line, one.words) for one in read.sentences] == [
+        (1, ["\ufffd", "b", "caf\ufffd"]),
+        (5, ["d"]),
+    ]
     assert f"{path}: replaced bytes that are not UTF-8 in 2 lines" in logged
     predictions = tmp_path / "predictions.conll"
     write_predictions(str(predictions), read, [["O", "O", "O"], ["B-x"]])

@@ -26,9 +26,14 @@ def test_one_head_is_drawn(folder, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["attention_map.py", *flags, "--output_file=map.png"])
     script.main()
     ((probabilities, tokens, output_file),) = drawn
-    assert (" ".join(tokens), output_file) == ("[CLS] the sun ##ny cat sat . [SEP] rain [SEP]", "map.png")
+    assert (" ".join(tokens), output_file) == (
+        "[CLS] the sun ##ny cat sat . [SEP] rain [SEP]",
+        "map.png",
+    )
     batch = FullTokenizer(f"{folder}/vocab.txt")(TEXT, "Rain")
-    layers = BertModel.from_pretrained(folder)(**batch, output_attentions=True).all_attention_probabilities
+    layers = BertModel.from_pretrained(folder)(
+        **batch, output_attentions=True
+    ).all_attention_probabilities
     np.testing.assert_allclose(probabilities, layers[0][0, 1], atol=1e-6)
 
 

@@ -1,4 +1,6 @@
-"""The job templates: their schemas, restarts under stand-ins for cluster managers, and two workers that train."""
+"""The job templates: their schemas, restarts under stand-ins for cluster managers, and two
+workers that train.
+"""
 
 import importlib
 import os
@@ -33,14 +35,22 @@ def program(path: pathlib.Path, text: str):
     path.chmod(0o755)
 
 
-def run_template(name: str, folder: pathlib.Path, *words: str, **environment) -> subprocess.CompletedProcess:
+def run_template(
+    name: str, folder: pathlib.Path, *words: str, **environment
+) -> subprocess.CompletedProcess:
     """Runs a template in a folder that has its programs and looks like the checkout."""
     if not (folder / "examples").exists():
         (folder / "examples").symlink_to(ROOT / "examples")
     environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"} | environment
     command = [TEMPLATES / name, *words]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
     )
 
 
@@ -62,7 +72,9 @@ def cluster_of(monkeypatch, **environment) -> workers.Cluster:
     monkeypatch.setenv("TF_CONFIG", "")
     script.main()
     strategy = "--distribution_strategy=multi_worker_mirrored"
-    assert commands == [[sys.executable, "-u", str(ROOT / "run_pretraining.py"), strategy, "--do_train"]]
+    assert commands == [
+        [sys.executable, "-u", str(ROOT / "run_pretraining.py"), strategy, "--do_train"]
+    ]
     return workers.cluster()
 
 
@@ -91,7 +103,10 @@ def test_slurm_goes_on_later_or_gives_up(tmp_path):
 
 
 def test_a_tpu_vm_starts_again_and_hands_sigterm_on(tmp_path):
-    program(tmp_path / "python", '[ -e once ] || { touch once; exit 70; }\necho "$@"; exec "$INSTEAD" -c "$CODE"')
+    program(
+        tmp_path / "python",
+        '[ -e once ] || { touch once; exit 70; }\necho "$@"; exec "$INSTEAD" -c "$CODE"',
+    )
     run = {"TPU_NAME": "slice-1", "INSTEAD": sys.executable, "CODE": "0"}
     ran = run_template("tpu_vm.sh", tmp_path, "run_x.py", "--do_train", **run)
     assert ran.returncode == 0
@@ -99,10 +114,10 @@ def test_a_tpu_vm_starts_again_and_hands_sigterm_on(tmp_path):
     assert ran.stdout == f"Starting again (restart 1)\n{command}"
     # The program sends SIGTERM to the template, and saves for a moment when that hands it on.
     run["CODE"] = (
-        "import os, signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.2), print('saved', flush=True), sys.exit(143)))\n"
-        "os.kill(os.getppid(), signal.SIGTERM)\n"
-        "while True: time.sleep(0.1)"  # a signal just before a sleep does not end it, and its handler runs after it
+        "import os, signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.2), "
+        "print('saved', flush=True), sys.exit(143)))\nos.kill(os.getppid(), signal.SIGTERM)\n"
+        # A signal just before a sleep does not end it, and its handler runs after it.
+        "while True: time.sleep(0.1)"
     )
     ran = run_template("tpu_vm.sh", tmp_path, "run_x.py", "--do_train", **run)
     assert (ran.returncode, ran.stdout.splitlines()[-1]) == (143, "saved")
@@ -125,21 +140,37 @@ def test_slurm_names_the_workers(monkeypatch, tmp_path):
 
 @needs_schemas
 def test_the_shell_scripts_are_clean():
-    subprocess.run([pathlib.Path(sys.executable).with_name("shellcheck"), *TEMPLATES.glob("*.sh")], check=True)
+    subprocess.run(
+        [pathlib.Path(sys.executable).with_name("shellcheck"), *TEMPLATES.glob("*.sh")], check=True
+    )
 
 
 @needs_schemas
-@pytest.mark.parametrize(("name", "host"), [("indexed_job", "bert-{}.bert"), ("jobset", "bert-workers-0-{}.bert")])
+@pytest.mark.parametrize(
+    ("name", "host"), [("indexed_job", "bert-{}.bert"), ("jobset", "bert-workers-0-{}.bert")]
+)
 def test_kubernetes_knows_the_templates_and_they_name_the_workers(monkeypatch, name, host):
     yaml = importlib.import_module("yaml")
     kubernetes = importlib.import_module("kubernetes_validate")
     (*_, made) = documents = list(yaml.safe_load_all((TEMPLATES / f"{name}.yaml").read_text()))
     if name == "jobset":
         module = importlib.import_module("kubeflow_trainer_api.models.jobset_v1alpha2_job_set")
-        assert made == written(module.JobsetV1alpha2JobSet.from_dict(made).to_dict(), made), "a field is unknown"
+        assert made == written(module.JobsetV1alpha2JobSet.from_dict(made).to_dict(), made), (
+            "a field is unknown"
+        )
         (group,) = made["spec"]["replicatedJobs"]
-        assert host == f"{made['metadata']['name']}-{group['name']}-0-{{}}.{made['spec']['network']['subdomain']}"
-        documents = [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "workers"}, **group["template"]}]
+        assert (
+            host
+            == f"{made['metadata']['name']}-{group['name']}-0-{{}}.{made['spec']['network']['subdomain']}"
+        )
+        documents = [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": "workers"},
+                **group["template"],
+            }
+        ]
     for document in documents:
         kubernetes.validate(document, "1.37", strict=True)
     job = documents[-1]["spec"]
@@ -147,7 +178,9 @@ def test_kubernetes_knows_the_templates_and_they_name_the_workers(monkeypatch, n
     assert container["command"] == ["python", "examples/clusters/start_worker.py"]
     variables = {each["name"]: each["value"] for each in container["env"]}
     found = cluster_of(monkeypatch, **variables, JOB_COMPLETION_INDEX="3")
-    assert found == workers.Cluster({"worker": [f"{host.format(n)}:2222" for n in range(4)]}, "worker", 3)
+    assert found == workers.Cluster(
+        {"worker": [f"{host.format(n)}:2222" for n in range(4)]}, "worker", 3
+    )
     assert variables["NUM_WORKERS"] == str(job["completions"]) == str(job["parallelism"])
 
 
@@ -163,4 +196,6 @@ def written(read: dict, given: dict):
 def test_the_guide_names_every_template():
     guide = (ROOT / "docs" / "scaling_out.md").read_text(encoding="utf-8")
     named = set(re.findall(r"examples/clusters/([\w.]+)", guide))
-    assert named == {path.name for path in TEMPLATES.iterdir() if path.suffix in (".sh", ".yaml", ".py")}
+    assert named == {
+        path.name for path in TEMPLATES.iterdir() if path.suffix in (".sh", ".yaml", ".py")
+    }

@@ -1,4 +1,6 @@
-"""The example, in this process: it learns, and what it saves is read by Keras and by from_pretrained."""
+"""The example, in this process: it learns, and what it saves is read by Keras and by
+from_pretrained.
+"""
 
 import sys
 
@@ -23,7 +25,9 @@ def folder(tmp_path_factory, tokenizer):
 
 
 def test_it_learns_and_saves(folder, tmp_path, monkeypatch, capsys):
-    (tmp_path / "train.tsv").write_text(f"{CAT}\tanimal\n{TRAIN}\tmachine\n" * 20 + f"{CAT}\tanimal\n")
+    (tmp_path / "train.tsv").write_text(
+        f"{CAT}\tanimal\n{TRAIN}\tmachine\n" * 20 + f"{CAT}\tanimal\n"
+    )
     output = tmp_path / "output"
     files = {"model": folder, "train_file": tmp_path / "train.tsv", "output_dir": output}
     flags = flag_list(**files, learning_rate=0.01, epochs=8)
@@ -32,13 +36,23 @@ def test_it_learns_and_saves(folder, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "accuracy on 5 held-out examples: 1.0000" in printed
     names = {path.name for path in output.iterdir() if not path.name.startswith("bert_model.ckpt")}
-    saved = {"bert_config.json", "labels.txt", "model.keras", "task.json", "tokenizer_config.json", "vocab.txt"}
+    saved = {
+        "bert_config.json",
+        "labels.txt",
+        "model.keras",
+        "task.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    }
     assert names == saved
     assert (output / "labels.txt").read_text() == "animal\nmachine\n"
     predictor = Predictor(str(output))
     assert [answer["label"] for answer in predictor([CAT, TRAIN])] == ["animal", "machine"]
     assert f"python predict.py --model={output}\n" in printed
-    loaded, trained = keras.models.load_model(output / "model.keras"), BertClassifier.from_pretrained(output)
+    loaded, trained = (
+        keras.models.load_model(output / "model.keras"),
+        BertClassifier.from_pretrained(output),
+    )
     batch = FullTokenizer(str(output / "vocab.txt"))([CAT, TRAIN])
     np.testing.assert_array_equal(loaded(batch), trained(batch))
     np.testing.assert_array_equal(np.argmax(loaded(batch), axis=-1), [0, 1])

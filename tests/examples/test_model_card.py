@@ -53,5 +53,6 @@ def test_a_card_says_what_was_trained_on_what(options, tmp_path):
 def test_a_folder_without_a_run_is_refused(tmp_path):
     ended = run_script("examples/model_card.py", str(tmp_path), status=1)
     assert ended.stderr.strip() == (
-        f"{tmp_path / 'run.jsonl'}: has no record of a run; name the --output_dir of a training script"
+        f"{tmp_path / 'run.jsonl'}: has no record of a run; name the --output_dir of a training "
+        "script"
     )

@@ -1,4 +1,6 @@
-"""The notebooks of examples/: as they are committed, and run from top to bottom, movie_reviews on a few examples."""
+"""The notebooks of examples/: as they are committed, and run from top to bottom, movie_reviews
+on a few examples.
+"""
 
 import json
 import re
@@ -24,7 +26,10 @@ def printed(notebook) -> str:
 
 def accuracies(text: str) -> tuple[float, float]:
     """The accuracy on the dev set of the run, and of the loaded export."""
-    found = [re.search(pattern, text, re.MULTILINE) for pattern in (r"^eval_accuracy = (\S+)", r"^accuracy (\S+)$")]
+    found = [
+        re.search(pattern, text, re.MULTILINE)
+        for pattern in (r"^eval_accuracy = (\S+)", r"^accuracy (\S+)$")
+    ]
     return tuple(float(match[1]) for match in found)
 
 
@@ -57,7 +62,8 @@ def assert_reviews_are_told_apart(notebook):
     text = printed(notebook)
     assert "train: 960 examples" in text
     evaluated, predicted = accuracies(text)
-    assert predicted == pytest.approx(evaluated, abs=5e-5)  # the export answers as the run evaluates
+    # The export answers as the run evaluates.
+    assert predicted == pytest.approx(evaluated, abs=5e-5)
     assert predicted > 0.6  # always the more frequent label: 0.52
     found = own_sentences(text)
     assert found[WONDERFUL][1] > found[DULL][1]
@@ -79,7 +85,10 @@ def assert_more_is_found(notebook):
             "movie_reviews",
             {"GLUE_DIR": lambda: shared("data", "glue"), "MOVIE_REVIEWS_EXAMPLES": lambda: 960},
             assert_reviews_are_told_apart,
-            marks=[pytest.mark.needs_shared("data/glue/SST-2"), pytest.mark.needs_extra("matplotlib")],
+            marks=[
+                pytest.mark.needs_shared("data/glue/SST-2"),
+                pytest.mark.needs_extra("matplotlib"),
+            ],
         ),
         ("semantic_search", {}, assert_more_is_found),
     ],

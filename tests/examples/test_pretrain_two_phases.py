@@ -32,7 +32,9 @@ def step_of(folder: pathlib.Path) -> int:
 
 
 def assert_two_phases(output: pathlib.Path):
-    """18 updates at length 32, 2 at length 64; the second phase starts with the weights that the first ended with."""
+    """18 updates at length 32, 2 at length 64; the second phase starts with the weights that the
+    first ended with.
+    """
     assert (step_of(output / "phase1"), step_of(output / "phase2")) == (18, 2)
     first_end = checkpoint_values(output / "phase1" / "model.ckpt-18")
     second_start = checkpoint_values(output / "phase2" / "model.ckpt-0")
@@ -45,15 +47,22 @@ def assert_two_phases(output: pathlib.Path):
     table = "bert/embeddings/position_embeddings"
     moved = np.abs(second_end[table] - second_start[table]).max(axis=1) > 1e-6
     assert moved[40:].any(), "positions that the first phase never saw"
-    records = [run_log.read(str(output / name), run_log.START)[0]["flags"] for name in ("phase1", "phase2")]
+    records = [
+        run_log.read(str(output / name), run_log.START)[0]["flags"] for name in ("phase1", "phase2")
+    ]
     flags = ("max_seq_length", "max_predictions_per_seq", "num_warmup_steps", "random_seed")
-    assert [[record[name] for name in flags] for record in records] == [[32, 5, 2, 5], [64, 10, 0, 5]]
+    assert [[record[name] for name in flags] for record in records] == [
+        [32, 5, 2, 5],
+        [64, 10, 0, 5],
+    ]
     assert {record["file_order"] for record in records} == {"each_pass"}
 
 
 @pytest.fixture
 def recipe(monkeypatch):
-    """The script as a module whose commands run in this process; returns (main with flags, the commands so far)."""
+    """The script as a module whose commands run in this process; returns (main with flags, the
+    commands so far).
+    """
     module, commands = example("pretrain_two_phases"), []
 
     def run(script, *flags):

@@ -37,12 +37,19 @@ def test_baselines_are_counted_over_real_predictions(tmp_path):
     [
         ("full", 0.125, 0.53, None),
         ("full", 0.1249, 0.9, "does not reach 2 times the accuracy of always predicting 'the'"),
-        ("full", 0.9, 0.529, "next sentences: the model is only 2.9% above the baseline, not the expected 3%"),
+        (
+            "full",
+            0.9,
+            0.529,
+            "next sentences: the model is only 2.9% above the baseline, not the expected 3%",
+        ),
         ("short", 0.125, 0.0, None),
     ],
 )
 def test_a_model_must_be_better_than_the_baselines(setting, masked_lm, next_sentence, sentence):
-    baseline = QUICKSTART.Baselines(10, "the", masked_lm_accuracy=0.0625, next_sentence_accuracy=0.5)
+    baseline = QUICKSTART.Baselines(
+        10, "the", masked_lm_accuracy=0.0625, next_sentence_accuracy=0.5
+    )
     end = {"masked_lm_accuracy": masked_lm, "next_sentence_accuracy": next_sentence}
     with pytest.raises(SystemExit, match=sentence) if sentence else contextlib.nullcontext():
         QUICKSTART.check_learning(QUICKSTART.SETTINGS[setting], end, baseline)
@@ -63,9 +70,15 @@ def test_a_finished_model_is_neither_trained_again_nor_deleted(tmp_path, monkeyp
     monkeypatch.setattr(QUICKSTART, "OUTPUTS", tmp_path)
     monkeypatch.setattr(QUICKSTART.os, "chdir", lambda _: None)
     monkeypatch.setattr(QUICKSTART, "run", lambda *command: pytest.fail(f"ran {command}"))
-    monkeypatch.setattr(QUICKSTART, "predict_masked_words", lambda model: print(f"predicts with {model}"))
-    monkeypatch.setattr(QUICKSTART, "compare_sentences", lambda model: print(f"compares with {model}"))
-    monkeypatch.setattr(QUICKSTART, "baselines", lambda _: QUICKSTART.Baselines(9, "the", 0.05, 0.7))
+    monkeypatch.setattr(
+        QUICKSTART, "predict_masked_words", lambda model: print(f"predicts with {model}")
+    )
+    monkeypatch.setattr(
+        QUICKSTART, "compare_sentences", lambda model: print(f"compares with {model}")
+    )
+    monkeypatch.setattr(
+        QUICKSTART, "baselines", lambda _: QUICKSTART.Baselines(9, "the", 0.05, 0.7)
+    )
     for name, accuracy in (("untrained", 0.001), ("model", 0.3)):
         (output / name).mkdir()
         text = f"loss = 2.5\nmasked_lm_accuracy = {accuracy}\nnext_sentence_accuracy = 0.5\n"
@@ -81,14 +94,18 @@ def test_a_finished_model_is_neither_trained_again_nor_deleted(tmp_path, monkeyp
 
 
 def test_minimal_pairs_are_asked_if_they_are_there(tmp_path, monkeypatch, capsys):
-    made_up = types.SimpleNamespace(score=lambda texts: [{"score": -float(len(text))} for text in texts])
+    made_up = types.SimpleNamespace(
+        score=lambda texts: [{"score": -float(len(text))} for text in texts]
+    )
     monkeypatch.setattr(QUICKSTART, "predictor_of", lambda model: made_up)
     monkeypatch.setattr(QUICKSTART, "MINIMAL_PAIRS", tmp_path / "BLiMP.zip")
     ran = []
 
     def run(*command):
         ran.append(command)
-        (tmp_path / "minimal_pairs.tsv").write_text("phenomenon\tparadigm\tpairs\taccuracy\nall\tall\t40\t0.625\n")
+        (tmp_path / "minimal_pairs.tsv").write_text(
+            "phenomenon\tparadigm\tpairs\taccuracy\nall\tall\t40\t0.625\n"
+        )
 
     monkeypatch.setattr(QUICKSTART, "run", run)
     QUICKSTART.compare_sentences(tmp_path / "bert")
@@ -99,8 +116,14 @@ def test_minimal_pairs_are_asked_if_they_are_there(tmp_path, monkeypatch, capsys
     (tmp_path / "BLiMP.zip").touch()
     QUICKSTART.compare_sentences(tmp_path / "bert")
     script, *flags = ran[0]
-    assert (script, flags[0], flags[2]) == ("evaluate_minimal_pairs.py", f"--model={tmp_path}/bert", "--num_records=20")
-    assert "Of 40 pairs of BLiMP the model prefers the right one in 62.5%" in capsys.readouterr().out
+    assert (script, flags[0], flags[2]) == (
+        "evaluate_minimal_pairs.py",
+        f"--model={tmp_path}/bert",
+        "--num_records=20",
+    )
+    assert (
+        "Of 40 pairs of BLiMP the model prefers the right one in 62.5%" in capsys.readouterr().out
+    )
 
 
 PAGE = """
@@ -161,7 +184,9 @@ def test_a_module_gives_the_prose_of_its_docstrings(tmp_path):
     (tmp_path / "broken.py").write_text("def :")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "b.py").write_text(MODULE)
-    (document,) = CORPUS.documents(map(CORPUS.paragraphs_of_docstrings, CORPUS.docstrings(tmp_path)))
+    (document,) = CORPUS.documents(
+        map(CORPUS.paragraphs_of_docstrings, CORPUS.docstrings(tmp_path))
+    )
     assert document == [
         "Reads and writes tables.",
         "A table has rows and columns.",
@@ -179,11 +204,15 @@ def test_the_parts_are_files_of_documents_without_a_common_sentence(tmp_path):
     run_script("examples/quickstart_corpus.py", *flags, "--docstrings_of=email,numpy")
     assert (CORPUS.folder_of("python") / "email" / "parser.py").exists()
     train, held_out = (file.read_text(encoding="utf-8") for file in files)
-    documents = [[part.split("\n") for part in text.strip().split("\n\n")] for text in (train, held_out)]
+    documents = [
+        [part.split("\n") for part in text.strip().split("\n\n")] for text in (train, held_out)
+    ]
     assert len(documents[0]) > 200
     assert len(documents[1]) > 5
     assert min(len(document) for part in documents for document in part) >= 3
-    train_sentences, held_out_sentences = ({s for document in part for s in document} for part in documents)
+    train_sentences, held_out_sentences = (
+        {s for document in part for s in document} for part in documents
+    )
     assert not train_sentences & held_out_sentences
     share = len(held_out_sentences) / (len(train_sentences) + len(held_out_sentences))
     assert 0.1 <= share < 0.2
@@ -203,5 +232,11 @@ def test_the_files_hold_every_sentence_once_under_its_label(tmp_path):
     assert len(set(sentences)) == len(sentences)
     assert abs(len(rows["dev"]) / len(sentences) - 0.2) < 0.001
     labels = dict(rows["train"] + rows["dev"])
-    assert labels["The module pdb defines an interactive source code debugger for Python programs."] == "debugger"
-    assert labels["Function and class definitions are also syntactically compound statements."] == "statements"
+    assert (
+        labels["The module pdb defines an interactive source code debugger for Python programs."]
+        == "debugger"
+    )
+    assert (
+        labels["Function and class definitions are also syntactically compound statements."]
+        == "statements"
+    )

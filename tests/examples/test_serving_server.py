@@ -1,4 +1,6 @@
-"""The example client gets the outputs of a direct call from the example server, a process, over REST and gRPC."""
+"""The example client gets the outputs of a direct call from the example server, a process, over
+REST and gRPC.
+"""
 
 import json
 import re
@@ -9,7 +11,13 @@ import urllib.request
 import numpy as np
 import pytest
 import tensorflow as tf
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    text_format,
+    wrappers_pb2,
+)
 
 from official_bert import FullTokenizer
 from tests.scripts import forked_python, run_script
@@ -33,8 +41,15 @@ def made(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(made):
     """The addresses of a server for REST and for gRPC."""
-    command = [forked_python(), ROOT / "examples" / "serving_server.py", "--model_name=mrpc", "--rest_api_port=0"]
-    with subprocess.Popen([*command, f"--model_base_path={made.parent}"], stdout=subprocess.PIPE, text=True) as process:
+    command = [
+        forked_python(),
+        ROOT / "examples" / "serving_server.py",
+        "--model_name=mrpc",
+        "--rest_api_port=0",
+    ]
+    with subprocess.Popen(
+        [*command, f"--model_base_path={made.parent}"], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             line = process.stdout.readline()
             yield re.search(r"mrpc, version 1, at (http://\S+) and grpc://(\S+)$", line).groups()
@@ -51,7 +66,9 @@ def test_both_protocols_give_what_a_direct_call_gives(client, made, server, sign
     wanted = serve(**{name: tf.constant(values) for name, values in inputs.items()})
     by_row = {name: client.plain(values)[0] for name, values in inputs.items()}
     url = f"{rest}/v1/models/mrpc:predict"
-    (row,) = client.rest_call(url, {"signature_name": signature_name, "instances": [by_row]})["predictions"]
+    (row,) = client.rest_call(url, {"signature_name": signature_name, "instances": [by_row]})[
+        "predictions"
+    ]
     for outputs in (
         client.rest_predict(rest, "mrpc", signature_name, inputs),
         client.grpc_predict(grpc, "mrpc", signature_name, inputs),
@@ -61,12 +78,17 @@ def test_both_protocols_give_what_a_direct_call_gives(client, made, server, sign
         for name in ("logits", "probabilities"):
             np.testing.assert_allclose(outputs[name], wanted[name], atol=1e-6)
         (label,) = outputs["label"]
-        assert (label if isinstance(label, str) else label.decode()) == wanted["label"].numpy()[0].decode()
+        assert (label if isinstance(label, str) else label.decode()) == wanted["label"].numpy()[
+            0
+        ].decode()
 
 
 def test_a_refusal_is_told(client, server):
     rest, grpc = server
-    assert client.rest_call(f"{rest}/v1/models/mrpc", None)["model_version_status"][0]["state"] == "AVAILABLE"
+    assert (
+        client.rest_call(f"{rest}/v1/models/mrpc", None)["model_version_status"][0]["state"]
+        == "AVAILABLE"
+    )
     ids = {"input_ids": np.int32([[99]])}
     sentence = r"assertion failed: \[input_ids must be at least 0 and below 50"
     for predict, address, invalid, absent in (
@@ -107,7 +129,11 @@ def test_requests_of_curl_and_of_web_pages(server, path, headers, status):
 def test_the_client_as_a_process(made, server):
     flags = [f"--rest={server[0]}", "--model_name=mrpc", f"--vocab_file={made}/assets/vocab.txt"]
     out = run_script("examples/serving_client.py", *flags, "the cat sat", "a cat").stdout
-    assert [line.split(": ")[0] for line in out.splitlines()] == ["label", "logits", "probabilities"]
+    assert [line.split(": ")[0] for line in out.splitlines()] == [
+        "label",
+        "logits",
+        "probabilities",
+    ]
 
 
 def test_the_inputs_of_texts_of_choices_and_of_masked_words(client, tokenizer):
@@ -117,14 +143,16 @@ def test_the_inputs_of_texts_of_choices_and_of_masked_words(client, tokenizer):
     assert choice["input_ids"].shape == (1, 3, 6)
     pair = client.inputs_of("serving_text", ("a", "b"), None, 24)
     assert pair == {"text_a": np.array([b"a"], object), "text_b": np.array([b"b"], object)}
-    texts = client.inputs_of("serving_text", ("the cat", "sat", "was"), None, 24, ("context", "endings"))
+    texts = client.inputs_of(
+        "serving_text", ("the cat", "sat", "was"), None, 24, ("context", "endings")
+    )
     assert texts["endings"].tolist() == [[b"sat", b"was"]]
 
 
 KIT = ROOT / "examples" / "tf_serving"
 INT64, BOOL, STRING, MESSAGE = 3, 8, 9, 11  # of FieldDescriptorProto
-# TensorFlow Serving's messages that tensorflow-serving-api lacks: name, number, type and label of their fields, as its
-# session_bundle_config.proto and monitoring_config.proto have them.
+# TensorFlow Serving's messages that tensorflow-serving-api lacks: name, number, type and label of
+# their fields, as its session_bundle_config.proto and monitoring_config.proto have them.
 WRAPPED = ".google.protobuf.Int64Value"
 MESSAGES = {
     "BatchingParameters": [
@@ -147,7 +175,11 @@ def message_of(name: str):
     for kind, fields in MESSAGES.items():
         message = file.message_type.add(name=kind)
         for field, number, of_type, label in fields:
-            known = {"type_name": of_type, "type": MESSAGE} if isinstance(of_type, str) else {"type": of_type}
+            known = (
+                {"type_name": of_type, "type": MESSAGE}
+                if isinstance(of_type, str)
+                else {"type": of_type}
+            )
             message.field.add(name=field, number=number, label=label, **known)
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
@@ -175,7 +207,9 @@ def test_the_kit_is_what_tensorflow_serving_reads():
     flags = dict(re.findall(r'"--(\w+)=([^"]*)"', docker))
     for path in (value for value in flags.values() if value.startswith("/config/")):
         assert (KIT / path.removeprefix("/config/")).exists()
-        assert path.removeprefix("/config/") in re.search("^COPY (.*) /config/$", docker, re.MULTILINE).group(1)
+        assert path.removeprefix("/config/") in re.search(
+            "^COPY (.*) /config/$", docker, re.MULTILINE
+        ).group(1)
     ports = dict(re.findall(r"name: (\w+), containerPort: (\d+)", pods))
     assert ports == {"grpc": flags["port"], "rest": flags["rest_api_port"]}
     assert f"prometheus.io/path: {metrics.path}\n" in pods

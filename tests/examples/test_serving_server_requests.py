@@ -1,4 +1,6 @@
-"""Requests of any form get an answer of the example server: a status and a sentence, and no traceback in its log."""
+"""Requests of any form get an answer of the example server: a status and a sentence, and no
+traceback in its log.
+"""
 
 import http.server
 import json
@@ -34,13 +36,18 @@ def module():
     stubs = {
         "grpc": types.ModuleType("grpc"),
         "tensorflow_serving.apis": types.SimpleNamespace(
-            predict_pb2=None, prediction_service_pb2_grpc=types.SimpleNamespace(PredictionServiceServicer=object)
+            predict_pb2=None,
+            prediction_service_pb2_grpc=types.SimpleNamespace(PredictionServiceServicer=object),
         ),
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, stub in stubs.items():
             patch.setitem(sys.modules, name, stub)
-        patch.setitem(sys.modules, "tensorflow_serving", types.SimpleNamespace(apis=stubs["tensorflow_serving.apis"]))
+        patch.setitem(
+            sys.modules,
+            "tensorflow_serving",
+            types.SimpleNamespace(apis=stubs["tensorflow_serving.apis"]),
+        )
         yield example("serving_server")
 
 
@@ -50,7 +57,9 @@ def address(module, tmp_path_factory):
     doubler, folder = Doubler(), tmp_path_factory.mktemp("models")
     signatures = {"serving_default": doubler.double, "serving_text": doubler.repeat}
     tf.saved_model.save(doubler, str(folder / "1"), signatures=signatures)
-    handler = type("Handler", (module.RestHandler,), {"model": module.Model("toy", str(folder)), "timeout": 2})
+    handler = type(
+        "Handler", (module.RestHandler,), {"model": module.Model("toy", str(folder)), "timeout": 2}
+    )
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -104,7 +113,10 @@ def test_a_good_request(address):
         (b'{"instances": []}', ""),
         (b'{"inputs": null}', ""),
         (b'{"signature_name": "serving_text", "instances": ["\\ud800"]}', ""),
-        (b'{"signature_name": "serving_text", "instances": ["a", "b"]}', "no row for each instance"),
+        (
+            b'{"signature_name": "serving_text", "instances": ["a", "b"]}',
+            "no row for each instance",
+        ),
         (b"7", "must be a JSON object"),
         (b"", "JSON Parse error"),
         (b"\xff\xfe", "JSON Parse error"),
@@ -149,7 +161,8 @@ def test_a_client_that_leaves_causes_no_traceback(address, capfd):
     with socket.create_connection(address, timeout=30) as connection:
         head = f"POST /v1/models/toy:predict HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # ends with a reset
+        # Ends with a reset.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
     assert post(address, b'{"instances": [[1, 2]]}')[0] == 200
     assert "Traceback" not in capfd.readouterr().err
 

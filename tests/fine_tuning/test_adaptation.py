@@ -29,7 +29,12 @@ def options(tmp_path_factory):
     """5 updates of a model with two layers, whose weights no checkpoint has: those of a seed."""
     options = prepared(tmp_path_factory.mktemp("task"), "classification")
     edit_json(pathlib.Path(options.bert_config_file), num_hidden_layers=2)
-    changes = {"do_train": True, "init_checkpoint": None, "warmup_proportion": 0.0, "learning_rate": PEAK}
+    changes = {
+        "do_train": True,
+        "init_checkpoint": None,
+        "warmup_proportion": 0.0,
+        "learning_rate": PEAK,
+    }
     return dataclasses.replace(options, **changes)
 
 
@@ -37,17 +42,30 @@ def options(tmp_path_factory):
 def plain(options, tmp_path_factory):
     """The folder of a run without a flag of an adaptation, which has the checkpoint of each step."""
     folder = tmp_path_factory.mktemp("plain")
-    run("classification", options, folder, do_predict=True, save_checkpoints_steps=1, keep_checkpoint_max=0)
+    run(
+        "classification",
+        options,
+        folder,
+        do_predict=True,
+        save_checkpoints_steps=1,
+        keep_checkpoint_max=0,
+    )
     return folder
 
 
 def trained(options, folder, **changes) -> dict:
     run("classification", options, folder, **changes)
-    return checkpoint_values(folder / f"model.ckpt-{round(5 * changes.get('num_train_epochs', 1.0))}")
+    return checkpoint_values(
+        folder / f"model.ckpt-{round(5 * changes.get('num_train_epochs', 1.0))}"
+    )
 
 
 def weights_of(values) -> dict:
-    return {name: value for name, value in values.items() if name.rpartition("/")[2] not in ("adam_m", "adam_v", "ema")}
+    return {
+        name: value
+        for name, value in values.items()
+        if name.rpartition("/")[2] not in ("adam_m", "adam_v", "ema")
+    }
 
 
 def test_the_rate_falls_from_layer_to_layer(options, plain, tmp_path):
@@ -58,8 +76,11 @@ def test_the_rate_falls_from_layer_to_layer(options, plain, tmp_path):
     for name in weights_of(before).keys() - {"global_step"}:
         factor = next(factor for start, factor in factors.items() if name.startswith(start))
         moved = after[name] - before[name]
-        np.testing.assert_allclose(layered[name] - before[name], factor * moved, atol=3e-7, err_msg=name)
-        assert np.abs(moved).max() > PEAK or "/self/" in name, name  # attention has hardly begun to differ
+        np.testing.assert_allclose(
+            layered[name] - before[name], factor * moved, atol=3e-7, err_msg=name
+        )
+        # Attention has hardly begun to differ.
+        assert np.abs(moved).max() > PEAK or "/self/" in name, name
 
 
 def test_the_last_layers_begin_anew_once(options, plain, tmp_path):
@@ -70,7 +91,9 @@ def test_the_last_layers_begin_anew_once(options, plain, tmp_path):
     for name, value in weights_of(after).items():
         expected = initial if name.startswith(anew) else base
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
-    assert np.abs(initial["bert/pooler/dense/kernel"] - base["bert/pooler/dense/kernel"]).max() > PEAK
+    assert (
+        np.abs(initial["bert/pooler/dense/kernel"] - base["bert/pooler/dense/kernel"]).max() > PEAK
+    )
 
     # A run that goes on has learnt them; its own seed would draw others.
     moved = trained(options, tmp_path, num_train_epochs=2.0, random_seed=11, **changes)
@@ -82,29 +105,45 @@ class Begun(Exception):
     """A training has begun."""
 
 
-def test_lora_trains_its_matrices_and_the_head_and_all_readers_add_them(options, plain, tmp_path, monkeypatch):
+def test_lora_trains_its_matrices_and_the_head_and_all_readers_add_them(
+    options, plain, tmp_path, monkeypatch
+):
     out = tmp_path / "out"
     before = checkpoint_values(plain / "model.ckpt-5")
-    given = {"init_checkpoint": str(plain), "learning_rate": 0.03, "eval_every": "3", "do_eval": True}
+    given = {
+        "init_checkpoint": str(plain),
+        "learning_rate": 0.03,
+        "eval_every": "3",
+        "do_eval": True,
+    }
     after = trained(options, out, lora_rank=2, freeze_layers=1, do_predict=True, **given)
     head = {"output_weights", "output_bias"}
     adapters = {name for name in weights_of(after) if "lora_kernel_" in name}
-    assert adapters == {f"bert/encoder/layer_1/{dense}/lora_kernel_{one}" for dense in DENSE for one in "ab"}
+    assert adapters == {
+        f"bert/encoder/layer_1/{dense}/lora_kernel_{one}" for dense in DENSE for one in "ab"
+    }
     for name in weights_of(before).keys() - head - {"global_step"}:
         np.testing.assert_array_equal(after[name], before[name], err_msg=name)
-    assert {name.removesuffix("/adam_v") for name in after if name.endswith("/adam_v")} == adapters | head
+    assert {
+        name.removesuffix("/adam_v") for name in after if name.endswith("/adam_v")
+    } == adapters | head
 
     # The run's own prediction, and those of the folder without a flag.
     predicted = np.loadtxt(out / "test_results.tsv")
     run("classification", options, out, do_train=False, do_predict=True)
     np.testing.assert_allclose(np.loadtxt(out / "test_results.tsv"), predicted, atol=2e-6)
-    texts = [line.split("\t")[0] for line in (pathlib.Path(options.data_dir) / "test.tsv").read_text().splitlines()]
+    texts = [
+        line.split("\t")[0]
+        for line in (pathlib.Path(options.data_dir) / "test.tsv").read_text().splitlines()
+    ]
     rows = [list(answer["probabilities"].values()) for answer in Predictor(str(out))(texts[1:4])]
     np.testing.assert_allclose(rows, predicted[:3], atol=2e-6)
     best, name = checkpoint_values(out / "best"), "bert/encoder/layer_1/attention/self/query/kernel"
     a, b = (best[name.replace("kernel", f"lora_kernel_{one}")] for one in "ab")
     assert np.abs(a @ b).max() > 1e-3
-    np.testing.assert_allclose(open_checkpoint(str(out)).read(name), before[name] + a @ b, atol=1e-6)
+    np.testing.assert_allclose(
+        open_checkpoint(str(out)).read(name), before[name] + a @ b, atol=1e-6
+    )
     assert open_checkpoint(str(out / ADAPTERS_NAME)).shapes.keys() == adapters | head
 
     # Weights that would stay random are an error, unless a flag allows them.
@@ -112,38 +151,64 @@ def test_lora_trains_its_matrices_and_the_head_and_all_readers_add_them(options,
         raise Begun
 
     monkeypatch.setattr(Trainer, "fit", begin)
-    poor = {name: value for name, value in weights_of(before).items() if not name.startswith("bert/pooler")}
+    poor = {
+        name: value
+        for name, value in weights_of(before).items()
+        if not name.startswith("bert/pooler")
+    }
     tf1.write(str(tmp_path / "poor"), poor)
-    for checkpoint, lacks in ((str(tmp_path / "poor"), "poor: lacks bert/pooler/dense/"), (None, "is not given for")):
+    for checkpoint, lacks in (
+        (str(tmp_path / "poor"), "poor: lacks bert/pooler/dense/"),
+        (None, "is not given for"),
+    ):
         lacking = {"lora_rank": 2, "init_checkpoint": checkpoint}
-        with pytest.raises(InputError, match=rf"{lacks}.*, which would stay random, since --lora_rank does not"):
+        with pytest.raises(
+            InputError, match=rf"{lacks}.*, which would stay random, since --lora_rank does not"
+        ):
             trained(options, tmp_path / "none", **lacking)
         with pytest.raises(Begun):
-            trained(options, tmp_path / f"random {checkpoint is None}", allow_missing_weights=True, **lacking)
+            trained(
+                options,
+                tmp_path / f"random {checkpoint is None}",
+                allow_missing_weights=True,
+                **lacking,
+            )
 
-    with pytest.raises(InputError, match=r"began with --lora_rank=2, .*, and this command has --lora_rank=1;"):
+    with pytest.raises(
+        InputError, match=r"began with --lora_rank=2, .*, and this command has --lora_rank=1;"
+    ):
         trained(options, out, lora_rank=1, freeze_layers=1, num_train_epochs=2.0, **given)
 
 
 def test_what_is_used_is_the_average(options, plain, tmp_path):
-    """Of the weights after each update: d = min(0.3, (1 + t) / (10 + t)), so that the last ones have the flag's."""
+    """Of the weights after each update: d = min(0.3, (1 + t) / (10 + t)), so that the last ones
+    have the flag's.
+    """
     out = tmp_path / "out"
     given = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "eval_every": "3"}
     last = trained(options, out, ema_decay=0.3, do_predict=True, **given)
     steps = [checkpoint_values(out / f"model.ckpt-{step}") for step in range(6)]
-    averages = {name.removesuffix("/ema"): value for name, value in steps[0].items() if name.endswith("/ema")}
+    averages = {
+        name.removesuffix("/ema"): value
+        for name, value in steps[0].items()
+        if name.endswith("/ema")
+    }
     assert averages.keys() == weights_of(last).keys() - {"global_step"}
     for t, values in enumerate(steps[1:]):
         decay = min(0.3, (1 + t) / (10 + t))
         for name in averages:
             averages[name] = decay * averages[name] + (1 - decay) * values[name]
-            np.testing.assert_allclose(values[f"{name}/ema"], averages[name], atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(
+                values[f"{name}/ema"], averages[name], atol=1e-6, err_msg=name
+            )
     # Averages change nothing of the training, and are what `best` has of its step.
     best = checkpoint_values(out / "best")
     for name, value in weights_of(checkpoint_values(plain / "model.ckpt-5")).items():
         np.testing.assert_array_equal(last[name], value, err_msg=name)
         if name != "global_step":
-            np.testing.assert_array_equal(best[name], steps[best["global_step"]][f"{name}/ema"], err_msg=name)
+            np.testing.assert_array_equal(
+                best[name], steps[best["global_step"]][f"{name}/ema"], err_msg=name
+            )
     # Without evaluations the newest averages are used, by the run itself and by a later one.
     outputs = []
     for changes in ({"ema_decay": 0.3}, {"do_train": False}):
@@ -156,14 +221,23 @@ def test_what_is_used_is_the_average(options, plain, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ({"freeze_layers": 3}, "--freeze_layers=3: is more than the number of layers, 2; give at most that"),
-        ({"reinit_layers": 3}, "--reinit_layers=3: is more than the number of layers, 2; give at most that"),
+        (
+            {"freeze_layers": 3},
+            "--freeze_layers=3: is more than the number of layers, 2; give at most that",
+        ),
+        (
+            {"reinit_layers": 3},
+            "--reinit_layers=3: is more than the number of layers, 2; give at most that",
+        ),
         ({"lora_rank": 1000}, "--lora_rank=1000: is more than the hidden size, "),
         (
             {"lora_rank": 2, "reinit_layers": 0},
             "--reinit_layers=0: what it draws would stay random, since --lora_rank=2",
         ),
-        ({"reinit_layers": 2, "freeze_layers": 1}, "--reinit_layers=2: some of what it draws would stay random, since"),
+        (
+            {"reinit_layers": 2, "freeze_layers": 1},
+            "--reinit_layers=2: some of what it draws would stay random, since",
+        ),
         ({"lora_rank": 2, "freeze_layers": 1, "layer_wise_lr_decay": 0.9}, None),
         ({"reinit_layers": 1, "freeze_layers": 1, "layer_wise_lr_decay": 0.9}, None),
     ],

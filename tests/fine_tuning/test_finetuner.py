@@ -1,4 +1,6 @@
-"""What all fine-tuning scripts do beside updates: evaluations, the best checkpoint, early stopping, frozen layers."""
+"""What all fine-tuning scripts do beside updates: evaluations, the best checkpoint, early
+stopping, frozen layers.
+"""
 
 import csv
 import dataclasses
@@ -59,7 +61,9 @@ def plain(options, tmp_path_factory):
 
 
 def test_an_evaluation_leaves_a_confusion_matrix_and_a_chart(evaluated):
-    header, *rows = (line.split("\t") for line in (evaluated / "confusion_matrix.tsv").read_text().splitlines())
+    header, *rows = (
+        line.split("\t") for line in (evaluated / "confusion_matrix.tsv").read_text().splitlines()
+    )
     labels = (evaluated / "labels.txt").read_text().splitlines()
     assert header == ["", *labels]
     assert [row[0] for row in rows] == labels
@@ -69,7 +73,9 @@ def test_an_evaluation_leaves_a_confusion_matrix_and_a_chart(evaluated):
     assert sorted(scalars(evaluated / "eval", "loss")) == [7, 14, 21, 24]
 
 
-def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evaluated, plain, tmp_path):
+def test_evaluations_change_nothing_but_leave_the_best_checkpoint(
+    options, evaluated, plain, tmp_path
+):
     last = checkpoint_values(evaluated / "model.ckpt-24")
     training_state.assert_equal(last, checkpoint_values(plain / "model.ckpt-24"))
 
@@ -95,7 +101,11 @@ def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evalu
 
     # So is what a later command finds there, and what is made of the folder `best` alone.
     predicted = np.loadtxt(evaluated / "test_results.tsv")
-    of_last = {"do_train": False, "do_predict": True, "init_checkpoint": str(evaluated / "model.ckpt-24")}
+    of_last = {
+        "do_train": False,
+        "do_predict": True,
+        "init_checkpoint": str(evaluated / "model.ckpt-24"),
+    }
     for folder, changes in (
         (evaluated, of_last),
         (tmp_path / "of_best", of_last | {"init_checkpoint": str(evaluated / "best")}),
@@ -108,7 +118,9 @@ def test_evaluations_change_nothing_but_leave_the_best_checkpoint(options, evalu
         run(options, evaluated, num_train_epochs=3.0)
 
 
-def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(options, evaluated, tmp_path, monkeypatch):
+def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(
+    options, evaluated, tmp_path, monkeypatch
+):
     measure, calls = Finetuner._metrics, []
 
     def killed(*arguments):
@@ -126,14 +138,18 @@ def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(options, eva
     run(options, tmp_path, **changes)
     assert history_of(tmp_path) == history_of(evaluated)
     assert figures(tmp_path) == figures(evaluated)
-    training_state.assert_equal(checkpoint_values(tmp_path / "best"), checkpoint_values(evaluated / "best"))
+    training_state.assert_equal(
+        checkpoint_values(tmp_path / "best"), checkpoint_values(evaluated / "best")
+    )
 
 
 def test_training_that_learns_nothing_stops_and_is_said(options, tmp_path, caplog):
     """With rate 0 the random outputs of the head are no better than the labels' frequencies."""
     changes = {"eval_every": "3,patience=2", "learning_rate": 0.0, "do_eval": True}
     assert not run(options, tmp_path, **changes).has_learnt
-    (loss,) = re.findall(r"no better than the ([\d.]+) of a constant prediction: the model has learnt", caplog.text)
+    (loss,) = re.findall(
+        r"no better than the ([\d.]+) of a constant prediction: the model has learnt", caplog.text
+    )
     with open(pathlib.Path(options.data_dir) / "train.tsv") as file:
         labels = [row["kind"] for row in csv.DictReader(file, delimiter="\t")]
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
@@ -148,16 +164,24 @@ def test_training_that_learns_nothing_stops_and_is_said(options, tmp_path, caplo
 
 def test_frozen_layers_stay_as_they_are_while_the_others_learn(options, tmp_path, caplog):
     base = toy.make_bert_base_dir(tmp_path / "base", num_hidden_layers=2)
-    model = {"bert_config_file": str(base / "bert_config.json"), "init_checkpoint": str(base / "bert_model.ckpt")}
+    model = {
+        "bert_config_file": str(base / "bert_config.json"),
+        "init_checkpoint": str(base / "bert_model.ckpt"),
+    }
     options = dataclasses.replace(options, **model)
     flags = {"learning_rate": 5e-3, "num_train_epochs": 4.0, "warmup_proportion": 0.199}
     score = run(options, tmp_path, freeze_layers=1, do_eval=True, **flags)
     assert score.has_learnt
     assert scalars(tmp_path, "learning_rate")[10] == pytest.approx(5e-3 * 10 / int(0.199 * 64))
     assert "learnt nothing" not in caplog.text
-    before, after = checkpoint_values(options.init_checkpoint), checkpoint_values(tmp_path / "model.ckpt-64")
+    before, after = (
+        checkpoint_values(options.init_checkpoint),
+        checkpoint_values(tmp_path / "model.ckpt-64"),
+    )
     frozen = ("bert/embeddings/", "bert/encoder/layer_0/")
-    weights = [name for name in after if name in before and name.startswith("bert/") and "adam" not in name]
+    weights = [
+        name for name in after if name in before and name.startswith("bert/") and "adam" not in name
+    ]
     assert weights
     for name in weights:
         is_same = np.array_equal(before[name], after[name])
@@ -184,7 +208,9 @@ class Doubled:
 
 def test_a_task_chooses_its_objective(options, plain, tmp_path, monkeypatch):
     objective = ClassificationTask.objective
-    monkeypatch.setattr(ClassificationTask, "objective", lambda self, model: Doubled(objective(self, model)))
+    monkeypatch.setattr(
+        ClassificationTask, "objective", lambda self, model: Doubled(objective(self, model))
+    )
     run(options, tmp_path, num_train_epochs=1 / 16, log_every_steps=1)
     assert scalars(tmp_path, "loss")[1] == 2 * scalars(plain, "loss")[1]
 
@@ -192,7 +218,8 @@ def test_a_task_chooses_its_objective(options, plain, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("losses", "num_examples", "highest_that_learnt"),
     [
-        # Of 100 examples whose losses have the standard deviation 1, the mean has the standard error 0.1.
+        # Of 100 examples whose losses have the standard deviation 1, the mean has the standard
+        # error 0.1.
         ([1.0, 3.0], 100, 1.8),
         ([1.0, 3.0], 10000, 1.98),  # of 10,000 examples 0.01; 1 % of the loss is the least gain
         ([2.0, 2.0], 10, 1.98),

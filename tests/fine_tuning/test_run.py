@@ -54,7 +54,9 @@ def tokenized(monkeypatch):
 
 
 def test_each_example_is_tokenized_once_a_run(options, tmp_path, tokenized):
-    """Record files are written, five evaluations made, and the first examples logged of the same ids."""
+    """Record files are written, five evaluations made, and the first examples logged of the same
+    ids.
+    """
     fine_tune(options)
     texts = [
         line.split("\t")[-1]
@@ -72,28 +74,40 @@ class OnlyServed(ServedTask):
 
 
 def test_what_does_nothing_or_only_exports_is_refused(options):
-    idle = dataclasses.replace(options, do_train=False, do_eval=False, do_predict=False, eval_every=None)
-    with pytest.raises(InputError, match="nothing to do: give --do_train, --do_eval or --do_predict"):
+    idle = dataclasses.replace(
+        options, do_train=False, do_eval=False, do_predict=False, eval_every=None
+    )
+    with pytest.raises(
+        InputError, match="nothing to do: give --do_train, --do_eval or --do_predict"
+    ):
         fine_tune(idle)
     with pytest.raises(InputError, match="OnlyServed: is exported only and cannot be fine-tuned"):
         fine_tune(dataclasses.replace(options, task_name=f"{__name__}:OnlyServed"))
 
 
 @pytest.mark.parametrize(
-    "family", ["classification", *in_test_long("multi-label", "choice", "tagging", "squad", "embedding")]
+    "family",
+    ["classification", *in_test_long("multi-label", "choice", "tagging", "squad", "embedding")],
 )
 def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, family):
-    """Both hold what evaluation and Predictor need, and give the numbers of the run that trained the model."""
+    """Both hold what evaluation and Predictor need, and give the numbers of the run that trained
+    the model.
+    """
     data, out = tmp_path / "data", tmp_path / "out"
     options = fine_tuning_runs.prepared(data, family)
     also = {} if family == "squad" else {"do_eval": True}
-    fine_tuning_runs.run(family, options, out, do_train=True, do_predict=True, eval_every="2", **also)
+    fine_tuning_runs.run(
+        family, options, out, do_train=True, do_predict=True, eval_every="2", **also
+    )
     wanted = fine_tuning_runs.figures(out)
     for folder in (out, out / "best"):
         assert (folder / "vocab.txt").read_text() == (data / "model" / "vocab.txt").read_text()
         assert TokenizerConfig.read(str(folder)) == TokenizerConfig(True, None, 512)
         assert json.loads((folder / "bert_config.json").read_text())["hidden_dropout_prob"] == 0.0
-        assert json.loads((folder / "task.json").read_text())["settings"]["max_seq_length"] == MAX_LENGTH
+        assert (
+            json.loads((folder / "task.json").read_text())["settings"]["max_seq_length"]
+            == MAX_LENGTH
+        )
     shutil.rmtree(data / "model")
     bare = dataclasses.replace(
         options, vocab_file=None, bert_config_file=None, init_checkpoint=None, max_seq_length=None
@@ -105,7 +119,11 @@ def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, fa
     assert (out / predictions).read_bytes() == content
     for folder in (out, out / "best"):  # as the model of another run
         fine_tuning_runs.run(
-            family, dataclasses.replace(bare, model=str(folder)), tmp_path / folder.name, do_predict=True, **also
+            family,
+            dataclasses.replace(bare, model=str(folder)),
+            tmp_path / folder.name,
+            do_predict=True,
+            **also,
         )
         assert (tmp_path / folder.name / predictions).read_bytes() == content
 
@@ -127,5 +145,17 @@ def test_digests_tell_sets_of_the_same_lengths_apart():
 
     long = [*range(2500)]
     assert of(long, [1], [2]) == of(long, [1], [2])
-    assert len({str(of(*sets)) for sets in ((long, [1], [2]), (long[::-1], [1], [2]), (long, [2], [2]))}) == 3
-    assert Sets(None, {}, {}).digests() == {"the training set": [], "the dev set": [], "the test set": []}
+    assert (
+        len(
+            {
+                str(of(*sets))
+                for sets in ((long, [1], [2]), (long[::-1], [1], [2]), (long, [2], [2]))
+            }
+        )
+        == 3
+    )
+    assert Sets(None, {}, {}).digests() == {
+        "the training set": [],
+        "the dev set": [],
+        "the test set": [],
+    }

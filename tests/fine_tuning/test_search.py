@@ -67,7 +67,10 @@ def table_of(folder):
 
 def test_the_papers_grid_is_the_default_and_seeds_count_upwards():
     assert trials_of(options_in("x", search="paper")) == [
-        Trial(batch, rate, epochs, 0) for batch in (16, 32) for rate in (5e-5, 3e-5, 2e-5) for epochs in (2.0, 3.0, 4.0)
+        Trial(batch, rate, epochs, 0)
+        for batch in (16, 32)
+        for rate in (5e-5, 3e-5, 2e-5)
+        for epochs in (2.0, 3.0, 4.0)
     ]
     given = "train_batch_size=8,16, learning_rate =1e-4,num_train_epochs=3,restarts=3"
     trials = trials_of(options_in("x", search=given, random_seed=5))
@@ -85,7 +88,10 @@ def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_pat
     assert [row["eval_accuracy"] for row in rows] == ["0.5", "nan", "0.75", "0.75"]
     assert [row["best"] for row in rows] == ["", "", "*", ""]
     for row in rows:
-        names = {str(path.relative_to(tmp_path / row["run"])) for path in (tmp_path / row["run"]).rglob("*")}
+        names = {
+            str(path.relative_to(tmp_path / row["run"]))
+            for path in (tmp_path / row["run"]).rglob("*")
+        }
         kept = {
             "checkpoint", "model.ckpt-3.index", "input.ckpt-3-0.index", "best/model.ckpt-2.index",
             "train.tf_record", "logits.npz",
@@ -107,14 +113,16 @@ def test_a_search_goes_on_where_it_was_killed(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         search(options_in(tmp_path), Runs([0.5, KeyboardInterrupt]))
     assert len(table_of(tmp_path)) == 1
-    (tmp_path / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")  # the double makes it anew
+    # The double makes it anew.
+    (tmp_path / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
     runs = Runs([0.25, 0.125, 1.0])
     search(options_in(tmp_path), runs)
     assert len(runs.options) == 3
     assert [row["eval_accuracy"] for row in table_of(tmp_path)] == ["0.5", "0.25", "0.125", "1.0"]
     left = tmp_path / table_of(tmp_path)[0]["run"] / "model.ckpt-3.index"  # as by a kill
     left.write_text("")
-    # Once more: nothing is left to do, whatever is to be predicted. A wider search makes only what is new.
+    # Once more: nothing is left to do, whatever is to be predicted. A wider search makes only what
+    # is new.
     search(options_in(tmp_path, predict_batch_size=16, test_file="t"), Runs([]))
     assert not left.exists()
     wider = Runs([0.0, 0.0])
@@ -126,7 +134,9 @@ def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
     search(options_in(tmp_path), Runs([Diverged("the loss is nan"), math.nan, -0.25, -0.5]))
     rows = table_of(tmp_path)
     assert [row["eval_accuracy"] for row in rows] == ["nan", "nan", "-0.25", "-0.5"]
-    assert [row["best"] for row in rows] == ["", "", "*", ""], "a negative score is better than none"
+    assert [row["best"] for row in rows] == ["", "", "*", ""], (
+        "a negative score is better than none"
+    )
     search(options_in(tmp_path), Runs([]))  # nothing is tried again
 
     first, then = tmp_path / "first", tmp_path / "then"
@@ -135,7 +145,9 @@ def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
     (first / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
     search(options_in(first), Runs([0.5, 0.25, 0.75]))
     assert [row["eval_accuracy"] for row in table_of(first)] == ["nan", "0.5", "0.25", "0.75"]
-    with pytest.raises(InputError, match="the loss of every run diverged; give lower values of learning_rate"):
+    with pytest.raises(
+        InputError, match="the loss of every run diverged; give lower values of learning_rate"
+    ):
         search(options_in(then), Runs([Diverged("the loss is nan")] * 4))
 
 
@@ -143,12 +155,13 @@ def test_runs_that_have_learnt_nothing_are_marked_and_counted(tmp_path, caplog):
     failed = Score("eval_accuracy", 0.25, has_learnt=False)
     with pytest.raises(KeyboardInterrupt):
         search(options_in(tmp_path), Runs([failed, 0.5, KeyboardInterrupt]))
-    (tmp_path / "batch16_lr0.0001_epochs1_seed0").rename(tmp_path / "moved")  # the double makes it anew
+    # The double makes it anew.
+    (tmp_path / "batch16_lr0.0001_epochs1_seed0").rename(tmp_path / "moved")
     search(options_in(tmp_path), Runs([failed, 0.75]))  # the mark of the first run is read again
     assert [row["learnt_nothing"] for row in table_of(tmp_path)] == ["yes", "", "yes", ""]
     assert (
-        "2 of 4 runs have learnt nothing (batch8_lr0.0001_epochs1_seed0, batch16_lr0.0001_epochs1_seed0); "
-        "give --optimizer_type=adamw_bias_correction"
+        "2 of 4 runs have learnt nothing (batch8_lr0.0001_epochs1_seed0, "
+        "batch16_lr0.0001_epochs1_seed0); give --optimizer_type=adamw_bias_correction"
     ) in caplog.text
     caplog.clear()
     search(options_in(tmp_path / "all_learn"), Runs([1, 2, 3, 4]))
@@ -176,7 +189,9 @@ def test_what_cannot_be_searched_is_named(tmp_path):
     ):
         with pytest.raises(InputError, match=words):
             search(options_in(tmp_path, **changes), Runs([]))
-    with pytest.raises(InputError, match="--train_batch_size=8 cannot be shared evenly by 3 replicas"):
+    with pytest.raises(
+        InputError, match="--train_batch_size=8 cannot be shared evenly by 3 replicas"
+    ):
         search(options_in(tmp_path / "out"), Runs([]), num_replicas=3)
     assert not (tmp_path / "out").exists()
     search(options_in(tmp_path), Runs([1, 2, 3, 4]))

@@ -1,4 +1,6 @@
-"""--teacher of the fine-tuning scripts: the loss of each kind of task beside numpy, who learns what, and refusals."""
+"""--teacher of the fine-tuning scripts: the loss of each kind of task beside numpy, who learns
+what, and refusals.
+"""
 
 import pathlib
 import shutil
@@ -43,11 +45,15 @@ def divergence(taught, logits):
 
 def of_yes_and_no(taught, logits):
     """The divergence of two classes, whose logits are x and 0, for each label."""
-    return divergence(*(np.stack([one, np.zeros_like(one)], axis=-1) for one in (taught, logits))).mean(-1)
+    return divergence(
+        *(np.stack([one, np.zeros_like(one)], axis=-1) for one in (taught, logits))
+    ).mean(-1)
 
 
 def of_spans(taught, logits):
-    return (divergence(taught[..., 0], logits[..., 0]) + divergence(taught[..., 1], logits[..., 1])) / 2
+    return (
+        divergence(taught[..., 0], logits[..., 0]) + divergence(taught[..., 1], logits[..., 1])
+    ) / 2
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,12 @@ def of_spans(taught, logits):
         ("text", {"label_type": "multi", "labels": ["a", "b", "c"]}, (5, 3), of_yes_and_no),
         ("STS-B", {}, (5, 1), lambda taught, logits: (taught - logits)[:, 0] ** 2),
         ("swag", {}, (5, 4), divergence),
-        ("ner", {"labels": ["O", "B-X", "I-X"]}, (5, 7, 3), lambda *both: divergence(*both).ravel()),
+        (
+            "ner",
+            {"labels": ["O", "B-X", "I-X"]},
+            (5, 7, 3),
+            lambda *both: divergence(*both).ravel(),
+        ),
         ("squad", {}, (5, 7, 2), of_spans),
     ],
 )
@@ -119,27 +130,42 @@ def loss_by_step(folder: pathlib.Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "family", ["squad", *in_test_long("tagging", "classification", "regression", "multi-label", "choice")]
+    "family",
+    ["squad", *in_test_long("tagging", "classification", "regression", "multi-label", "choice")],
 )
 def test_a_student_that_is_its_teacher_has_nothing_to_learn(tmp_path_factory, tmp_path, family):
-    """With examples of very different lengths in another order, so that each has its own teacher's outputs."""
+    """With examples of very different lengths in another order, so that each has its own
+    teacher's outputs.
+    """
     run = shared_run(tmp_path_factory, family)
-    folder = train_student(family, run, tmp_path, init_checkpoint=str(run.output_dir), length_aware_batches=True)
+    folder = train_student(
+        family, run, tmp_path, init_checkpoint=str(run.output_dir), length_aware_batches=True
+    )
     assert abs(loss_by_step(folder)).max() < 1e-5
 
 
 @pytest.mark.parametrize(
-    "family", ["tagging", *in_test_long("squad", "classification", "regression", "multi-label", "choice")]
+    "family",
+    ["tagging", *in_test_long("squad", "classification", "regression", "multi-label", "choice")],
 )
 def test_the_labels_keep_their_share_of_the_loss(tmp_path_factory, tmp_path, family):
-    """The student is its teacher, whose share of the loss is 0; the batches are those of the test above."""
+    """The student is its teacher, whose share of the loss is 0; the batches are those of the
+    test above.
+    """
     run = shared_run(tmp_path_factory, family)
-    flags = {"init_checkpoint": str(run.output_dir), "length_aware_batches": True, "distillation_weight": 0.5}
+    flags = {
+        "init_checkpoint": str(run.output_dir),
+        "length_aware_batches": True,
+        "distillation_weight": 0.5,
+    }
     half = train_student(family, run, tmp_path / "half", **flags)
     plain = train_student(family, run, tmp_path / "plain", **flags, teacher=None)
     np.testing.assert_allclose(loss_by_step(half), 0.5 * loss_by_step(plain), rtol=0, atol=1e-5)
     # The folder of a student is that of any training.
-    names = [{path.name for path in one.iterdir() if "tfevents" not in path.name} for one in (half, plain)]
+    names = [
+        {path.name for path in one.iterdir() if "tfevents" not in path.name}
+        for one in (half, plain)
+    ]
     assert names[0] == names[1]
     checkpoints = [checkpoint_values(latest_checkpoint(str(one))) for one in (half, plain)]
     assert checkpoints[0].keys() == checkpoints[1].keys()
@@ -151,22 +177,31 @@ def assert_learns(student: pathlib.Path):
     assert losses[4] < 0.5 * losses[0]
 
 
-@pytest.mark.parametrize("family", in_test_long("tagging", "squad", "regression", "multi-label", "choice"))
+@pytest.mark.parametrize(
+    "family", in_test_long("tagging", "squad", "regression", "multi-label", "choice")
+)
 def test_a_student_learns_what_its_teacher_computes(tmp_path_factory, tmp_path, family):
     """The test of accumulation has the same for classification."""
     run = shared_run(tmp_path_factory, family)
     assert_learns(train_student(family, run, tmp_path, learning_rate=1e-3))
 
 
-def test_the_teacher_is_asked_without_dropout_in_bfloat16_if_the_run_is(classifier, tmp_path, monkeypatch):
+def test_the_teacher_is_asked_without_dropout_in_bfloat16_if_the_run_is(
+    classifier, tmp_path, monkeypatch
+):
     edit_json(classifier.output_dir / "bert_config.json", hidden_dropout_prob=0.5)
     opened, real = [], teacher.build
     monkeypatch.setattr(teacher, "build", lambda *given: opened.append(real(*given)) or opened[-1])
     outputs = []
-    monkeypatch.setattr(finetuner.Finetuner, "train", lambda self, encoded, dev, taught: outputs.append(taught))
+    monkeypatch.setattr(
+        finetuner.Finetuner, "train", lambda self, encoded, dev, taught: outputs.append(taught)
+    )
     for name, dtype in (("one", "float32"), ("again", "float32"), ("half", "bfloat16")):
         train_student("classification", classifier, tmp_path / name, dtype=dtype)
-    assert [one.model.dtype_policy.compute_dtype for one in opened] == [*["float32"] * 2, "bfloat16"]
+    assert [one.model.dtype_policy.compute_dtype for one in opened] == [
+        *["float32"] * 2,
+        "bfloat16",
+    ]
     assert not any(one.model.trainable_variables for one in opened)
     np.testing.assert_array_equal(outputs[0], outputs[1])
     apart = abs(outputs[2] - outputs[0]).max()
@@ -179,12 +214,20 @@ def test_accumulation_and_a_resumed_run_have_the_numbers_of_one(tmp_path_factory
     flags = {"learning_rate": 1e-3, "save_checkpoints_steps": 2, "keep_checkpoint_max": 0}
     whole = train_student("classification", run, tmp_path / "whole", **flags)
     assert_learns(whole)
-    parts = train_student("classification", run, tmp_path / "parts", **flags, num_accumulation_steps=2)
+    parts = train_student(
+        "classification", run, tmp_path / "parts", **flags, num_accumulation_steps=2
+    )
     weights = [checkpoint_values(one / "model.ckpt-5") for one in (parts, whole)]
     assert_close(*weights, weights=5e-6, first_moments=1e-6)
-    resumed = train_student("classification", run, rewind(whole, tmp_path / "resumed", step=2), **flags)
-    training_state.assert_equal(checkpoint_values(resumed / "model.ckpt-5"), checkpoint_values(whole / "model.ckpt-5"))
-    first, second = (run_log.trainings(str(folder))[-1]["teacher_sha256"] for folder in (whole, resumed))
+    resumed = train_student(
+        "classification", run, rewind(whole, tmp_path / "resumed", step=2), **flags
+    )
+    training_state.assert_equal(
+        checkpoint_values(resumed / "model.ckpt-5"), checkpoint_values(whole / "model.ckpt-5")
+    )
+    first, second = (
+        run_log.trainings(str(folder))[-1]["teacher_sha256"] for folder in (whole, resumed)
+    )
     assert first == second
     assert "other weights" not in caplog.text
 
@@ -193,7 +236,9 @@ def test_a_training_that_goes_on_with_other_weights_of_its_teacher_is_warned_of(
     model = BertClassifier(BertConfig(8, 4, 1, 1, 4), num_outputs=2)
     model({name: np.zeros((1, 3), np.int32) for name in ENCODER_INPUTS})
     options = types.SimpleNamespace(teacher="t", output_dir=str(tmp_path))
-    opened = TrainedModel(options, task=None, model=model, config=model.config, tokenizer=None, facts={})
+    opened = TrainedModel(
+        options, task=None, model=model, config=model.config, tokenizer=None, facts={}
+    )
     facts = teacher.facts_of(options, opened)
     run_log.write(str(tmp_path), run_log.START, {"num_updates": 5, "first_step": 0} | facts)
     model.weights[0].assign_add(np.ones_like(model.weights[0]))
@@ -202,7 +247,9 @@ def test_a_training_that_goes_on_with_other_weights_of_its_teacher_is_warned_of(
     for name in ("checkpoint", "model.ckpt-2.index"):
         (tmp_path / name).write_text("")
     teacher.facts_of(options, opened)
-    assert f"--teacher=t: has other weights than when the training in {tmp_path} began" in caplog.text
+    assert (
+        f"--teacher=t: has other weights than when the training in {tmp_path} began" in caplog.text
+    )
 
 
 def test_a_teacher_of_another_kind_is_refused(classifier, tmp_path):
@@ -218,7 +265,9 @@ def test_a_teacher_of_another_kind_is_refused(classifier, tmp_path):
     refused("--distillation_weight=1.0: has no effect without --teacher", teacher=None)
     vocab = (trained / "vocab.txt").read_text()
     (trained / "vocab.txt").write_text(vocab.replace("example7\n", "another\n"))
-    refused("--teacher=.*: has another vocabulary than the student; take a student of create_student.py")
+    refused(
+        "--teacher=.*: has another vocabulary than the student; take a student of create_student.py"
+    )
     (trained / "vocab.txt").write_text(vocab)
     edit_json(trained / "tokenizer_config.json", do_lower_case=False)
     refused("has another do_lower_case or strip_accents than the student")
@@ -227,9 +276,13 @@ def test_a_teacher_of_another_kind_is_refused(classifier, tmp_path):
     model_dir.write_record(str(trained), record._replace(labels=None))
     refused("--teacher=.*: its outputs stand for b, a, c, and those of the student for a, b, c")
     (trained / "labels.txt").write_text("a\nb\nc\n")
-    model_dir.write_record(str(trained), record._replace(settings=record.settings | {"label_type": "multi"}))
+    model_dir.write_record(
+        str(trained), record._replace(settings=record.settings | {"label_type": "multi"})
+    )
     refused("was trained on tsv of --label_type=multi, not on tsv")
-    model_dir.write_record(str(trained), record._replace(task_name="CoLA", settings={}, labels=None))
+    model_dir.write_record(
+        str(trained), record._replace(task_name="CoLA", settings={}, labels=None)
+    )
     (trained / "labels.txt").unlink()
     refused("--teacher=")
     refused("--max_seq_length=600", teacher=None, distillation_weight=0.5, max_seq_length=600)
@@ -237,14 +290,23 @@ def test_a_teacher_of_another_kind_is_refused(classifier, tmp_path):
 
 def test_a_task_without_a_loss_for_a_teacher_says_so(tmp_path_factory, tmp_path, monkeypatch):
     monkeypatch.setattr(ClassificationTask, "soft_losses", Task.soft_losses)
-    with pytest.raises(InputError, match="--teacher: ClassificationTask has no method soft_losses; leave the flag out"):
+    with pytest.raises(
+        InputError,
+        match="--teacher: ClassificationTask has no method soft_losses; leave the flag out",
+    ):
         train_student("classification", shared_run(tmp_path_factory, "classification"), tmp_path)
-    with pytest.raises(InputError, match="--teacher: the objective of ClassificationTask is no TaskObjective"):
+    with pytest.raises(
+        InputError, match="--teacher: the objective of ClassificationTask is no TaskObjective"
+    ):
         teacher.distilled(object(), registry.make_task("CoLA", {}), None)
 
 
 def test_vectors_have_a_loss_of_their_own(tmp_path):
     options = fine_tuning_runs.prepared(tmp_path, "embedding")
     assert isinstance(options, EmbeddingOptions)
-    with pytest.raises(InputError, match="--teacher: goes with --loss=mse, which learns its vectors, not cosent"):
-        fine_tuning_runs.run("embedding", options, tmp_path / "out", do_train=True, teacher="a", loss="cosent")
+    with pytest.raises(
+        InputError, match="--teacher: goes with --loss=mse, which learns its vectors, not cosent"
+    ):
+        fine_tuning_runs.run(
+            "embedding", options, tmp_path / "out", do_train=True, teacher="a", loss="cosent"
+        )

@@ -1,6 +1,8 @@
-"""A Python interpreter that starts in 0.1 s with TensorFlow imported, because a server process forks it.
+"""A Python interpreter that starts in 0.1 s with TensorFlow imported, because a server process
+forks it.
 
-forked_python() -> path of the interpreter: client.py -> socket -> server.py forks -> the program runs
+forked_python() -> path of the interpreter: client.py -> socket -> server.py forks -> the program
+runs
 """
 
 import functools
@@ -20,8 +22,8 @@ _SERVERS: list[subprocess.Popen] = []  # the one of this process
 def forked_python() -> str:
     """Returns the path of the interpreter; the first call in a process starts the server.
 
-    The interpreter takes a script or `-c`. Modules of the package and TensorFlow are imported already, so that
-    the variables that Python itself reads at its start have no effect.
+    The interpreter takes a script or `-c`. Modules of the package and TensorFlow are imported
+    already, so that the variables that Python itself reads at its start have no effect.
     """
     folder = pathlib.Path(_temporary_folder().name)
     address, interpreter = folder / "socket", folder / "python"
@@ -32,11 +34,18 @@ def forked_python() -> str:
             [sys.executable, "-m", "tests.forking.server", str(listener.fileno())],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,  # the server ends when this is closed, at the latest with this process
+            # The server ends when this is closed, at the latest with this process.
+            stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
         )
     _SERVERS.append(server)
-    client = [sys.executable, "-ISE", pathlib.Path(__file__).with_name("client.py"), address, interpreter]
+    client = [
+        sys.executable,
+        "-ISE",
+        pathlib.Path(__file__).with_name("client.py"),
+        address,
+        interpreter,
+    ]
     interpreter.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} "$@"\n')
     interpreter.chmod(0o755)
     return str(interpreter)
@@ -48,7 +57,9 @@ def _temporary_folder() -> tempfile.TemporaryDirectory:
 
 
 def children_secs() -> float:
-    """Returns the processor seconds of the forked processes that have ended, with those of their children."""
+    """Returns the processor seconds of the forked processes that have ended, with those of their
+    children.
+    """
     if not _SERVERS:
         return 0.0
     fields = pathlib.Path(f"/proc/{_SERVERS[0].pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,7 +1,8 @@
 """Stands in for the Python interpreter: has the server run a command line in a forked process.
 
-In: the path of the server's socket, the path of the stand-in, and the command line of the interpreter. Out: what the
-program writes, and its end: the exit status, or the signal that ended it. Signals are forwarded.
+In: the path of the server's socket, the path of the stand-in, and the command line of the
+interpreter. Out: what the program writes, and its end: the exit status, or the signal that ended
+it. Signals are forwarded.
 """
 
 import json
@@ -10,7 +11,14 @@ import signal
 import socket
 import sys
 
-FORWARDED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+FORWARDED = {
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+}
 
 
 def main(address: str, executable: str, *words: str):

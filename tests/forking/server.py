@@ -1,10 +1,12 @@
 """Runs Python programs in processes forked from one that has imported TensorFlow and run nothing.
 
-Importing TensorFlow takes 5 processor seconds, and nearly every script needs it. client.py, which stands in for the
-Python interpreter, sends its command line, working directory, environment and standard streams.
+Importing TensorFlow takes 5 processor seconds, and nearly every script needs it. client.py, which
+stands in for the Python interpreter, sends its command line, working directory, environment and
+standard streams.
 
-    server process:  import TensorFlow -> wait for a request -> fork -> send process id -> send exit status
-    forked process:  take over what the client sent -> run the program -> end as every Python process does
+    server process:  import TensorFlow -> wait for a request -> fork -> send process id -> send exit
+    status forked process:  take over what the client sent -> run the program -> end as every Python
+    process does
 """
 
 import atexit
@@ -25,7 +27,9 @@ NUM_STREAMS = 3  # standard input, output and error
 
 
 def import_libraries():
-    """Imports what the programs import. Nothing here may start a computation, whose threads a fork would lose."""
+    """Imports what the programs import. Nothing here may start a computation, whose threads a
+    fork would lose.
+    """
     from official_bert.cli import flags
 
     with flags.quiet_imports():
@@ -38,7 +42,9 @@ def import_libraries():
 
 
 class Server:
-    """Forks a process for each client, and tells the client its process id and, at its end, its exit status."""
+    """Forks a process for each client, and tells the client its process id and, at its end, its
+    exit status.
+    """
 
     def __init__(self, listener: socket.socket):
         self._listener = listener
@@ -50,11 +56,12 @@ class Server:
             self._selector.register(source, selectors.EVENT_READ)
 
     def wait_for_request(self) -> dict | None:
-        """Serves until standard input ends, which is when the process that started the server has ended.
+        """Serves until standard input ends, which is when the process that started the server has
+        ended.
 
         Returns:
-            In a forked process the request that it must run, with the received file descriptors as `streams`. In the
-            server itself None.
+            In a forked process the request that it must run, with the received file descriptors as
+            `streams`. In the server itself None.
         """
         signal.set_wakeup_fd(self._wake_writer)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -77,7 +84,8 @@ class Server:
     def _serve(self, connection: socket.socket) -> dict | None:
         """Forks the process that a client wants; returns the request in the forked process."""
         request = receive(connection)
-        if request is None:  # a signal that nobody can forward, such as SIGKILL, has ended the client
+        # A signal that nobody can forward, such as SIGKILL, has ended the client.
+        if request is None:
             for process_id, other in self._connections.items():
                 if other is connection:
                     os.kill(process_id, signal.SIGKILL)
@@ -128,11 +136,15 @@ def receive(connection: socket.socket) -> dict | None:
 def restore_signals(request: dict):
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN if request["ignores_sigint"] else signal.default_int_handler)
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN if request["ignores_sigint"] else signal.default_int_handler
+    )
 
 
 def take_over(request: dict):
-    """Gives this process the streams, the session, the folder and the environment of a process that was started."""
+    """Gives this process the streams, the session, the folder and the environment of a process
+    that was started.
+    """
     import numpy as np
 
     os.setsid()  # a Ctrl-C at the terminal arrives once: the client forwards it
@@ -144,13 +156,17 @@ def take_over(request: dict):
     os.environ.update(request["environment"])
     os.sched_setaffinity(0, request["cpus"])
     sys.executable = request["executable"]
-    added = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    added = [
+        os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path
+    ]
     sys.path[1:1] = [path for path in added if path not in sys.path]
     np.random.seed()  # Python reseeds its own generator after a fork
 
 
 def run_program(words: list[str]):
-    """Runs the program of a command line, without the name of the interpreter: options, and a script or `-c`."""
+    """Runs the program of a command line, without the name of the interpreter: options, and a
+    script or `-c`.
+    """
     while words[0] == "-u":
         words = words[1:]
         sys.stdout.reconfigure(write_through=True)
@@ -168,13 +184,16 @@ def run_program(words: list[str]):
 
 
 def end_process(status: int):
-    """Ends this process as Python does, but without the second that the deletion of all modules takes."""
+    """Ends this process as Python does, but without the second that the deletion of all modules
+    takes.
+    """
     threading._shutdown()  # waits for the threads that are not daemons
     atexit._run_exitfuncs()
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
         sys.stderr.flush()
-    if "TF_CONFIG" in os.environ:  # another worker may still fetch the last sum, for which Python's own end leaves time
+    # Another worker may still fetch the last sum, for which Python's own end leaves time.
+    if "TF_CONFIG" in os.environ:
         time.sleep(0.5)
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
@@ -183,7 +202,9 @@ def end_process(status: int):
 
 
 def exit_status(words: list[str]) -> int:
-    """Runs a program; returns the status with which Python would end, the negative number for a signal."""
+    """Runs a program; returns the status with which Python would end, the negative number for a
+    signal.
+    """
     try:
         run_program(words)
     except SystemExit as error:

@@ -1,4 +1,5 @@
-"""Records what transformers and PyTorch make of small models and of texts; it needs requirements-bench.txt.
+"""Records what transformers and PyTorch make of small models and of texts; it needs
+requirements-bench.txt.
 
 Usage: python -m tests.golden.record_transformers
 """
@@ -47,9 +48,9 @@ unaffable e\u0301te\u0301
 Hello [MASK] world[SEP] [CLS]x [mask]|안녕하세요 세계||   |İstanbul ß Åland ŉ ǰ ﬁ ½ ™ Ⅷ
 co\u00adop a\u200bb\u200b c\u00a0d\u3000e\u2028f
 don't e-mail $5 €5 5% wait… “ok”|ที่นี่ हिन्दी العربية עִבְרִית|x\0y\ufffdz \t\r tab\x0bvt|≠ \u037e \u1fef|Ὀδυσσεύς καὶ|The
-internationalization of tokenization|it was the best of times, it was the worst of times""".replace("\n", "|").split(
-    "|"
-)
+internationalization of tokenization|it was the best of times, it was the worst of times""".replace(
+    "\n", "|"
+).split("|")
 
 
 def weight(name: str, shape) -> np.ndarray:
@@ -59,7 +60,9 @@ def weight(name: str, shape) -> np.ndarray:
 
 
 def record_outputs(models: pathlib.Path, file: pathlib.Path):
-    """Saves a model of each class in a folder of its name, and the outputs of all and the shapes of their weights."""
+    """Saves a model of each class in a folder of its name, and the outputs of all and the shapes
+    of their weights.
+    """
     import torch
     import transformers
 
@@ -76,7 +79,9 @@ def record_outputs(models: pathlib.Path, file: pathlib.Path):
         model.save_pretrained(models / name)
         tokenizer.save_pretrained(models / name)
         (models / name / "vocab.txt").write_text(vocabulary)  # which version 5 does not write
-        shapes = [json.dumps([path, *parameter.shape]) for path, parameter in model.named_parameters()]
+        shapes = [
+            json.dumps([path, *parameter.shape]) for path, parameter in model.named_parameters()
+        ]
         recorded[f"{name}.shapes"] = np.array(shapes)
         batch = tokenizer(TEXTS, PAIRS, padding=True, truncation=True, return_tensors="pt")
         if name == "BertForMultipleChoice":
@@ -99,30 +104,41 @@ def record_tokens(file: pathlib.Path, num_cases: int = 300):
     ]
 
     def text() -> str:
-        return draw.choice(["", " "]).join(draw.choice(SAMPLES) for _ in range(draw.randrange(1, 4)))
+        return draw.choice(["", " "]).join(
+            draw.choice(SAMPLES) for _ in range(draw.randrange(1, 4))
+        )
 
     with gzip.GzipFile(file, "wb", mtime=0) as written:
         for number in range(num_cases):
             several = draw.random() < 0.7
             texts = [text() for _ in range(draw.randrange(1, 4))] if several else text()
-            pairs = ([text() for _ in texts] if several else text()) if draw.random() < 0.6 else None
+            pairs = (
+                ([text() for _ in texts] if several else text()) if draw.random() < 0.6 else None
+            )
             some = {
                 "padding": draw.choice([True, False, "longest", "max_length", "do_not_pad"]),
-                "truncation": draw.choice([True, False, None, "only_first", *["only_second"] * (pairs is not None)]),
+                "truncation": draw.choice(
+                    [True, False, None, "only_first", *["only_second"] * (pairs is not None)]
+                ),
                 "max_length": draw.randrange(9, 40),
                 "stride": draw.randrange(0, 3),
                 "return_overflowing_tokens": True,
                 "return_offsets_mapping": True,
                 "add_special_tokens": False,
             }
-            arguments = {name: some[name] for name in some if name == "max_length" or draw.random() < 0.5}
+            arguments = {
+                name: some[name] for name in some if name == "max_length" or draw.random() < 0.5
+            }
             try:
                 found = dict(tokenizers[number % 4](texts, pairs, **arguments))
-            except BaseException as error:  # too short for its arguments, of which some make Rust panic
+            # Too short for its arguments, of which some make Rust panic.
+            except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
                 continue
-            written.write(f"{json.dumps([settings[number % 4], texts, pairs, arguments, found])}\n".encode())
+            written.write(
+                f"{json.dumps([settings[number % 4], texts, pairs, arguments, found])}\n".encode()
+            )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ WORDS = ("the", "cat", "sunny", "football", "U.S.", "waved,", "unheard", "\u200d
 
 def ragged(rows):
     lengths = [len(row) for row in rows]
-    return tf.RaggedTensor.from_row_lengths(np.array([one for row in rows for one in row], np.int32), lengths)
+    return tf.RaggedTensor.from_row_lengths(
+        np.array([one for row in rows for one in row], np.int32), lengths
+    )
 
 
 def traced(function, *arguments):
@@ -50,7 +52,9 @@ def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
     expected = [model_input(tokenizer, a, b, max_seq_length) for a, b in pairs]
     length = max(len(one.tokens) for one in expected)
     expected = padded_features(expected, tokenizer, length)
-    first, second = ([tokenizer.encode(text) for text in column] for column in zip(*pairs, strict=True))
+    first, second = (
+        [tokenizer.encode(text) for text in column] for column in zip(*pairs, strict=True)
+    )
     made = traced(TextReader(None, tokenizer.vocab, max_seq_length).inputs_of_ids, first, second)
     for name in NAMES:
         np.testing.assert_array_equal(made[name], expected[name], err_msg=name)
@@ -60,11 +64,16 @@ def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
 def test_single_texts_by_hand(tokenizer):
     rows = [tokenizer.encode(text) for text in ("the cat sat on the mat", "", "the")]
     made = traced(lambda a: TextReader(None, tokenizer.vocab, 6).inputs_of_ids(a, None), rows)
-    the, cat, sat, on, cls, sep = tokenizer.convert_tokens_to_ids(["the", "cat", "sat", "on", "[CLS]", "[SEP]"])
-    np.testing.assert_array_equal(
-        made["input_ids"], [[cls, the, cat, sat, on, sep], [cls, sep, 0, 0, 0, 0], [cls, the, sep, 0, 0, 0]]
+    the, cat, sat, on, cls, sep = tokenizer.convert_tokens_to_ids(
+        ["the", "cat", "sat", "on", "[CLS]", "[SEP]"]
     )
-    np.testing.assert_array_equal(made["input_mask"], [[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]])
+    np.testing.assert_array_equal(
+        made["input_ids"],
+        [[cls, the, cat, sat, on, sep], [cls, sep, 0, 0, 0, 0], [cls, the, sep, 0, 0, 0]],
+    )
+    np.testing.assert_array_equal(
+        made["input_mask"], [[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]]
+    )
     np.testing.assert_array_equal(made["segment_ids"], np.zeros([3, 6]))
 
 
@@ -72,7 +81,9 @@ def test_single_texts_by_hand(tokenizer):
     ("max_seq_length", "doc_stride", "max_query_length"),
     [(14, 4, 4), (230, 30, 64), *in_test_long((9, 1, 5), (10, 100, 3))],
 )
-def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_stride, max_query_length):
+def test_document_windows_are_those_of_run_squad(
+    tokenizer, max_seq_length, doc_stride, max_query_length
+):
     rng = random.Random(doc_stride)
     count, largest = (10, 900) if max_seq_length > 100 else (40, 60)
     examples = [
@@ -98,12 +109,19 @@ def test_document_windows_are_those_of_run_squad(tokenizer, max_seq_length, doc_
         values = np.array([getattr(feature, name) for feature in expected])
         np.testing.assert_array_equal(windows.features[name], values[:, :length], err_msg=name)
     for row, feature in enumerate(expected):
-        word_of = np.array([*words[feature.example_index], -1])  # the last for positions without a piece
-        np.testing.assert_array_equal(word_of[windows.pieces[row]], dense(feature.token_to_orig_map, length, -1))
-        np.testing.assert_array_equal(windows.is_own[row], dense(feature.token_is_max_context, length, False))
+        # The last for positions without a piece.
+        word_of = np.array([*words[feature.example_index], -1])
+        np.testing.assert_array_equal(
+            word_of[windows.pieces[row]], dense(feature.token_to_orig_map, length, -1)
+        )
+        np.testing.assert_array_equal(
+            windows.is_own[row], dense(feature.token_is_max_context, length, False)
+        )
 
 
-@pytest.mark.parametrize(("max_seq_length", "doc_stride"), [(9, 3), (9, 100), *in_test_long((30, 7))])
+@pytest.mark.parametrize(
+    ("max_seq_length", "doc_stride"), [(9, 3), (9, 100), *in_test_long((30, 7))]
+)
 def test_text_windows_are_those_of_run_classifier(tokenizer, max_seq_length, doc_stride):
     rng, rules = random.Random(doc_stride), LongTexts(doc_stride, "mean")
     texts = ["", *(" ".join(random_words(rng, 60)) for _ in range(40))]
@@ -115,7 +133,9 @@ def test_text_windows_are_those_of_run_classifier(tokenizer, max_seq_length, doc
     features, of_windows = traced(lambda ids: reader.text_windows(ids, doc_stride), rows)
     for name in NAMES:
         np.testing.assert_array_equal(features[name], expected[name], err_msg=name)
-    np.testing.assert_array_equal(of_windows, np.repeat(np.arange(len(texts)), list(map(len, windows))))
+    np.testing.assert_array_equal(
+        of_windows, np.repeat(np.arange(len(texts)), list(map(len, windows)))
+    )
 
 
 @pytest.mark.parametrize("documents", [[], [[], []]])
@@ -123,9 +143,19 @@ def test_no_document_no_window(tokenizer, documents):
     reader = TextReader(None, tokenizer.vocab, 12)
     windows = reader.document_windows(ragged(documents), ragged(documents), 3, 4)
     assert windows.texts.shape == [0]
-    assert windows.pieces.shape[0] == windows.is_own.shape[0] == windows.features["input_ids"].shape[0] == 0
+    assert (
+        windows.pieces.shape[0]
+        == windows.is_own.shape[0]
+        == windows.features["input_ids"].shape[0]
+        == 0
+    )
     windows = reader.word_windows(ragged(documents), ragged(documents))
-    assert windows.pieces.shape[0] == windows.is_own.shape[0] == windows.features["input_ids"].shape[0] == 0
+    assert (
+        windows.pieces.shape[0]
+        == windows.is_own.shape[0]
+        == windows.features["input_ids"].shape[0]
+        == 0
+    )
 
 
 @pytest.mark.parametrize("max_seq_length", [3, 16])
@@ -133,7 +163,10 @@ def test_word_windows_are_those_of_run_ner(tokenizer, tmp_path, max_seq_length):
     rng = random.Random(max_seq_length)
     sentences = [random_words(rng, 40) or ["the"] for _ in range(60)]
     path = tmp_path / "test.conll"
-    path.write_text("".join("".join(f"{word}\n" for word in words) + "\n" for words in sentences), encoding="utf-8")
+    path.write_text(
+        "".join("".join(f"{word}\n" for word in words) + "\n" for words in sentences),
+        encoding="utf-8",
+    )
     encoded = encoded_words(read_conll(str(path), labelled=False), ["O"], max_seq_length, tokenizer)
     expected = encoded.features(np.arange(len(encoded)), int(encoded.lengths.max()))
 
@@ -141,13 +174,17 @@ def test_word_windows_are_those_of_run_ner(tokenizer, tmp_path, max_seq_length):
     pieces = [[tokenizer.encode(word) or unknown for word in words] for words in sentences]
     words = [[word for word, ids in enumerate(sentence) for _ in ids] for sentence in pieces]
     windows = traced(
-        TextReader(None, tokenizer.vocab, max_seq_length).word_windows, [joined(sentence) for sentence in pieces], words
+        TextReader(None, tokenizer.vocab, max_seq_length).word_windows,
+        [joined(sentence) for sentence in pieces],
+        words,
     )
     for name in NAMES:
         np.testing.assert_array_equal(windows.features[name], expected[name], err_msg=name)
     np.testing.assert_array_equal(windows.is_own, expected["label_mask"])
     # Every word is tagged once, in order.
-    texts = np.repeat(windows.texts.numpy()[:, None], windows.pieces.shape[1], axis=1)[windows.is_own]
+    texts = np.repeat(windows.texts.numpy()[:, None], windows.pieces.shape[1], axis=1)[
+        windows.is_own
+    ]
     own = windows.pieces.numpy()[windows.is_own]
     assert [(text, words[text][piece]) for text, piece in zip(texts, own, strict=True)] == [
         (text, word) for text, sentence in enumerate(sentences) for word in range(len(sentence))

@@ -1,4 +1,6 @@
-"""The in-graph tokenizer gives the ids of FullTokenizer, and the offsets of its WordPieces in the text."""
+"""The in-graph tokenizer gives the ids of FullTokenizer, and the offsets of its WordPieces in
+the text.
+"""
 
 import random
 import re
@@ -52,7 +54,8 @@ class Pair:
 def pair(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("vocabulary")
     return Pair(
-        FullTokenizer(toy.write_vocabulary(folder, TEXT_PIECES), *request.param), tmp_path_factory.mktemp("asset")
+        FullTokenizer(toy.write_vocabulary(folder, TEXT_PIECES), *request.param),
+        tmp_path_factory.mktemp("asset"),
     )
 
 
@@ -70,7 +73,9 @@ def real_pair(name, tmp_path):
 def test_recorded_texts_get_the_ids_of_the_original(name, tmp_path):
     records = read_recorded_tokens(GOLDEN / "tokenization.jsonl.gz")
     uncased, cased = write_recorded_vocabularies(tmp_path, records)
-    full = FullTokenizer(uncased) if name == "uncased" else FullTokenizer(cased, do_lower_case=False)
+    full = (
+        FullTokenizer(uncased) if name == "uncased" else FullTokenizer(cased, do_lower_case=False)
+    )
     assert Pair(full, tmp_path).differing([record["text"] for record in records]) == []
 
 
@@ -117,12 +122,16 @@ def test_random_texts(pair):
 @pytest.mark.needs_shared("data/vocab")
 @pytest.mark.parametrize("name", ["uncased", "cased"])
 def test_fifty_thousand_texts(name, tmp_path):
-    """One text in 10,000 may differ, because TensorFlow and Python have tables of different Unicode versions."""
+    """One text in 10,000 may differ, because TensorFlow and Python have tables of different
+    Unicode versions.
+    """
     pair = real_pair(name, tmp_path)
     differing = pair.differing(random_texts(40_000, seed=2))
     count = 0
 
-    @settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(
+        max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    )
     @given(st.lists(texts, min_size=10, max_size=10))
     def try_some(strings):
         nonlocal count
@@ -136,15 +145,38 @@ def test_fifty_thousand_texts(name, tmp_path):
 
 def test_bytes_that_are_not_utf8_are_left_out(toy_pair):
     rng = random.Random(3)
-    some = [0x41, 0x80, 0xBF, 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xED, 0xA0, 0xF0, 0x9F, 0x92, 0xF4, 0x90, 0xC0, 0xFF]
+    some = [
+        0x41,
+        0x80,
+        0xBF,
+        0xC3,
+        0xA9,
+        0xE2,
+        0x82,
+        0xAC,
+        0xED,
+        0xA0,
+        0xF0,
+        0x9F,
+        0x92,
+        0xF4,
+        0x90,
+        0xC0,
+        0xFF,
+    ]
     strings = [bytes(rng.choices(some, k=rng.randint(1, 9))) for _ in range(5000)]
     for raw, kept in zip(strings, readable(strings).numpy(), strict=True):
         assert raw.decode("utf-8", "ignore").encode() == kept
-    assert toy_pair.graph.encode([b"the\xff cat\xe2\x82"]).to_list() == [toy_pair.full.encode("the cat")]
+    assert toy_pair.graph.encode([b"the\xff cat\xe2\x82"]).to_list() == [
+        toy_pair.full.encode("the cat")
+    ]
 
 
 def test_very_long_texts_and_words(toy_pair):
-    assert toy_pair.differing(["the cat\n" * 20_000, "a" * 100_000, "football" * 25, "football" * 26]) == []
+    assert (
+        toy_pair.differing(["the cat\n" * 20_000, "a" * 100_000, "football" * 25, "football" * 26])
+        == []
+    )
 
 
 def test_a_mask_is_text_unless_it_is_asked_for(toy_pair):
@@ -175,7 +207,9 @@ def test_a_vocabulary_with_repeated_and_blank_lines(tmp_path):
 
 
 def spans_of(pair, text, **options):
-    """Returns each WordPiece with its part of the text and the index of its word, and the list of words."""
+    """Returns each WordPiece with its part of the text and the index of its word, and the list
+    of words.
+    """
     ids, starts, ends, words, word_starts, word_ends = (
         values.to_list()[0] for values in pair.graph.pieces([text], **options)
     )
@@ -187,8 +221,18 @@ def spans_of(pair, text, **options):
 
 
 def test_pieces_and_what_they_cover(toy_pair):
-    pieces, words = spans_of(toy_pair, "\ufeffThe  “Football”\u202fwas sun\xadny,\n\u0301 \U0001f4a9 Càt's")
-    assert words == ["\ufeffThe", "“Football”", "was", "sun\xadny,", "\u0301", "\U0001f4a9", "Càt's"]
+    pieces, words = spans_of(
+        toy_pair, "\ufeffThe  “Football”\u202fwas sun\xadny,\n\u0301 \U0001f4a9 Càt's"
+    )
+    assert words == [
+        "\ufeffThe",
+        "“Football”",
+        "was",
+        "sun\xadny,",
+        "\u0301",
+        "\U0001f4a9",
+        "Càt's",
+    ]
     assert pieces == [
         ("the", "\ufeffThe", 0),  # the rules drop the mark: the number of characters changes
         ("[UNK]", "“", 1),
@@ -209,7 +253,11 @@ def test_pieces_and_what_they_cover(toy_pair):
 def test_words_without_pieces_can_be_counted_as_unknown(toy_pair):
     pieces, words = spans_of(toy_pair, "Cat \u0301 the", unknown_words=True)
     assert words == ["Cat", "\u0301", "the"]
-    assert [(piece, covered) for piece, covered, _ in pieces] == [("cat", "Cat"), ("[UNK]", "\u0301"), ("the", "the")]
+    assert [(piece, covered) for piece, covered, _ in pieces] == [
+        ("cat", "Cat"),
+        ("[UNK]", "\u0301"),
+        ("the", "the"),
+    ]
 
 
 def test_every_text_keeps_its_words_and_offsets(pair):
@@ -217,10 +265,16 @@ def test_every_text_keeps_its_words_and_offsets(pair):
     strings = [text.encode("utf-8", "ignore").decode() for text in random_texts(300, seed=4)]
     found = zip(*(values.to_list() for values in pair.pieces(strings)), strict=True)
     num_exact = 0
-    for text, (ids, starts, ends, words, word_starts, word_ends) in zip(strings, found, strict=True):
+    for text, (ids, starts, ends, words, word_starts, word_ends) in zip(
+        strings, found, strict=True
+    ):
         matches = list(re.finditer("[^ \t\r\n\u202f]+", text))
         assert list(zip(word_starts, word_ends, strict=True)) == [match.span() for match in matches]
-        expected = [(number, word) for word, match in enumerate(matches) for number in pair.full.encode(match[0])]
+        expected = [
+            (number, word)
+            for word, match in enumerate(matches)
+            for number in pair.full.encode(match[0])
+        ]
         assert list(zip(ids, words, strict=True)) == expected
         assert starts == sorted(starts)
         assert ends == sorted(ends)
@@ -291,18 +345,34 @@ def test_the_classes_are_those_of_unicode():
         category = unicodedata.category(char)
         blank = char in "\t\n\r\u2028\u2029" or category == "Zs"
         assert bool(holds["blank"](char)) == blank, hex(code)
-        assert bool(holds["dropped"](char)) == ((not blank and category in ("Cc", "Cf")) or char == "\ufffd")
+        assert bool(holds["dropped"](char)) == (
+            (not blank and category in ("Cc", "Cf")) or char == "\ufffd"
+        )
         is_symbol = char.isascii() and category[0] == "S"
-        is_ideograph = 0x3400 <= code < 0xA000 or 0xF900 <= code < 0xFB00 or 0x20000 <= code < 0x30000
+        is_ideograph = (
+            0x3400 <= code < 0xA000 or 0xF900 <= code < 0xFB00 or 0x20000 <= code < 0x30000
+        )
         if not is_ideograph:
             assert bool(holds["alone"](char)) == (category[0] == "P" or is_symbol), hex(code)
 
 
 def test_every_code_point_gives_the_words_of_the_rules(pair):
-    """Alone, within a word, and beside a capital sigma and accents of two classes that normalization sorts."""
+    """Alone, within a word, and beside a capital sigma and accents of two classes that
+    normalization sorts.
+    """
     # From U+20000 on are thousands of ideographs, of which each plane has the same rules.
-    codes = [*range(0xD800), *range(0xE000, 0x20000), *range(0x20000, 0x40000, 7), *range(0xE0000, 0x110000, 37)]
-    for before, after, step in (("", "", 5), ("a", "b", 1), ("aΣ", "Σ", 5), ("\u302e", "\U0001d165\u0301", 5)):
+    codes = [
+        *range(0xD800),
+        *range(0xE000, 0x20000),
+        *range(0x20000, 0x40000, 7),
+        *range(0xE0000, 0x110000, 37),
+    ]
+    for before, after, step in (
+        ("", "", 5),
+        ("a", "b", 1),
+        ("aΣ", "Σ", 5),
+        ("\u302e", "\U0001d165\u0301", 5),
+    ):
         texts = [f"{before}{chr(code)}{after}" for code in codes[::step]]
         characters = pair.graph._characters(tf.constant(texts))
         tokens = pair.graph._basic_tokens(characters)

@@ -14,7 +14,9 @@ Tensors = dict[str, np.ndarray]
 
 
 def tensors_of(folder: pathlib.Path) -> Tensors:
-    """Returns the weights of the good model: an encoder of one layer, and the heads of pre-training."""
+    """Returns the weights of the good model: an encoder of one layer, and the heads of
+    pre-training.
+    """
     checkpoint = tf1.Tf1Checkpoint(str(folder / "bert_model.ckpt"))
     return {name: checkpoint.read(name) for name in checkpoint.shapes}
 

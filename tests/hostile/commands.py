@@ -16,7 +16,9 @@ ROOM = "make room or name another path"  # what the sentence about a full disk s
 def at(folder, names: str) -> str:
     """Names relative to a folder, separated by commas, as paths."""
     return ",".join(
-        name if not name or name == "-" or name.startswith("/") or "://" in name else f"{folder}/{name}"
+        name
+        if not name or name == "-" or name.startswith("/") or "://" in name
+        else f"{folder}/{name}"
         for name in names.split(",")
     )
 
@@ -27,11 +29,21 @@ def _flags(folder, given: dict[str, str]) -> list[str]:
 
 def corpus(folder, output="a.tfrecord", *others, **files):
     given = {"input_file": "corpus.txt", "vocab_file": "vocab.txt", "output_file": output, **files}
-    return ["create_pretraining_data.py", *_flags(folder, given), "--max_seq_length=16", "--dupe_factor=1", *others]
+    return [
+        "create_pretraining_data.py",
+        *_flags(folder, given),
+        "--max_seq_length=16",
+        "--dupe_factor=1",
+        *others,
+    ]
 
 
 def vocabulary(folder, output="v.txt"):
-    return ["build_vocab.py", *_flags(folder, {"input_file": "corpus.txt", "output_file": output}), "--vocab_size=200"]
+    return [
+        "build_vocab.py",
+        *_flags(folder, {"input_file": "corpus.txt", "output_file": output}),
+        "--vocab_size=200",
+    ]
 
 
 def features(folder, output="features.jsonl", *others, **files):
@@ -51,11 +63,17 @@ def predictions(folder, output="answers.jsonl", **files):
 
 
 def _model_of_vectors(folder) -> str:
-    """Makes the folder `vectors` of the good model as one of sentence-transformers; returns its flag."""
+    """Makes the folder `vectors` of the good model as one of sentence-transformers; returns its
+    flag.
+    """
     model = folder / "vectors"
     if not model.exists():
         model.mkdir()
-        for path in (folder / "vocab.txt", folder / "bert_config.json", *folder.glob("bert_model.ckpt*")):
+        for path in (
+            folder / "vocab.txt",
+            folder / "bert_config.json",
+            *folder.glob("bert_model.ckpt*"),
+        ):
             os.link(path, model / path.name)
         toy.write_sentence_modules(model)
     return f"--model={model}"
@@ -67,7 +85,9 @@ def vectors(folder, *others, **files):
     return ["predict.py", _model_of_vectors(folder), *_flags(folder, given), *others]
 
 
-def mining(folder, *others, pairs="anchor\tpositive\nthe cat\ton the mat\nit was\ta day\n", **files):
+def mining(
+    folder, *others, pairs="anchor\tpositive\nthe cat\ton the mat\nit was\ta day\n", **files
+):
     """A search for hard negatives by a model of vectors."""
     (folder / "pairs.tsv").write_text(pairs)
     given = {"input_file": "pairs.tsv", "output_file": "mined.jsonl", **files}
@@ -108,7 +128,12 @@ def pretraining(folder, *others):
     if not (folder / "records.tfrecord").exists():
         write_records(folder / "records.tfrecord", 16)
     steps = {"max_eval_steps": 1, "num_train_steps": 6, "num_warmup_steps": 1, "random_seed": 7}
-    sizes = {"max_seq_length": SEQ, "max_predictions_per_seq": PREDICTIONS, "train_batch_size": 8, "eval_batch_size": 8}
+    sizes = {
+        "max_seq_length": SEQ,
+        "max_predictions_per_seq": PREDICTIONS,
+        "train_batch_size": 8,
+        "eval_batch_size": 8,
+    }
     return [
         "run_pretraining.py",
         *model_flags(folder, vocab_file=None),

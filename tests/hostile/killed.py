@@ -1,6 +1,8 @@
-"""Runs of scripts in child processes that are killed at a chosen event, or that may write only small files.
+"""Runs of scripts in child processes that are killed at a chosen event, or that may write only
+small files.
 
-The children are forked from a server process that has imported TensorFlow, here at the top, and run nothing.
+The children are forked from a server process that has imported TensorFlow, here at the top, and run
+nothing.
 """
 
 import collections
@@ -27,9 +29,14 @@ from official_bert.training.loop import TimeLimit
 from tests.scripts import end_of
 
 START, RUN, SAVE, RENAME = "start-up", "run", "save", "rename"
-# The functions of the system and of TensorFlow themselves: lists, sets and texts have methods of these names.
+# The functions of the system and of TensorFlow themselves: lists, sets and texts have methods of
+# these names.
 _RENAMES = {os.rename, os.replace, os.remove, os.unlink, os.rmdir}
-_RENAMES |= {_pywrap_file_io.RenameFile, _pywrap_file_io.DeleteFile, _pywrap_file_io.DeleteRecursively}
+_RENAMES |= {
+    _pywrap_file_io.RenameFile,
+    _pywrap_file_io.DeleteFile,
+    _pywrap_file_io.DeleteRecursively,
+}
 _WRITES = {"write", "writelines", "open", "close", "CreateDir", "RecursivelyCreateDir"}
 _PACKAGE = f"{os.path.dirname(official_bert.__file__)}{os.sep}"
 
@@ -42,17 +49,26 @@ class Point(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The end of a child: its exit status, negative for a signal, and its events by kind, none after a kill."""
+    """The end of a child: its exit status, negative for a signal, and its events by kind, none
+    after a kill.
+    """
 
     status: int
     sentence: str
     counts: dict[str, int]
 
 
-def run(folder: pathlib.Path, command: list[str], point: Point | None = None, most_bytes: int | None = None) -> Ended:
-    """Runs a script in a child, which kills itself before a point, or may write no file larger than `most_bytes`.
+def run(
+    folder: pathlib.Path,
+    command: list[str],
+    point: Point | None = None,
+    most_bytes: int | None = None,
+) -> Ended:
+    """Runs a script in a child, which kills itself before a point, or may write no file larger than
+    `most_bytes`.
 
-    The child counts its events: calls of this project's functions, and the calls that write, rename and delete files.
+    The child counts its events: calls of this project's functions, and the calls that write, rename
+    and delete files.
     """
     report = folder / "report.json"
     report.unlink(missing_ok=True)
@@ -111,7 +127,10 @@ def _kind_of(frame, event: str, function, has_written: bool) -> str | None:
         return None
     if function in _RENAMES:
         return RENAME
-    is_save_op = function.__name__ == "TFE_Py_FastPathExecute" and code.co_name in ("save_v2", "merge_v2_checkpoints")
+    is_save_op = function.__name__ == "TFE_Py_FastPathExecute" and code.co_name in (
+        "save_v2",
+        "merge_v2_checkpoints",
+    )
     if is_save_op or (function.__name__ in _WRITES and code.co_filename.startswith(_PACKAGE)):
         return SAVE
     return None

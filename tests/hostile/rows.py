@@ -1,8 +1,8 @@
 """Hostile command lines as rows of tables, and the promise that every script keeps for them.
 
-A row makes its files in a folder of its own, beside a copy of good ones, and runs a script in this process. The script
-must end with status 1 and one sentence, or succeed with a warning; it changes no file that was there and leaves no file
-that the row does not name.
+A row makes its files in a folder of its own, beside a copy of good ones, and runs a script in this
+process. The script must end with status 1 and one sentence, or succeed with a warning; it changes
+no file that was there and leaves no file that the row does not name.
 """
 
 import fnmatch
@@ -20,7 +20,10 @@ from tests.fine_tuning_runs import FAMILIES, Texts
 from tests.scripts import end_of
 
 # The text of the one-sentence corpus of the good files: two documents.
-CORPUS = "The cat sat on the mat.\nIt was a sunny day.\n\nThe train was late.\nThe driver was in the park.\n" * 4
+CORPUS = (
+    "The cat sat on the mat.\nIt was a sunny day.\n\nThe train was late.\nThe driver was in the "
+    "park.\n" * 4
+)
 
 
 class Row(NamedTuple):
@@ -28,10 +31,12 @@ class Row(NamedTuple):
 
     Attributes:
         name: the name of the test.
-        make: makes the files of the row in a folder, which holds the good files, and returns the script and its flags.
+        make: makes the files of the row in a folder, which holds the good files, and returns the
+            script and its flags.
         says: parts of the one sentence with which the run ends; empty for a run that succeeds.
         warns: parts of the log.
-        leaves: globs of the files, relative to the folder, that the run may add or, where they begin with "~", change.
+        leaves: globs of the files, relative to the folder, that the run may add or, where they
+            begin with "~", change.
     """
 
     name: str
@@ -41,7 +46,9 @@ class Row(NamedTuple):
     leaves: tuple[str, ...] = ()
 
 
-def row(name: str, make: Callable, *says: str, warns: tuple[str, ...] = (), leaves: tuple[str, ...] = ()):
+def row(
+    name: str, make: Callable, *says: str, warns: tuple[str, ...] = (), leaves: tuple[str, ...] = ()
+):
     """Makes a row; what the sentence says comes last, because there is most of it."""
     return Row(name, make, says, warns, leaves)
 
@@ -60,7 +67,9 @@ def check(row: Row, folder: pathlib.Path):
     after = contents(folder)
 
     if row.says:
-        assert ended.status == 1, f"ended with {ended.status}: {ended.sentence or ended.log[-2000:]}"
+        assert ended.status == 1, (
+            f"ended with {ended.status}: {ended.sentence or ended.log[-2000:]}"
+        )
         assert "\n" not in ended.sentence.strip()
         assert "Traceback" not in ended.sentence
     else:
@@ -93,9 +102,11 @@ def contents(folder: pathlib.Path) -> dict[str, str]:
 
 
 def write_good_files(folder: pathlib.Path):
-    """Writes a model (vocab.txt, bert_config.json, bert_model.ckpt), corpus.txt and a training set of every family.
+    """Writes a model (vocab.txt, bert_config.json, bert_model.ckpt), corpus.txt and a training set
+    of every family.
 
-    The sets are folders named as in tests/fine_tuning_runs.py: classification/train.tsv, tagging/train.conll, ...
+    The sets are folders named as in tests/fine_tuning_runs.py: classification/train.tsv,
+    tagging/train.conll, ...
     """
     toy.make_bert_base_dir(folder, num_hidden_layers=1)
     toy.write_text(folder, CORPUS, "corpus.txt")
@@ -119,4 +130,6 @@ def model_flags(folder: pathlib.Path, **flags) -> list[str]:
 def edit_json(path: pathlib.Path, **changes):
     """Changes fields of a JSON file; None removes a field."""
     content = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+    path.write_text(
+        json.dumps({name: value for name, value in content.items() if value is not None})
+    )

@@ -1,4 +1,6 @@
-"""Hostile files: outputs that are inputs, links, devices, names, full disks, closed streams, missing permissions."""
+"""Hostile files: outputs that are inputs, links, devices, names, full disks, closed streams,
+missing permissions.
+"""
 
 import os
 import pathlib
@@ -75,37 +77,91 @@ IN_PLACE_OF_SHARDS = [
         for what, name, make in (
             ("folder", SHARD, lambda at: full_folder(at, SHARD)),
             ("folder", "rec.manifest.json", lambda at: full_folder(at, "rec.manifest.json")),
-            ("link", SHARD, lambda at: sharded(at, link(at, SHARD, "classification/train.tsv")[:3])),
+            (
+                "link",
+                SHARD,
+                lambda at: sharded(at, link(at, SHARD, "classification/train.tsv")[:3]),
+            ),
             ("device", SHARD, lambda at: os.mkfifo(at / SHARD) or sharded(at)),
         )
     ),
-    row("a work file", lambda at: full_folder(at, ".rec.sharded/00000.txt"), "00000.txt: is a folder in the place"),
+    row(
+        "a work file",
+        lambda at: full_folder(at, ".rec.sharded/00000.txt"),
+        "00000.txt: is a folder in the place",
+    ),
     row("beside work files", lambda at: full_folder(at, ".rec.sharded/00000.mine"), leaves=SHARDS),
-    row("a name too long", lambda at: sharded(at, "a" * 236), "manifest.json: cannot", "too long); give it a shorter"),
-    row("an exact one", lambda at: corpus(at, "a" * 236), "manifest.json: cannot", "too long); give it a shorter"),
+    row(
+        "a name too long",
+        lambda at: sharded(at, "a" * 236),
+        "manifest.json: cannot",
+        "too long); give it a shorter",
+    ),
+    row(
+        "an exact one",
+        lambda at: corpus(at, "a" * 236),
+        "manifest.json: cannot",
+        "too long); give it a shorter",
+    ),
 ]
 
 OUTPUTS_THAT_ARE_INPUTS = [
     row("over a link", lambda at: corpus(at, link(at, "link", "corpus.txt")), over("input_file")),
-    row("over a hard link", lambda at: corpus(at, hard_link(at, "other", "corpus.txt")), over("input_file")),
-    row("where the glob reads", lambda at: corpus(at, "records.txt", input_file="*.txt"), "*.txt matches it"),
-    row("where another name is read", corpus_in_a_linked_folder, "so that the next run would read it"),
-    row("hidden from a glob", lambda at: corpus(at, ".a.txt", input_file="corpus*"), leaves=(".a.txt",)),
-    row("where the glob reads hidden files", lambda at: corpus(at, ".a.txt", input_file="*.txt"), "*.txt matches it"),
-    row("outside of a glob's set", lambda at: corpus(at, "b.txt", input_file="[^bv]*.txt"), leaves=("b.txt",)),
+    row(
+        "over a hard link",
+        lambda at: corpus(at, hard_link(at, "other", "corpus.txt")),
+        over("input_file"),
+    ),
+    row(
+        "where the glob reads",
+        lambda at: corpus(at, "records.txt", input_file="*.txt"),
+        "*.txt matches it",
+    ),
+    row(
+        "where another name is read",
+        corpus_in_a_linked_folder,
+        "so that the next run would read it",
+    ),
+    row(
+        "hidden from a glob",
+        lambda at: corpus(at, ".a.txt", input_file="corpus*"),
+        leaves=(".a.txt",),
+    ),
+    row(
+        "where the glob reads hidden files",
+        lambda at: corpus(at, ".a.txt", input_file="*.txt"),
+        "*.txt matches it",
+    ),
+    row(
+        "outside of a glob's set",
+        lambda at: corpus(at, "b.txt", input_file="[^bv]*.txt"),
+        leaves=("b.txt",),
+    ),
     row("twice", lambda at: corpus(at, f"a,{link(at, 'b', 'a')}"), "is an output twice"),
     row("over the weights", lambda at: features(at, WEIGHTS), over("init_checkpoint")),
     row("over an export", lambda at: predictions(at, "export/1/assets/vocab.txt"), over("model")),
     row("an index over its lines", lambda at: vectors(at, index="corpus.txt"), over("input_file")),
-    row("an index over the weights", lambda at: vectors(at, index=f"vectors/{WEIGHTS}"), over("model")),
-    row("over the index", lambda at: vectors(at, search="vocab.txt", output_file="vocab.txt"), over("search")),
+    row(
+        "an index over the weights",
+        lambda at: vectors(at, index=f"vectors/{WEIGHTS}"),
+        over("model"),
+    ),
+    row(
+        "over the index",
+        lambda at: vectors(at, search="vocab.txt", output_file="vocab.txt"),
+        over("search"),
+    ),
     row("over the pairs", lambda at: mining(at, output_file="pairs.tsv"), over("input_file")),
     row(
         "over its corpus",
         lambda at: mining(at, corpus_file="a", output_file=link(at, "a", "corpus.txt")),
         over("corpus_file"),
     ),
-    row("negatives over the weights", lambda at: mining(at, output_file=f"vectors/{WEIGHTS}"), over("model")),
+    row(
+        "negatives over the weights",
+        lambda at: mining(at, output_file=f"vectors/{WEIGHTS}"),
+        over("model"),
+    ),
     row("over its own checkpoint", lambda at: conversion(at, "."), over("model")),
 ]
 
@@ -117,12 +173,32 @@ LINKS_AND_DEVICES = [
     ),
     row("to nothing", lambda at: vocabulary(at, "/dev/null")),
     row("negatives to nothing", lambda at: mining(at, output_file="/dev/null")),
-    row("an index to a full device", lambda at: vectors(at, index="/dev/full"), "cannot be written (No space left"),
-    row("negatives to a full device", lambda at: mining(at, output_file="/dev/full"), "cannot be written (No space"),
-    row("negatives into a folder", lambda at: mining(at, output_file="tagging"), "cannot be written, it is a folder"),
-    row("negatives through a link", lambda at: mining(at, output_file=link(at, "l", "new")), leaves=("new",)),
+    row(
+        "an index to a full device",
+        lambda at: vectors(at, index="/dev/full"),
+        "cannot be written (No space left",
+    ),
+    row(
+        "negatives to a full device",
+        lambda at: mining(at, output_file="/dev/full"),
+        "cannot be written (No space",
+    ),
+    row(
+        "negatives into a folder",
+        lambda at: mining(at, output_file="tagging"),
+        "cannot be written, it is a folder",
+    ),
+    row(
+        "negatives through a link",
+        lambda at: mining(at, output_file=link(at, "l", "new")),
+        leaves=("new",),
+    ),
     row("link to itself", lambda at: corpus(at, link(at, "link", "link")), "symbolic links"),
-    row("full device", lambda at: corpus(at, "/dev/full"), f"cannot be written (No space left on device); {ROOM}"),
+    row(
+        "full device",
+        lambda at: corpus(at, "/dev/full"),
+        f"cannot be written (No space left on device); {ROOM}",
+    ),
 ]
 
 INPUTS = [
@@ -144,18 +220,34 @@ OUTPUTS = IN_PLACE_OF_SHARDS + [
 ]
 
 NAMES = [
-    row("a file as folder", lambda at: classifier(at, "--do_train", output_dir="corpus.txt/a"), "corpus.txt"),
-    row("output not in UTF-8", lambda at: corpus(at, "a\udcff"), r"a\udcff': the name is not UTF-8"),
-    row("input not in UTF-8", lambda at: corpus(at, input_file=broken_name(at)), r"\udcff.txt': the name is not"),
+    row(
+        "a file as folder",
+        lambda at: classifier(at, "--do_train", output_dir="corpus.txt/a"),
+        "corpus.txt",
+    ),
+    row(
+        "output not in UTF-8", lambda at: corpus(at, "a\udcff"), r"a\udcff': the name is not UTF-8"
+    ),
+    row(
+        "input not in UTF-8",
+        lambda at: corpus(at, input_file=broken_name(at)),
+        r"\udcff.txt': the name is not",
+    ),
     row(
         "brackets that are no glob",
         lambda at: corpus(at, input_file=str((at / "corpus.txt").rename(at / "a[1].txt"))),
         leaves=("a.tfrecord",),
     ),
     row(
-        "a comma at the end", lambda at: corpus(at, input_file="corpus.txt,"), "--input_file: a name is empty; give one"
+        "a comma at the end",
+        lambda at: corpus(at, input_file="corpus.txt,"),
+        "--input_file: a name is empty; give one",
     ),
-    row("a line break", lambda at: [*corpus(at), "--input_file=a\nb"], r"--input_file='a\nb': is no list of names"),
+    row(
+        "a line break",
+        lambda at: [*corpus(at), "--input_file=a\nb"],
+        r"--input_file='a\nb': is no list of names",
+    ),
 ]
 
 KILLED_RUNS = [
@@ -177,16 +269,30 @@ def test_files(row, folder):
 
 TOO_LARGE = "cannot be written (File too large)"
 FULL_DISK = [
-    row("records", lambda at: corpus(at, "a.tfrecord", "--dupe_factor=50"), f"a.tfrecord: {TOO_LARGE}", ROOM),
-    row("gzip", lambda at: corpus(at, "a.tfrecord.gz", "--dupe_factor=300"), f"a.tfrecord.gz: {TOO_LARGE}"),
+    row(
+        "records",
+        lambda at: corpus(at, "a.tfrecord", "--dupe_factor=50"),
+        f"a.tfrecord: {TOO_LARGE}",
+        ROOM,
+    ),
+    row(
+        "gzip",
+        lambda at: corpus(at, "a.tfrecord.gz", "--dupe_factor=300"),
+        f"a.tfrecord.gz: {TOO_LARGE}",
+    ),
     row(
         "an index",
-        lambda at: (at / "many").write_text("cat\n" * 300) and vectors(at, index="a", input_file="many"),
+        lambda at: (
+            (at / "many").write_text("cat\n" * 300) and vectors(at, index="a", input_file="many")
+        ),
         TOO_LARGE,
     ),
     row("tf1", lambda at: conversion(at), "bert_model.ckpt", "cannot be written"),
     row(
-        "safetensors", lambda at: conversion(at, output_format="huggingface"), "model.safetensors", "cannot be written"
+        "safetensors",
+        lambda at: conversion(at, output_format="huggingface"),
+        "model.safetensors",
+        "cannot be written",
     ),
 ]
 
@@ -231,13 +337,15 @@ def test_folders_without_permission(folder, mode, mode_of_text, sentence):
     (folder / "corpus.txt").chmod(mode_of_text)
     folder.chmod(mode)
     program = (  # what is imported belongs to root, so it comes before the change of the user
-        "import os, sys; sys.path.insert(0, os.getcwd()); from official_bert.cli import commands as command_line; "
-        "from official_bert.commands import create_pretraining_data; "
-        "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.argv[0] = 'create_pretraining_data.py'; "
-        "command_line.run_command('create_pretraining_data')"
+        "import os, sys; sys.path.insert(0, os.getcwd()); from official_bert.cli import commands "
+        "as command_line; from official_bert.commands import create_pretraining_data; "
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.argv[0] = "
+        "'create_pretraining_data.py'; command_line.run_command('create_pretraining_data')"
     )
     for above in folder.parents:
-        if above.is_relative_to(os.environ.get("TMPDIR", "/tmp")) and above.name.startswith(("pytest-", "popen-")):
+        if above.is_relative_to(os.environ.get("TMPDIR", "/tmp")) and above.name.startswith(
+            ("pytest-", "popen-")
+        ):
             above.chmod(0o755)
     finished = run_python("-c", program, *corpus(folder)[1:], status=1)
     assert sentence in finished.stderr

@@ -1,4 +1,6 @@
-"""Hostile command lines: flags that contradict each other, or whose values nothing can be done with."""
+"""Hostile command lines: flags that contradict each other, or whose values nothing can be done
+with.
+"""
 
 import math
 import os
@@ -72,7 +74,8 @@ class Raises(DataProcessor):
 ONE_LABEL = "text\tlabel\na\tyes\nb\tyes\n"
 PAIRS = "Sentence1\tSentence2\tLabel\na\tb\tyes\nc\td\tno\n"
 NAMED_TWICE = "x\tx\tlabel\nb\tc\tyes\ne\tf\tno\n"
-# Flags of a training, and parts of the sentence that refuses them; of a number alone, the flag itself.
+# Flags of a training, and parts of the sentence that refuses them; of a number alone, the flag
+# itself.
 REFUSED = [
     *(
         (f"--search={value}", value)
@@ -108,7 +111,10 @@ REFUSED = [
     ("--train_file=a --task_name=CoLA", "--train_file: only goes with --task_name=text, not CoLA"),
 ]  # fmt: skip
 ROWS = [
-    *(row(given, lambda folder, given=given: train(folder, *given.split()), *says) for given, *says in REFUSED),
+    *(
+        row(given, lambda folder, given=given: train(folder, *given.split()), *says)
+        for given, *says in REFUSED
+    ),
     row("nothing to do", classifier, "nothing to do", "--do_train"),
     row(
         "value as a word",
@@ -116,7 +122,9 @@ ROWS = [
         "the word 'False' belongs to no flag; write --do_lower_case=False",
     ),
     row(
-        "stray word in place of a flag", lambda folder: ["predict.py", f"{folder}/model"], "/model' belongs to no flag;"
+        "stray word in place of a flag",
+        lambda folder: ["predict.py", f"{folder}/model"],
+        "/model' belongs to no flag;",
     ),
     row(
         "unknown flag with its value as a word",
@@ -146,10 +154,19 @@ ROWS = [
     *(
         row(given, lambda folder, given=given: vectors(folder, *given.split()), says)
         for given, says in (
-            ("--index=a.npz --search=a.npz", "--search: does not go with --index; make the index first"),
-            ("--index=a.npz --output_file=b", "--output_file: does not go with --index, the one file that"),
+            (
+                "--index=a.npz --search=a.npz",
+                "--search: does not go with --index; make the index first",
+            ),
+            (
+                "--index=a.npz --output_file=b",
+                "--output_file: does not go with --index, the one file that",
+            ),
             ("--index=a.npz --on_error=report", "--on_error=report: does not go with --index"),
-            ("--top_k=3", "--top_k=3: has no effect without --search; add that, or leave the flag out"),
+            (
+                "--top_k=3",
+                "--top_k=3: has no effect without --search; add that, or leave the flag out",
+            ),
             ("--search=a.npz --top_k=0", "--top_k=0: must be at least 1"),
             ("--search=absent.npz", "absent.npz: no such file"),
             ("--score=pll --pooling=none", "--pooling: does not go with --score"),
@@ -157,7 +174,12 @@ ROWS = [
     ),
     row(
         "an index of a model without vectors",
-        lambda folder: ["predict.py", f"--model={folder}", f"--index={folder}/a.npz", "--input_file=/dev/null"],
+        lambda folder: [
+            "predict.py",
+            f"--model={folder}",
+            f"--index={folder}/a.npz",
+            "--input_file=/dev/null",
+        ],
         "a model of pretraining gives no vectors of texts; name an export of --task_name=embedding",
     ),
     *(
@@ -171,28 +193,49 @@ ROWS = [
             ("--columns=anchor=a,text=b", 'must have the form "anchor=question,positive=answer'),
             ("--data_format=xml", "value should be one of <tsv|csv|jsonl|parquet>"),
             ("--columns=anchor=query", "pairs.tsv has no such column, only anchor, positive"),
-            ("--data_format=csv", "pairs.tsv: has one column, 'anchor\\tpositive', which may be several with"),
+            (
+                "--data_format=csv",
+                "pairs.tsv: has one column, 'anchor\\tpositive', which may be several with",
+            ),
         )
     ),
     *(
-        row(f"embeddings {given}", lambda folder, given=given: embeddings(folder, *given.split()), *says)
+        row(
+            f"embeddings {given}",
+            lambda folder, given=given: embeddings(folder, *given.split()),
+            *says,
+        )
         for given, *says in (
             ("--loss=cosine", "--loss=cosine"),
             ("--scale=0", "--scale=0"),
             ("--triplet_margin=-1", "--triplet_margin=-1"),
-            ("--matryoshka=8,half", "must be different positive whole numbers, separated by commas"),
+            (
+                "--matryoshka=8,half",
+                "must be different positive whole numbers, separated by commas",
+            ),
             ("--projection=0", "--projection=0"),
             ("--pooling=min", "--pooling=min"),
             ("--eval_task=ndcg", "--eval_task=ndcg"),
             ("--columns=anchor", 'must have the form "anchor=question,positive=answer'),
-            ("--columns=positive=b", "--columns=positive=b: ", "no such column, only anchor, positive"),
-            ("--loss=triplet", "--loss=triplet needs an anchor, a positive and a negative text in each example"),
+            (
+                "--columns=positive=b",
+                "--columns=positive=b: ",
+                "no such column, only anchor, positive",
+            ),
+            (
+                "--loss=triplet",
+                "--loss=triplet needs an anchor, a positive and a negative text in each example",
+            ),
             ("--loss=mse", "--loss=mse: needs a --teacher"),
             ("--vectors=a.npy", "--vectors: goes with --do_eval and --dev_file only"),
-            ("--scale=5 --loss=mse --teacher=t", "--scale=5.0: has no effect without --loss=multiple_negatives"),
+            (
+                "--scale=5 --loss=mse --teacher=t",
+                "--scale=5.0: has no effect without --loss=multiple_negatives",
+            ),
             (
                 "--vectors=a.npy --nodo_train --do_eval --dev_file=d.tsv",
-                "has no effect with --vectors, which are evaluated as they are; leave one of the two out",
+                "has no effect with --vectors, which are evaluated as they are; leave one of the "
+                "two out",
             ),
         )
     ),
@@ -202,18 +245,31 @@ ROWS = [
         "--calibrate: writes into the folder of a model; give --do_train, or its --output_dir",
     ),
     *(
-        row(f"new word: {says}", lambda folder, words=words: growth(folder, words), f"words.txt: line {says}")
+        row(
+            f"new word: {says}",
+            lambda folder, words=words: growth(folder, words),
+            f"words.txt: line {says}",
+        )
         for words, says in (
-            ("sea\nNew York\n", "2: 'New York' is 2 words for the tokenizer; write one on each line"),
+            (
+                "sea\nNew York\n",
+                "2: 'New York' is 2 words for the tokenizer; write one on each line",
+            ),
             ("\u5317\u4eac\n", "1: '\u5317\u4eac' is 2 words"),
             ("[E1]\n", "1: '[E1]' is 3 words"),
             ("\0\n", "1: '\\x00' is 0 words"),
             ("a" * 201, f"1: '{'a' * 40}' is a word that is too long"),
         )
     ),
-    row("no new word", lambda folder: growth(folder, "cat\n"), "words.txt: has no word that the vocabulary lacks"),
     row(
-        "words into a full folder", lambda folder: growth(folder, "sea", "classification"), "ion: must be a new folder"
+        "no new word",
+        lambda folder: growth(folder, "cat\n"),
+        "words.txt: has no word that the vocabulary lacks",
+    ),
+    row(
+        "words into a full folder",
+        lambda folder: growth(folder, "sea", "classification"),
+        "ion: must be a new folder",
     ),
     *(
         row(
@@ -240,7 +296,11 @@ ROWS = [
         lambda folder: table_of(folder, PAIRS),
         "the column Sentence2 is a second text; name it, --columns=text_b=Sentence2",
     ),
-    row("table with one label", lambda folder: table_of(folder, ONE_LABEL), "all examples have the label 'yes'"),
+    row(
+        "table with one label",
+        lambda folder: table_of(folder, ONE_LABEL),
+        "all examples have the label 'yes'",
+    ),
     row(
         "table with a column name twice",
         lambda folder: table_of(folder, NAMED_TWICE, "--columns=text_a=x"),
@@ -258,13 +318,19 @@ def test_flags(row, folder, monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "settings", "label"),
-    [("good\tyes\nbad\tno\n", {"labels": ["no", "yes"]}, "yes"), ("good\t1.5\n", {"label_type": "score"}, "1.5")],
+    [
+        ("good\tyes\nbad\tno\n", {"labels": ["no", "yes"]}, "yes"),
+        ("good\t1.5\n", {"label_type": "score"}, "1.5"),
+    ],
 )
 def test_an_example_taken_for_the_header_is_warned_of(tmp_path, caplog, text, settings, label):
     (tmp_path / "train.tsv").write_text(f"{text}fine\t{label}\n")
     processor = TextProcessor.from_settings({"columns": "label=1", "labels": None, **settings})
     processor.get_train_examples(str(tmp_path))
-    warned = f"train.tsv: line 1 is taken for the names of the columns, but that of the labels would be '{label}'"
+    warned = (
+        "train.tsv: line 1 is taken for the names of the columns, but that of the labels would be "
+        f"'{label}'"
+    )
     assert warned in caplog.text
 
 
@@ -272,7 +338,9 @@ def test_a_tpu_that_does_not_answer_is_waited_for_with_a_limit(folder, monkeypat
     """Its address accepts connections and never answers."""
     monkeypatch.setattr(distribution, "_TPU_LIMIT_SECS", 0.3)
     distribution._cached_strategy.cache_clear()
-    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", lambda **flags: flags["tpu"])
+    monkeypatch.setattr(
+        tf.distribute.cluster_resolver, "TPUClusterResolver", lambda **flags: flags["tpu"]
+    )
     monkeypatch.setattr("official_bert.io.processes._FIRST_MESSAGE_SECS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
@@ -285,7 +353,9 @@ def test_a_tpu_that_does_not_answer_is_waited_for_with_a_limit(folder, monkeypat
         tpu = f"{address[0]}:{address[1]}"
         ended = end_of(*train(folder, "--use_tpu", f"--tpu_name={tpu}"))
     assert ended.status == 1
-    assert f"--tpu_name={tpu}: no TPU system answers there (no answer within 0.3 s)" in ended.sentence
+    assert (
+        f"--tpu_name={tpu}: no TPU system answers there (no answer within 0.3 s)" in ended.sentence
+    )
     assert f"waiting for the TPU {tpu}" in ended.log
 
 
@@ -301,7 +371,10 @@ def failing(monkeypatch, error: Exception) -> list[str]:
 
 @pytest.mark.parametrize(
     "error",
-    [ZeroDivisionError("ours"), tf.errors.AlreadyExistsError(None, None, "Graph execution error:\n\na variable")],
+    [
+        ZeroDivisionError("ours"),
+        tf.errors.AlreadyExistsError(None, None, "Graph execution error:\n\na variable"),
+    ],
 )
 def test_a_defect_is_no_fault_of_the_user(monkeypatch, error):
     with pytest.raises(type(error)):
@@ -311,10 +384,22 @@ def test_a_defect_is_no_fault_of_the_user(monkeypatch, error):
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (tf.errors.NotFoundError(None, None, "a.ckpt; gone\nmore"), "NotFoundError: a.ckpt; gone; check the"),
-        (tf.errors.ResourceExhaustedError(None, None, "OOM"), "ResourceExhaustedError: OOM; make room"),
-        (tf.errors.UnavailableError(None, None, "socket"), "UnavailableError: socket; check the network"),
-        (MemoryError("Unable to allocate 8 TiB"), "memory is full (Unable to allocate 8 TiB); give smaller"),
+        (
+            tf.errors.NotFoundError(None, None, "a.ckpt; gone\nmore"),
+            "NotFoundError: a.ckpt; gone; check the",
+        ),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "OOM"),
+            "ResourceExhaustedError: OOM; make room",
+        ),
+        (
+            tf.errors.UnavailableError(None, None, "socket"),
+            "UnavailableError: socket; check the network",
+        ),
+        (
+            MemoryError("Unable to allocate 8 TiB"),
+            "memory is full (Unable to allocate 8 TiB); give smaller",
+        ),
         (OSError(28, "No space left on device", "a"), "a: No space left on device; make room"),
     ],
 )
@@ -332,4 +417,7 @@ def test_a_deleted_working_folder_is_named(monkeypatch):
     command = failing(monkeypatch, FileNotFoundError(2, "No such file or directory"))
     assert "input or output: No such file" in end_of(*command).sentence
     monkeypatch.setattr(os, "getcwd", getcwd)
-    assert "the working folder of this run was deleted; change to another one" in end_of(*command).sentence
+    assert (
+        "the working folder of this run was deleted; change to another one"
+        in end_of(*command).sentence
+    )

@@ -1,4 +1,6 @@
-"""Corrupt JSON and state: configurations, questions, histories, files of logits, exports and answers."""
+"""Corrupt JSON and state: configurations, questions, histories, files of logits, exports and
+answers.
+"""
 
 import io
 import json
@@ -24,7 +26,8 @@ from tests.hostile.commands import features
 from tests.hostile.rows import check, edit_json, model_flags, row, table
 from tests.serving import exported
 
-# What else is wrong in configurations and questions, tests/test_config.py and tests/tasks/squad/test_examples.py know
+# What else is wrong in configurations and questions, tests/test_config.py and
+# tests/tasks/squad/test_examples.py know
 
 
 def config_row(name: str, content: str | dict, *says: str):
@@ -41,10 +44,16 @@ def config_row(name: str, content: str | dict, *says: str):
 
 
 CONFIGS = [
-    config_row("4,000 digits", {"hidden_dropout_prob": 10**4000}, "hidden_dropout_prob must be a number"),
+    config_row(
+        "4,000 digits", {"hidden_dropout_prob": 10**4000}, "hidden_dropout_prob must be a number"
+    ),
     config_row("a nested field", '{"more": ' + "[" * 600 + "]" * 600 + "}", "nested too deep"),
     config_row("a model type in a list", {"model_type": ["bert"]}, "model_type is ['bert']"),
-    config_row("Hugging Face's list of activations", {"model_type": "bert", "hidden_act": ["gelu"]}, "hidden_act ["),
+    config_row(
+        "Hugging Face's list of activations",
+        {"model_type": "bert", "hidden_act": ["gelu"]},
+        "hidden_act [",
+    ),
 ]
 
 
@@ -54,7 +63,13 @@ def questions(folder) -> list[str]:
     data = {"data": [{"paragraphs": [{"context": "the cat sat", "qas": [question]}]}]}
     (folder / "questions.json").write_text(json.dumps(data))
     files = {"train_file": folder / "questions.json", "output_dir": folder / "out"}
-    return ["run_squad.py", *model_flags(folder, **files), "--max_seq_length=48", "--max_query_length=8", "--do_train"]
+    return [
+        "run_squad.py",
+        *model_flags(folder, **files),
+        "--max_seq_length=48",
+        "--max_query_length=8",
+        "--do_train",
+    ]
 
 
 @table([*CONFIGS, row("a text as a start", questions, '"answer_start" is not a whole number')])
@@ -69,19 +84,29 @@ def test_lines_of_a_history_that_are_none_are_passed_over(tmp_path):
     """Half a line, a list, a line without its step or of another metric."""
     rows = [{"step": 2, "f1": 0.5}, [4], {"f1": 0.5}, {"step": 4, "f1": None, "loss": 3}, {"step": 6, "loss": 1},
             {"step": 6, "f1": "high"}, {"step": "6", "f1": 1}, {"step": 12, "f1": 1}]  # fmt: skip
-    lines = [json.dumps({"type": "evaluation"} | row if isinstance(row, dict) else row) for row in rows]
+    lines = [
+        json.dumps({"type": "evaluation"} | row if isinstance(row, dict) else row) for row in rows
+    ]
     (tmp_path / "run.jsonl").write_text("\n".join([*lines, lines[0][:-4]]))
-    found = PeriodicEvaluation(str(tmp_path), str(tmp_path), 2, None, "f1", dict, best=BEST, first_step=10)
+    found = PeriodicEvaluation(
+        str(tmp_path), str(tmp_path), 2, None, "f1", dict, best=BEST, first_step=10
+    )
     assert found._values == {2: 0.5, 4: None}
 
 
-HEADER = "run\ttrain_batch_size\tlearning_rate\tnum_train_epochs\trandom_seed\teval_accuracy\tbest\n"
+HEADER = (
+    "run\ttrain_batch_size\tlearning_rate\tnum_train_epochs\trandom_seed\teval_accuracy\tbest\n"
+)
 
 
-@pytest.mark.parametrize(("content", "number"), [("run\tscore\n", 1), (f"{HEADER}a\tmany\t5e-05\t2.0\t0\t0.5\t*\n", 2)])
+@pytest.mark.parametrize(
+    ("content", "number"), [("run\tscore\n", 1), (f"{HEADER}a\tmany\t5e-05\t2.0\t0\t0.5\t*\n", 2)]
+)
 def test_results_of_a_search(content, number, tmp_path):
     (tmp_path / search.RESULTS_FILE).write_text(content)
-    with pytest.raises(InputError, match=f"{tmp_path}/search_results.tsv: line {number}: is no row of a search's"):
+    with pytest.raises(
+        InputError, match=f"{tmp_path}/search_results.tsv: line {number}: is no row of a search's"
+    ):
         search._read_results(str(tmp_path))
 
 
@@ -169,23 +194,46 @@ EXPORTS = [
     written("record: a list", RECORD, "[]", "export.json: is no object"),
     record("record: an unknown family", "there is no module 'nonsense'", family="nonsense:Task"),
     record("record: a list as flags", '"flags" is not an object', flags=[]),
-    record("record: a length of 0", "max_seq_length must be positive", settings={"max_seq_length": 0}),
+    record(
+        "record: a length of 0", "max_seq_length must be positive", settings={"max_seq_length": 0}
+    ),
     record(
         "record: text that is none",
         "export_text is True, but the model's signatures are",
         settings={"export_text": True},
     ),
     record("record: three texts", "has 3 as num_texts", settings={"num_texts": 3}),
-    written("labels: absent", LABELS, None, "labels.txt: no such file, but the model answers labels"),
-    written("labels: one more", LABELS, "0\n1\n2\n", "labels.txt: the model's labels are 0, 1; put"),
-    written("labels: in another order", LABELS, "1\n0\n", "labels.txt: the model's labels are 0, 1; put"),
-    written("labels: repeated", LABELS, "0\n0\n", "labels.txt: must name each label once"),
-    record("labels: of another record", "was written with other labels", labels={"number": 2, "sha256": "0"}),
-    record(
-        "labels: another kind", "the labels are multi, but the model's are single", settings={"label_type": "multi"}
+    written(
+        "labels: absent", LABELS, None, "labels.txt: no such file, but the model answers labels"
     ),
-    record("labels: a score", "the labels are score, but the model's are single", settings={"label_type": "score"}),
-    written("vocabulary: of a larger model", VOCAB, MORE_PIECES, f"made for vocab_size {len(toy.VOCABULARY)}"),
+    written(
+        "labels: one more", LABELS, "0\n1\n2\n", "labels.txt: the model's labels are 0, 1; put"
+    ),
+    written(
+        "labels: in another order", LABELS, "1\n0\n", "labels.txt: the model's labels are 0, 1; put"
+    ),
+    written("labels: repeated", LABELS, "0\n0\n", "labels.txt: must name each label once"),
+    record(
+        "labels: of another record",
+        "was written with other labels",
+        labels={"number": 2, "sha256": "0"},
+    ),
+    record(
+        "labels: another kind",
+        "the labels are multi, but the model's are single",
+        settings={"label_type": "multi"},
+    ),
+    record(
+        "labels: a score",
+        "the labels are score, but the model's are single",
+        settings={"label_type": "score"},
+    ),
+    written(
+        "vocabulary: of a larger model",
+        VOCAB,
+        MORE_PIECES,
+        f"made for vocab_size {len(toy.VOCABULARY)}",
+    ),
     written("vocabulary: no [CLS]", VOCAB, "the\n[SEP]\n[UNK]\n", "vocab.txt: lacks [CLS]"),
     written("weights: no index", "variables/variables.index", None, "is no complete SavedModel ("),
 ]
@@ -209,7 +257,9 @@ def test_exports(damage, version, tmp_path):
 
 def test_a_vocabulary_that_the_graph_cannot_read(tmp_path_factory, tmp_path):
     text_version = exported.shared_export(tmp_path_factory, "mrpc", export_text=True).path
-    damage = written("repeated", VOCAB, "\n".join([*toy.VOCABULARY[:-1], "the"]), "line 50: repeats 'the'; put")
+    damage = written(
+        "repeated", VOCAB, "\n".join([*toy.VOCABULARY[:-1], "the"]), "line 50: repeats 'the'; put"
+    )
     assert damage.says in refusal(damage, text_version, tmp_path / "1")
 
 
@@ -222,7 +272,9 @@ def test_an_export_of_squad(tmp_path_factory, tmp_path):
 def test_a_request_that_the_model_refuses_is_reported_in_its_place(version, tmp_path, monkeypatch):
     """The others of its batch are answered."""
     texts = ["the cat", "mat", "the mat", "sat"]
-    (tmp_path / "in").write_text("".join(json.dumps({"text_a": text, "text_b": "on"}) + "\n" for text in texts))
+    (tmp_path / "in").write_text(
+        "".join(json.dumps({"text_a": text, "text_b": "on"}) + "\n" for text in texts)
+    )
     wanted = answers(version, tmp_path)
     real = tf.constant
 

@@ -1,4 +1,6 @@
-"""Kills, full disks and two processes: each job ends with the same results as if nothing had happened, or says so."""
+"""Kills, full disks and two processes: each job ends with the same results as if nothing had
+happened, or says so.
+"""
 
 import contextlib
 import itertools
@@ -30,7 +32,9 @@ DISK_BYTES = [8 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 <<
 
 
 class Job(NamedTuple):
-    """A job, its command for a folder with the good files, and its results in `out` by name: bytes, or arrays."""
+    """A job, its command for a folder with the good files, and its results in `out` by name:
+    bytes, or arrays.
+    """
 
     command: Callable[[pathlib.Path], list[str]]
     results: Callable[[pathlib.Path], dict]
@@ -38,16 +42,34 @@ class Job(NamedTuple):
 
 TRAINING = ("--do_train", "--do_eval", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2")
 # In the children the clock counts its readings, one for each update.
-BY_TIME = (*TRAINING, "--max_train_hours=0.002", "--train_batch_size_ramp=16:0.5,24:0.8", "--steps_per_loop=1")
+BY_TIME = (
+    *TRAINING,
+    "--max_train_hours=0.002",
+    "--train_batch_size_ramp=16:0.5,24:0.8",
+    "--steps_per_loop=1",
+)
 BY_TIME += ("--num_train_steps=100", "--lr_schedule=wsd")
-OF_CLASSIFIER = ("--do_predict", "--eval_every=4", "--labels=a,b,c", "--num_train_epochs=4", "--random_seed=7")
-OF_VECTORS = ("--train_batch_size=4", "--num_accumulation_steps=2", "--num_train_epochs=6", "--random_seed=7")
+OF_CLASSIFIER = (
+    "--do_predict",
+    "--eval_every=4",
+    "--labels=a,b,c",
+    "--num_train_epochs=4",
+    "--random_seed=7",
+)
+OF_VECTORS = (
+    "--train_batch_size=4",
+    "--num_accumulation_steps=2",
+    "--num_train_epochs=6",
+    "--random_seed=7",
+)
 PAIRS = "anchor\tpositive\n" + "".join(f"the cat {n}\tthe train {n} left\n" for n in range(50))
 OF_CORPUS = ("--max_seq_length=32", "--dupe_factor=2")
 
 
 def _of_folder(out: pathlib.Path) -> dict:
-    """The names of all files but TensorBoard's, the tensors of all checkpoints, and the bytes of the other results."""
+    """The names of all files but TensorBoard's, the tensors of all checkpoints, and the bytes of
+    the other results.
+    """
     found = {}
     for path in sorted(out.rglob("*")):
         name = str(path.relative_to(out))
@@ -66,7 +88,9 @@ def _tensors(index: pathlib.Path) -> dict[str, np.ndarray]:
     """Every tensor of a checkpoint but the state of an iterator, which numpy cannot hold."""
     reader = tf.train.load_checkpoint(str(index).removesuffix(".index"))
     types = reader.get_variable_to_dtype_map()
-    return {name: np.asarray(reader.get_tensor(name)) for name in types if types[name] != tf.variant}
+    return {
+        name: np.asarray(reader.get_tensor(name)) for name in types if types[name] != tf.variant
+    }
 
 
 def _of_export(out: pathlib.Path) -> dict:
@@ -82,10 +106,15 @@ JOBS = {
     "pre-training": Job(lambda folder: pretraining(folder, *TRAINING), _of_folder),
     "pre-training by time": Job(lambda folder: pretraining(folder, *BY_TIME), _of_folder),
     "fine-tuning": Job(lambda folder: classifier(folder, *TRAINING, *OF_CLASSIFIER), _of_folder),
-    "vectors": Job(lambda folder: embeddings(folder, *TRAINING, *OF_VECTORS, "--do_predict"), _of_folder),
-    "data creation": Job(lambda folder: corpus(folder, "out/a.tfrecord,out/b.tfrecord.gz", *OF_CORPUS), _of_folder),
+    "vectors": Job(
+        lambda folder: embeddings(folder, *TRAINING, *OF_VECTORS, "--do_predict"), _of_folder
+    ),
+    "data creation": Job(
+        lambda folder: corpus(folder, "out/a.tfrecord,out/b.tfrecord.gz", *OF_CORPUS), _of_folder
+    ),
     "mining": Job(
-        lambda folder: mining(folder, "--batch_size=1", output_file="out/mined.jsonl", pairs=PAIRS), _of_folder
+        lambda folder: mining(folder, "--batch_size=1", output_file="out/mined.jsonl", pairs=PAIRS),
+        _of_folder,
     ),
     "export": Job(lambda folder: export(folder, f"--export_dir={folder}/out"), _of_export),
 }
@@ -93,7 +122,9 @@ JOBS = {
 
 # A run by time renames what any pre-training does.
 KILLS = [
-    pair for pair in itertools.product(JOBS, (START, RUN, SAVE, RENAME)) if pair != ("pre-training by time", RENAME)
+    pair
+    for pair in itertools.product(JOBS, (START, RUN, SAVE, RENAME))
+    if pair != ("pre-training by time", RENAME)
 ]
 
 
@@ -129,19 +160,25 @@ def _small_disk(path: pathlib.Path, num_bytes: int) -> Iterator[bool]:
     """Makes a folder a disk of this size; yields whether the system allows it."""
     path.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs", str(path)]
-    mounted = os.geteuid() == 0 and not subprocess.run(["mount", *options], capture_output=True, check=False).returncode
+    mounted = (
+        os.geteuid() == 0
+        and not subprocess.run(["mount", *options], capture_output=True, check=False).returncode
+    )
     try:
         yield mounted
     finally:
         if mounted:
-            subprocess.run(["umount", "--lazy", str(path)], check=True)  # a reader may still be open
+            # A reader may still be open.
+            subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("num_bytes", DISK_BYTES)
 @pytest.mark.parametrize("name", JOBS)
 def test_a_full_disk_is_said_and_leaves_no_half_file(name, num_bytes, folder):
-    """The disk is a mounted one of this size; where none can be mounted, no file may grow beyond the size."""
+    """The disk is a mounted one of this size; where none can be mounted, no file may grow beyond
+    the size.
+    """
     job, out = JOBS[name], folder / "out"
     with _small_disk(out, num_bytes) as mounted:
         ended = run(folder, job.command(folder), most_bytes=None if mounted else num_bytes)
@@ -177,7 +214,9 @@ def _assert_whole(out: pathlib.Path):
 def test_two_processes_on_one_folder(folder):
     """The second says who is there; after a kill of the first it goes on from what that one saved."""
     out = folder / "out"
-    command = pretraining(folder, "--do_train", "--save_checkpoints_steps=50", "--num_train_steps=100000")
+    command = pretraining(
+        folder, "--do_train", "--save_checkpoints_steps=50", "--num_train_steps=100000"
+    )
     first = subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         wait_for((out / "model.ckpt-50.index").exists, first)

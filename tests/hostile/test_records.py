@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from official_bert.data.records.framing import encode_examples, frame
-from official_bert.data.records.pretraining_input import explaining_input_errors, pretraining_limits, training_dataset
+from official_bert.data.records.pretraining_input import (
+    explaining_input_errors,
+    pretraining_limits,
+    training_dataset,
+)
 from official_bert.features import pretraining_features
 from official_bert.io.errors import InputError
 from tests.data.records import test_manifests
@@ -29,7 +33,9 @@ def record(**changes) -> bytes:
         "masked_lm_weights": np.float32([1.0, 1.0]),
         "next_sentence_labels": [0],
     }
-    return encode_examples({name: np.array([values]) for name, values in (features | changes).items()})[0]
+    return encode_examples(
+        {name: np.array([values]) for name, values in (features | changes).items()}
+    )[0]
 
 
 GOOD = frame(record())
@@ -48,11 +54,22 @@ class File(NamedTuple):
 FILES = [
     File("an end within a record", GOOD + GOOD[:-30], "is corrupt: the file ends within it"),
     File("a compressed end within a record", GOOD + GOOD[:-30], "the file ends within it", 1, True),
-    File("a length without its checksum", GOOD * 2 + b"\x01" + GOOD[1:], "does not fit its checksum", 2),
+    File(
+        "a length without its checksum",
+        GOOD * 2 + b"\x01" + GOOD[1:],
+        "does not fit its checksum",
+        2,
+    ),
     File("no example", GOOD + frame(b"\x0a\x05ab"), "is corrupt: it is no tf.Example"),
     File("an empty record", GOOD + frame(b""), "has no input_ids"),
-    File("a feature too short", GOOD + frame(record(input_mask=[1])), "input_mask has 1 values where 8"),
-    File("an id of 2^62", GOOD + frame(record(input_ids=[1 << 62] * 8)), f"input_ids holds {1 << 62}"),
+    File(
+        "a feature too short",
+        GOOD + frame(record(input_mask=[1])),
+        "input_mask has 1 values where 8",
+    ),
+    File(
+        "an id of 2^62", GOOD + frame(record(input_ids=[1 << 62] * 8)), f"input_ids holds {1 << 62}"
+    ),
     File("an id below 0", GOOD + frame(record(input_ids=[-1] * 8)), "input_ids holds -1"),
 ]
 
@@ -63,7 +80,10 @@ def test_the_reader_names_file_and_record(file, tmp_path):
     path.write_bytes(gzip.compress(file.content) if file.is_compressed else file.content)
     features = pretraining_features(LENGTH, PREDICTIONS)
     limits = pretraining_limits(50, 2, LENGTH)
-    with pytest.raises(InputError) as refused, explaining_input_errors([str(path)], features, limits):
+    with (
+        pytest.raises(InputError) as refused,
+        explaining_input_errors([str(path)], features, limits),
+    ):
         for _ in training_dataset([str(path)], features, 2, 1, limits).take(30):
             pass
     said = str(refused.value)

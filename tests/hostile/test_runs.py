@@ -1,4 +1,6 @@
-"""Hostile runs: folders in which a run goes on wrongly, bad numbers in data, and what a stopped run leaves."""
+"""Hostile runs: folders in which a run goes on wrongly, bad numbers in data, and what a stopped
+run leaves.
+"""
 
 import fcntl
 import itertools
@@ -50,7 +52,9 @@ def _remove(*names: str) -> Callable[[pathlib.Path], object]:
 
 
 def _moved_elsewhere(folder: pathlib.Path):
-    """The `checkpoint` file was copied into an empty folder; it names the checkpoints by whole paths."""
+    """The `checkpoint` file was copied into an empty folder; it names the checkpoints by whole
+    paths.
+    """
     (folder / "out").rename(folder / "elsewhere")
     (folder / "out").mkdir()
     state = f'model_checkpoint_path: "{folder}/elsewhere/model.ckpt-4"\n'
@@ -60,7 +64,9 @@ def _moved_elsewhere(folder: pathlib.Path):
 def _without_best(folder: pathlib.Path) -> list[str]:
     write_output_dir(folder, with_head(tensors_of(folder), 3), STEPS)
     (folder / "out" / "labels.txt").write_text("a\nb\nc\n")
-    (folder / "out" / "run.jsonl").write_text('{"type": "evaluation", "step": 2, "eval_accuracy": 0.5}\n')
+    (folder / "out" / "run.jsonl").write_text(
+        '{"type": "evaluation", "step": 2, "eval_accuracy": 0.5}\n'
+    )
     tf1.write(str(folder / "out" / "best" / "model.ckpt-2"), {"global_step": np.int64(2)})
     return classifier(folder, "--do_predict")
 
@@ -69,7 +75,9 @@ _held_locks = []  # open files, of whose locks each ends with its own
 
 
 def _held(folder: pathlib.Path):
-    """Another process works in the folder: it holds the lock of the file. A lock ends with its open file."""
+    """Another process works in the folder: it holds the lock of the file. A lock ends with its
+    open file.
+    """
     (folder / "out").mkdir(exist_ok=True)
     (folder / "out" / ".lock").write_text("process 1234 of host other\n")
     file = open(folder / "out" / ".lock")  # noqa: SIM115
@@ -84,9 +92,16 @@ RESUMING = [
         "its hidden_act is gelu, and relu",
         "give the config of this checkpoint",
     ),
-    _in_earlier_run("lost list", _remove("checkpoint"), "checkpoint: is gone", 'model_checkpoint_path: "model.ckpt-4"'),
     _in_earlier_run(
-        "list of another folder", _moved_elsewhere, "elsewhere/model.ckpt-4, a checkpoint of another folder"
+        "lost list",
+        _remove("checkpoint"),
+        "checkpoint: is gone",
+        'model_checkpoint_path: "model.ckpt-4"',
+    ),
+    _in_earlier_run(
+        "list of another folder",
+        _moved_elsewhere,
+        "elsewhere/model.ckpt-4, a checkpoint of another folder",
     ),
     _in_earlier_run(
         "the newest index is lost",
@@ -95,7 +110,11 @@ RESUMING = [
         warns=("names model.ckpt-4, whose .index file is not there", "model.ckpt-2 is taken"),
         leaves=("out/*", "~out/*"),
     ),
-    _in_earlier_run("no index", _remove("model.ckpt-2.index", "model.ckpt-4.index"), "names no existing checkpoint"),
+    _in_earlier_run(
+        "no index",
+        _remove("model.ckpt-2.index", "model.ckpt-4.index"),
+        "names no existing checkpoint",
+    ),
     _in_earlier_run(
         "the list is no list",
         lambda folder: (folder / "out" / "checkpoint").write_text("model.ckpt-4\n"),
@@ -103,10 +122,14 @@ RESUMING = [
     ),
     _in_earlier_run(
         "slots that diverged",
-        lambda folder: write_output_dir(folder, with_value(3e30, "bert/pooler/dense/bias")(tensors_of(folder)), STEPS),
+        lambda folder: write_output_dir(
+            folder, with_value(3e30, "bert/pooler/dense/bias")(tensors_of(folder)), STEPS
+        ),
         "model.ckpt-4: bert/pooler/dense/bias holds 3e+30",
     ),
-    _in_earlier_run("another process works in the folder", _held, "out: process 1234 of host other works in it"),
+    _in_earlier_run(
+        "another process works in the folder", _held, "out: process 1234 of host other works in it"
+    ),
     _in_earlier_run(
         "the lock of a dead process",
         lambda folder: (folder / "out" / ".lock").write_text("process 1 of host gone\n"),
@@ -114,7 +137,9 @@ RESUMING = [
         warns=("process 1 of host gone ended without removing it; the lock is taken over",),
         leaves=("out/*", "~out/.lock"),
     ),
-    row("the list of the best checkpoint is lost", _without_best, "out/best: the best checkpoint of"),
+    row(
+        "the list of the best checkpoint is lost", _without_best, "out/best: the best checkpoint of"
+    ),
     row(
         "another process works in the folder of a search",
         lambda folder: (_held(folder), classifier(folder, "--do_train", "--search=paper"))[1],
@@ -141,7 +166,9 @@ CONFIGS = [
 
 
 def _bad_records(folder: pathlib.Path, feature: str, value: float, number: int) -> list[str]:
-    """Writes records of which one holds a value that none may hold, and returns the flags of a training on them."""
+    """Writes records of which one holds a value that none may hold, and returns the flags of a
+    training on them.
+    """
     path = folder / "records.tfrecord"
     write_records(path, 16)
     examples = [example for _, example in read_examples(str(path))]
@@ -153,17 +180,29 @@ def _bad_records(folder: pathlib.Path, feature: str, value: float, number: int) 
 
 
 def _masked_and_not(folder: pathlib.Path, *flags: str, lacks: str = "") -> list[str]:
-    """A training on whole.tfrecord, whose records have no masks, and on records.tfrecord, which have some."""
+    """A training on whole.tfrecord, whose records have no masks, and on records.tfrecord, which
+    have some.
+    """
     arguments = pretraining(folder, "--do_train", f"--vocab_file={folder}/vocab.txt", *flags)
     examples = [values for _, values in read_examples(str(folder / "records.tfrecord"))]
     with open_example_files([str(folder / "whole.tfrecord")]) as files:
-        files.write({name: np.stack([e[name] for e in examples]) for name in examples[0] if "masked_lm" not in name})
-    (folder / "vocab.txt").write_text((folder / "vocab.txt").read_text().replace(lacks or "\0", "lacking"))
+        files.write(
+            {
+                name: np.stack([e[name] for e in examples])
+                for name in examples[0]
+                if "masked_lm" not in name
+            }
+        )
+    (folder / "vocab.txt").write_text(
+        (folder / "vocab.txt").read_text().replace(lacks or "\0", "lacking")
+    )
     return [word.replace("INPUT", str(folder)) for word in arguments]
 
 
 def _scores(folder: pathlib.Path, last: str) -> list[str]:
-    (folder / "classification" / "train.tsv").write_text(f"text\tlabel\nthe cat\t1.0\nthe cat\t{last}\n")
+    (folder / "classification" / "train.tsv").write_text(
+        f"text\tlabel\nthe cat\t1.0\nthe cat\t{last}\n"
+    )
     return classifier(folder, "--do_train", "--label_type=score")
 
 
@@ -176,31 +215,42 @@ DATA = [
     ),
     row(
         "no masks, some masks",
-        lambda folder: _masked_and_not(folder, "--dynamic_masking", "--input_file=INPUT/whole*,INPUT/rec*"),
+        lambda folder: _masked_and_not(
+            folder, "--dynamic_masking", "--input_file=INPUT/whole*,INPUT/rec*"
+        ),
         "records.tfrecord: record 0 (from 0) has masks already; leave out --dynamic_masking",
     ),
     row(
         "some masks, no masks",
         lambda folder: _masked_and_not(folder, "--input_file=INPUT/rec*,INPUT/whole*"),
-        "whole.tfrecord: record 0 (from 0) has no masked_lm_positions; give --dynamic_masking if no file has masks",
+        "whole.tfrecord: record 0 (from 0) has no masked_lm_positions; give --dynamic_masking if "
+        "no file has masks",
     ),
     row(
         "no masks for an evaluation behind a training",
-        lambda folder: _masked_and_not(folder, "--do_eval", "--eval_input_file=INPUT/whole.tfrecord"),
+        lambda folder: _masked_and_not(
+            folder, "--do_eval", "--eval_input_file=INPUT/whole.tfrecord"
+        ),
         "whole.tfrecord: record 0 (from 0) has no masked_lm_positions",
     ),
     row(
         "a vocabulary without [MASK]",
-        lambda folder: _masked_and_not(folder, "--dynamic_masking", "--input_file=INPUT/whole*", lacks="[MASK]"),
+        lambda folder: _masked_and_not(
+            folder, "--dynamic_masking", "--input_file=INPUT/whole*", lacks="[MASK]"
+        ),
         "the vocabulary lacks [MASK]",
     ),
     row("score nan", lambda folder: _scores(folder, "nan"), "train.tsv: line 3", "no number"),
     row("score 1e30", lambda folder: _scores(folder, "1e30"), "train.tsv: line 3", "too large"),
     row(
         "weights of another model",
-        lambda folder: _with_other_config(folder, _bad_records(folder, "input_mask", 2, 0), hidden_act="relu"),
+        lambda folder: _with_other_config(
+            folder, _bad_records(folder, "input_mask", 2, 0), hidden_act="relu"
+        ),
         "records.tfrecord: record 0 (from 0): input_mask holds 2",
-        warns=("its hidden_act is gelu, and relu by --bert_config_file: the weights were trained with",),
+        warns=(
+            "its hidden_act is gelu, and relu by --bert_config_file: the weights were trained with",
+        ),
     ),
 ]
 
@@ -209,7 +259,9 @@ def _into_its_model(make, folder):
     """A training that --model begins, and whose output_dir is the folder of that model."""
     words = make(folder, "--do_train", f"--model={folder}", f"--output_dir={folder}/.")
     return [
-        word for word in words if not word.startswith(("--init_checkpoint=", "--vocab_file=", "--bert_config_file="))
+        word
+        for word in words
+        if not word.startswith(("--init_checkpoint=", "--vocab_file=", "--bert_config_file="))
     ]
 
 
@@ -234,7 +286,8 @@ BEGINNINGS = [
             (
                 "micro-batches that are no part of the batch",
                 lambda folder: ["--train_batch_size=8", "--num_accumulation_steps=3"],
-                "--train_batch_size=8 cannot be computed by 1 replicas in --num_accumulation_steps=3 equal parts",
+                "--train_batch_size=8 cannot be computed by 1 replicas in "
+                "--num_accumulation_steps=3 equal parts",
             ),
         )
     ),
@@ -245,18 +298,27 @@ BEGINNINGS = [
 def test_runs(row, folder):
     had_out = row in RESUMING
     check(row, folder)
-    assert had_out or (folder / "out").exists() == bool(row.leaves), "no folder is left of a refused run"
+    assert had_out or (folder / "out").exists() == bool(row.leaves), (
+        "no folder is left of a refused run"
+    )
 
 
 def test_extras_of_a_kill_go_with_the_next_run(folder):
-    """Parts of checkpoints, and whole ones that a kill left on the list; others are not ours to delete."""
+    """Parts of checkpoints, and whole ones that a kill left on the list; others are not ours to
+    delete.
+    """
     write_output_dir(folder, tensors_of(folder), (1, 2, 4))
     out = folder / "out"
     tf1.write(str(out / "model.ckpt-3"), {"global_step": np.int64(3)})  # on no list: of the user
     (out / "model.ckpt-5.writing").mkdir()
     (out / "model.ckpt-5.writing" / "part.index").write_text("")
     (out / "input.ckpt-5-0.writing").mkdir()
-    for name in ("model.ckpt-7.data-00000-of-00001", "input.ckpt-7-0.index", "checkpoint.tmp-99", "notes.tmp-1"):
+    for name in (
+        "model.ckpt-7.data-00000-of-00001",
+        "input.ckpt-7-0.index",
+        "checkpoint.tmp-99",
+        "notes.tmp-1",
+    ):
         (out / name).write_text("")
     ended = end_of(*pretraining(folder, "--do_train", "--keep_checkpoint_max=2"))
     assert ended.status == 0, ended.sentence
@@ -272,10 +334,15 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
 
 
 def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
-    """A signal arrives in the fifth call into TensorFlow: SIGTERM is deferred and saves, Ctrl-C ends the run."""
+    """A signal arrives in the fifth call into TensorFlow: SIGTERM is deferred and saves, Ctrl-C
+    ends the run.
+    """
     monkeypatch.setattr(Trainer, "_step_function", count_steps)
     real = RecordBatches.have_run
-    for number, status, step, saved_step in ((signal.SIGTERM, 143, 5, 5), (signal.SIGINT, 130, 5, 3)):
+    for number, status, step, saved_step in (
+        (signal.SIGTERM, 143, 5, 5),
+        (signal.SIGINT, 130, 5, 3),
+    ):
         calls = itertools.count(1)
 
         def have_run(self, num_steps, calls=calls, number=number):
@@ -288,7 +355,9 @@ def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):
         flags = ("--do_train", "--save_checkpoints_steps=3", "--steps_per_loop=1")
         ended = end_of(*pretraining(folder, *flags))
         assert ended.status == status
-        saved = f"{folder}/out/model.ckpt-{saved_step} is saved, and the same command goes on from it"
+        saved = (
+            f"{folder}/out/model.ckpt-{saved_step} is saved, and the same command goes on from it"
+        )
         assert f"Stopped after step {step}; {saved}" in ended.log
         assert latest_checkpoint(str(folder / "out")).endswith(f"-{saved_step}")
         assert not (folder / "out" / ".lock").exists()

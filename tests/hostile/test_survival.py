@@ -1,4 +1,6 @@
-"""What a training survives: corrupt checkpoints and records, a loss that is not a number, a disk that is full."""
+"""What a training survives: corrupt checkpoints and records, a loss that is not a number, a disk
+that is full.
+"""
 
 import hashlib
 import pathlib
@@ -36,7 +38,9 @@ def trained(good_files, tmp_path_factory):
 
 @pytest.fixture
 def run(trained):
-    """That folder, with a copy of the run in `out`: the state of the input holds the paths of the records."""
+    """That folder, with a copy of the run in `out`: the state of the input holds the paths of
+    the records.
+    """
     shutil.rmtree(trained / "out", ignore_errors=True)
     shutil.copytree(trained / "expected", trained / "out")
     return trained
@@ -80,14 +84,17 @@ def assert_ends_at_step_6(folder: pathlib.Path):
     assert ended.status == 0, ended.sentence
     assert_ends_as_expected(folder)
     files, features = [str(folder / "records.tfrecord")], pretraining_features(SEQ, PREDICTIONS)
-    training_state.assert_input_is_at(folder / "out" / "input.ckpt-6-0", files, features, 8, seed=7, num_read=6)
+    training_state.assert_input_is_at(
+        folder / "out" / "input.ckpt-6-0", files, features, 8, seed=7, num_read=6
+    )
     return ended
 
 
 @pytest.mark.parametrize(
     ("names", "how", "step"),
     [
-        ([f"model.ckpt-6.{DATA}", f"input.ckpt-4-0.{DATA}"], "flipped", 2),  # nothing of both is used
+        # Nothing of both is used.
+        ([f"model.ckpt-6.{DATA}", f"input.ckpt-4-0.{DATA}"], "flipped", 2),
         *in_test_long(
             (["model.ckpt-6.index"], "half", 4),  # so is a fine-tuning's below
             ([f"model.ckpt-6.{DATA}"], "missing", 4),
@@ -101,13 +108,21 @@ def test_training_goes_on_from_the_checkpoint_before_a_corrupt_one(run, names, h
         damage(run / "out" / name, how)
     ended = assert_ends_at_step_6(run)
     warnings = [line for line in ended.log.splitlines() if "is corrupt" in line]
-    assert [line.partition(" is corrupt (")[0] for line in warnings] == [f"{run}/out/{name}" for name in names]
+    assert [line.partition(" is corrupt (")[0] for line in warnings] == [
+        f"{run}/out/{name}" for name in names
+    ]
     for line in warnings:
-        assert line.endswith(f"): training goes on from step {step}, that of the older {run}/out/model.ckpt-{step}")
+        assert line.endswith(
+            f"): training goes on from step {step}, that of the older {run}/out/model.ckpt-{step}"
+        )
 
 
-@pytest.mark.parametrize(("flags", "corrupt", "how"), [(["--do_eval"], [6], "empty"), (TRAINING, STEPS, "flipped")])
-def test_where_no_older_checkpoint_is_taken_the_run_ends_and_changes_nothing(run, flags, corrupt, how):
+@pytest.mark.parametrize(
+    ("flags", "corrupt", "how"), [(["--do_eval"], [6], "empty"), (TRAINING, STEPS, "flipped")]
+)
+def test_where_no_older_checkpoint_is_taken_the_run_ends_and_changes_nothing(
+    run, flags, corrupt, how
+):
     """What does not train takes none, and a training finds none that is whole."""
     for step in corrupt:
         damage(run / "out" / f"model.ckpt-{step}.{DATA}", how)
@@ -120,8 +135,17 @@ def test_where_no_older_checkpoint_is_taken_the_run_ends_and_changes_nothing(run
 
 
 def test_evaluations_of_lost_steps_are_made_again(folder):
-    """Fine-tuning with evaluations during the training: the history and the best checkpoint are as before."""
-    flags = classifier(folder, *TRAINING, "--eval_every=2", "--num_train_epochs=3", "--random_seed=3", "--labels=a,b,c")
+    """Fine-tuning with evaluations during the training: the history and the best checkpoint are
+    as before.
+    """
+    flags = classifier(
+        folder,
+        *TRAINING,
+        "--eval_every=2",
+        "--num_train_epochs=3",
+        "--random_seed=3",
+        "--labels=a,b,c",
+    )
     out, expected = folder / "out", folder / "expected"
     ended = end_of(*flags)
     assert ended.status == 0, ended.sentence
@@ -135,18 +159,26 @@ def test_evaluations_of_lost_steps_are_made_again(folder):
     assert_ends_as_expected(folder)
     histories = [run_log.read(str(each), run_log.EVALUATION) for each in (out, expected)]
     assert histories[0] == histories[1]
-    assert (out / "best" / "checkpoint").read_text() == (expected / "best" / "checkpoint").read_text()
+    assert (out / "best" / "checkpoint").read_text() == (
+        expected / "best" / "checkpoint"
+    ).read_text()
 
 
 def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
     """A run that goes on from step 4 with a rate of 2e9: weights of that size give no finite loss."""
     out = run / "out"
     go_back_to_step_4(out)
-    before, flags = (digests(out), ("--learning_rate=2e9", "--save_checkpoints_steps=100", "--num_train_steps=10"))
+    before, flags = (
+        digests(out),
+        ("--learning_rate=2e9", "--save_checkpoints_steps=100", "--num_train_steps=10"),
+    )
     ended = end_of(*pretraining(run, *TRAINING, *flags))
     assert ended.status == 1
     assert "the loss is nan between steps 6 and 7" in ended.sentence
-    assert f"the last checkpoint is valid: {out}/model.ckpt-4, from which the same command goes on" in ended.sentence
+    assert (
+        f"the last checkpoint is valid: {out}/model.ckpt-4, from which the same command goes on"
+        in ended.sentence
+    )
     for remedy in (
         "lower --learning_rate",
         "--num_warmup_steps",
@@ -174,7 +206,11 @@ def test_a_full_disk_keeps_the_checkpoint_before(run, monkeypatch):
     assert ended.status == 1
     for part in (f"{out}/", "ckpt-6", "cannot be written (", "make room"):
         assert part in ended.sentence
-    assert {name: digest for name, digest in digests(out).items() if not name.startswith("input.ckpt-6-")} == before
+    assert {
+        name: digest
+        for name, digest in digests(out).items()
+        if not name.startswith("input.ckpt-6-")
+    } == before
     assert_ends_at_step_6(run)
 
 
@@ -189,6 +225,6 @@ def test_a_corrupt_record_ends_the_run_with_its_place(folder):
     ended = end_of(*pretraining(folder, *TRAINING))
     assert ended.status == 1
     assert (
-        f"{path}: record 5 (from 0) is corrupt: its bytes do not fit their checksum (it begins at byte {offset}); "
-        "make the file anew with create_pretraining_data.py"
+        f"{path}: record 5 (from 0) is corrupt: its bytes do not fit their checksum (it begins at "
+        f"byte {offset}); make the file anew with create_pretraining_data.py"
     ) in ended.sentence

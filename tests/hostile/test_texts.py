@@ -1,4 +1,6 @@
-"""Hostile texts: corpora, sentences, vocabularies and tables that are no UTF-8 text, or hold bytes that are none."""
+"""Hostile texts: corpora, sentences, vocabularies and tables that are no UTF-8 text, or hold
+bytes that are none.
+"""
 
 import bz2
 import gzip
@@ -17,9 +19,15 @@ GZIP = gzip.compress(CORPUS.encode())
 NO_TEXTS = {
     "UTF-16": (CORPUS.encode("utf-16"), "is UTF-16; save it as UTF-8"),
     "UTF-16 without its mark": (CORPUS.encode("utf-16-le"), "is UTF-16"),
-    "Chinese in UTF-16 without its mark": (("1 猫坐在公园里，火车正午离站。\n" * 20).encode("utf-16-le"), "is UTF-16"),
+    "Chinese in UTF-16 without its mark": (
+        ("1 猫坐在公园里，火车正午离站。\n" * 20).encode("utf-16-le"),
+        "is UTF-16",
+    ),
     "big-endian UTF-16 without its mark": (CORPUS.encode("utf-16-be"), "is UTF-16"),
-    "carriage returns alone": (CORPUS.replace("\n", "\r").encode(), 'ends its lines with "\\r" alone'),
+    "carriage returns alone": (
+        CORPUS.replace("\n", "\r").encode(),
+        'ends its lines with "\\r" alone',
+    ),
     "gzip": (GZIP, "is compressed with gzip; decompress it"),
     "bzip2": (bz2.compress(CORPUS.encode()), "is compressed with bzip2"),
     "xz": (lzma.compress(CORPUS.encode()), "is compressed with xz"),
@@ -30,7 +38,11 @@ NO_TEXTS = {
 
 
 def tagger(folder):
-    return ["run_ner.py", *model_flags(folder, data_dir=folder / "tagging", output_dir=folder / "out"), "--do_train"]
+    return [
+        "run_ner.py",
+        *model_flags(folder, data_dir=folder / "tagging", output_dir=folder / "out"),
+        "--do_train",
+    ]
 
 
 def written(what, name, data, make, *says, **others):
@@ -79,8 +91,12 @@ CONTROLS = b"the \0 cat\x01\r\n" + CORPUS.replace("\n", "\r\n").encode()
 LEFT_OUT = ("corpus.txt: left out bytes that are not UTF-8 in 4 lines",)
 
 ROWS = [
-    *(written(kind, "corpus.txt", data, features, "corpus.txt", says) for kind, (data, says) in NO_TEXTS.items()),
-    # Each of the other readers of texts looks at what it reads; a corpus may be compressed with gzip.
+    *(
+        written(kind, "corpus.txt", data, features, "corpus.txt", says)
+        for kind, (data, says) in NO_TEXTS.items()
+    ),
+    # Each of the other readers of texts looks at what it reads; a corpus may be compressed with
+    # gzip.
     utf16("corpus.txt", corpus),
     utf16("vocab.txt", corpus),
     utf16("corpus.txt", vocabulary),
@@ -88,17 +104,43 @@ ROWS = [
     utf16("tagging/train.conll", tagger),
     utf16("pairs.tsv", mining),
     utf16("embedding/train.tsv", embeddings),
-    written("half a gzip file", "corpus.txt", GZIP[:-9], corpus, "corpus.txt", "is a corrupt gzip file"),
-    written("gzip of UTF-16", "corpus.txt", gzip.compress(CORPUS.encode("utf-16")), corpus, "is UTF-16"),
+    written(
+        "half a gzip file", "corpus.txt", GZIP[:-9], corpus, "corpus.txt", "is a corrupt gzip file"
+    ),
+    written(
+        "gzip of UTF-16", "corpus.txt", gzip.compress(CORPUS.encode("utf-16")), corpus, "is UTF-16"
+    ),
     written("some Latin-1", "corpus.txt", LATIN, corpus, warns=LEFT_OUT, leaves=("a.tfrecord",)),
-    written("binary for shards", "corpus.txt", BINARY, sharded, "corpus.txt: is binary", "save it as UTF-8 text"),
-    written("some Latin-1 for shards", "corpus.txt", LATIN, sharded, warns=LEFT_OUT, leaves=("a*",)),
-    written("some Latin-1 lines", "corpus.txt", LATIN, features, warns=LEFT_OUT, leaves=("features.jsonl",)),
+    written(
+        "binary for shards",
+        "corpus.txt",
+        BINARY,
+        sharded,
+        "corpus.txt: is binary",
+        "save it as UTF-8 text",
+    ),
+    written(
+        "some Latin-1 for shards", "corpus.txt", LATIN, sharded, warns=LEFT_OUT, leaves=("a*",)
+    ),
+    written(
+        "some Latin-1 lines",
+        "corpus.txt",
+        LATIN,
+        features,
+        warns=LEFT_OUT,
+        leaves=("features.jsonl",),
+    ),
     written("a few control characters", "corpus.txt", CONTROLS, corpus, leaves=("a.tfrecord",)),
     written("corpus of blank lines", "corpus.txt", b"\n \n\t\n", corpus, "corpus.txt", "no text"),
     written("empty text", "corpus.txt", b"", vocabulary, "--input_file", "no word to learn from"),
     *map(json_lines, (corpus, sharded, vocabulary)),
-    written("empty corpus of negatives", "a.txt", b"\n \n", candidates, "a.txt: holds no text; give one a line"),
+    written(
+        "empty corpus of negatives",
+        "a.txt",
+        b"\n \n",
+        candidates,
+        "a.txt: holds no text; give one a line",
+    ),
     written("binary corpus of negatives", "a.txt", BINARY, candidates, "a.txt: is binary"),
     written(
         "text for an index",
@@ -112,19 +154,46 @@ ROWS = [
         for pairs, says in (
             (b"", "holds no example"),
             (b"anchor\tpositive\n", "holds no example; check the file"),
-            (b"anchor\tother\na\tb\n", "holds no pair; name the columns, --columns=anchor=...,positive=..."),
-            (b"anchor\tanchor\tpositive\na\tb\tc\n", "line 1: names a column twice; name each once"),
-            (b"anchor\tpositive\na\tb\n\t b\n", "line 3: anchor is blank; give it a text, or leave the row out"),
-            (b"anchor\tpositive\na\tb\nc\n", "line 3: has 1 columns, the first one 2; complete or correct it"),
-            (b"anchor\tpositive\na\tb\tc\n", "line 2: has 3 columns, the first one 2; complete or correct it"),
+            (
+                b"anchor\tother\na\tb\n",
+                "holds no pair; name the columns, --columns=anchor=...,positive=...",
+            ),
+            (
+                b"anchor\tanchor\tpositive\na\tb\tc\n",
+                "line 1: names a column twice; name each once",
+            ),
+            (
+                b"anchor\tpositive\na\tb\n\t b\n",
+                "line 3: anchor is blank; give it a text, or leave the row out",
+            ),
+            (
+                b"anchor\tpositive\na\tb\nc\n",
+                "line 3: has 1 columns, the first one 2; complete or correct it",
+            ),
+            (
+                b"anchor\tpositive\na\tb\tc\n",
+                "line 2: has 3 columns, the first one 2; complete or correct it",
+            ),
         )
     ),
     *(
-        written(f"pairs: {says}", "a.jsonl", pairs, lambda at: mining(at, input_file="a.jsonl"), f"a.jsonl: {says}")
+        written(
+            f"pairs: {says}",
+            "a.jsonl",
+            pairs,
+            lambda at: mining(at, input_file="a.jsonl"),
+            f"a.jsonl: {says}",
+        )
         for pairs, says in (
             (b'{"anchor": "a", "positive": 3}\n', "line 1: positive is no text; give it a text"),
-            (b'{"anchor": "a"}\n{"positive": "b"}\n', "line 1: positive is missing; give it a text"),
-            (b'{"anchor": "\\ud800", "positive": "b"}\n', r"line 1: anchor has '\ud800', half of a surrogate"),
+            (
+                b'{"anchor": "a"}\n{"positive": "b"}\n',
+                "line 1: positive is missing; give it a text",
+            ),
+            (
+                b'{"anchor": "\\ud800", "positive": "b"}\n',
+                r"line 1: anchor has '\ud800', half of a surrogate",
+            ),
         )
     ),
     written("no sentences", "corpus.txt", b"", features, "corpus.txt: is empty"),

@@ -1,4 +1,6 @@
-"""Scripts wait a minute at most for the other end of a pipe, and refuse a device where they need a regular file."""
+"""Scripts wait a minute at most for the other end of a pipe, and refuse a device where they need
+a regular file.
+"""
 
 import os
 
@@ -6,7 +8,10 @@ from official_bert.io import files
 from tests.hostile.commands import classifier, corpus, embeddings, features, mining, vectors
 from tests.hostile.rows import check, row, table
 
-NO_WRITER = "pipe: is a pipe that no process has opened for writing in 0.05 seconds; start that process, or name a file"
+NO_WRITER = (
+    "pipe: is a pipe that no process has opened for writing in 0.05 seconds; start that process, "
+    "or name a file"
+)
 NO_READER = "pipe: is a pipe that no process has opened for reading in 0.05 seconds"
 
 
@@ -32,11 +37,19 @@ PIPES = [
     row("pairs to mine", lambda at: mining(at, "--data_format=tsv", input_file="pipe"), NO_WRITER),
     row("a corpus to mine", lambda at: mining(at, corpus_file="pipe"), NO_WRITER),
     row("minimal pairs", lambda at: minimal_pairs(at, at / "pipe"), "pipe: is a device or a pipe"),
-    row("vectors", lambda at: measured_vectors(at, "pipe"), NO_WRITER.replace("pipe:", "vectors.npy:")),
+    row(
+        "vectors",
+        lambda at: measured_vectors(at, "pipe"),
+        NO_WRITER.replace("pipe:", "vectors.npy:"),
+    ),
     row("a corpus of records", lambda at: corpus(at, input_file="pipe"), NO_WRITER),
     row("lines of features", lambda at: features(at, input_file="pipe"), NO_WRITER),
     row("features", lambda at: features(at, "pipe"), NO_READER),
-    row("a training set", lambda at: embeddings(at, "--data_format=tsv", train_file="pipe"), NO_WRITER),
+    row(
+        "a training set",
+        lambda at: embeddings(at, "--data_format=tsv", train_file="pipe"),
+        NO_WRITER,
+    ),
     row(
         "a training set of a classifier",
         lambda at: classifier(at, "--do_train", "--data_format=tsv", train_file="pipe"),
@@ -44,10 +57,26 @@ PIPES = [
     ),
 ]
 DEVICES = [
-    row("an index without end", lambda at: vectors(at, search="/dev/zero"), "/dev/zero: is a device or a pipe"),
-    row("an empty index", lambda at: vectors(at, search="/dev/null"), "/dev/null: is a device or a pipe"),
-    row("pairs without end", lambda at: minimal_pairs(at, "/dev/zero"), "/dev/zero: is a device or a pipe"),
-    row("vectors without end", lambda at: measured_vectors(at, "/dev/zero"), "vectors.npy: cannot be read as .npy"),
+    row(
+        "an index without end",
+        lambda at: vectors(at, search="/dev/zero"),
+        "/dev/zero: is a device or a pipe",
+    ),
+    row(
+        "an empty index",
+        lambda at: vectors(at, search="/dev/null"),
+        "/dev/null: is a device or a pipe",
+    ),
+    row(
+        "pairs without end",
+        lambda at: minimal_pairs(at, "/dev/zero"),
+        "/dev/zero: is a device or a pipe",
+    ),
+    row(
+        "vectors without end",
+        lambda at: measured_vectors(at, "/dev/zero"),
+        "vectors.npy: cannot be read as .npy",
+    ),
     row("an index to nothing", lambda at: vectors(at, index="/dev/null")),
 ]
 

@@ -1,4 +1,6 @@
-"""Hostile weights: what a checkpoint lacks or holds, and a trained model with the task or labels of another one."""
+"""Hostile weights: what a checkpoint lacks or holds, and a trained model with the task or labels
+of another one.
+"""
 
 import hashlib
 import json
@@ -12,13 +14,23 @@ import safetensors.numpy
 from official_bert.checkpoints import huggingface, tf1
 from official_bert.config import BertConfig
 from tests import toy
-from tests.hostile.checkpoints import KERNEL, Tensors, tensors_of, with_head, with_value, without, write_output_dir
+from tests.hostile.checkpoints import (
+    KERNEL,
+    Tensors,
+    tensors_of,
+    with_head,
+    with_value,
+    without,
+    write_output_dir,
+)
 from tests.hostile.commands import classifier, conversion, export, features, pretraining
 from tests.hostile.rows import Row, check, edit_json, model_flags, row, table
 
 
 class Use(NamedTuple):
-    """A use of a trained checkpoint without training, which needs the heads of pre-training or one with outputs."""
+    """A use of a trained checkpoint without training, which needs the heads of pre-training or
+    one with outputs.
+    """
 
     command: Callable[[pathlib.Path], list[str]]
     leaves: str = "out/*"
@@ -31,7 +43,9 @@ def _squad(folder: pathlib.Path) -> list[str]:
     return ["run_squad.py", *model_flags(folder, **files), "--do_predict"]
 
 
-CLASSIFICATION = Use(lambda folder: classifier(folder, "--labels=a,b,c", "--do_predict"), num_outputs=3)
+CLASSIFICATION = Use(
+    lambda folder: classifier(folder, "--labels=a,b,c", "--do_predict"), num_outputs=3
+)
 SQUAD = Use(_squad, num_outputs=2, scope="cls/squad/")
 EVALUATION = Use(lambda folder: pretraining(folder, "--do_eval"))
 EXTRACTION = Use(features, leaves="features.jsonl")
@@ -48,7 +62,9 @@ def _row(
     head: bool = True,
     flags: tuple[str, ...] = (),
 ) -> Row:
-    """A use with a fault in its checkpoint, which lies in a folder of its own; `config` changes the configuration."""
+    """A use with a fault in its checkpoint, which lies in a folder of its own; `config` changes
+    the configuration.
+    """
 
     def make(folder: pathlib.Path) -> list[str]:
         own = use.command(folder)
@@ -76,7 +92,9 @@ def _of_huggingface(dtype: np.dtype) -> Callable[[pathlib.Path], list[str]]:
         huggingface.write(str(there), without("cls/")(tensors_of(folder)), config)
         stored = safetensors.numpy.load_file(there / "model.safetensors")
         (name,) = (name for name in stored if name.endswith("embeddings.word_embeddings.weight"))
-        safetensors.numpy.save_file(stored | {name: stored[name].astype(dtype)}, there / "model.safetensors")
+        safetensors.numpy.save_file(
+            stored | {name: stored[name].astype(dtype)}, there / "model.safetensors"
+        )
         return [*features(folder), f"--init_checkpoint={there}"]
 
     return make
@@ -103,28 +121,56 @@ ROWS = [
         head=False,
     ),
     _row("no head", EVALUATION, without("cls/predictions"), "lacks cls/predictions/", "random"),
-    _row("no head on purpose", CLASSIFICATION, _same, warns=HEAD_MISSES, head=False, flags=ON_PURPOSE),
+    _row(
+        "no head on purpose", CLASSIFICATION, _same, warns=HEAD_MISSES, head=False, flags=ON_PURPOSE
+    ),
     *(
-        _row(f"no layer, {use.leaves}", use, _same, "lacks bert/encoder/layer_1/", config=TWO_LAYERS)
+        _row(
+            f"no layer, {use.leaves}", use, _same, "lacks bert/encoder/layer_1/", config=TWO_LAYERS
+        )
         for use in (EXTRACTION, EXPORTING)
     ),
     _row("no pooler, which features do not need", EXTRACTION, without("pooler")),
     _row("no pooler, which answers do not need", SQUAD, without("pooler")),
     _row("a layer too many", EXTRACTION, _with_second_layer, "has bert/encoder/layer_1/", "more"),
-    _row("too many on purpose", EXTRACTION, _with_second_layer, warns=("does not use", "layer_1"), flags=ON_PURPOSE),
-    _row("no number on purpose", EXTRACTION, with_value(np.nan), f"{KERNEL} holds nan", flags=ON_PURPOSE),
-    _row("integers", EXTRACTION, lambda tensors: tensors | {KERNEL: tensors[KERNEL].astype(int)}, "type int64"),
+    _row(
+        "too many on purpose",
+        EXTRACTION,
+        _with_second_layer,
+        warns=("does not use", "layer_1"),
+        flags=ON_PURPOSE,
+    ),
+    _row(
+        "no number on purpose",
+        EXTRACTION,
+        with_value(np.nan),
+        f"{KERNEL} holds nan",
+        flags=ON_PURPOSE,
+    ),
+    _row(
+        "integers",
+        EXTRACTION,
+        lambda tensors: tensors | {KERNEL: tensors[KERNEL].astype(int)},
+        "type int64",
+    ),
     row("safetensors of int64", _of_huggingface(np.int64), "word_embeddings", "type I64"),
     row("no checkpoint", _without_checkpoint, "--init_checkpoint", "random"),
 ]
 
 
 def trained(folder: pathlib.Path, labels: str = "a\nb\nc\n"):
-    """Writes what a training of the classifier leaves in `out`: a checkpoint, its labels, and the record of the run."""
+    """Writes what a training of the classifier leaves in `out`: a checkpoint, its labels, and
+    the record of the run.
+    """
     write_output_dir(folder, with_head(tensors_of(folder), 3))
     (folder / "out" / "labels.txt").write_text(labels)
     told = {"number": 3, "sha256": hashlib.sha256(b"a\nb\nc\n").hexdigest()}
-    record = {"task_name": "tsv", "family": "classification", "settings": {"max_seq_length": 16}, "labels": told}
+    record = {
+        "task_name": "tsv",
+        "family": "classification",
+        "settings": {"max_seq_length": 16},
+        "labels": told,
+    }
     (folder / "out" / "task.json").write_text(json.dumps(record))
 
 
@@ -159,7 +205,12 @@ def with_short_vocabulary(folder: pathlib.Path) -> list[str]:
 
 
 TRAINED = [
-    row("a classifier as a tagger", lambda folder: export_as(folder, "ner"), "a, b, c: no tags", "run_ner.py"),
+    row(
+        "a classifier as a tagger",
+        lambda folder: export_as(folder, "ner"),
+        "a, b, c: no tags",
+        "run_ner.py",
+    ),
     row(
         "labels in another order",
         lambda folder: export_as(folder, "tsv", "--labels=b,a,c"),

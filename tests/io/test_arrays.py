@@ -1,4 +1,6 @@
-"""Damaged .npy, .npz and .zip files end in one sentence, and no header makes a reader reserve memory."""
+"""Damaged .npy, .npz and .zip files end in one sentence, and no header makes a reader reserve
+memory.
+"""
 
 import io
 import zipfile
@@ -16,14 +18,22 @@ VALUES = np.arange(600, dtype=np.float32).reshape(200, 3)
 def npy(header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
     """The bytes of a .npy file with a header of any text."""
     text = header.encode("latin-1") + b"\n"
-    return b"\x93NUMPY" + version + len(text).to_bytes(2 if version[0] == 1 else 4, "little") + text + data
+    return (
+        b"\x93NUMPY"
+        + version
+        + len(text).to_bytes(2 if version[0] == 1 else 4, "little")
+        + text
+        + data
+    )
 
 
 def described(descr: str = "'<f4'", shape: str = "(3,)", order: str = "False") -> str:
     return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
 
 
-@pytest.mark.parametrize("array", [VALUES, np.asfortranarray(VALUES), np.empty((0, 3)), np.float64(7), np.array(["é"])])
+@pytest.mark.parametrize(
+    "array", [VALUES, np.asfortranarray(VALUES), np.empty((0, 3)), np.float64(7), np.array(["é"])]
+)
 @pytest.mark.parametrize("version", [(1, 0), (2, 0)])
 def test_arrays_are_read_as_by_numpy(tmp_path, array, version):
     path = tmp_path / "a.npy"
@@ -57,7 +67,9 @@ def test_arrays_are_read_as_by_numpy(tmp_path, array, version):
 def test_a_damaged_array_is_named(tmp_path, content, fault):
     path = tmp_path / "a.npy"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"a\.npy: cannot be read as \.npy \(.*{fault}.*\); write it anew"):
+    with pytest.raises(
+        InputError, match=rf"a\.npy: cannot be read as \.npy \(.*{fault}.*\); write it anew"
+    ):
         arrays.read_npy(str(path))
 
 
@@ -81,7 +93,9 @@ def changed(path, change):
 
 
 def set_in_headers(local: int, central: int, value: bytes):
-    """A change of a field of the header of the first entry, and of its copy in the directory at the end."""
+    """A change of a field of the header of the first entry, and of its copy in the directory at
+    the end.
+    """
 
     def change(content):
         directory = content.index(b"PK\x01\x02")
@@ -116,12 +130,16 @@ def test_a_damaged_archive_is_named(tmp_path, change, fault):
     path = tmp_path / "a.npz"
     write_zip(path)
     changed(path, change)
-    with pytest.raises(InputError, match=rf"a\.npz: cannot be read as a \.zip file \(.*{fault}.*\); make it anew$"):
+    with pytest.raises(
+        InputError, match=rf"a\.npz: cannot be read as a \.zip file \(.*{fault}.*\); make it anew$"
+    ):
         arrays.read_npz(str(path), ["values"], REMEDY)
 
 
 def test_every_flipped_byte_gives_the_array_or_the_sentence(tmp_path):
-    """Of the first bytes and of the directory; where a flip changes nothing that is read, the array is the same."""
+    """Of the first bytes and of the directory; where a flip changes nothing that is read, the
+    array is the same.
+    """
     path = tmp_path / "a.npz"
     write_zip(path)
     whole, sentences = path.read_bytes(), []
@@ -130,11 +148,15 @@ def test_every_flipped_byte_gives_the_array_or_the_sentence(tmp_path):
         path.write_bytes(whole)
         changed(path, flip(place))
         try:
-            np.testing.assert_array_equal(arrays.read_npz(str(path), ["values"], REMEDY)["values"], VALUES)
+            np.testing.assert_array_equal(
+                arrays.read_npz(str(path), ["values"], REMEDY)["values"], VALUES
+            )
         except InputError as error:
             sentences.append(str(error))
     assert len(sentences) > 100
-    assert not [one for one in sentences if not one.startswith(f"{path}: ") or not one.endswith(REMEDY)]
+    assert not [
+        one for one in sentences if not one.startswith(f"{path}: ") or not one.endswith(REMEDY)
+    ]
 
 
 def test_an_archive_of_other_entries_is_named(tmp_path):
@@ -157,7 +179,10 @@ def test_entries_are_sorted_and_chosen(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
         for name in ("b", "c", "a"):
             archive.writestr(name, name * 3)
-    assert list(archives.read_entries(path, lambda name: name != "c", REMEDY)) == [("a", b"aaa"), ("b", b"bbb")]
+    assert list(archives.read_entries(path, lambda name: name != "c", REMEDY)) == [
+        ("a", b"aaa"),
+        ("b", b"bbb"),
+    ]
 
 
 @pytest.mark.parametrize("path", ["/dev/null", "/dev/zero"])

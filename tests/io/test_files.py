@@ -1,4 +1,6 @@
-"""Globs are sorted, files get their names when they are complete, and errors name what cannot be used."""
+"""Globs are sorted, files get their names when they are complete, and errors name what cannot be
+used.
+"""
 
 import errno
 import hashlib
@@ -107,7 +109,10 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, code):
     ("name", "sentence"), [("", "is empty; give one"), ("absent/a", "absent/a: cannot be written")]
 )
 def test_a_file_that_cannot_be_written_is_named(tmp_path, name, sentence):
-    with pytest.raises(InputError, match=sentence), writing.replacing(name and f"{tmp_path}/{name}"):
+    with (
+        pytest.raises(InputError, match=sentence),
+        writing.replacing(name and f"{tmp_path}/{name}"),
+    ):
         pass
 
 
@@ -126,14 +131,21 @@ def test_what_this_process_is_writing_is_not_left_by_another(tmp_path):
 
 
 @pytest.mark.parametrize(("mode", "partner"), [("rb", "writing"), ("w", "reading")])
-def test_a_pipe_without_another_end_is_not_waited_for_for_ever(tmp_path, monkeypatch, mode, partner):
+def test_a_pipe_without_another_end_is_not_waited_for_for_ever(
+    tmp_path, monkeypatch, mode, partner
+):
     monkeypatch.setattr(files, "PIPE_LIMIT_SECS", 0.05)
     path = str(tmp_path / "pipe")
     os.mkfifo(path)
-    sentence = f"pipe: is a pipe that no process has opened for {partner} in 0.05 seconds; start that process"
+    sentence = (
+        f"pipe: is a pipe that no process has opened for {partner} in 0.05 seconds; start that "
+        "process"
+    )
     with pytest.raises(InputError, match=sentence):
         files.open_file(path, mode)
-    assert not [thread for thread in threading.enumerate() if thread.daemon and "wait" in thread.name]
+    assert not [
+        thread for thread in threading.enumerate() if thread.daemon and "wait" in thread.name
+    ]
 
 
 def test_a_pipe_is_read_however_late_its_writer_writes(tmp_path, monkeypatch):

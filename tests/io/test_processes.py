@@ -1,4 +1,6 @@
-"""Signals end a process in order, no child of a block outlives it, and a call that may block has a limit."""
+"""Signals end a process in order, no child of a block outlives it, and a call that may block has
+a limit.
+"""
 
 import signal
 import subprocess
@@ -87,11 +89,13 @@ def run(case: str, number: int) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, case, str(int(number))],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # which nohup, for one, has ignored
+        # Which nohup, for one, has ignored.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )  # fmt: skip
 
 
-# Starts a process, prints both numbers, and waits; the second process ignores SIGTERM if the first one does.
+# Starts a process, prints both numbers, and waits; the second process ignores SIGTERM if the first
+# one does.
 TREE = """
 import os, signal, subprocess, sys, time
 if {ignores}:
@@ -134,7 +138,8 @@ def test_messages_say_what_is_waited_for_until_the_limit(monkeypatch, caplog):
     never.set()
 
 
-# A thread, as another library has them, calls Python; the first handler that is registered runs last.
+# A thread, as another library has them, calls Python; the first handler that is registered runs
+# last.
 CALLED_AT_EXIT = """
 import _thread, atexit, time
 ended = []

@@ -22,7 +22,9 @@ class Terminal(io.StringIO):
         return True
 
     def screen(self) -> list[str]:
-        """The lines that a user sees: what follows a carriage return is written over what stands there."""
+        """The lines that a user sees: what follows a carriage return is written over what stands
+        there.
+        """
         lines = []
         for line in self.getvalue().split("\n"):
             seen = ""
@@ -38,7 +40,9 @@ def terminal(monkeypatch):
     shown, handler, verbosity = Terminal(), logging.get_absl_handler(), logging.get_verbosity()
     monkeypatch.setattr(handler.python_handler, "stream", shown)
     monkeypatch.setattr(handler, "filters", [])
-    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((40, 20)))
+    monkeypatch.setattr(
+        progress.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((40, 20))
+    )
     logging.set_verbosity(logging.INFO)
     yield shown
     progress.updated_line.wipe()
@@ -47,7 +51,9 @@ def terminal(monkeypatch):
 
 def say(terminal: Terminal, text: str):
     """Logs a line; absl itself writes to another stream before the flags are parsed."""
-    record = logging.get_absl_logger().makeRecord("absl", std_logging.INFO, "file.py", 1, text, (), None)
+    record = logging.get_absl_logger().makeRecord(
+        "absl", std_logging.INFO, "file.py", 1, text, (), None
+    )
     assert logging.get_absl_handler().filter(record)
     terminal.write(text + "\n")
 

@@ -18,7 +18,8 @@ QUESTION = {"id": "q1", "answers": [], "title": None}
         (b"a\rb c\n\rd\r\r\n", ["ab c", "d"]),  # the original's reader drops every carriage return
         (b"\xc3\r\xa9\n", ["\u00e9"]),  # and reads UTF-8 afterwards
         (b"one\ttext\rof a table", ["one\ttextof a table"]),
-        (b"\0\nthe cat\n", ["\0", "the cat"]),  # no UTF-16, although its first character is a zero byte
+        # No UTF-16, although its first character is a zero byte.
+        (b"\0\nthe cat\n", ["\0", "the cat"]),
     ],
 )
 def test_lines_end_at_newlines_only_and_broken_bytes_are_left_out(tmp_path, data, lines):
@@ -38,7 +39,10 @@ def test_json_is_read_with_and_without_a_byte_order_mark(tmp_path):
     ("data", "message"),
     [
         (b'{"data": [\n  {]}', "a.json: line 2, column 4: no JSON (Expecting property name"),
-        (b"", "a.json: line 1, column 1: no JSON (Expecting value); download or make the file anew"),
+        (
+            b"",
+            "a.json: line 1, column 1: no JSON (Expecting value); download or make the file anew",
+        ),
         (b'{"data": "\xff"}', "a.json: byte 10 is no utf-8; save the file as UTF-8"),
         (b"[" * 100_000, "a.json: no JSON ("),
         (b'{"data": %s}' % (b"9" * 5000), "a.json: no JSON ("),
@@ -57,8 +61,18 @@ def test_an_error_names_the_first_fault_in_a_json_file(tmp_path, data, message):
     [
         (QUESTION, "qas", list, 'a.json: question 2: "qas" is missing; give it a list'),
         (QUESTION, "title", str, 'a.json: question 2: "title" is not a text; give it a text'),
-        (QUESTION, "answers", dict, 'a.json: question 2: "answers" is not an object; give it an object'),
-        (["id"], "id", str, 'a.json: question 2: is no object; it should be one with the field "id"'),
+        (
+            QUESTION,
+            "answers",
+            dict,
+            'a.json: question 2: "answers" is not an object; give it an object',
+        ),
+        (
+            ["id"],
+            "id",
+            str,
+            'a.json: question 2: is no object; it should be one with the field "id"',
+        ),
     ],
 )
 def test_an_error_names_the_object_the_field_and_the_type(holder, name, kind, message):

@@ -10,8 +10,11 @@ from official_bert.metrics.calibration import best_temperature, losses, probabil
 
 DRAWS = np.random.default_rng(1)
 LOGITS = DRAWS.normal(scale=4.0, size=(4000, 5))
-# What is drawn by the probabilities of logits that are a third as large: the best temperature is near 3.
-ONE = (scipy.special.softmax(LOGITS / 3, axis=1).cumsum(axis=1) < DRAWS.random((4000, 1))).sum(axis=1)
+# What is drawn by the probabilities of logits that are a third as large: the best temperature is
+# near 3.
+ONE = (scipy.special.softmax(LOGITS / 3, axis=1).cumsum(axis=1) < DRAWS.random((4000, 1))).sum(
+    axis=1
+)
 SEVERAL = (DRAWS.random(LOGITS.shape) < scipy.special.expit(LOGITS / 3)).astype(np.int32)
 BOTH = pytest.mark.parametrize("targets", [ONE, SEVERAL], ids=["one label", "several labels"])
 
@@ -24,9 +27,13 @@ def loss(logits, targets) -> np.ndarray:
 
 @BOTH
 def test_probabilities_and_losses(targets):
-    chances = scipy.special.softmax(LOGITS, axis=1) if targets.ndim == 1 else scipy.special.expit(LOGITS)
+    chances = (
+        scipy.special.softmax(LOGITS, axis=1) if targets.ndim == 1 else scipy.special.expit(LOGITS)
+    )
     np.testing.assert_allclose(probabilities(LOGITS, targets.ndim == 2), chances, rtol=1e-9)
-    np.testing.assert_allclose(losses(LOGITS, targets), loss(LOGITS, targets), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        losses(LOGITS, targets), loss(LOGITS, targets), rtol=1e-9, atol=1e-12
+    )
     extreme = np.float32([[1e4, -1e4, 0, 0, 0]])
     assert np.isfinite(losses(extreme, targets[:1])).all()
     assert probabilities(extreme, targets.ndim == 2).dtype == np.float32
@@ -37,7 +44,10 @@ def test_the_temperature_is_scipys(targets):
     found = best_temperature(LOGITS, targets)
     options = {"xatol": 1e-9}
     wanted = scipy.optimize.minimize_scalar(
-        lambda divisor: loss(LOGITS / divisor, targets).mean(), bounds=(0.05, 20), method="bounded", options=options
+        lambda divisor: loss(LOGITS / divisor, targets).mean(),
+        bounds=(0.05, 20),
+        method="bounded",
+        options=options,
     )
     assert found == pytest.approx(wanted.x, rel=1e-5)
     assert 2.8 < found < 3.2
@@ -62,7 +72,8 @@ def test_the_bins_are_scikit_learns(targets):
     np.testing.assert_allclose(bins.confidences[is_used], means)
     number = np.ceil(confidences * 15)
     by_hand = sum(
-        np.mean(number == one) * abs(is_right[number == one].mean() - confidences[number == one].mean())
+        np.mean(number == one)
+        * abs(is_right[number == one].mean() - confidences[number == one].mean())
         for one in np.unique(number)
     )
     assert bins.error == pytest.approx(by_hand)

@@ -28,7 +28,8 @@ SCORES = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), min_siz
 def test_matthews_of_many_examples_stays_exact():
     targets = np.arange(200_000) % 2
     predictions = np.where(np.arange(200_000) < 50_000, 1 - targets, targets)
-    assert matthews(targets, predictions) == {"matthews": 0.5}  # three quarters right, one quarter wrong
+    # Three quarters right, one quarter wrong.
+    assert matthews(targets, predictions) == {"matthews": 0.5}
 
 
 @settings(deadline=None, max_examples=40)
@@ -65,12 +66,19 @@ def test_several_labels_equal_scikit_learn(rows):
 def assert_equals_scikit_learn(targets, predictions, labels, overall="micro"):
     expected = {}
     names = ("precision", "recall", "f1")
-    for prefix, average in (("" if overall == "binary" else "micro_", overall), ("macro_", "macro")):
+    for prefix, average in (
+        ("" if overall == "binary" else "micro_", overall),
+        ("macro_", "macro"),
+    ):
         scores = sklearn.metrics.precision_recall_fscore_support(
             targets, predictions, labels=labels, average=average, zero_division=0
         )
-        expected |= {f"{prefix}{name}": score for name, score in zip(names, scores[:3], strict=True)}
-    each = sklearn.metrics.precision_recall_fscore_support(targets, predictions, labels=labels, zero_division=0)
+        expected |= {
+            f"{prefix}{name}": score for name, score in zip(names, scores[:3], strict=True)
+        }
+    each = sklearn.metrics.precision_recall_fscore_support(
+        targets, predictions, labels=labels, zero_division=0
+    )
     for label in labels:
         for name, scores in zip(names, each[:3], strict=True):
             expected[f"{name}_L{label}"] = scores[label]
@@ -86,7 +94,10 @@ def test_equals_scipy(pairs):
     targets, predictions = np.array(pairs).T / 4
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of constants
-        expected = (scipy.stats.pearsonr(targets, predictions)[0], scipy.stats.spearmanr(targets, predictions)[0])
+        expected = (
+            scipy.stats.pearsonr(targets, predictions)[0],
+            scipy.stats.spearmanr(targets, predictions)[0],
+        )
     found = pearson(targets, predictions)["pearson"], spearman(targets, predictions)["spearman"]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)  # nan equals nan
 
@@ -98,15 +109,17 @@ def test_lines_correlate_wholly(sign):
     assert abs(pearson(values, sign * 3 * values + 0.1)["pearson"]) <= 1.0
 
 
-@pytest.mark.parametrize(("dtype", "scale"), [("float64", 1e-200), ("float64", 1e200), ("float32", 1.0)])
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("float64", 1e-200), ("float64", 1e200), ("float32", 1.0)]
+)
 def test_no_scale_is_too_large_or_too_small_and_float32_is_computed_with_in_float64(dtype, scale):
     random = np.random.default_rng(1)
     targets = random.normal(size=3000)
     predictions = (targets + random.normal(size=3000)).astype(dtype)
     expected = scipy.stats.pearsonr(targets, predictions.astype(np.float64))[0]
-    assert pearson(targets, predictions * predictions.dtype.type(scale))["pearson"] == pytest.approx(
-        expected, abs=1e-12
-    )
+    assert pearson(targets, predictions * predictions.dtype.type(scale))[
+        "pearson"
+    ] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.filterwarnings("error")
@@ -124,7 +137,9 @@ def test_infinity_has_a_rank_only():
     assert spearman([1, 2, 3], [1, 2, math.inf]) == {"spearman": pytest.approx(1.0)}
 
 
-@pytest.mark.parametrize(("targets", "predictions"), [([0, 1], [0]), ([], []), ([[0], [1]], [[0], [1]])])
+@pytest.mark.parametrize(
+    ("targets", "predictions"), [([0, 1], [0]), ([], []), ([[0], [1]], [[0], [1]])]
+)
 def test_shapes_that_do_not_fit_are_refused(targets, predictions):
     with pytest.raises(ValueError, match="of shape"):
         pearson(targets, predictions)

@@ -30,9 +30,13 @@ def test_equals_seqeval(sequences):
         overall = precision_recall_fscore_support(targets, predictions, average="micro")
         each = precision_recall_fscore_support(targets, predictions, average=None)
     types = sorted({entity[0] for entity in get_entities(targets) + get_entities(predictions)})
-    expected = dict(zip(scores, overall[:3], strict=True)) | {"accuracy": accuracy_score(targets, predictions)}
+    expected = dict(zip(scores, overall[:3], strict=True)) | {
+        "accuracy": accuracy_score(targets, predictions)
+    }
     for number, type_ in enumerate(types):
-        expected |= {f"{name}_{type_}": values[number] for name, values in zip(scores, each[:3], strict=True)}
+        expected |= {
+            f"{name}_{type_}": values[number] for name, values in zip(scores, each[:3], strict=True)
+        }
     found = entity_scores(targets, predictions)
     assert list(found) == list(expected)
     np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=0, atol=1e-12)

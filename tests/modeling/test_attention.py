@@ -43,7 +43,8 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "is_training"), [("pre-training", False), ("encoder", True), ("tags", True), ("answer spans", False)]
+    ("name", "is_training"),
+    [("pre-training", False), ("encoder", True), ("tags", True), ("answer spans", False)],
 )
 def test_no_output_depends_on_what_comes_after_it(name, is_training):
     """Each position's word is changed in turn, in evaluation and with the dropout of training."""
@@ -66,7 +67,9 @@ def test_no_output_depends_on_what_comes_after_it(name, is_training):
     backwards = make(model_class, *arguments, config=BertConfig.from_dict(FIELDS))
     features = [{"input_ids": each, "input_mask": INPUT_MASK} for each in (words, changed)]
     first, second = (read(backwards(each)).numpy()[0, 0] for each in features)
-    assert np.abs(first - second).max() > 1e-3, "in the usual model the first output depends on the last word"
+    assert np.abs(first - second).max() > 1e-3, (
+        "in the usual model the first output depends on the last word"
+    )
 
 
 def test_the_attention_is_that_of_numpy():
@@ -85,7 +88,9 @@ def test_the_attention_is_that_of_numpy():
 @pytest.mark.parametrize("first_token_only", [False, True])
 def test_the_last_token_is_pooled(first_token_only):
     model = make(BertModel)
-    encoded, whole = (model(ids(), INPUT_MASK, first_token_only=each) for each in (first_token_only, False))
+    encoded, whole = (
+        model(ids(), INPUT_MASK, first_token_only=each) for each in (first_token_only, False)
+    )
     last = whole.sequence_output.numpy()[[0, 1, 2], [11, 6, 0]]
     dense = model.pooler
     expected = np.tanh(last @ dense.dense.kernel.numpy() + dense.dense.bias.numpy())
@@ -100,14 +105,20 @@ def test_a_classifier_reads_the_whole_text():
     before = model({"input_ids": words, "input_mask": INPUT_MASK}).numpy()
     for row, length in enumerate((12, 7)):
         for place in (0, length // 2, length - 1):
-            after = model({"input_ids": with_another(words, (row, place)), "input_mask": INPUT_MASK}).numpy()
+            after = model(
+                {"input_ids": with_another(words, (row, place)), "input_mask": INPUT_MASK}
+            ).numpy()
             assert np.abs(after[row] - before[row]).max() > 1e-4
 
 
 def test_other_directions_are_refused_and_hugging_face_knows_none(tmp_path):
-    with pytest.raises(InputError, match="attention_direction must be bidirectional or left_to_right, got 'up'"):
+    with pytest.raises(
+        InputError, match="attention_direction must be bidirectional or left_to_right, got 'up'"
+    ):
         BertModel(BertConfig.from_dict(FIELDS | {"attention_direction": "up"}))
-    with pytest.raises(InputError, match="attention_direction: is left_to_right, which Hugging Face's BERT"):
+    with pytest.raises(
+        InputError, match="attention_direction: is left_to_right, which Hugging Face's BERT"
+    ):
         make(BertModel).save_pretrained(str(tmp_path / "hf"), "huggingface")
 
 
@@ -133,7 +144,9 @@ def test_a_fine_tuning_keeps_the_direction_of_its_model(tmp_path):
     (tmp_path / "test.conll").write_text("\n".join(blocks))
     of_the_folder = {"vocab_file": None, "bert_config_file": None, "init_checkpoint": None}
     of_the_folder["model"] = str(tmp_path / "model")
-    fine_tuning_runs.run("tagging", options, tmp_path / "out", do_train=True, do_predict=True, **of_the_folder)
+    fine_tuning_runs.run(
+        "tagging", options, tmp_path / "out", do_train=True, do_predict=True, **of_the_folder
+    )
 
     blocks = (tmp_path / "out/predictions.conll").read_text().strip("\n").split("\n\n")
     tags = np.array([[line.split()[-1] for line in block.splitlines()] for block in blocks])

@@ -16,7 +16,9 @@ from official_bert.modeling import (
     layers,
 )
 
-CONFIG = BertConfig(vocab_size=99, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, intermediate_size=37)
+CONFIG = BertConfig(
+    vocab_size=99, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, intermediate_size=37
+)
 IDS = np.random.default_rng(3).integers(0, 99, (13, 7)).astype(np.int32)
 
 
@@ -35,9 +37,15 @@ def test_initial_weights_are_a_cut_normal(model):
         else:
             assert np.abs(values).max() <= 0.04 + 1e-7
     # A normal cut at two deviations has 0.8796 of the deviation.
-    np.testing.assert_allclose(np.std(model.embeddings.position_embeddings.numpy()), 0.02 * 0.8796, rtol=0.03)
-    np.testing.assert_allclose(np.std(create_initializer(0.5)((20000,)).numpy()), 0.5 * 0.8796, rtol=0.03)
-    np.testing.assert_allclose(np.std(create_initializer()((20000,)).numpy()), 0.02 * 0.8796, rtol=0.03)
+    np.testing.assert_allclose(
+        np.std(model.embeddings.position_embeddings.numpy()), 0.02 * 0.8796, rtol=0.03
+    )
+    np.testing.assert_allclose(
+        np.std(create_initializer(0.5)((20000,)).numpy()), 0.5 * 0.8796, rtol=0.03
+    )
+    np.testing.assert_allclose(
+        np.std(create_initializer()((20000,)).numpy()), 0.02 * 0.8796, rtol=0.03
+    )
 
 
 def test_missing_mask_is_ones_and_missing_segments_are_zeros(model):
@@ -55,7 +63,10 @@ def test_outputs_are_read_by_name_and_not_by_position(model, output_attentions):
     assert out["last_hidden_state"] is out.sequence_output
     assert out["pooler_output"] is out.pooled_output
     for position in (0, 1, -1, slice(2)):
-        with pytest.raises(TypeError, match=r"has other positions than an output .* last_hidden_state \(theirs at 0\)"):
+        with pytest.raises(
+            TypeError,
+            match=r"has other positions than an output .* last_hidden_state \(theirs at 0\)",
+        ):
             out[position]
     embedded, layers, *_ = out
     assert embedded is out.embedding_output
@@ -65,7 +76,9 @@ def test_outputs_are_read_by_name_and_not_by_position(model, output_attentions):
 def test_outputs_of_replicas_are_put_together(model):
     """As `strategy.run` and Keras' `predict` do on several devices."""
     for output_attentions in (False, True):
-        outs = [model(IDS[: 2 + number], output_attentions=output_attentions) for number in range(2)]
+        outs = [
+            model(IDS[: 2 + number], output_attentions=output_attentions) for number in range(2)
+        ]
         together = distribute_utils.regroup(outs)
         assert type(together) is type(outs[0])
         for number, out in enumerate(outs):
@@ -96,7 +109,9 @@ def test_arguments_of_transformers_that_change_nothing_are_taken(model):
 def test_every_dropout_has_draws_of_its_own(model, monkeypatch):
     indices = []
     for module in (bert, layers):
-        monkeypatch.setattr(module, "dropout", lambda x, rate, seed, index: indices.append(index) or x)
+        monkeypatch.setattr(
+            module, "dropout", lambda x, rate, seed, index: indices.append(index) or x
+        )
     model(IDS, training=True)
     assert len(indices) == 1 + 3 * 5 == len(set(indices))
 
@@ -110,7 +125,9 @@ def test_padding_does_not_reach_the_tokens(model):
 
 
 def probabilities_by_numpy(model, layer, x, is_allowed):
-    """The probabilities of a layer, float[B, N, S, S], from its weights, its input and 1 or 0 for (from, to)."""
+    """The probabilities of a layer, float[B, N, S, S], from its weights, its input and 1 or 0
+    for (from, to).
+    """
     heads = model.encoder.stack[layer].attention.heads
     query, key = (
         np.matmul(x, projection.kernel.numpy().astype(np.float64)) + projection.bias.numpy()
@@ -132,8 +149,12 @@ def test_attention_probabilities_are_those_of_the_weights_and_the_first_token_al
     out = model(IDS, mask, output_attentions=True)
     assert len(out.all_attention_probabilities) == 5
     inputs = [out.embedding_output, *out.all_encoder_layers[:-1]]
-    for layer, (x, probabilities) in enumerate(zip(inputs, out.all_attention_probabilities, strict=True)):
-        expected = probabilities_by_numpy(model, layer, x.numpy().astype(np.float64), mask[:, None, None])
+    for layer, (x, probabilities) in enumerate(
+        zip(inputs, out.all_attention_probabilities, strict=True)
+    ):
+        expected = probabilities_by_numpy(
+            model, layer, x.numpy().astype(np.float64), mask[:, None, None]
+        )
         assert expected.max() > 0.5, "far from even"
         np.testing.assert_allclose(probabilities, expected, atol=2e-6)
     plain = model(IDS, mask)
@@ -154,10 +175,16 @@ def test_attention_probabilities_are_those_of_the_weights_and_the_first_token_al
 
 
 def test_attention_probabilities_are_before_dropout():
-    """The embeddings are the first layer's input, so that without their dropout its probabilities are the same."""
-    config = BertConfig.from_dict(CONFIG.to_dict() | {"hidden_dropout_prob": 0.0, "num_hidden_layers": 1})
+    """The embeddings are the first layer's input, so that without their dropout its
+    probabilities are the same.
+    """
+    config = BertConfig.from_dict(
+        CONFIG.to_dict() | {"hidden_dropout_prob": 0.0, "num_hidden_layers": 1}
+    )
     model = BertModel(config)
-    plain, trained = (model(IDS, training=training, output_attentions=True) for training in (False, True))
+    plain, trained = (
+        model(IDS, training=training, output_attentions=True) for training in (False, True)
+    )
     (ours,), (theirs,) = plain.all_attention_probabilities, trained.all_attention_probabilities
     np.testing.assert_array_equal(ours, theirs)
     assert np.abs(plain.sequence_output - trained.sequence_output).max() > 1e-4
@@ -172,17 +199,22 @@ def test_one_hot_lookup_gives_the_same(model):
 
 def test_batch_and_length_may_be_unknown_while_tracing(model):
     traced = tf.function(
-        lambda ids: model(ids).sequence_output, input_signature=[tf.TensorSpec([None, None], tf.int32)]
+        lambda ids: model(ids).sequence_output,
+        input_signature=[tf.TensorSpec([None, None], tf.int32)],
     )
     np.testing.assert_allclose(traced(IDS), model(IDS).sequence_output, atol=2e-6)
     np.testing.assert_allclose(traced(IDS[:1, :3]), model(IDS[:1, :3]).sequence_output, atol=2e-6)
 
 
-@pytest.mark.parametrize("kind", [np.ndarray.tolist, np.uint8, lambda ids: tf.constant(ids, tf.int64)])
+@pytest.mark.parametrize(
+    "kind", [np.ndarray.tolist, np.uint8, lambda ids: tf.constant(ids, tf.int64)]
+)
 def test_ids_come_in_any_form(model, kind):
     mask, segments = np.ones_like(IDS), IDS % 2
     mask[:, 5:] = 0
-    given = model(kind(IDS), kind(mask), kind(segments), training=True, dropout_seed=kind(np.array([1, 2])))
+    given = model(
+        kind(IDS), kind(mask), kind(segments), training=True, dropout_seed=kind(np.array([1, 2]))
+    )
     expected = model(IDS, mask, segments, training=True, dropout_seed=tf.constant([1, 2]))
     np.testing.assert_array_equal(given.pooled_output, expected.pooled_output)
 
@@ -218,12 +250,16 @@ def test_unfit_inputs_are_refused_in_one_sentence(model, arguments, message):
 
 
 def test_public_helpers():
-    mask = create_attention_mask_from_input_mask(np.zeros((2, 3), np.int32), np.int32([[1, 0], [1, 1]]))
+    mask = create_attention_mask_from_input_mask(
+        np.zeros((2, 3), np.int32), np.int32([[1, 0], [1, 1]])
+    )
     np.testing.assert_array_equal(mask, [[[1, 0]] * 3, [[1, 1]] * 3])
 
     vectors = np.arange(2 * 3 * 2, dtype=np.float32).reshape(2, 3, 2)
     gathered = gather_indexes(vectors, np.int32([[2, 0], [1, 1]]))
-    np.testing.assert_array_equal(gathered, [vectors[0, 2], vectors[0, 0], vectors[1, 1], vectors[1, 1]])
+    np.testing.assert_array_equal(
+        gathered, [vectors[0, 2], vectors[0, 0], vectors[1, 1], vectors[1, 1]]
+    )
 
     assert get_shape_list(vectors, expected_rank=[2, 3]) == [2, 3, 2]
     with pytest.raises(ValueError, match="query: rank 3"):

@@ -23,8 +23,12 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def lstm_by_numpy(x: np.ndarray, kernel: np.ndarray, recurrent: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Hochreiter and Schmidhuber (1997) with forget gates: [S, size] for [S, width]; gates in the order i, f, c, o."""
+def lstm_by_numpy(
+    x: np.ndarray, kernel: np.ndarray, recurrent: np.ndarray, bias: np.ndarray
+) -> np.ndarray:
+    """Hochreiter and Schmidhuber (1997) with forget gates: [S, size] for [S, width]; gates in
+    the order i, f, c, o.
+    """
     size = recurrent.shape[0]
     state, cell, found = np.zeros(size), np.zeros(size), []
     for vector in x:
@@ -45,14 +49,21 @@ def test_the_vectors_are_those_of_numpy():
     for row, length in enumerate(MASK.sum(1)):
         vectors = x[row, :length]
         for forward, backward in ((weights[:3], weights[3:6]), (weights[6:9], weights[9:])):
-            there, back = lstm_by_numpy(vectors, *forward), lstm_by_numpy(vectors[::-1], *backward)[::-1]
+            there, back = (
+                lstm_by_numpy(vectors, *forward),
+                lstm_by_numpy(vectors[::-1], *backward)[::-1],
+            )
             vectors = np.concatenate([there, back], axis=-1)
         np.testing.assert_allclose(found[row, :length], vectors, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("model_class", "direction"),
-    [(BertClassifier, "left_to_right"), (BertTagger, "bidirectional"), (BertSpans, "bidirectional")],
+    [
+        (BertClassifier, "left_to_right"),
+        (BertTagger, "bidirectional"),
+        (BertSpans, "bidirectional"),
+    ],
 )
 def test_heads_read_the_vectors_above_it(model_class, direction):
     seed_initial_weights(2)
@@ -69,7 +80,10 @@ def test_heads_read_the_vectors_above_it(model_class, direction):
     np.testing.assert_allclose(out.pooled_output, pooled, atol=1e-6)
     logits = np.stack(model({"input_ids": ids, "input_mask": MASK}))
     read = pooled if model_class is BertClassifier else out.sequence_output
-    head = {name.rpartition("/")[2]: variable.numpy() for name, variable in named_variables(model).items()}
+    head = {
+        name.rpartition("/")[2]: variable.numpy()
+        for name, variable in named_variables(model).items()
+    }
     by_numpy = np.array(read) @ head["output_weights"].T + head["output_bias"]
     expected = np.moveaxis(by_numpy, -1, 0) if model_class is BertSpans else by_numpy
     np.testing.assert_allclose(logits, expected, atol=1e-5)
@@ -80,9 +94,15 @@ def test_a_choice_is_made_by_the_vectors_above_it():
     model = BertChoice(BertConfig.from_dict(FIELDS))
     ids = np.random.default_rng(1).integers(5, 40, MASK.shape)
     logits = model({"input_ids": ids[None], "input_mask": MASK[None]})
-    head = {name: variable.numpy() for name, variable in named_variables(model).items() if name.startswith("output_")}
+    head = {
+        name: variable.numpy()
+        for name, variable in named_variables(model).items()
+        if name.startswith("output_")
+    }
     assert len(head) == 2
-    expected = model.bert(ids, MASK).pooled_output.numpy() @ head["output_weights"].T + head["output_bias"]
+    expected = (
+        model.bert(ids, MASK).pooled_output.numpy() @ head["output_weights"].T + head["output_bias"]
+    )
     np.testing.assert_allclose(logits[0], expected[:, 0], atol=1e-5)
 
 
@@ -94,7 +114,11 @@ def test_its_variables_have_names_of_their_own():
     found = names(BertTagger(config, 3))
     assert len(found) == 12
     assert found[0].startswith("bilstm/layer_0/forward_lstm/lstm_cell/")
-    assert names(BertPretrainer(config)) == names(BertTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3)) == []
+    assert (
+        names(BertPretrainer(config))
+        == names(BertTagger(BertConfig.from_dict(toy.BERT_CONFIG), 3))
+        == []
+    )
 
 
 def test_a_config_that_cannot_be_built_is_refused(tmp_path):
@@ -104,12 +128,17 @@ def test_a_config_that_cannot_be_built_is_refused(tmp_path):
     with pytest.raises(InputError, match="num_bilstm_layers needs an even hidden_size"):
         BertTagger(BertConfig.from_dict(FIELDS | odd), 3)
     with pytest.raises(
-        InputError, match="has no name for bilstm/layer_0/forward_lstm/lstm_cell/kernel; save the model as tf1"
+        InputError,
+        match="has no name for bilstm/layer_0/forward_lstm/lstm_cell/kernel; save the model as tf1",
     ):
-        BertTagger(BertConfig.from_dict(FIELDS), 3).save_pretrained(str(tmp_path / "hf"), "huggingface")
+        BertTagger(BertConfig.from_dict(FIELDS), 3).save_pretrained(
+            str(tmp_path / "hf"), "huggingface"
+        )
 
 
-@pytest.mark.parametrize(("family", "dtype"), [("squad", "bfloat16"), *in_test_long(("choice", "float32"))])
+@pytest.mark.parametrize(
+    ("family", "dtype"), [("squad", "bfloat16"), *in_test_long(("choice", "float32"))]
+)
 def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_path, family, dtype):
     options = fine_tuning_runs.prepared(tmp_path, family)
     flags = {"do_train": True, "do_predict": True, "num_bilstm_layers": 1, "learning_rate": 1e-2}
@@ -125,10 +154,16 @@ def test_a_frozen_encoder_stays_as_it_is_and_the_folder_keeps_the_layers(tmp_pat
     assert json.loads((tmp_path / "out/bert_config.json").read_text())["num_bilstm_layers"] == 1
 
     with pytest.raises(InputError, match=r"has bilstm/.*, which the model of the config lacks"):
-        fine_tuning_runs.run(family, options, tmp_path / "out", do_predict=True)  # with the original's config
+        # With the original's config.
+        fine_tuning_runs.run(family, options, tmp_path / "out", do_predict=True)
     predictions = fine_tuning_runs.FAMILIES[family].predictions
     expected = (tmp_path / "out" / predictions).read_text()
     (tmp_path / "out" / predictions).unlink()
-    again = flags | {"do_train": False, "num_bilstm_layers": None, "bert_config_file": None, "freeze_layers": None}
+    again = flags | {
+        "do_train": False,
+        "num_bilstm_layers": None,
+        "bert_config_file": None,
+        "freeze_layers": None,
+    }
     fine_tuning_runs.run(family, options, tmp_path / "out", **again)
     assert (tmp_path / "out" / predictions).read_text() == expected

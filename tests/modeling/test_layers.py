@@ -1,4 +1,6 @@
-"""The activations, dropout and cross-entropy by numpy, and LoRA and int8 on the dense layers of our models."""
+"""The activations, dropout and cross-entropy by numpy, and LoRA and int8 on the dense layers of
+our models.
+"""
 
 import numpy as np
 import pytest
@@ -51,10 +53,14 @@ def test_lora_adds_a_product_of_two_thin_matrices_and_trains_it_alone(tmp_path):
     x, b = normal(5, CONFIG.hidden_size), normal(2, CONFIG.intermediate_size)
     dense.lora_kernel_b.assign(b)
     kernel = dense._kernel.numpy() + 6 / 2 * dense.lora_kernel_a.numpy() @ b
-    np.testing.assert_allclose(dense(x), tanh_gelu(x @ kernel + dense.bias.numpy()), rtol=2e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        dense(x), tanh_gelu(x @ kernel + dense.bias.numpy()), rtol=2e-5, atol=1e-5
+    )
     assert np.abs(model({"input_ids": IDS}).numpy() - before).max() > 1e-3
     trained = [variable.path.removeprefix("classifier/") for variable in dense.trainable_variables]
-    assert trained == [f"{INTERMEDIATE}/{name}" for name in ("bias", "lora_kernel_a", "lora_kernel_b")]
+    assert trained == [
+        f"{INTERMEDIATE}/{name}" for name in ("bias", "lora_kernel_a", "lora_kernel_b")
+    ]
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(model({"input_ids": IDS}) ** 2)
     assert np.abs(tape.gradient(loss, dense.lora_kernel_b.value)).max() > 1e-4
@@ -82,7 +88,9 @@ def test_int8_multiplies_whole_numbers(tmp_path):
     assert dense.kernel.dtype == "int8"
     after = model(IDS).sequence_output.numpy()
     assert 1e-4 < np.abs(after - before).max() < 0.2
-    with pytest.raises(InputError, match=r"a quantized model has no weights .*; save it before quantize, or"):
+    with pytest.raises(
+        InputError, match=r"a quantized model has no weights .*; save it before quantize, or"
+    ):
         model.save_pretrained(str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
 
@@ -93,7 +101,8 @@ def test_layer_norm_of_small_values():
     np.testing.assert_allclose(layers.layer_norm()(x.astype(np.float32)), expected, rtol=1e-3)
 
 
-@pytest.mark.parametrize("width", [64, 63])  # two decisions share a random word, the last of an odd count has one alone
+# Two decisions share a random word, the last of an odd count has one alone.
+@pytest.mark.parametrize("width", [64, 63])
 def test_share_of_zeros_and_scale_of_the_rest(width):
     x = tf.ones([3999, width])
     dropped = dropout(x, 0.1, SEED, index=3).numpy()
@@ -150,8 +159,12 @@ def test_values_and_gradient(scale):
         losses = cross_entropy(x, labels)
     np.testing.assert_allclose(losses, -(log_probs * one_hot).sum(axis=1), rtol=1e-6, atol=1e-6)
     expected = (np.exp(log_probs) - one_hot) * upstream[:, None]
-    np.testing.assert_allclose(tape.gradient(losses, x, output_gradients=upstream), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        tape.gradient(losses, x, output_gradients=upstream), expected, atol=1e-6
+    )
 
 
 def test_a_certain_prediction_costs_nothing():
-    np.testing.assert_array_equal(cross_entropy(tf.constant([[0.0, 200.0]]), tf.constant([1])), [0.0])
+    np.testing.assert_array_equal(
+        cross_entropy(tf.constant([[0.0, 200.0]]), tf.constant([1])), [0.0]
+    )

@@ -17,7 +17,11 @@ IDS = np.random.default_rng(1).integers(5, len(toy.VOCABULARY), (3, 7)).astype(n
 
 
 def adapters_of(model) -> dict:
-    return {name: variable for name, variable in named_variables(model).items() if "lora_kernel_" in name}
+    return {
+        name: variable
+        for name, variable in named_variables(model).items()
+        if "lora_kernel_" in name
+    }
 
 
 def test_the_sum_is_of_32_bits_whatever_the_product_is_of():
@@ -33,28 +37,38 @@ def test_the_sum_is_of_32_bits_whatever_the_product_is_of():
     dense.activation = None
     row = np.zeros((1, CONFIG.hidden_size), np.float32)
     row[0, 0] = 1.0
-    # The sum, 1 + 6/1024, is rounded to 1 + 8/1024; each part alone is rounded to 1 or to 1 + 3/1024.
+    # The sum, 1 + 6/1024, is rounded to 1 + 8/1024; each part alone is rounded to 1 or to 1 +
+    # 3/1024.
     np.testing.assert_array_equal(np.asarray(dense(row), np.float32), 1 + 8 / 1024)
 
 
 @pytest.mark.parametrize("casts", [True, False])
 def test_the_products_are_of_16_bits(monkeypatch, casts):
-    """Those of the tokens, in both directions, as without LoRA; Keras before 3.15 does not cast the sum."""
+    """Those of the tokens, in both directions, as without LoRA; Keras before 3.15 does not cast
+    the sum.
+    """
     with computing_in("bfloat16"):
         model = BertModel(CONFIG)
         enable_lora(model, 3)
     if not casts:
         kernel = keras.layers.Dense.kernel.fget
-        of_before = property(lambda dense: tf.cast(kernel(dense), tf.float32) if dense.lora_enabled else kernel(dense))
+        of_before = property(
+            lambda dense: (
+                tf.cast(kernel(dense), tf.float32) if dense.lora_enabled else kernel(dense)
+            )
+        )
         monkeypatch.setattr(keras.layers.Dense, "kernel", of_before)
     ids = tf.TensorSpec(IDS.shape, tf.int32)
-    graph = gradient_graph(model, lambda ids: tf.reduce_sum(tf.cast(model(ids).pooled_output, tf.float32)), ids)
+    graph = gradient_graph(
+        model, lambda ids: tf.reduce_sum(tf.cast(model(ids).pooled_output, tf.float32)), ids
+    )
     products = products_of(graph.get_operations())
     lengths = {IDS.shape[1], IDS.size}
     of_tokens = [
         one
         for one in products
-        if "encoder" in one.name and lengths & {*one.inputs[0].shape, *one.inputs[1].shape, *one.outputs[0].shape}
+        if "encoder" in one.name
+        and lengths & {*one.inputs[0].shape, *one.inputs[1].shape, *one.outputs[0].shape}
     ]
     assert len(of_tokens) >= 3 * 6 * CONFIG.num_hidden_layers
     assert {tensor.dtype for one in of_tokens for tensor in one.inputs} == {tf.bfloat16}
@@ -77,7 +91,10 @@ def test_the_file_gives_another_base_model_the_outputs(tmp_path):
         np.testing.assert_array_equal(base({"input_ids": IDS}), model({"input_ids": IDS}))
     assert adapters_of(base).keys() == adapters_of(model).keys()
 
-    with pytest.raises(InputError, match=r"has output_bias, which the model lacks; load it into a model of the same"):
+    with pytest.raises(
+        InputError,
+        match=r"has output_bias, which the model lacks; load it into a model of the same",
+    ):
         BertModel(CONFIG).load_adapters(path)
     write_adapters(path, head)
     with pytest.raises(InputError, match="has no adapters; name the file adapters"):

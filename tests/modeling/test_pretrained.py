@@ -61,7 +61,9 @@ class Parent(keras.Model):
 
 @keras.saving.register_keras_serializable(package="test")
 class ParentOfDict(keras.Model):
-    """A user's model without a `build`, which Keras builds by a call with float32 in the place of every input."""
+    """A user's model without a `build`, which Keras builds by a call with float32 in the place
+    of every input.
+    """
 
     def __init__(self, kind="encoder", **arguments):
         super().__init__(**arguments)
@@ -115,7 +117,10 @@ def test_dropout_follows_the_calling_context():
     input_ids = keras.Input((None,), dtype="int32")
     functional = [
         keras.Model(input_ids, outputs)
-        for outputs in (BertModel(CONFIG)(input_ids).pooled_output, BertClassifier(CONFIG, 3)({"input_ids": input_ids}))
+        for outputs in (
+            BertModel(CONFIG)(input_ids).pooled_output,
+            BertClassifier(CONFIG, 3)({"input_ids": input_ids}),
+        )
     ]
     for model in (Parent("init"), Parent("build"), *functional):
         assert is_random(model, IDS, training=True)
@@ -163,7 +168,9 @@ def test_a_clone_has_weights_of_its_own():
     assert np.abs(twin.weights[0].numpy() - model.weights[0].numpy()).max() > 1e-3
 
 
-@pytest.mark.parametrize(("kind", "given"), [("classifier", ("input_ids",)), ("choice", ("input_ids", "segment_ids"))])
+@pytest.mark.parametrize(
+    ("kind", "given"), [("classifier", ("input_ids",)), ("choice", ("input_ids", "segment_ids"))]
+)
 def test_a_functional_model_takes_a_dict_and_is_saved(tmp_path, kind, given):
     model = MODELS[kind]()
     arrays = {"input_ids": IDS, "input_mask": MASK, "segment_ids": 1 - MASK}
@@ -205,19 +212,27 @@ def test_a_subclass_that_keras_builds_keeps_its_own_layers(tmp_path, kind):
 
 
 def test_training_goes_on_after_loading(tmp_path):
-    """Two epochs, or one, a file and another one: the weights and the slots are the same, frozen layers stay so."""
+    """Two epochs, or one, a file and another one: the weights and the slots are the same, frozen
+    layers stay so.
+    """
 
     def fitted(model):
-        model.fit({"input_ids": IDS, "input_mask": MASK}, LABELS, batch_size=3, shuffle=False, verbose=0)
+        model.fit(
+            {"input_ids": IDS, "input_mask": MASK}, LABELS, batch_size=3, shuffle=False, verbose=0
+        )
         return model
 
     config = BertConfig.from_dict(toy.BERT_CONFIG | toy.NO_DROPOUT)
-    input_ids, mask = (keras.Input((7,), dtype="int32", name=name) for name in ("input_ids", "input_mask"))
+    input_ids, mask = (
+        keras.Input((7,), dtype="int32", name=name) for name in ("input_ids", "input_mask")
+    )
     bert = BertModel(config)
     bert.embeddings.trainable = False
     output = keras.layers.Dense(3)(bert(input_ids, mask).pooled_output)
     model = keras.Model({"input_ids": input_ids, "input_mask": mask}, output)
-    model.compile(keras_optimizer(1e-2, 8, 2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(
+        keras_optimizer(1e-2, 8, 2), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
     before = bert.embeddings.word_embeddings.numpy()
     again = saved_and_loaded(fitted(model), tmp_path)
     assert len(again.trainable_variables) == len(model.trainable_variables) < len(model.weights)
@@ -251,7 +266,9 @@ def test_a_function_in_the_configuration_cannot_be_saved():
 def test_features_are_a_dict_or_keywords(kind):
     model = MODELS[kind]()
     batch = features(model)
-    predictions = {"masked_lm_positions": np.int32([[1, 2]] * len(IDS))} if kind == "pretrainer" else {}
+    predictions = (
+        {"masked_lm_positions": np.int32([[1, 2]] * len(IDS))} if kind == "pretrainer" else {}
+    )
     batch |= predictions
     expected = model(*batch.values()) if kind == "encoder" else model.call(batch)
     assert_same(model(batch | {"label_ids": LABELS}), expected)
@@ -260,45 +277,93 @@ def test_features_are_a_dict_or_keywords(kind):
     others = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
     batch = {others.get(name, name): value for name, value in batch.items()}
     assert_same(model(collections.UserDict(batch)), expected)
-    assert_same(model(batch["input_ids"], attention_mask=batch["attention_mask"], **predictions), expected)
-    symbolic = {name: keras.Input(value.shape[1:], dtype="int32", name=name) for name, value in batch.items()}
+    assert_same(
+        model(batch["input_ids"], attention_mask=batch["attention_mask"], **predictions), expected
+    )
+    symbolic = {
+        name: keras.Input(value.shape[1:], dtype="int32", name=name)
+        for name, value in batch.items()
+    }
     assert_same(keras.Model(symbolic, model(symbolic))(batch), expected)
     if kind == "encoder":
-        np.testing.assert_allclose(model.predict(batch, verbose=0).pooled_output, expected.pooled_output, atol=1e-6)
+        np.testing.assert_allclose(
+            model.predict(batch, verbose=0).pooled_output, expected.pooled_output, atol=1e-6
+        )
         model.predict(batch | {"my_labels": LABELS}, verbose=0)
-        with pytest.raises(InputError, match=r"attention_masks: no input .*; did you mean attention_mask"):
+        with pytest.raises(
+            InputError, match=r"attention_masks: no input .*; did you mean attention_mask"
+        ):
             model.predict(batch | {"attention_masks": MASK}, verbose=0)
 
 
 WRONG_FEATURES = {
     "classifier": [
         (lambda m: m({"input_ids": IDS}, input_mask=MASK), "input_mask: given beside the features"),
-        (lambda m: m(input_mask=MASK), "the model takes input_ids, .* in a dict or by name; got input_mask$"),
+        (
+            lambda m: m(input_mask=MASK),
+            "the model takes input_ids, .* in a dict or by name; got input_mask$",
+        ),
         (lambda m: m(IDS, input_ids=IDS), "input_ids: given twice, with its name and without"),
         (lambda m: m({}), "got nothing$"),
-        (lambda m: m(IDS, MASK), r"training: is an array; give a mask by its name, as in model\(ids, input_mask"),
-        (lambda m: m(IDS, input_mask=MASK, attention_mask=MASK), "attention_mask: given beside input_mask"),
-        (lambda m: m(IDS, input_mask=MASK * -10000), r"input_mask holds -10000, outside 0 to 1 \(1 for a token"),
+        (
+            lambda m: m(IDS, MASK),
+            r"training: is an array; give a mask by its name, as in model\(ids, input_mask",
+        ),
+        (
+            lambda m: m(IDS, input_mask=MASK, attention_mask=MASK),
+            "attention_mask: given beside input_mask",
+        ),
+        (
+            lambda m: m(IDS, input_mask=MASK * -10000),
+            r"input_mask holds -10000, outside 0 to 1 \(1 for a token",
+        ),
         (lambda m: m({"input_ids": IDS, "input_mask": MASK[:, :3]}), "input_mask has shape"),
     ],
     "encoder": [
         (lambda m: m({"input_ids": IDS}, input_mask=MASK), "input_mask: given beside the features"),
-        (lambda m: m({"input_ids": IDS, "input_masks": MASK}), "input_masks: no input .*; did you mean input_mask"),
-        (lambda m: m(IDS, mask=MASK), "mask: no input of the model, which takes input_ids, input_mask,"),
-        (lambda m: m(IDS, MASK * np.nan), r"input_mask holds numbers that are not whole; it takes 0 to 1 \(1 for a"),
-        (lambda m: m(IDS, MASK, MASK * 0.5), r"segment_ids holds numbers that are not whole; it takes 0 to 1 \(type"),
-        (lambda m: m(IDS, MASK.astype(str)), r"input_mask holds no numbers; it takes 0 to 1 \(1 for a token, 0"),
-        (lambda m: m(IDS, MASK, MASK + 1), r"segment_ids holds 2, outside 0 to 1 \(type_vocab_size 2\); use"),
+        (
+            lambda m: m({"input_ids": IDS, "input_masks": MASK}),
+            "input_masks: no input .*; did you mean input_mask",
+        ),
+        (
+            lambda m: m(IDS, mask=MASK),
+            "mask: no input of the model, which takes input_ids, input_mask,",
+        ),
+        (
+            lambda m: m(IDS, MASK * np.nan),
+            r"input_mask holds numbers that are not whole; it takes 0 to 1 \(1 for a",
+        ),
+        (
+            lambda m: m(IDS, MASK, MASK * 0.5),
+            r"segment_ids holds numbers that are not whole; it takes 0 to 1 \(type",
+        ),
+        (
+            lambda m: m(IDS, MASK.astype(str)),
+            r"input_mask holds no numbers; it takes 0 to 1 \(1 for a token, 0",
+        ),
+        (
+            lambda m: m(IDS, MASK, MASK + 1),
+            r"segment_ids holds 2, outside 0 to 1 \(type_vocab_size 2\); use",
+        ),
     ],
     "pretrainer": [
-        (lambda m: m({"input_ids": IDS, "labels": IDS}), "labels: no input .* segment_ids, masked_lm_positions")
+        (
+            lambda m: m({"input_ids": IDS, "labels": IDS}),
+            "labels: no input .* segment_ids, masked_lm_positions",
+        )
     ],
-    "choice": [(lambda m: m(IDS[:, None], input_mask=MASK[:, None] * 2), "input_mask holds 2, outside 0 to 1")],
+    "choice": [
+        (
+            lambda m: m(IDS[:, None], input_mask=MASK[:, None] * 2),
+            "input_mask holds 2, outside 0 to 1",
+        )
+    ],
 }
 
 
 @pytest.mark.parametrize(
-    ("kind", "call", "message"), [(kind, *case) for kind, cases in WRONG_FEATURES.items() for case in cases]
+    ("kind", "call", "message"),
+    [(kind, *case) for kind, cases in WRONG_FEATURES.items() for case in cases],
 )
 def test_wrong_features_are_refused_in_one_sentence(kind, call, message):
     with pytest.raises(InputError, match=message) as refusal:
@@ -309,18 +374,26 @@ def test_wrong_features_are_refused_in_one_sentence(kind, call, message):
 def test_what_is_no_configuration_or_of_the_original_is_named(monkeypatch, caplog):
     for made in (BertModel, BertSpans, lambda config: BertClassifier(config, 2)):
         for config in (None, {}, "base"):
-            with pytest.raises(TypeError, match=r"config: must be a BertConfig, as of BertConfig.from_size.*, got "):
+            with pytest.raises(
+                TypeError, match=r"config: must be a BertConfig, as of BertConfig.from_size.*, got "
+            ):
                 made(config)
-    with pytest.raises(TypeError, match=r"^is_training, input_ids: no argument of .* docs/public_names.md"):
+    with pytest.raises(
+        TypeError, match=r"^is_training, input_ids: no argument of .* docs/public_names.md"
+    ):
         BertModel(CONFIG, is_training=True, input_ids=IDS)
     with pytest.raises(AttributeError, match=r"'layer_norm'; .* docs/public_names.md"):
         _ = modeling.layer_norm
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     MODELS["classifier"]()
-    assert caplog.messages == ["KERAS_BACKEND=jax: models can be used, but not trained; set KERAS_BACKEND=tensorflow"]
+    assert caplog.messages == [
+        "KERAS_BACKEND=jax: models can be used, but not trained; set KERAS_BACKEND=tensorflow"
+    ]
 
 
-@pytest.mark.parametrize("kind", ["encoder", "pretrainer", *in_test_long("classifier", "choice", "spans")])
+@pytest.mark.parametrize(
+    "kind", ["encoder", "pretrainer", *in_test_long("classifier", "choice", "spans")]
+)
 def test_an_export_needs_no_call_before(tmp_path, kind):
     model = MODELS[kind]()
     model.export(tmp_path, verbose=False)
@@ -329,7 +402,9 @@ def test_an_export_needs_no_call_before(tmp_path, kind):
     loaded = tf.saved_model.load(tmp_path)
     answers, expected = loaded.serve(batch), model(batch)
     if kind in ("encoder", "pretrainer", "spans"):
-        expected = {name: value for name, value in expected._asdict().items() if hasattr(value, "shape")}
+        expected = {
+            name: value for name, value in expected._asdict().items() if hasattr(value, "shape")
+        }
         assert answers.keys() == expected.keys()
     for one, other in zip(keras.tree.flatten(answers), keras.tree.flatten(expected), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
@@ -339,14 +414,19 @@ def test_an_export_needs_no_call_before(tmp_path, kind):
     "order",
     [  # other packages look whether Keras is there before they import it
         "official_bert, importlib.util; importlib.util.find_spec('keras'); import keras",
-        *in_test_long("official_bert, keras", "official_bert, tensorflow, keras", "keras, official_bert"),
+        *in_test_long(
+            "official_bert, keras", "official_bert, tensorflow, keras", "keras, official_bert"
+        ),
     ],
 )
 def test_keras_knows_our_classes_after_import_of_the_package(tmp_path, order):
     model = MODELS["classifier"]()
     model.compile(keras_optimizer(1e-3, 2, 0))
     model.save(tmp_path / "model.keras")
-    code = f"import {order}; print(type(keras.models.load_model({str(tmp_path / 'model.keras')!r})).__name__)"
+    code = (
+        f"import {order}; "
+        f"print(type(keras.models.load_model({str(tmp_path / 'model.keras')!r})).__name__)"
+    )
     assert run_interpreter("-c", code).stdout == "BertClassifier\n"
 
 
@@ -363,7 +443,11 @@ def test_a_model_within_another_one_loads_a_checkpoint(tmp_path, kind, make, inn
     tf1.write(str(tmp_path / "bert_model.ckpt"), named_variables(source))
     model(features(source) if kind == "classifier" else IDS)
     report = load_checkpoint(inner(model), str(tmp_path))
-    assert (sorted(report.matched), report.missing, report.unexpected) == (sorted(named_variables(source)), [], [])
+    assert (sorted(report.matched), report.missing, report.unexpected) == (
+        sorted(named_variables(source)),
+        [],
+        [],
+    )
     assert_same(inner(model)(features(source)), source(features(source)))
 
 
@@ -432,7 +516,9 @@ def test_what_is_saved_is_loaded(tmp_path, model_class, arguments, architecture,
 def test_a_new_head_is_drawn_and_the_log_says_so(tmp_path, caplog):
     weights = random_weights(encoder_shapes(SMALL))
     folder = write_folder(tmp_path, weights)
-    with pytest.raises(InputError, match=r"has no output_weights, and no labels.txt .* give num_outputs"):
+    with pytest.raises(
+        InputError, match=r"has no output_weights, and no labels.txt .* give num_outputs"
+    ):
         BertClassifier.from_pretrained(folder)
     model = BertClassifier.from_pretrained(folder, num_outputs=4)
     assert model({"input_ids": FOUR_IDS}).shape == (2, 4)
@@ -446,17 +532,28 @@ def test_a_new_head_is_drawn_and_the_log_says_so(tmp_path, caplog):
 
 def test_arguments_of_transformers_at_from_pretrained(tmp_path):
     weights = random_weights(encoder_shapes(SMALL))
-    weights |= {"output_weights": np.ones((3, SMALL.hidden_size), np.float32), "output_bias": np.ones(3, np.float32)}
+    weights |= {
+        "output_weights": np.ones((3, SMALL.hidden_size), np.float32),
+        "output_bias": np.ones(3, np.float32),
+    }
     folder = write_folder(tmp_path, weights)
     (tmp_path / "labels.txt").write_text("yes\nno\nperhaps\n")
-    rates = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.5}
+    rates = {
+        "hidden_dropout_prob": 0.25,
+        "attention_probs_dropout_prob": 0.0,
+        "classifier_dropout": 0.5,
+    }
     model = BertClassifier.from_pretrained(folder, num_labels=3, return_dict=True, **rates)
     assert {name: getattr(model.config, name) for name in rates} == rates
     assert {name: getattr(model.bert.config, name) for name in rates} == rates
     assert (model.num_outputs, model.labels) == (3, ("yes", "no", "perhaps"))
-    with pytest.raises(InputError, match=r"hidden_dropout_prob must be a number from 0 to below 1, got 1.5"):
+    with pytest.raises(
+        InputError, match=r"hidden_dropout_prob must be a number from 0 to below 1, got 1.5"
+    ):
         BertModel.from_pretrained(folder, hidden_dropout_prob=1.5)
-    with pytest.raises(InputError, match="num_labels=3: is another name of num_outputs, which is 2; give one"):
+    with pytest.raises(
+        InputError, match="num_labels=3: is another name of num_outputs, which is 2; give one"
+    ):
         BertClassifier.from_pretrained(folder, num_labels=3, num_outputs=2)
     with pytest.raises(TypeError, match="return_dict"):
         BertModel.from_pretrained(folder, return_dict=False)
@@ -464,10 +561,16 @@ def test_arguments_of_transformers_at_from_pretrained(tmp_path):
 
 def test_a_head_of_another_size_is_drawn_on_request(tmp_path):
     weights = random_weights(encoder_shapes(SMALL))
-    head = {"output_weights": np.ones((3, SMALL.hidden_size), np.float32), "output_bias": np.ones(3, np.float32)}
+    head = {
+        "output_weights": np.ones((3, SMALL.hidden_size), np.float32),
+        "output_bias": np.ones(3, np.float32),
+    }
     folder = write_folder(tmp_path, weights | head)
     (tmp_path / "labels.txt").write_text("yes\nno\nperhaps\n")
-    with pytest.raises(InputError, match=r"has shape \[3, .*or pass ignore_mismatched_sizes=True, which draws a new"):
+    with pytest.raises(
+        InputError,
+        match=r"has shape \[3, .*or pass ignore_mismatched_sizes=True, which draws a new",
+    ):
         BertClassifier.from_pretrained(folder, num_labels=4)
     model = BertClassifier.from_pretrained(folder, num_labels=4, ignore_mismatched_sizes=True)
     assert (model.num_outputs, model.labels, model.output_weights.shape[0]) == (4, None, 4)
@@ -496,13 +599,17 @@ def test_a_pooler_may_be_missing_but_no_layer(tmp_path, caplog):
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path):
-    weights = random_weights(encoder_shapes(SMALL)) | {"output_weights": np.zeros((3, 8), np.float32)}
+    weights = random_weights(encoder_shapes(SMALL)) | {
+        "output_weights": np.zeros((3, 8), np.float32)
+    }
     folder = write_folder(tmp_path, weights)
     with pytest.raises(InputError, match=r"output_weights has shape \[3, 8\] .* \[2, 8\]"):
         BertClassifier.from_pretrained(folder, num_outputs=2)
     (tmp_path / "bert_config.json").unlink()
     (tmp_path / "config.json").write_text('{"of": "another program"}')
-    with pytest.raises(InputError, match=r"neither bert_config.json nor config.json of a model lies beside"):
+    with pytest.raises(
+        InputError, match=r"neither bert_config.json nor config.json of a model lies beside"
+    ):
         BertModel.from_pretrained(folder)
     with pytest.raises(InputError, match="no checkpoint there"):
         BertModel.from_pretrained(str(tmp_path / "nowhere"))
@@ -546,20 +653,28 @@ def test_the_vocabulary_goes_with_the_model(tmp_path):
 )
 def test_a_folder_with_another_checkpoint_is_refused(tmp_path, form, there):
     (tmp_path / there).write_text("")
-    with pytest.raises(InputError, match=f"holds another checkpoint \\({there}\\), which would be read instead"):
+    with pytest.raises(
+        InputError, match=f"holds another checkpoint \\({there}\\), which would be read instead"
+    ):
         BertModel(SMALL).save_pretrained(str(tmp_path), form)
     assert os.listdir(tmp_path) == [there]
     with pytest.raises(InputError, match="format='torch': must be one of tf1, huggingface"):
         BertModel(SMALL).save_pretrained(str(tmp_path / "new"), "torch")
 
 
-@pytest.mark.parametrize(("form", "there"), [("tf1", "bert_model.ckpt.index"), ("huggingface", "model.safetensors")])
+@pytest.mark.parametrize(
+    ("form", "there"), [("tf1", "bert_model.ckpt.index"), ("huggingface", "model.safetensors")]
+)
 def test_a_checkpoint_of_another_model_is_not_replaced(tmp_path, form, there):
     BertPretrainer(SMALL).save_pretrained(str(tmp_path), form)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    larger = BertConfig.from_dict(SMALL.to_dict() | {"num_hidden_layers": SMALL.num_hidden_layers + 1})
+    larger = BertConfig.from_dict(
+        SMALL.to_dict() | {"num_hidden_layers": SMALL.num_hidden_layers + 1}
+    )
     for model in (BertModel(SMALL), BertPretrainer(larger)):
-        with pytest.raises(InputError, match=f"holds another checkpoint \\({there}\\), which would be lost; name"):
+        with pytest.raises(
+            InputError, match=f"holds another checkpoint \\({there}\\), which would be lost; name"
+        ):
             model.save_pretrained(str(tmp_path), form)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -567,12 +682,19 @@ def test_a_checkpoint_of_another_model_is_not_replaced(tmp_path, form, there):
 def test_labels_stay_with_a_model(tmp_path):
     model = BertClassifier(SMALL, 2)
     for labels in (["a"], ["a", "a"], ["a", "b\nc"], ["a", ""]):
-        with pytest.raises(InputError, match="labels: must be 2 different texts, one for each output of the model"):
+        with pytest.raises(
+            InputError, match="labels: must be 2 different texts, one for each output of the model"
+        ):
             model.save_pretrained(str(tmp_path / "refused"), labels=labels)
     assert not (tmp_path / "refused").exists()
     model.save_pretrained(str(tmp_path / "first"), labels=["b", "a"])
-    BertClassifier.from_pretrained(str(tmp_path / "first")).save_pretrained(str(tmp_path / "second"), "huggingface")
-    assert json.loads((tmp_path / "second" / "config.json").read_text())["id2label"] == {"0": "b", "1": "a"}
+    BertClassifier.from_pretrained(str(tmp_path / "first")).save_pretrained(
+        str(tmp_path / "second"), "huggingface"
+    )
+    assert json.loads((tmp_path / "second" / "config.json").read_text())["id2label"] == {
+        "0": "b",
+        "1": "a",
+    }
     (tmp_path / "second" / "labels.txt").unlink()
     BertTagger.from_pretrained(str(tmp_path / "second")).save_pretrained(str(tmp_path / "third"))
     assert (tmp_path / "third" / "labels.txt").read_text() == "b\na\n"

@@ -56,7 +56,9 @@ def gradient_difference(pretrainer, folder, kind):
         loss = losses_of(pretrainer, load_batch(folder, kind)).total
     gradients = dense_gradients(tape.gradient(loss, weights))
     assert sorted(names) == sorted(expected.files)
-    return max(largest_difference(g, expected[name]) for name, g in zip(names, gradients, strict=True))
+    return max(
+        largest_difference(g, expected[name]) for name, g in zip(names, gradients, strict=True)
+    )
 
 
 @pytest.mark.parametrize("kind", BATCHES)
@@ -72,7 +74,9 @@ def test_gradients_equal_the_originals(golden, kind):  # noqa: F811
 
 
 def sine_filled_model():
-    """The model of the recorded vectors: variable n of the sorted names holds 0.1 sin(1 + k + 31 n)."""
+    """The model of the recorded vectors: variable n of the sorted names holds 0.1 sin(1 + k + 31
+    n).
+    """
     config = BertConfig(
         vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
         max_position_embeddings=16, type_vocab_size=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
@@ -104,11 +108,15 @@ def test_a_model_of_sines_gives_the_recorded_vectors():
     close(out.encoded.sequence_output[0, 7, :3], [-0.7488718, 0.6947461, 1.9913458], atol=2e-6)
     close(out.encoded.pooled_output[1, :3], [0.0515318, -0.0042502, -0.0561113], atol=1e-6)
     close(losses_of(pretrainer, SINE_BATCH), [4.3642597, 3.670907, 0.6933527], atol=1e-6)
-    close(out.next_sentence_log_probs, [[-0.6726679, -0.7140547], [-0.6726843, -0.7140375]], atol=1e-6)
+    close(
+        out.next_sentence_log_probs, [[-0.6726679, -0.7140547], [-0.6726843, -0.7140375]], atol=1e-6
+    )
 
     with tf.GradientTape() as tape:
         loss = losses_of(pretrainer, SINE_BATCH).total
-    gradients = dense_gradients(tape.gradient(loss, [weight for _, weight in named_weights(pretrainer)]))
+    gradients = dense_gradients(
+        tape.gradient(loss, [weight for _, weight in named_weights(pretrainer)])
+    )
     close(tf.linalg.global_norm(gradients), 11.684333, rtol=1e-6)
 
 
@@ -129,9 +137,13 @@ def test_values_outside_their_range_are_named(name, value, message):
 
 def test_labels_are_not_needed_for_an_answer():
     """Features come in any form, too."""
-    unlabelled = {name: SINE_BATCH[name].tolist() for name in (*ENCODER_INPUTS, MASKED_LM_POSITIONS)}
+    unlabelled = {
+        name: SINE_BATCH[name].tolist() for name in (*ENCODER_INPUTS, MASKED_LM_POSITIONS)
+    }
     model = sine_filled_model()
-    np.testing.assert_array_equal(model(unlabelled).masked_lm_log_probs, model(SINE_BATCH).masked_lm_log_probs)
+    np.testing.assert_array_equal(
+        model(unlabelled).masked_lm_log_probs, model(SINE_BATCH).masked_lm_log_probs
+    )
 
 
 def test_every_position_is_scored_without_positions():
@@ -141,7 +153,9 @@ def test_every_position_is_scored_without_positions():
     assert every.masked_lm_logits.shape == (2, 4, SMALL.vocab_size)
     chosen = every.masked_lm_logits.numpy()[[0, 0, 1, 1], [1, 3, 0, 2]]
     np.testing.assert_allclose(chosen, some.masked_lm_logits, atol=1e-5)
-    np.testing.assert_allclose(np.exp(every.masked_lm_log_probs).sum(-1), np.ones((2, 4)), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.exp(every.masked_lm_log_probs).sum(-1), np.ones((2, 4)), rtol=1e-5
+    )
     np.testing.assert_array_equal(every.next_sentence_logits, some.next_sentence_logits)
 
 

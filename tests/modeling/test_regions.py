@@ -1,4 +1,5 @@
-"""The compiled functions between bfloat16's products: each against numpy, and a training's gradients with all of them.
+"""The compiled functions between bfloat16's products: each against numpy, and a training's
+gradients with all of them.
 
 A gradient is compared in one direction with a difference quotient that numpy computes in float64.
 """
@@ -34,7 +35,9 @@ def softmax(x):
 
 def merged(product, residual, bias, gamma, beta, epsilon, keep, rate):
     x = np.where(keep, (product + bias) / (1 - rate), 0) + residual
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * gamma + beta
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(
+        x.var(-1, keepdims=True) + epsilon
+    ) * gamma + beta
 
 
 def activated(product, bias):
@@ -47,7 +50,10 @@ ALL = tf.constant(True), tf.constant(0.0)
 MATRIX, VECTOR = drawn(ROWS, WIDTH), drawn(WIDTH, dtype="float32")
 VECTORS = VECTOR, drawn(WIDTH, dtype="float32"), drawn(WIDTH, dtype="float32")
 SUB_LAYER = MATRIX, drawn(ROWS, WIDTH), *VECTORS, tf.constant(1e-12)
-SCORES = drawn(2, 3, 4, WIDTH), tf.constant(RANDOM.choice([0.0, -10000.0], (2, 1, 1, WIDTH)), tf.float32)
+SCORES = (
+    drawn(2, 3, 4, WIDTH),
+    tf.constant(RANDOM.choice([0.0, -10000.0], (2, 1, 1, WIDTH)), tf.float32),
+)
 KEPT_SCORES = tf.constant(RANDOM.random((2, 3, 4, WIDTH)) > 0.3), KEPT[1]
 # The function, its arguments, of which the first ones have a gradient, and the function in numpy.
 CASES = {
@@ -55,7 +61,12 @@ CASES = {
     "gelu": (regions.activated(gelu), (MATRIX, VECTOR), 2, activated),
     "end": (regions.merged, (*SUB_LAYER, *ALL), 5, merged),
     "end, dropout": (regions.merged, (*SUB_LAYER, *KEPT), 5, merged),
-    "softmax": (regions.attention_weights, (*SCORES, *ALL), 1, lambda x, bias, keep, rate: softmax(x + bias)),
+    "softmax": (
+        regions.attention_weights,
+        (*SCORES, *ALL),
+        1,
+        lambda x, bias, keep, rate: softmax(x + bias),
+    ),
     "softmax, dropout": (
         regions.attention_weights,
         (*SCORES, *KEPT_SCORES),
@@ -72,10 +83,15 @@ def in_float64(tensors) -> list[np.ndarray]:
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_and_gradients_are_those_of_numpy(case):
     function, arguments, count, reference = CASES[case]
-    numbers = [array if i < count else arguments[i].numpy() for i, array in enumerate(in_float64(arguments[:count]))]
+    numbers = [
+        array if i < count else arguments[i].numpy()
+        for i, array in enumerate(in_float64(arguments[:count]))
+    ]
     numbers += [tensor.numpy() for tensor in arguments[count:]]
     expected = reference(*numbers)
-    upstream = np.asarray(tf.cast(tf.cast(RANDOM.normal(size=expected.shape), tf.bfloat16), tf.float64))
+    upstream = np.asarray(
+        tf.cast(tf.cast(RANDOM.normal(size=expected.shape), tf.bfloat16), tf.float64)
+    )
 
     @tf.function
     def run():
@@ -85,7 +101,9 @@ def test_outputs_and_gradients_are_those_of_numpy(case):
         return output, tape.gradient(output, arguments[:count], tf.cast(upstream, output.dtype))
 
     output, gradients = run()
-    assert [gradient.dtype for gradient in gradients] == [argument.dtype for argument in arguments[:count]]
+    assert [gradient.dtype for gradient in gradients] == [
+        argument.dtype for argument in arguments[:count]
+    ]
     np.testing.assert_allclose(in_float64([output])[0], expected, rtol=2e-2, atol=1e-2)
     for number, gradient in enumerate(in_float64(gradients)):
         direction = RANDOM.normal(size=gradient.shape)
@@ -94,7 +112,9 @@ def test_outputs_and_gradients_are_those_of_numpy(case):
             moved = [*numbers[:number], numbers[number] + step * direction, *numbers[number + 1 :]]
             ends.append(np.sum(upstream * reference(*moved)))
         sizes = np.sqrt(np.sum(np.square(gradient)) * np.mean(np.square(direction)))
-        assert np.sum(gradient * direction) == pytest.approx((ends[0] - ends[1]) / 2e-4, abs=2e-2 * sizes)
+        assert np.sum(gradient * direction) == pytest.approx(
+            (ends[0] - ends[1]) / 2e-4, abs=2e-2 * sizes
+        )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +129,9 @@ def test_gradients_of_a_training_are_as_near_to_float32_as_without(
     monkeypatch, hidden_rate, attention_rate, recompute_layers
 ):
     rates = {"hidden_dropout_prob": hidden_rate, "attention_probs_dropout_prob": attention_rate}
-    config = BertConfig.from_dict(toy.BERT_CONFIG | rates | {"num_hidden_layers": 1, "vocab_size": 1000})
+    config = BertConfig.from_dict(
+        toy.BERT_CONFIG | rates | {"num_hidden_layers": 1, "vocab_size": 1000}
+    )
     batch = load_batch(GOLDEN / "model_gelu", "usual")
 
     def losses_and_gradients(dtype, fits):
@@ -128,7 +150,12 @@ def test_gradients_of_a_training_are_as_near_to_float32_as_without(
 
         kinds = {operation.type for operation in run.get_concrete_function().graph.get_operations()}
         loss, sums, gradients = run()
-        return "PartitionedCall" in kinds, float(loss), sums, np.concatenate([np.ravel(one) for one in gradients])
+        return (
+            "PartitionedCall" in kinds,
+            float(loss),
+            sums,
+            np.concatenate([np.ravel(one) for one in gradients]),
+        )
 
     is_fused, loss, sums, expected = losses_and_gradients("float32", regions.fit)
     assert not is_fused

@@ -22,7 +22,11 @@ def scalar(value: float) -> tf.Variable:
 def test_three_updates_by_hand():
     # m' = .9 m + .1 g, v' = .999 v + .001 g^2, u = m' / (sqrt(v') + 1e-6) + .01 w, w' = w - lr u
     gradients_and_rates = [(0.5, 0.1), (0.5, 0.1), (-0.2, 0.05)]
-    expected = [(0.05, 0.00025, 0.682792), (0.095, 0.00049975, 0.257169), (0.0655, 0.00053925025, 0.116015)]
+    expected = [
+        (0.05, 0.00025, 0.682792),
+        (0.095, 0.00049975, 0.257169),
+        (0.0655, 0.00053925025, 0.116015),
+    ]
     rates = tf.constant([rate for _, rate in gradients_and_rates])
     optimizer = AdamWeightDecayOptimizer(lambda step: rates[step], weight_decay_rate=0.01)
     weight = scalar(1.0)
@@ -36,8 +40,14 @@ def test_three_updates_by_hand():
 
 
 def test_names_decide_about_decay():
-    optimizer = AdamWeightDecayOptimizer(1.0, weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY)
-    decayed = ["bert/embeddings/word_embeddings", "a/dense/kernel", "cls/seq_relationship/output_weights"]
+    optimizer = AdamWeightDecayOptimizer(
+        1.0, weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
+    )
+    decayed = [
+        "bert/embeddings/word_embeddings",
+        "a/dense/kernel",
+        "cls/seq_relationship/output_weights",
+    ]
     spared = ["a/dense/bias", "output_bias", "bert/embeddings/LayerNorm/gamma", "x/layer_norm/beta"]
     assert [optimizer.decays(name) for name in decayed + spared] == [True] * 3 + [False] * 4
     assert not AdamWeightDecayOptimizer(1.0).decays("a/dense/kernel")
@@ -82,7 +92,8 @@ def test_bias_correction_by_numpy(kind):
         direction = (m / (1 - 0.9**number)) / (np.sqrt(v / (1 - 0.999**number)) + 1e-6)
         w = w - 0.02 * (direction + 0.01 * w)
         np.testing.assert_allclose(weight, w, atol=2e-6)
-    np.testing.assert_allclose(optimizer.slots["w/kernel/adam_v"], v, rtol=1e-5)  # slots are not corrected
+    # Slots are not corrected.
+    np.testing.assert_allclose(optimizer.slots["w/kernel/adam_v"], v, rtol=1e-5)
 
 
 def test_averages_follow_the_decay_formula():
@@ -100,7 +111,9 @@ def test_averages_follow_the_decay_formula():
 
 @pytest.mark.parametrize(("devices", "compiles"), [(["CPU"], True), (["CPU", "TPU_SYSTEM"], False)])
 def test_a_function_is_compiled_where_tensorflow_can(monkeypatch, devices, compiles):
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [name for name in devices if name == kind])
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind: [name for name in devices if name == kind]
+    )
     was_eager = []
 
     @compiled_by_xla
@@ -111,14 +124,18 @@ def test_a_function_is_compiled_where_tensorflow_can(monkeypatch, devices, compi
 
     assert has_xla() == compiles
     for _ in range(2):
-        np.testing.assert_allclose(root_of_sum(tf.constant([9.0, 1.0]), 7.0), [4.0, 8.0**0.5], rtol=1e-6)
+        np.testing.assert_allclose(
+            root_of_sum(tf.constant([9.0, 1.0]), 7.0), [4.0, 8.0**0.5], rtol=1e-6
+        )
     # A compiled function is traced in a graph, once; a plain one runs at each call.
     assert was_eager == ([False] if compiles else [True, True])
     assert root_of_sum.__doc__ == "Adds, and takes the root."
 
 
 PARTS = {"dense/kernel": (5, 3), "dense/bias": (3,), "LayerNorm/gamma": (3,)}
-LAYERS = {f"bert/encoder/layer_{k}/{part}": shape for k in range(3) for part, shape in PARTS.items()}
+LAYERS = {
+    f"bert/encoder/layer_{k}/{part}": shape for k in range(3) for part, shape in PARTS.items()
+}
 SHAPES = LAYERS | {"bert/pooler/dense/kernel": (3, 3), "bert/pooler/dense/bias": (3,)}
 
 
@@ -126,22 +143,32 @@ SHAPES = LAYERS | {"bert/pooler/dense/kernel": (3, 3), "bert/pooler/dense/bias":
 def test_a_layer_is_one_launch_and_has_the_bits_of_its_variables_alone(kind):
     draws = np.random.default_rng(3)
     values, gradients = (
-        {name: draws.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()} for _ in range(2)
+        {name: draws.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+        for _ in range(2)
     )
 
     def updated(names) -> tuple[dict[str, bytes], int]:
-        """Two updates; the bits of the variables and their slots, and the number of the launches of one update."""
+        """Two updates; the bits of the variables and their slots, and the number of the launches
+        of one update.
+        """
         optimizer = kind(0.1, 0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY, ema_decay=0.9)
         variables = {name: tf.Variable(values[name]) for name in names}
         optimizer.build(variables.items(), lambda name: 0.5 if "layer_1" in name else 1.0)
         update = tf.function(
-            lambda: optimizer.apply_gradients([(tf.constant(gradients[name]), variables[name]) for name in names])
+            lambda: optimizer.apply_gradients(
+                [(tf.constant(gradients[name]), variables[name]) for name in names]
+            )
         )
         graph = update.get_concrete_function().graph
         for _ in range(2):
             update()
-        found = {name: variable.numpy().tobytes() for name, variable in (variables | optimizer.slots).items()}
-        return found, sum("PartitionedCall" in operation.type for operation in graph.get_operations())
+        found = {
+            name: variable.numpy().tobytes()
+            for name, variable in (variables | optimizer.slots).items()
+        }
+        return found, sum(
+            "PartitionedCall" in operation.type for operation in graph.get_operations()
+        )
 
     together, num_launches = updated(list(SHAPES))
     assert num_launches == 4
@@ -171,13 +198,17 @@ def lamb(w, m, v, gradient, number, is_scaled, decay):
 def test_five_updates_by_numpy(name, is_scaled, size):
     draws = np.random.default_rng(7)
     variable = tf.Variable(draws.normal(scale=size, size=(4, 3)).astype(np.float32))
-    optimizer = LambOptimizer(RATE, weight_decay_rate=DECAY, exclude_from_weight_decay=EXCLUDED_FROM_DECAY)
+    optimizer = LambOptimizer(
+        RATE, weight_decay_rate=DECAY, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
+    )
     optimizer.build([(name, variable)])
     w, m, v = variable.numpy().astype(np.float64), 0.0, 0.0
     for number in range(1, 6):
         gradient = draws.normal(size=(4, 3)).astype(np.float32)
         optimizer.apply_gradients([(tf.constant(gradient), variable)])
-        w, m, v = lamb(w, m, v, gradient.astype(np.float64), number, is_scaled, DECAY if is_scaled else 0.0)
+        w, m, v = lamb(
+            w, m, v, gradient.astype(np.float64), number, is_scaled, DECAY if is_scaled else 0.0
+        )
         np.testing.assert_allclose(variable, w, atol=3e-6 * size)
     assert optimizer.slots.keys() == {f"{name}/adam_m", f"{name}/adam_v"}
 

@@ -1,4 +1,6 @@
-"""The Keras optimizer makes the updates of the project's own step, in `fit` and beside it, and is saved whole."""
+"""The Keras optimizer makes the updates of the project's own step, in `fit` and beside it, and
+is saved whole.
+"""
 
 import keras
 import numpy as np
@@ -36,7 +38,9 @@ def trained_by_the_step(model, features) -> dict[str, np.ndarray]:
     """Trains as the scripts do; returns the weights and the slots by name."""
     weights = {name: variable.value for name, variable in named_variables(model).items()}
     run, optimizer = steps_of(
-        ClassificationTask(MnliProcessor()).objective(model), weights, WarmupLinearDecay(0.002, 12, 3)
+        ClassificationTask(MnliProcessor()).objective(model),
+        weights,
+        WarmupLinearDecay(0.002, 12, 3),
     )
     for update in range(UPDATES):
         run({name: tf.constant(values[update][None]) for name, values in features.items()}, 1)
@@ -46,26 +50,41 @@ def trained_by_the_step(model, features) -> dict[str, np.ndarray]:
 def test_ten_updates_are_those_of_the_step(monkeypatch):
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     features = batches()
-    monkeypatch.setattr(heads, "HEAD_INITIALIZER_RANGE", 1.0)  # its gradients are large enough to be clipped
-    ours, theirs = (BertClassifier(CONFIG, 3), BertClassifier(CONFIG, 3, name="bias"))  # no name of a model counts
+    # Its gradients are large enough to be clipped.
+    monkeypatch.setattr(heads, "HEAD_INITIALIZER_RANGE", 1.0)
+    # No name of a model counts.
+    ours, theirs = (BertClassifier(CONFIG, 3), BertClassifier(CONFIG, 3, name="bias"))
     theirs.set_weights(ours.get_weights())
     initial = {name: variable.numpy() for name, variable in named_variables(ours).items()}
     expected = trained_by_the_step(ours, features)
 
     optimizer = keras_optimizer(0.002, num_train_steps=12, num_warmup_steps=3)
-    theirs.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
-    inputs = {name: features[name].reshape(-1, LENGTH) for name in ("input_ids", "input_mask", "segment_ids")}
-    theirs.fit(inputs, features["label_ids"].reshape(-1), batch_size=BATCH, shuffle=False, verbose=0)
+    theirs.compile(
+        optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False
+    )
+    inputs = {
+        name: features[name].reshape(-1, LENGTH)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    theirs.fit(
+        inputs, features["label_ids"].reshape(-1), batch_size=BATCH, shuffle=False, verbose=0
+    )
 
     assert int(optimizer.iterations) == UPDATES
     for name, variable in named_variables(theirs).items():
-        np.testing.assert_allclose(variable.numpy(), expected[name], rtol=0, atol=1e-6, err_msg=name)
-    assert max(np.abs(expected[name] - initial[name]).max() for name in initial) > 0.01, "the weights have moved"
+        np.testing.assert_allclose(
+            variable.numpy(), expected[name], rtol=0, atol=1e-6, err_msg=name
+        )
+    assert max(np.abs(expected[name] - initial[name]).max() for name in initial) > 0.01, (
+        "the weights have moved"
+    )
     slots = {slot.path: slot.numpy() for slot in optimizer.variables}
     for index, variable in enumerate(theirs.trainable_variables):
         name = {id(value): name for name, value in named_variables(theirs).items()}[id(variable)]
         for slot, value in (("adam_m", optimizer._m[index]), ("adam_v", optimizer._v[index])):
-            np.testing.assert_allclose(value.numpy(), expected[f"{name}/{slot}"], rtol=1e-3, atol=2e-7)
+            np.testing.assert_allclose(
+                value.numpy(), expected[f"{name}/{slot}"], rtol=1e-3, atol=2e-7
+            )
     assert len(slots) == 2 + 2 * len(theirs.trainable_variables) - 1
 
 

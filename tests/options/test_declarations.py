@@ -1,4 +1,6 @@
-"""What the fields of options declare: whether a flag changes a training, and with which others it has an effect."""
+"""What the fields of options declare: whether a flag changes a training, and with which others
+it has an effect.
+"""
 
 import dataclasses
 
@@ -6,11 +8,23 @@ import pytest
 
 from official_bert.options.embedding import EmbeddingOptions
 from official_bert.options.fields import flag_names, flag_without_effect
-from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions, TaggingOptions
+from official_bert.options.fine_tuning import (
+    ChoiceOptions,
+    ClassificationOptions,
+    SquadOptions,
+    TaggingOptions,
+)
 from official_bert.options.serving import PredictOptions
 from official_bert.options.training import PretrainingOptions
 
-TRAININGS = (PretrainingOptions, ClassificationOptions, ChoiceOptions, SquadOptions, TaggingOptions, EmbeddingOptions)
+TRAININGS = (
+    PretrainingOptions,
+    ClassificationOptions,
+    ChoiceOptions,
+    SquadOptions,
+    TaggingOptions,
+    EmbeddingOptions,
+)
 
 # Flags that change no update of a training, by the reason.
 DATA_AND_MODEL = """
@@ -26,7 +40,8 @@ output_dir do_train do_eval do_predict save_checkpoints_steps keep_checkpoint_ma
 eval_input_file dev_file test_file predict_file eval_batch_size predict_batch_size max_eval_steps eval_task vectors
 abstain_below n_best_size max_answer_length null_score_diff_threshold verbose_logging ensemble_dirs
 """
-CASING = {"do_lower_case", "strip_accents"}  # in pre-training that of the records, for the users of the model
+# In pre-training that of the records, for the users of the model.
+CASING = {"do_lower_case", "strip_accents"}
 CHANGE_NOTHING = {*DATA_AND_MODEL.split(), *DEVICES.split(), *AROUND_THE_TRAINING.split()}
 
 
@@ -35,7 +50,9 @@ def test_every_flag_of_a_training_changes_it_or_is_known_not_to(options_class):
     """A new flag declares that it changes a training, or is added to a list here."""
     names = {field.name for field in dataclasses.fields(options_class)}
     changing = set(flag_names(options_class, "changes_training"))
-    assert changing == names - CHANGE_NOTHING - (CASING if options_class is PretrainingOptions else set())
+    assert changing == names - CHANGE_NOTHING - (
+        CASING if options_class is PretrainingOptions else set()
+    )
     assert changing >= set(flag_names(options_class, "fixed_by_training"))
 
 
@@ -66,12 +83,32 @@ PAIR = "multiple_negatives_ranking"
 @pytest.mark.parametrize(
     ("options_class", "idle", "needed", "missing"),
     [
-        (EmbeddingOptions, {"symmetric": True, "loss": "cosent"}, {"loss": PAIR}, f"--loss={PAIR}|simcse"),
-        (EmbeddingOptions, {"scale": 2.0, "loss": "mse"}, {"loss": "cosent"}, f"--loss={PAIR}|simcse|cosent"),
+        (
+            EmbeddingOptions,
+            {"symmetric": True, "loss": "cosent"},
+            {"loss": PAIR},
+            f"--loss={PAIR}|simcse",
+        ),
+        (
+            EmbeddingOptions,
+            {"scale": 2.0, "loss": "mse"},
+            {"loss": "cosent"},
+            f"--loss={PAIR}|simcse|cosent",
+        ),
         (EmbeddingOptions, {"triplet_margin": 2.0}, {"loss": "triplet"}, "--loss=triplet"),
         (EmbeddingOptions, {"eval_task": "sts"}, {"eval_every": "5"}, "--do_eval or --eval_every"),
-        (ClassificationOptions, {"doc_stride": 9}, {"long_texts": "windows"}, "--long_texts=windows"),
-        (ClassificationOptions, {"pooling": "max"}, {"long_texts": "windows"}, "--long_texts=windows"),
+        (
+            ClassificationOptions,
+            {"doc_stride": 9},
+            {"long_texts": "windows"},
+            "--long_texts=windows",
+        ),
+        (
+            ClassificationOptions,
+            {"pooling": "max"},
+            {"long_texts": "windows"},
+            "--long_texts=windows",
+        ),
         (ClassificationOptions, {"distillation_temperature": 1.0}, {"teacher": "t"}, "--teacher"),
         (PretrainingOptions, {"distillation": ["hidden"]}, {"teacher": "t"}, "--teacher"),
         (

@@ -1,5 +1,6 @@
-"""What the flags of fine-tuning make a run do, in every family of tasks: the length of batches, the number of updates,
-their rates, the order of examples."""
+"""What the flags of fine-tuning make a run do, in every family of tasks: the length of batches, the
+number of updates, their rates, the order of examples.
+"""
 
 import dataclasses
 import functools
@@ -25,7 +26,11 @@ PADDED, AWARE = {"length_aware_batches": False}, {"length_aware_batches": True}
 
 
 @pytest.mark.parametrize(
-    "family", ["tagging", *in_test_long("classification", "choice", "regression", "multi-label", "embedding")]
+    "family",
+    [
+        "tagging",
+        *in_test_long("classification", "choice", "regression", "multi-label", "embedding"),
+    ],
 )
 def test_length_aware_batches_train_the_same_weights(family, tmp_path, monkeypatch):
     # The mask of a tagger's head would depend on the length of the batch.
@@ -34,7 +39,15 @@ def test_length_aware_batches_train_the_same_weights(family, tmp_path, monkeypat
     lengths = {}
     for name, batches in (("padded", PADDED), ("aware", AWARE)):
         drawn.clear()
-        run(family, options, tmp_path / name, do_train=True, do_eval=True, do_predict=True, **batches)
+        run(
+            family,
+            options,
+            tmp_path / name,
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            **batches,
+        )
         lengths[name] = [batch["input_ids"].shape[-1] for batch in drawn]
     assert lengths["padded"] == [fine_tuning_runs.MAX_LENGTH] * 5
     assert min(lengths["aware"]) < fine_tuning_runs.MAX_LENGTH
@@ -68,7 +81,9 @@ def assert_same_results(family: str, aware: pathlib.Path, padded: pathlib.Path):
 
 
 def test_length_aware_predictions_of_squad_rank_no_padding(tmp_path):
-    """The logits are the same, and so are the answers where padding takes no room of real positions among the best."""
+    """The logits are the same, and so are the answers where padding takes no room of real
+    positions among the best.
+    """
     options = dataclasses.replace(prepared(tmp_path, "squad", dev=40), predict_batch_size=1)
 
     def predicted(name, **changes):
@@ -77,7 +92,8 @@ def test_length_aware_predictions_of_squad_rank_no_padding(tmp_path):
         return nbest, dict(np.load(tmp_path / name / "logits.npz"))
 
     (padded, logits), (aware, aware_logits) = (
-        predicted(str(batches), n_best_size=fine_tuning_runs.MAX_LENGTH, **batches) for batches in (PADDED, AWARE)
+        predicted(str(batches), n_best_size=fine_tuning_runs.MAX_LENGTH, **batches)
+        for batches in (PADDED, AWARE)
     )
     for name in ("start_logits", "end_logits"):
         is_read = aware_logits[name] != NO_POSITION
@@ -93,9 +109,10 @@ def test_length_aware_predictions_of_squad_rank_no_padding(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Callable[[str], tuple[pathlib.Path, np.ndarray]]:
-    """A function from a family to the folder of a run on 301 examples in batches of 20, and the ids that it was trained
-    on, int[rows, length] (of an example's four choices the first). "mixed" is "original" with the whole set shuffled,
-    and "tagging" has a buffer of 30 examples."""
+    """A function from a family to the folder of a run on 301 examples in batches of 20, and the ids
+    that it was trained on, int[rows, length] (of an example's four choices the first). "mixed" is
+    "original" with the whole set shuffled, and "tagging" has a buffer of 30 examples.
+    """
 
     @functools.cache
     def train(family):
@@ -108,25 +125,40 @@ def trained(tmp_path_factory) -> Callable[[str], tuple[pathlib.Path, np.ndarray]
             drawn = noted_batches(patch)
             if family != "original":
                 patch.setattr(Trainer, "_step_function", count_steps)
-            run(name, options, folder / "out", do_train=True, warmup_proportion=0.25, **batches, **given)
+            run(
+                name,
+                options,
+                folder / "out",
+                do_train=True,
+                warmup_proportion=0.25,
+                **batches,
+                **given,
+            )
         rows = np.concatenate([batch["input_ids"] for batch in drawn])
         return folder / "out", rows.reshape(len(rows), -1, rows.shape[-1])[:, 0]
 
     return train
 
 
-@pytest.mark.parametrize("family", ["original", "squad", *in_test_long("choice", "tagging", "embedding")])
+@pytest.mark.parametrize(
+    "family", ["original", "squad", *in_test_long("choice", "tagging", "embedding")]
+)
 def test_steps_and_warm_up_are_cut_once_at_the_end(family, trained):
-    """As in the original: int(examples / batch * epochs) updates, of which int(updates * proportion) are warm-up.
+    """As in the original: int(examples / batch * epochs) updates, of which int(updates *
+    proportion) are warm-up.
 
     SQuAD's examples are questions, though windows are what is trained on.
     """
     folder, rows = trained(family)
-    # 301 / 20 * 2.1 = 31.6, a quarter of 31 is 7.75; a whole number of batches a pass would give 31.5 or 33.6.
+    # 301 / 20 * 2.1 = 31.6, a quarter of 31 is 7.75; a whole number of batches a pass would give
+    # 31.5 or 33.6.
     steps, warmup_steps, peak = 31, 7, 1e-3
     assert len(rows) == steps * 20
     # What is shown behind update g is the rate of the next one.
-    expected = {g: peak * (g / warmup_steps if g < warmup_steps else 1 - g / steps) for g in range(1, steps + 1)}
+    expected = {
+        g: peak * (g / warmup_steps if g < warmup_steps else 1 - g / steps)
+        for g in range(1, steps + 1)
+    }
     rates = scalars(folder, "learning_rate")
     assert rates.keys() == expected.keys()
     for step, rate in expected.items():
@@ -135,7 +167,9 @@ def test_steps_and_warm_up_are_cut_once_at_the_end(family, trained):
 
 
 def assert_mixed_by_a_buffer(order: list[int], count: int, size: int):
-    """Of `count` numbers in turn, those drawn come from a buffer that hands out one of `size` and takes in the next."""
+    """Of `count` numbers in turn, those drawn come from a buffer that hands out one of `size`
+    and takes in the next.
+    """
     before_the_end = order[: count - size]
     lead = np.array(before_the_end) - np.arange(len(before_the_end))
     assert size - 5 < lead.max() < size
@@ -160,11 +194,15 @@ def test_other_tasks_than_the_originals_shuffle_the_whole_set_and_these_if_asked
 
 def test_questions_are_shuffled_before_windows_are_made_and_windows_by_a_buffer(trained):
     folder, rows = trained("squad")
-    windows = [example["input_ids"] for _, example in read_examples(str(folder / "train.tf_record"))]
+    windows = [
+        example["input_ids"] for _, example in read_examples(str(folder / "train.tf_record"))
+    ]
     numbers = [mark_of(window) for window in windows]
     questions = list(dict.fromkeys(numbers))
     assert len(windows) > 400
-    assert numbers == sorted(numbers, key=questions.index), "the windows of a question follow each other"
+    assert numbers == sorted(numbers, key=questions.index), (
+        "the windows of a question follow each other"
+    )
     expected = list(range(301))
     random.Random(12345).shuffle(expected)
     assert questions == expected

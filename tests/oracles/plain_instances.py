@@ -1,16 +1,29 @@
-"""A plain implementation, on strings, of the original's rules for instances; the tests of the fast generator use it."""
+"""A plain implementation, on strings, of the original's rules for instances; the tests of the
+fast generator use it.
+"""
 
 
 def plain_instances(
-    documents, max_seq_length, dupe_factor, short_seq_prob, max_predictions, vocab_words, rng, whole_word
+    documents,
+    max_seq_length,
+    dupe_factor,
+    short_seq_prob,
+    max_predictions,
+    vocab_words,
+    rng,
+    whole_word,
 ):
-    """Returns (tokens, segment ids, positions, labels, is random next) of every instance, in record order."""
+    """Returns (tokens, segment ids, positions, labels, is random next) of every instance, in
+    record order.
+    """
     documents = list(documents)
     rng.shuffle(documents)
     instances = []
     for _ in range(dupe_factor):
         for index in range(len(documents)):
-            for tokens, segment_ids, is_random in _pairs(documents, index, max_seq_length, short_seq_prob, rng):
+            for tokens, segment_ids, is_random in _pairs(
+                documents, index, max_seq_length, short_seq_prob, rng
+            ):
                 masked = _mask(tokens, max_predictions, vocab_words, rng, whole_word)
                 instances.append((masked[0], segment_ids, masked[1], masked[2], is_random))
     rng.shuffle(instances)
@@ -43,7 +56,11 @@ def _pairs(documents, index, max_seq_length, short_seq_prob, rng):
             while len(a) + len(b) > room:
                 longer = a if len(a) > len(b) else b
                 longer.pop(0 if rng.random() < 0.5 else -1)
-            yield ["[CLS]", *a, "[SEP]", *b, "[SEP]"], [0] * (len(a) + 2) + [1] * (len(b) + 1), is_random
+            yield (
+                ["[CLS]", *a, "[SEP]", *b, "[SEP]"],
+                [0] * (len(a) + 2) + [1] * (len(b) + 1),
+                is_random,
+            )
             chunk = []
         i += 1
 

@@ -1,4 +1,6 @@
-"""The original's rules for SQuAD windows and answers, one step after the other, as slow as they come."""
+"""The original's rules for SQuAD windows and answers, one step after the other, as slow as they
+come.
+"""
 
 import math
 
@@ -22,7 +24,8 @@ def best_positions(logits, n_best_size: int) -> list[int]:
 def nbest(windows, doc_tokens, n_best_size, max_answer_length, final_text, version_2):
     """(text, probability, start logit, end logit) of the list of one question.
 
-    `windows` are (InputFeatures, start logits, end logits), `final_text` is (pieces, words of the document) -> answer.
+    `windows` are (InputFeatures, start logits, end logits), `final_text` is (pieces, words of the
+    document) -> answer.
     """
     found = []
     lowest_null, null = 1000000, None
@@ -57,7 +60,8 @@ def nbest(windows, doc_tokens, n_best_size, max_answer_length, final_text, versi
         entries.append((text, start_logit, end_logit))
     if version_2 and "" not in [entry[0] for entry in entries]:
         entries.append(("", null[3], null[4]))
-    if version_2 and n_best_size == 1 and not any(entry[0] for entry in entries):  # the original crashed
+    # The original crashed.
+    if version_2 and n_best_size == 1 and not any(entry[0] for entry in entries):
         every = nbest(windows, doc_tokens, 1000, max_answer_length, final_text, version_2)
         entries += [(text, start, end) for text, _, start, end in every if text][:1]
         entries.sort(key=lambda entry: entry[1] + entry[2], reverse=True)
@@ -68,11 +72,16 @@ def nbest(windows, doc_tokens, n_best_size, max_answer_length, final_text, versi
     total = 0.0
     for weight in weights:  # sum() rounds otherwise since Python 3.12
         total += weight
-    return [(text, weight / total, start, end) for (text, start, end), weight in zip(entries, weights, strict=True)]
+    return [
+        (text, weight / total, start, end)
+        for (text, start, end), weight in zip(entries, weights, strict=True)
+    ]
 
 
 def final_text(pred_text: str, orig_text: str, tokenizer) -> str:
-    """The characters of `orig_text` that stand for those of `pred_text`, through maps of all positions."""
+    """The characters of `orig_text` that stand for those of `pred_text`, through maps of all
+    positions.
+    """
     tok_text = " ".join(tokenizer.tokenize(orig_text))
     start = tok_text.find(pred_text)
     if start == -1:
@@ -82,18 +91,30 @@ def final_text(pred_text: str, orig_text: str, tokenizer) -> str:
     end = start + len(pred_text) - 1
     if len(orig_offsets) != len(tok_offsets) or start not in tok_offsets or end not in tok_offsets:
         return orig_text
-    return orig_text[orig_offsets[tok_offsets.index(start)] : orig_offsets[tok_offsets.index(end)] + 1]
+    return orig_text[
+        orig_offsets[tok_offsets.index(start)] : orig_offsets[tok_offsets.index(end)] + 1
+    ]
 
 
 def spans(windows, n_best_size, max_answer_length):
-    """(number of the window, start, end, score) of every answer to one question, in the original's order."""
+    """(number of the window, start, end, score) of every answer to one question, in the
+    original's order.
+    """
     found = []
     for number, (feature, start_logits, end_logits) in enumerate(windows):
         for start in best_positions(start_logits, n_best_size):
             for end in best_positions(end_logits, n_best_size):
-                in_document = start in feature.token_to_orig_map and end in feature.token_to_orig_map
-                if in_document and feature.token_is_max_context[start] and 0 <= end - start < max_answer_length:
-                    found.append((number, start, end, float(start_logits[start]) + float(end_logits[end])))
+                in_document = (
+                    start in feature.token_to_orig_map and end in feature.token_to_orig_map
+                )
+                if (
+                    in_document
+                    and feature.token_is_max_context[start]
+                    and 0 <= end - start < max_answer_length
+                ):
+                    found.append(
+                        (number, start, end, float(start_logits[start]) + float(end_logits[end]))
+                    )
     return sorted(found, key=lambda span: span[3], reverse=True)
 
 

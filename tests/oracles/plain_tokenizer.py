@@ -1,4 +1,6 @@
-"""The original's rules of tokenization as plain Python, with nothing cached; benchmarks/tokenizer.py times it, too."""
+"""The original's rules of tokenization as plain Python, with nothing cached;
+benchmarks/tokenizer.py times it, too.
+"""
 
 import itertools
 import string
@@ -19,16 +21,24 @@ LONGEST_WORD = 200  # characters
 
 
 class PlainTokenizer:
-    """Splits a text into words, and words into WordPieces; `strip_accents` None does as do_lower_case says."""
+    """Splits a text into words, and words into WordPieces; `strip_accents` None does as
+    do_lower_case says.
+    """
 
-    def __init__(self, vocab: Collection[str], do_lower_case: bool = True, strip_accents: bool | None = None):
+    def __init__(
+        self, vocab: Collection[str], do_lower_case: bool = True, strip_accents: bool | None = None
+    ):
         self._lower = do_lower_case
         self._strip = do_lower_case if strip_accents is None else strip_accents
         self._first = letter_tree(vocab)
         self._later = letter_tree(piece[2:] for piece in vocab if piece.startswith("##"))
 
     def words(self, text: str) -> list[str]:
-        found = (part for word in "".join(spaced(text)).split() for part in punctuation_apart(self._folded(word)))
+        found = (
+            part
+            for word in "".join(spaced(text)).split()
+            for part in punctuation_apart(self._folded(word))
+        )
         return " ".join(found).split()  # the original splits at whitespace once more, too
 
     def tokenize(self, text: str) -> list[str]:
@@ -74,7 +84,8 @@ def without_accents(word: str) -> Iterator[str]:
 
 
 def is_punctuation(character: str) -> bool:
-    # string.punctuation is ASCII 33-47, 58-64, 91-96 and 123-126, so symbols such as $ and ^ count as well.
+    # string.punctuation is ASCII 33-47, 58-64, 91-96 and 123-126, so symbols such as $ and ^ count
+    # as well.
     return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
@@ -88,7 +99,9 @@ def punctuation_apart(word: str) -> Iterator[str]:
 
 
 def letter_tree(pieces: Iterable[str]) -> dict:
-    """Maps a first letter to the tree of the letters that may follow it; the key "" marks the end of a piece."""
+    """Maps a first letter to the tree of the letters that may follow it; the key "" marks the
+    end of a piece.
+    """
     root = {}
     for piece in pieces:
         node = root
@@ -99,7 +112,9 @@ def letter_tree(pieces: Iterable[str]) -> dict:
 
 
 def longest_match(tree: dict, word: str, start: int) -> int | None:
-    """The end of the longest piece in the tree that begins at `start`, or None if no piece begins there."""
+    """The end of the longest piece in the tree that begins at `start`, or None if no piece
+    begins there.
+    """
     longest = None
     for end, letter in enumerate(word[start:], start + 1):
         if letter not in tree:

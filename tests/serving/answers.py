@@ -20,14 +20,23 @@ def signatures_of(version: pathlib.Path):
     return tf.saved_model.load(str(version)).signatures
 
 
-def answers(version: pathlib.Path, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The outputs of a signature of the SavedModel in a folder, for requests of at most 64 examples."""
+def answers(
+    version: pathlib.Path, signature: str, inputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The outputs of a signature of the SavedModel in a folder, for requests of at most 64
+    examples.
+    """
     import tensorflow as tf
 
     serve = signatures_of(version)[signature]
     num_examples = len(next(iter(inputs.values())))
     parts = [
-        serve(**{name: tf.constant(values[start : start + _REQUEST]) for name, values in inputs.items()})
+        serve(
+            **{
+                name: tf.constant(values[start : start + _REQUEST])
+                for name, values in inputs.items()
+            }
+        )
         for start in range(0, num_examples, _REQUEST)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -52,6 +61,8 @@ def assert_same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray
     assert found.keys() == wanted.keys()
     for name, values in wanted.items():
         if values.dtype == np.float32:
-            np.testing.assert_allclose(found[name], values, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name)
+            np.testing.assert_allclose(
+                found[name], values, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name
+            )
         else:
             np.testing.assert_array_equal(found[name], values, err_msg=name)

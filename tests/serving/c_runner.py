@@ -1,7 +1,8 @@
-"""Runs signatures of a SavedModel with a C program: tests/serving/saved_model_runner.c, built by the system's compiler.
+"""Runs signatures of a SavedModel with a C program: tests/serving/saved_model_runner.c, built by
+the system's compiler.
 
-In: requests, inputs by name. Out: the signature's outputs by name, or the error. The program is linked with the
-TensorFlow library inside the pip package and contains no Python.
+In: requests, inputs by name. Out: the signature's outputs by name, or the error. The program is
+linked with the TensorFlow library inside the pip package and contains no Python.
 """
 
 import os
@@ -21,7 +22,9 @@ SOURCE = pathlib.Path(__file__).with_name("saved_model_runner.c")
 TENSORFLOW = pathlib.Path(find_spec("tensorflow").origin).parent
 _NUMPY_TYPES = {1: np.float32, 3: np.int32, 9: np.int64}
 _STRING = 7
-_CODES = {np.dtype(dtype): code for code, dtype in _NUMPY_TYPES.items()} | {np.dtype(object): _STRING}
+_CODES = {np.dtype(dtype): code for code, dtype in _NUMPY_TYPES.items()} | {
+    np.dtype(object): _STRING
+}
 
 Request = tuple[str, Mapping[str, np.ndarray]]
 
@@ -31,10 +34,11 @@ class RunError(Exception):
 
 
 def build(tmp_path_factory) -> pathlib.Path:
-    """The program, compiled once in a session, in a test that bears the marker `needs_program("cc")`.
+    """The program, compiled once in a session, in a test that bears the marker
+    `needs_program("cc")`.
 
-    The linker would read all symbols of TensorFlow's library for 10 s, so it gets one of the same name that has only
-    the functions of the program. The program loads the real one.
+    The linker would read all symbols of TensorFlow's library for 10 s, so it gets one of the same
+    name that has only the functions of the program. The program loads the real one.
     """
     with alone_in(shared_folder(tmp_path_factory) / "program") as folder:
         program, library = folder / "saved_model_runner", folder / "libtensorflow_cc.so.2"
@@ -44,7 +48,16 @@ def build(tmp_path_factory) -> pathlib.Path:
             stub.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
             compile_command = ["cc", "-O1", "-Wall", "-Werror"]
             subprocess.run(
-                [*compile_command, "-shared", "-fPIC", f"-Wl,-soname,{library.name}", stub, "-o", library], check=True
+                [
+                    *compile_command,
+                    "-shared",
+                    "-fPIC",
+                    f"-Wl,-soname,{library.name}",
+                    stub,
+                    "-o",
+                    library,
+                ],
+                check=True,
             )
             subprocess.run(
                 [*compile_command, SOURCE, f"-I{TENSORFLOW / 'include'}", f"-L{folder}", f"-l:{library.name}",
@@ -72,7 +85,9 @@ def run(
         for key, values in inputs.items():
             content += _text(tensors[key].name) + _tensor(np.asarray(values))
         content += _int32(len(signatures[name].outputs))
-        content += b"".join(_text(tensor.name) for _, tensor in sorted(signatures[name].outputs.items()))
+        content += b"".join(
+            _text(tensor.name) for _, tensor in sorted(signatures[name].outputs.items())
+        )
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = pathlib.Path(folder, "requests"), pathlib.Path(folder, "responses")
         asked.write_bytes(content)

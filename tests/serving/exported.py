@@ -1,7 +1,8 @@
 """Small exported models, one of each kind of task, and their expected outputs.
 
-The checkpoints hold weights that are large enough to give different answers; a model that loads them independently
-gives the expected values. `shared_export` gives what the whole test session shares, each export made once.
+The checkpoints hold weights that are large enough to give different answers; a model that loads
+them independently gives the expected values. `shared_export` gives what the whole test session
+shares, each export made once.
 """
 
 import contextlib
@@ -33,12 +34,20 @@ from tests import session, toy
 LABELS = ["left", "right", "none at all"]
 TAGS = ["O", "B-X", "I-X"]
 KINDS = ("mrpc", "sts-b", "tsv", "swag", "squad", "ner", "pretraining")
-# Lengths that cut short contexts into several windows, and the threshold at which some of them have no answer.
-SQUAD_2 = {"doc_stride": 5, "max_query_length": 6, "version_2_with_negative": True, "null_score_diff_threshold": -0.4}
+# Lengths that cut short contexts into several windows, and the threshold at which some of them have
+# no answer.
+SQUAD_2 = {
+    "doc_stride": 5,
+    "max_query_length": 6,
+    "version_2_with_negative": True,
+    "null_score_diff_threshold": -0.4,
+}
 
 
 class Exported(NamedTuple):
-    """The folder of an exported version, and what it was made of; `model` has the checkpoint's weights."""
+    """The folder of an exported version, and what it was made of; `model` has the checkpoint's
+    weights.
+    """
 
     path: pathlib.Path
     options: ExportOptions
@@ -60,15 +69,20 @@ def make_task(kind: str):
     }[kind]()
 
 
-def make_checkpoint(folder: pathlib.Path, kind: str, pieces: Sequence[str] = toy.VOCABULARY) -> tuple[Any, Any]:
-    """Makes a folder with checkpoint, configuration, vocabulary and, where the task has them, labels.
+def make_checkpoint(
+    folder: pathlib.Path, kind: str, pieces: Sequence[str] = toy.VOCABULARY
+) -> tuple[Any, Any]:
+    """Makes a folder with checkpoint, configuration, vocabulary and, where the task has them,
+    labels.
 
     Returns:
         The task, and a Keras model with the checkpoint's weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
     toy.write_vocabulary(folder, pieces)
-    config = BertConfig.from_dict(toy.BERT_CONFIG | {"num_hidden_layers": 1, "vocab_size": len(pieces)})
+    config = BertConfig.from_dict(
+        toy.BERT_CONFIG | {"num_hidden_layers": 1, "vocab_size": len(pieces)}
+    )
     (folder / "bert_config.json").write_text(config.to_json_string())
     task = make_task(kind)
     if task.labels:
@@ -93,7 +107,9 @@ def read_checkpoint(folder: pathlib.Path, kind: str) -> tuple[Any, Any]:
 
 
 def export_options(folder: pathlib.Path, kind: str, **others) -> ExportOptions:
-    """Options for the export of what `make_checkpoint` made; formats are a text, as on the command line."""
+    """Options for the export of what `make_checkpoint` made; formats are a text, as on the
+    command line.
+    """
     if "export_format" in others:
         others["export_format"] = others["export_format"].split(",")
     return ExportOptions(
@@ -109,12 +125,15 @@ def export_options(folder: pathlib.Path, kind: str, **others) -> ExportOptions:
 
 
 def shared_export(tmp_path_factory, kind: str, **others) -> Exported:
-    """An export of a task of this kind with further flags, by the script's runner, beside its checkpoint.
+    """An export of a task of this kind with further flags, by the script's runner, beside its
+    checkpoint.
 
-    The first test that asks makes it, for all test files and for all processes of pytest-xdist: read it, and write
-    elsewhere.
+    The first test that asks makes it, for all test files and for all processes of pytest-xdist:
+    read it, and write elsewhere.
     """
-    return _shared_export(session.shared_folder(tmp_path_factory), kind, tuple(sorted(others.items())))
+    return _shared_export(
+        session.shared_folder(tmp_path_factory), kind, tuple(sorted(others.items()))
+    )
 
 
 @functools.cache
@@ -130,14 +149,17 @@ def _shared_export(base: pathlib.Path, kind: str, flags: tuple[tuple[str, Any], 
 
 @contextlib.contextmanager
 def models_loaded_once():
-    """Opens each folder of an export or of a model once in a block, since loading and first calls take seconds.
+    """Opens each folder of an export or of a model once in a block, since loading and first calls
+    take seconds.
 
-    A Predictor of the block has its own batch size; other settings, such as threads, open the folder again. The
-    folders must not change.
+    A Predictor of the block has its own batch size; other settings, such as threads, open the
+    folder again. The folders must not change.
     """
     load = functools.cache(functools.partial(Export, batch_size=32))
 
-    def load_export(model_dir: str, batch_size: int, num_threads: int | None, runtime: str) -> Export:
+    def load_export(
+        model_dir: str, batch_size: int, num_threads: int | None, runtime: str
+    ) -> Export:
         loaded = copy.copy(load(model_dir, num_threads=num_threads, runtime=runtime))
         loaded._batch_size = batch_size
         return loaded
@@ -149,7 +171,8 @@ def models_loaded_once():
 
 
 def batch(kind: str, size: int, length: int) -> dict[str, np.ndarray]:
-    """Encoder features of examples of different lengths, the first as long as can be: int32[size, length] each.
+    """Encoder features of examples of different lengths, the first as long as can be: int32[size,
+    length] each.
 
     With the choices between the two dimensions where the task has them.
     """
@@ -160,14 +183,18 @@ def batch(kind: str, size: int, length: int) -> dict[str, np.ndarray]:
     mask = np.arange(length) < lengths[..., None]
     second = np.arange(length) >= draws.integers(1, length, shape[:-1])[..., None]
     return {
-        "input_ids": np.where(mask, draws.integers(1, len(toy.VOCABULARY), shape), 0).astype(np.int32),
+        "input_ids": np.where(mask, draws.integers(1, len(toy.VOCABULARY), shape), 0).astype(
+            np.int32
+        ),
         "input_mask": mask.astype(np.int32),
         "segment_ids": (mask & second).astype(np.int32),
     }
 
 
 def expected(exported: Exported, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Computes the outputs of the task's scripts for a batch, under the names of the signatures' outputs."""
+    """Computes the outputs of the task's scripts for a batch, under the names of the signatures'
+    outputs.
+    """
     task, model = exported.task, exported.model
     if isinstance(task, PretrainingTask):
         encoded = model.bert(*features.values())
@@ -184,10 +211,16 @@ def expected(exported: Exported, features: dict[str, np.ndarray]) -> dict[str, n
         "label_mask": np.ones(shape, np.int32),
         "is_real_example": np.ones(size, np.int32),
     }
-    found = {name: np.asarray(value) for name, value in task.outputs(model, features | unlabelled).items()}
+    found = {
+        name: np.asarray(value)
+        for name, value in task.outputs(model, features | unlabelled).items()
+    }
     found = {name: value for name, value in found.items() if "loss" not in name}
-    if isinstance(task, SquadTask):  # its logits are filled up to the length of the script's windows
-        found = {name: logits[:, : features["input_ids"].shape[1]] for name, logits in found.items()}
+    # Its logits are filled up to the length of the script's windows.
+    if isinstance(task, SquadTask):
+        found = {
+            name: logits[:, : features["input_ids"].shape[1]] for name, logits in found.items()
+        }
     return found | _strings(task, model, features, found)
 
 

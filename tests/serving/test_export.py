@@ -1,4 +1,6 @@
-"""The versions of a SavedModel in a watched folder are numbered and complete, also after kills and races."""
+"""The versions of a SavedModel in a watched folder are numbered and complete, also after kills
+and races.
+"""
 
 import concurrent.futures
 import errno
@@ -16,7 +18,12 @@ from official_bert.serving import export
 from tests.scripts import run_python
 
 FILES = {"assets/vocab.txt": b"[PAD]\n", "assets.extra/labels.txt": b"0\n1\n"}
-COMPLETE = {"saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001", *FILES}
+COMPLETE = {
+    "saved_model.pb",
+    "variables/variables.index",
+    "variables/variables.data-00000-of-00001",
+    *FILES,
+}
 
 
 def tiny(weight: float = 2.0) -> tuple[dict, export.ExportedModel]:
@@ -33,7 +40,9 @@ def tiny(weight: float = 2.0) -> tuple[dict, export.ExportedModel]:
 
 def export_tiny(folder: pathlib.Path, weight: float = 2.0, extra_files=FILES) -> str:
     signatures, model = tiny(weight)
-    return export.export_version(str(folder), functools.partial(export.save, model, signatures), extra_files)
+    return export.export_version(
+        str(folder), functools.partial(export.save, model, signatures), extra_files
+    )
 
 
 def complete(version: pathlib.Path) -> bool:
@@ -62,7 +71,10 @@ def test_versions_are_numbered_behind_the_highest(tmp_path):
 def test_only_weights_that_are_read_are_held(tmp_path):
     version = export_tiny(tmp_path)
     names = tf.train.load_checkpoint(f"{version}/variables/variables").get_variable_to_shape_map()
-    assert set(names) == {"_CHECKPOINTABLE_OBJECT_GRAPH", "model_weights/used/.ATTRIBUTES/VARIABLE_VALUE"}
+    assert set(names) == {
+        "_CHECKPOINTABLE_OBJECT_GRAPH",
+        "model_weights/used/.ATTRIBUTES/VARIABLE_VALUE",
+    }
 
 
 def test_a_watcher_sees_complete_versions_only(tmp_path):
@@ -103,8 +115,12 @@ def test_exports_at_the_same_time_get_different_numbers(tmp_path, monkeypatch):
 
     monkeypatch.setattr(export, "versions", versions)
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
-        writers = [functools.partial(export.save, model, signatures) for signatures, model in models]
-        made = list(pool.map(lambda write: export.export_version(str(tmp_path), write, FILES), writers))
+        writers = [
+            functools.partial(export.save, model, signatures) for signatures, model in models
+        ]
+        made = list(
+            pool.map(lambda write: export.export_version(str(tmp_path), write, FILES), writers)
+        )
     assert sorted(made) == [str(tmp_path / name) for name in "1234"]
     assert sorted(answer(version) for version in made) == [2.0, 3.0, 4.0, 5.0]
     assert all(complete(pathlib.Path(version)) for version in made)
@@ -127,7 +143,9 @@ def test_a_failed_export_leaves_nothing(tmp_path):
     def full():
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(InputError, match=rf"--export_dir={tmp_path}: cannot be written \(No space left"):
+    with pytest.raises(
+        InputError, match=rf"--export_dir={tmp_path}: cannot be written \(No space left"
+    ):
         export_tiny(tmp_path, extra_files=Failing(full))
 
     def interrupted():
@@ -146,10 +164,10 @@ def test_a_folder_that_is_a_file_is_named(tmp_path):
 
 def test_a_killed_export_leaves_no_version_and_hinders_nobody(tmp_path):
     code = (
-        "import os, pathlib, signal, sys\n"
-        "from tests.serving import test_export\n"
-        "kill = lambda: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"test_export.export_tiny(pathlib.Path({str(tmp_path)!r}), extra_files=test_export.Failing(kill))\n"
+        "import os, pathlib, signal, sys\nfrom tests.serving import test_export\nkill = lambda: "
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"test_export.export_tiny(pathlib.Path({str(tmp_path)!r}), "
+        "extra_files=test_export.Failing(kill))\n"
     )
     run_python("-c", code, status=-signal.SIGKILL)
     (left,) = tmp_path.iterdir()

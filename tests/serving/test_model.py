@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from official_bert import BertClassifier, BertConfig, BertPretrainer, InputError, Predictor, model_dir
+from official_bert import (
+    BertClassifier,
+    BertConfig,
+    BertPretrainer,
+    InputError,
+    Predictor,
+    model_dir,
+)
 from official_bert.options.serving import ServedOptions
 from official_bert.serving.model import Export, InMemoryModel, build
 from official_bert.tasks import registry
@@ -22,13 +29,19 @@ from tests.serving.exported import batch
 from tests.shared import in_test_long
 
 
-@pytest.mark.parametrize("kind", ["mrpc", "squad", "pretraining", *in_test_long("sts-b", "tsv", "swag", "ner")])
+@pytest.mark.parametrize(
+    "kind", ["mrpc", "squad", "pretraining", *in_test_long("sts-b", "tsv", "swag", "ner")]
+)
 def test_the_signatures_are_those_of_the_export(tmp_path, tmp_path_factory, kind):
     made = exported.shared_export(tmp_path_factory, kind)
     loaded = Export(str(made.path))
     path = str(tmp_path / "model")  # as the training of the exported model would have left it
-    shutil.copytree(os.path.dirname(made.options.init_checkpoint), path, ignore=lambda *_: ["exports"])
-    model_dir.write_record(path, model_dir.TaskRecord(kind, registry.family_of(kind), loaded.record.settings))
+    shutil.copytree(
+        os.path.dirname(made.options.init_checkpoint), path, ignore=lambda *_: ["exports"]
+    )
+    model_dir.write_record(
+        path, model_dir.TaskRecord(kind, registry.family_of(kind), loaded.record.settings)
+    )
     live = InMemoryModel(path)
     assert live.record.settings == loaded.record.settings
     assert (live.labels, live.outputs) == (loaded.labels, loaded.outputs)
@@ -56,7 +69,10 @@ NAMES = ["no", "yes", "perhaps"]
 def test_a_model_of_python_or_of_hugging_face_answers_by_its_labels(
     tmp_path, tokenizer, form, lost, problem, num_outputs
 ):
-    model, folder = BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), num_outputs), tmp_path / "model"
+    model, folder = (
+        BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), num_outputs),
+        tmp_path / "model",
+    )
     model.output_weights.assign(np.random.default_rng(5).normal(size=model.output_weights.shape))
     model.save_pretrained(str(folder), form, tokenizer, NAMES if num_outputs == 3 else None)
     for name in lost:
@@ -70,7 +86,9 @@ def test_a_model_of_python_or_of_hugging_face_answers_by_its_labels(
         assert answer["score"] == pytest.approx(logits[0], abs=1e-5)
         return
     expected = 1 / (1 + np.exp(-logits)) if problem else np.exp(logits) / np.exp(logits).sum()
-    assert answer["probabilities"] == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=1e-5)
+    assert answer["probabilities"] == pytest.approx(
+        dict(zip(NAMES, expected, strict=True)), abs=1e-5
+    )
 
 
 def test_the_label_type_of_a_hugging_face_folder_stays(tmp_path, tokenizer):
@@ -83,12 +101,18 @@ def test_the_label_type_of_a_hugging_face_folder_stays(tmp_path, tokenizer):
     loaded.save_pretrained(str(tmp_path / "huggingface"), "huggingface", tokenizer)
     loaded.save_pretrained(str(tmp_path / "tf1"), "tf1", tokenizer, NAMES)
     for name in ("huggingface", "tf1"):
-        assert model_dir.ModelFolder(str(tmp_path / name)).task().settings == {"label_type": "multi"}
+        assert model_dir.ModelFolder(str(tmp_path / name)).task().settings == {
+            "label_type": "multi"
+        }
 
 
-def test_heads_beside_those_of_a_pretraining_are_ignored_with_a_warning(tmp_path, tokenizer, caplog):
+def test_heads_beside_those_of_a_pretraining_are_ignored_with_a_warning(
+    tmp_path, tokenizer, caplog
+):
     """As proteins' and antibodies' models have them."""
-    BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG)).save_pretrained(str(tmp_path), "huggingface", tokenizer)
+    BertPretrainer(BertConfig.from_dict(toy.BERT_CONFIG)).save_pretrained(
+        str(tmp_path), "huggingface", tokenizer
+    )
     path = tmp_path / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
     safetensors.numpy.save_file(tensors | {"cls.chain.bias": np.ones(2, np.float32)}, path)
@@ -96,8 +120,12 @@ def test_heads_beside_those_of_a_pretraining_are_ignored_with_a_warning(tmp_path
     assert "has weights that the model does not use: cls.chain.bias" in caplog.text
 
 
-def test_the_labels_of_a_hugging_face_folder_are_compared_with_those_of_the_task(tmp_path, tokenizer):
-    """As transformers writes a model of MNLI, whose outputs have another order than those of the original."""
+def test_the_labels_of_a_hugging_face_folder_are_compared_with_those_of_the_task(
+    tmp_path, tokenizer
+):
+    """As transformers writes a model of MNLI, whose outputs have another order than those of the
+    original.
+    """
     labels = ["entailment", "neutral", "contradiction"]
     model = BertClassifier(BertConfig.from_dict(toy.BERT_CONFIG), 3)
     model.save_pretrained(str(tmp_path), "huggingface", tokenizer, labels)
@@ -105,7 +133,8 @@ def test_the_labels_of_a_hugging_face_folder_are_compared_with_those_of_the_task
         (tmp_path / name).unlink()
     options = ServedOptions(model=str(tmp_path), task_name="MNLI")
     sentence = (
-        "--task_name=MNLI: its labels are contradiction, entailment, neutral, but those beside the checkpoint are "
+        "--task_name=MNLI: its labels are contradiction, entailment, neutral, but those beside the "
+        "checkpoint are "
     )
     sentence += "entailment, neutral, contradiction, as .*config.json says; give --task_name=tsv"
     with pytest.raises(InputError, match=sentence):
@@ -118,7 +147,11 @@ def test_the_labels_of_a_hugging_face_folder_are_compared_with_those_of_the_task
 def test_casing_and_threshold_come_from_the_folder(tmp_path):
     exported.make_checkpoint(tmp_path, "squad", [*toy.VOCABULARY, "The"])
     (tmp_path / "tokenizer_config.json").write_text(TokenizerConfig(False).to_json_string())
-    settings = {"max_seq_length": 70, "version_2_with_negative": True, "null_score_diff_threshold": -7.25}
+    settings = {
+        "max_seq_length": 70,
+        "version_2_with_negative": True,
+        "null_score_diff_threshold": -7.25,
+    }
     record = {"task_name": "squad", "family": "squad", "settings": settings}
     (tmp_path / "task.json").write_text(json.dumps(record))
     model = InMemoryModel(str(tmp_path))

@@ -1,4 +1,6 @@
-"""Exports of every kind of task answer alike in every format, and what is no such export is refused."""
+"""Exports of every kind of task answer alike in every format, and what is no such export is
+refused.
+"""
 
 import importlib.util
 import json
@@ -34,15 +36,24 @@ EIGHT_BITS = 0.1  # the greatest difference of a probability
 SHAPES = [(1, 9), (7, 9), (1, 128), (7, 128)]  # one after the other, by one loaded model
 PACKAGES = {"litert": ["ai_edge_litert"], "onnx": ["onnx", "onnxruntime", "tf2onnx"]}
 REQUESTS = {
-    "swag": [("the cat sat", "on", "on the mat", "it was", "rain"), ("a day", "in the park", "cat", "mat", "it was a")],
-    "squad": [("who sat ?", "the cat sat on the mat ."), ("what ?", "a train left the station at noon . " * 9)],
+    "swag": [
+        ("the cat sat", "on", "on the mat", "it was", "rain"),
+        ("a day", "in the park", "cat", "mat", "it was a"),
+    ],
+    "squad": [
+        ("who sat ?", "the cat sat on the mat ."),
+        ("what ?", "a train left the station at noon . " * 9),
+    ],
     "ner": [("the cat",), ("a train left the station at noon",)],
     "embedding": [("the cat",), ("a train left the station at noon",)],
 }
 PAIRS = [("the cat sat", "on the mat"), ("a train left the station", "rain")]
 formats = pytest.mark.parametrize(
     "export_format",
-    [pytest.param(name, marks=pytest.mark.needs_extra(*packages)) for name, packages in PACKAGES.items()],
+    [
+        pytest.param(name, marks=pytest.mark.needs_extra(*packages))
+        for name, packages in PACKAGES.items()
+    ],
 )
 FLAGS_OF_LOSS = {"export_format": "litert", "dtype": "int8", "max_loss": 0.5}
 
@@ -55,7 +66,9 @@ def texts(values: np.ndarray) -> np.ndarray:
     return np.array(flat, object).reshape(values.shape)
 
 
-def assert_answers_as_the_export(opened: OpenedExport, made: Exported, signature: str = "serving_default"):
+def assert_answers_as_the_export(
+    opened: OpenedExport, made: Exported, signature: str = "serving_default"
+):
     served = signatures_of(made.path)[signature]
     for size, length in SHAPES:
         features = batch(made.options.task_name, size, length)
@@ -66,9 +79,13 @@ def assert_answers_as_the_export(opened: OpenedExport, made: Exported, signature
         assert found.keys() == wanted.keys()
         for name, values in wanted.items():
             if values.dtype == tf.float32:
-                np.testing.assert_allclose(found[name], values, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name)
+                np.testing.assert_allclose(
+                    found[name], values, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name
+                )
             else:
-                np.testing.assert_array_equal(texts(found[name]), texts(values.numpy()), err_msg=name)
+                np.testing.assert_array_equal(
+                    texts(found[name]), texts(values.numpy()), err_msg=name
+                )
 
 
 def assert_alike(found, wanted):
@@ -88,7 +105,8 @@ def assert_alike(found, wanted):
 
 @formats
 @pytest.mark.parametrize(
-    "kind", ["squad", "pretraining", *in_test_long("mrpc", "sts-b", "tsv", "swag", "ner", "embedding")]
+    "kind",
+    ["squad", "pretraining", *in_test_long("mrpc", "sts-b", "tsv", "swag", "ner", "embedding")],
 )
 def test_every_kind_of_task_answers_as_its_saved_model(kind, export_format, tmp_path_factory):
     """Arrays of several shapes, and texts of different lengths by the client of the task."""
@@ -151,7 +169,9 @@ def test_threads(export_format, tmp_path_factory, monkeypatch):
     assert given == [1, None]
     with pytest.raises(InputError, match="num_threads=0: must be"):
         Predictor(made.path, num_threads=0)
-    with pytest.raises(InputError, match="num_threads=7: TensorFlow runs already with other threads"):
+    with pytest.raises(
+        InputError, match="num_threads=7: TensorFlow runs already with other threads"
+    ):
         set_threads(7)
 
 
@@ -177,7 +197,10 @@ def record_with(**values):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed("MODEL.onnx", lambda data: data[:-100]), "MODEL.onnx: is not the file that was exported; copy the"),
+        (
+            changed("MODEL.onnx", lambda data: data[:-100]),
+            "MODEL.onnx: is not the file that was exported; copy the",
+        ),
         (changed("MODEL.onnx", lambda data: b""), "MODEL.onnx: is not the file that was exported"),
         (record_with(converted=None), 'export.json: converted: "sha256" is missing'),
         (
@@ -188,21 +211,42 @@ def record_with(**values):
             record_with(converted={"sha256": {"MODEL.onnx": 7, "../x": "y"}}),
             "MODEL.onnx: is not the file that was exported",
         ),
-        (record_with(max_seq_length=513), "export.json: max_seq_length is beyond the model's 512 positions"),
-        (record_with(export_text=True), "export_text is True, but the model's signatures are serving_default"),
-        (changed("assets/vocab.txt", lambda data: data + b"more\n"), "vocab.txt: has .* lines, but the model was made"),
-        (changed("assets.extra/labels.txt", lambda data: b"a\nb\n"), "export.json was written with other labels"),
-        (lambda version: (version / "assets.extra/labels.txt").unlink(), "but the model answers labels; put it back"),
-        (lambda version: (version / "assets.extra/bert_config.json").unlink(), "bert_config.json: no such file"),
+        (
+            record_with(max_seq_length=513),
+            "export.json: max_seq_length is beyond the model's 512 positions",
+        ),
+        (
+            record_with(export_text=True),
+            "export_text is True, but the model's signatures are serving_default",
+        ),
+        (
+            changed("assets/vocab.txt", lambda data: data + b"more\n"),
+            "vocab.txt: has .* lines, but the model was made",
+        ),
+        (
+            changed("assets.extra/labels.txt", lambda data: b"a\nb\n"),
+            "export.json was written with other labels",
+        ),
+        (
+            lambda version: (version / "assets.extra/labels.txt").unlink(),
+            "but the model answers labels; put it back",
+        ),
+        (
+            lambda version: (version / "assets.extra/bert_config.json").unlink(),
+            "bert_config.json: no such file",
+        ),
         (lambda version: (version / "assets/vocab.txt").unlink(), "vocab.txt: no such file"),
         (lambda version: (version / RECORD_FILE).unlink(), "export.json: is missing"),
     ],
 )
-def test_a_changed_export_is_refused(export_format, change, message, tmp_path, tmp_path_factory, monkeypatch):
+def test_a_changed_export_is_refused(
+    export_format, change, message, tmp_path, tmp_path_factory, monkeypatch
+):
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
     version, file = tmp_path / "1", RUNTIMES[export_format].FILE
     shutil.copytree(made.path, version)
-    (version / file).rename(version / "MODEL.onnx")  # so that the table above has one name, with the ending of ONNX
+    # So that the table above has one name, with the ending of ONNX.
+    (version / file).rename(version / "MODEL.onnx")
     monkeypatch.setattr(RUNTIMES[export_format], "FILE", "MODEL.onnx")
     record = version / RECORD_FILE
     record.write_text(record.read_text().replace(file, "MODEL.onnx"))
@@ -227,10 +271,22 @@ def test_a_corrupt_model_with_its_digest_is_refused(export_format, tmp_path, tmp
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"export_format": ["litert"], "export_text": True}, "--export_text: --export_format=litert has signatures of"),
-        ({"export_format": ["litert"], "estimator_signatures": "tensors"}, "--estimator_signatures: --export_format="),
-        ({"export_format": ["litert"], "dtype": "bfloat16"}, "--dtype=bfloat16: is for SavedModels; give float32"),
-        ({"export_format": ["litert", "saved_model"], "dtype": "int8"}, "--dtype=int8: is no SavedModel's"),
+        (
+            {"export_format": ["litert"], "export_text": True},
+            "--export_text: --export_format=litert has signatures of",
+        ),
+        (
+            {"export_format": ["litert"], "estimator_signatures": "tensors"},
+            "--estimator_signatures: --export_format=",
+        ),
+        (
+            {"export_format": ["litert"], "dtype": "bfloat16"},
+            "--dtype=bfloat16: is for SavedModels; give float32",
+        ),
+        (
+            {"export_format": ["litert", "saved_model"], "dtype": "int8"},
+            "--dtype=int8: is no SavedModel's",
+        ),
         ({"dtype": "int8"}, "--dtype=int8: is no SavedModel's; --export_format=litert or onnx"),
     ],
 )
@@ -242,10 +298,13 @@ def test_flags_that_do_not_go_together(flags, message, tmp_path):
 
 def test_onnx_takes_no_model_with_one_attention_head(tmp_path):
     config = BertConfig(100, hidden_size=8, num_attention_heads=1)
-    options = ExportOptions(export_dir=str(tmp_path / "exports"), export_format=["onnx"], task_name="pretraining")
+    options = ExportOptions(
+        export_dir=str(tmp_path / "exports"), export_format=["onnx"], task_name="pretraining"
+    )
     built = TrainedModel(options, task=None, model=None, config=config, tokenizer=None, facts={})
     with pytest.raises(
-        InputError, match=r"--export_format=onnx: onnxruntime's fusion .* one attention head; give litert"
+        InputError,
+        match=r"--export_format=onnx: onnxruntime's fusion .* one attention head; give litert",
     ):
         export_model(built)
     assert not (tmp_path / "exports").exists()
@@ -253,10 +312,14 @@ def test_onnx_takes_no_model_with_one_attention_head(tmp_path):
 
 @pytest.mark.parametrize("package", ["ai_edge_litert", "tf2onnx", "onnxruntime"])
 def test_a_missing_package_is_named_with_its_list(package, tmp_path, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else "there")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == package else "there"
+    )
     export_format = next(name for name, packages in PACKAGES.items() if package in packages)
     options = ExportOptions(export_dir=str(tmp_path / "exports"), export_format=[export_format])
-    with pytest.raises(InputError, match=f"{package}: is not installed; pip install -r requirements-runtimes.txt"):
+    with pytest.raises(
+        InputError, match=f"{package}: is not installed; pip install -r requirements-runtimes.txt"
+    ):
         serving_model.export(options)
     assert not (tmp_path / "exports").exists()
 
@@ -266,7 +329,9 @@ def test_a_runtime_that_is_not_installed(export_format, tmp_path_factory, monkey
     made = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
     for name in ("ai_edge_litert.interpreter", "onnxruntime"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(InputError, match=r"cannot be imported .*; pip install -r requirements-runtimes"):
+    with pytest.raises(
+        InputError, match=r"cannot be imported .*; pip install -r requirements-runtimes"
+    ):
         Predictor(made.path)
 
 
@@ -278,7 +343,9 @@ all_installed = pytest.mark.needs_extra(*PACKAGES["litert"], *PACKAGES["onnx"])
 @pytest.mark.parametrize("kind", ["mrpc", *in_test_long("swag")])
 def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeypatch):
     made = exported.shared_export(tmp_path_factory, kind, export_format=ALL)
-    assert {runtime.FILE for runtime in RUNTIMES.values()} <= {path.name for path in made.path.iterdir()}
+    assert {runtime.FILE for runtime in RUNTIMES.values()} <= {
+        path.name for path in made.path.iterdir()
+    }
     requests = REQUESTS.get(kind, PAIRS)
     wanted = Predictor(exported.shared_export(tmp_path_factory, kind).path)(requests)
     for slow, runtime in RUNTIMES.items():
@@ -299,7 +366,10 @@ def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeyp
     predictor = Predictor(made.path, batch_size=2)
     shape = (2, 2, 24) if kind == "swag" else (2, 24)
     assert given == [dict.fromkeys(ENCODER_INPUTS, shape)] * 4 * 3
-    assert re.match(r"onnxruntime answers: .* 2 rows of 24 tokens: tensorflow 2\d\d\.\d, onnxruntime ", logged[-1])
+    assert re.match(
+        r"onnxruntime answers: .* 2 rows of 24 tokens: tensorflow 2\d\d\.\d, onnxruntime ",
+        logged[-1],
+    )
     assert isinstance(predictor._model._runtime, RUNTIMES["onnx"])
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert isinstance(OpenedExport(str(made.path))._runtime, RUNTIMES["saved_model"])
@@ -307,13 +377,15 @@ def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeyp
     monkeypatch.setattr(RUNTIMES["saved_model"], "FILE", "absent")
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     with pytest.raises(
-        InputError, match=r"ai_edge_litert: cannot be imported .*; pip install -r requirements-runtimes"
+        InputError,
+        match=r"ai_edge_litert: cannot be imported .*; pip install -r requirements-runtimes",
     ):
         OpenedExport(str(made.path))
 
 
 @pytest.mark.parametrize(
-    ("runtime", "message"), [("litert", "no model for it; it has those of tensorflow"), ("x", "must be one of auto")]
+    ("runtime", "message"),
+    [("litert", "no model for it; it has those of tensorflow"), ("x", "must be one of auto")],
 )
 def test_a_runtime_that_an_export_does_not_have(runtime, message, tmp_path_factory):
     made = exported.shared_export(tmp_path_factory, "mrpc")
@@ -327,12 +399,15 @@ def test_a_runtime_that_an_export_does_not_have(runtime, message, tmp_path_facto
 @pytest.mark.parametrize("lost", [0.4, 0.6])
 def test_an_export_that_loses_too_much_is_refused(lost, tmp_path, monkeypatch):
     """Labels that float32 gets right, of which as many answers are turned round as `lost` says."""
-    monkeypatch.setattr(MrpcProcessor, "main_metric", "accuracy")  # with the F1 score toys have no score
+    # With the F1 score toys have no score.
+    monkeypatch.setattr(MrpcProcessor, "main_metric", "accuracy")
     exported.make_checkpoint(tmp_path, "mrpc")
     serving_model.export(exported.export_options(tmp_path, "mrpc"))
     pairs = [(f"the cat {'sat ' * (k % 7)}", f"on {'the mat ' * (k % 5)}") for k in range(20)]
     labels = [answer["label"] for answer in Predictor(tmp_path / "exports")(pairs)]
-    rows = "".join(f"{label}\t1\t2\t{a}\t{b}\n" for (a, b), label in zip(pairs, labels, strict=True))
+    rows = "".join(
+        f"{label}\t1\t2\t{a}\t{b}\n" for (a, b), label in zip(pairs, labels, strict=True)
+    )
     (tmp_path / "dev.tsv").write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + rows)
     num_wrong, runtime = round(20 * lost), RUNTIMES["litert"]
     answer = runtime.__call__
@@ -346,16 +421,24 @@ def test_an_export_that_loses_too_much_is_refused(lost, tmp_path, monkeypatch):
     options = exported.export_options(tmp_path, "mrpc", data_dir=str(tmp_path), **FLAGS_OF_LOSS)
     if lost > FLAGS_OF_LOSS["max_loss"]:
         with pytest.raises(
-            InputError, match=r"accuracy is 1 in float32 and 0.4 in int8 as litert, a loss of 60.00%; nothing"
+            InputError,
+            match=r"accuracy is 1 in float32 and 0.4 in int8 as litert, a loss of 60.00%; nothing",
         ):
             serving_model.export(options)
         assert [path.name for path in (tmp_path / "exports").iterdir()] == ["1"]
         return
     serving_model.export(options)
     record = json.loads((tmp_path / "exports" / "2" / RECORD_FILE).read_text())["converted"]
-    assert record["metrics"] == {"metric": "eval_accuracy", "float32": 1.0, "litert": pytest.approx(0.6)}
-    monkeypatch.setattr(runtime, "__call__", lambda *_: {"scores": np.zeros(20)})  # as of a task of one's own
-    with pytest.raises(InputError, match="nothing is known of the outputs scores of --task_name=mrpc; leave it out"):
+    assert record["metrics"] == {
+        "metric": "eval_accuracy",
+        "float32": 1.0,
+        "litert": pytest.approx(0.6),
+    }
+    # As of a task of one's own.
+    monkeypatch.setattr(runtime, "__call__", lambda *_: {"scores": np.zeros(20)})
+    with pytest.raises(
+        InputError, match="nothing is known of the outputs scores of --task_name=mrpc; leave it out"
+    ):
         serving_model.export(options)
 
 
@@ -371,37 +454,64 @@ def test_an_export_that_loses_too_much_is_refused(lost, tmp_path, monkeypatch):
     ],
 )
 def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path, monkeypatch):
-    """Weights of a toy are too small to be quantized: 8 bits lose nothing, if the outputs become those of the task."""
+    """Weights of a toy are too small to be quantized: 8 bits lose nothing, if the outputs become
+    those of the task.
+    """
     context = "the cat sat on the mat . a train left the station ."
     tags = ["O", "B-X", "O", "I-X"] * 3 + ["O"]
     answers = [{"text": "cat", "answer_start": 4}]
-    questions = [{"id": str(k), "question": f"{'who ' * k}sat", "answers": answers} for k in range(4)]
+    questions = [
+        {"id": str(k), "question": f"{'who ' * k}sat", "answers": answers} for k in range(4)
+    ]
     data = [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]
-    scores = (("the cat", "a cat", 0.1), ("rain", "the rain", 0.9), ("a day", "the train left", 0.4))
+    scores = (
+        ("the cat", "a cat", 0.1),
+        ("rain", "the rain", 0.9),
+        ("a day", "the train left", 0.4),
+    )
     (tmp_path / "squad").write_text(json.dumps({"version": "1.1", "data": data}))
     sentence = "".join(f"{word} {tag}\n" for word, tag in zip(context.split(), tags, strict=True))
     (tmp_path / "ner").write_text(f"{sentence}\n{sentence}")
     choices = "the cat,sat,on the mat,rain,a day,the train"
     (tmp_path / "swag").write_text(
-        "sent1,sent2,ending0,ending1,ending2,ending3,label\n" + "".join(f"{choices},{k}\n" for k in range(4))
+        "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+        + "".join(f"{choices},{k}\n" for k in range(4))
     )
     table = "".join(f"{a}\t{b}\t{score}\n" for a, b, score in scores)
     (tmp_path / "embedding.tsv").write_text(f"sentence1\tsentence2\tscore\n{table}")
-    names = ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2", "score"]
+    names = [
+        "index",
+        "genre",
+        "filename",
+        "year",
+        "old_index",
+        "source1",
+        "source2",
+        "sentence1",
+        "sentence2",
+        "score",
+    ]
     rows = [names, *([*"0123456", a, b, str(score)] for a, b, score in scores)]
     (tmp_path / "dev.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     exported.make_checkpoint(tmp_path, kind)
-    given = {"sts-b": {"data_dir": str(tmp_path)}, "embedding": {"dev_file": str(tmp_path / "embedding.tsv")}}
+    given = {
+        "sts-b": {"data_dir": str(tmp_path)},
+        "embedding": {"dev_file": str(tmp_path / "embedding.tsv")},
+    }
     more = given.get(kind, {"dev_file": str(tmp_path / kind)}) | FLAGS_OF_LOSS
     more |= {"max_query_length": 6} if kind == "squad" else {}
     if kind == "squad":  # a toy finds no answer
-        with pytest.raises(InputError, match=f"{metric} is 0 in float32, of which nothing can be lost"):
+        with pytest.raises(
+            InputError, match=f"{metric} is 0 in float32, of which nothing can be lost"
+        ):
             serving_model.export(exported.export_options(tmp_path, kind, **more))
         assert not (tmp_path / "exports").exists()
         monkeypatch.setattr(quality, "check_measurable", lambda *_: None)
         monkeypatch.setattr(quality, "_lost_share", lambda whole, small: 0.0)
     serving_model.export(exported.export_options(tmp_path, kind, **more))
-    found = json.loads((tmp_path / "exports" / "1" / RECORD_FILE).read_text())["converted"]["metrics"]
+    found = json.loads((tmp_path / "exports" / "1" / RECORD_FILE).read_text())["converted"][
+        "metrics"
+    ]
     assert found["metric"] == metric
     assert found["litert"] == found["float32"]
     assert bool(found["float32"]) == (kind != "squad")
@@ -410,20 +520,42 @@ def test_the_metric_of_an_export_is_that_of_the_task(kind, metric, tmp_path, mon
 @pytest.mark.parametrize(
     ("kind", "flags", "message"),
     [
-        ("mrpc", {"dtype": "float32"}, "--max_loss: measures what 8 bits cost; give --dtype=int8, too"),
-        ("mrpc", {"max_loss": None, "dev_file": "x"}, "--dev_file, --data_dir: .* give --max_loss, too"),
-        ("mrpc", {}, "--max_loss: is measured on a development set; give its --dev_file, or its --data_dir"),
+        (
+            "mrpc",
+            {"dtype": "float32"},
+            "--max_loss: measures what 8 bits cost; give --dtype=int8, too",
+        ),
+        (
+            "mrpc",
+            {"max_loss": None, "dev_file": "x"},
+            "--dev_file, --data_dir: .* give --max_loss, too",
+        ),
+        (
+            "mrpc",
+            {},
+            "--max_loss: is measured on a development set; give its --dev_file, or its --data_dir",
+        ),
         ("squad", {"data_dir": ".", "max_query_length": 6}, "--dev_file: must be given"),
-        ("squad", {"dev_file": "unanswered", "max_query_length": 6}, "has no answers to measure a loss with; give a"),
+        (
+            "squad",
+            {"dev_file": "unanswered", "max_query_length": 6},
+            "has no answers to measure a loss with; give a",
+        ),
         ("ner", {"dev_file": "absent"}, "absent: no such file"),
-        ("pretraining", {"dev_file": "unanswered"}, "--max_loss: --task_name=pretraining has no metric of a dev set"),
+        (
+            "pretraining",
+            {"dev_file": "unanswered"},
+            "--max_loss: --task_name=pretraining has no metric of a dev set",
+        ),
     ],
 )
 @pytest.mark.needs_extra("ai_edge_litert")
 def test_what_cannot_be_measured(kind, flags, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     paragraph = {"context": "the cat sat", "qas": [{"id": "1", "question": "who sat"}]}
-    (tmp_path / "unanswered").write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
+    (tmp_path / "unanswered").write_text(
+        json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]})
+    )
     exported.make_checkpoint(tmp_path, kind)
     with pytest.raises(InputError, match=message):
         serving_model.export(exported.export_options(tmp_path, kind, **FLAGS_OF_LOSS | flags))
@@ -435,12 +567,16 @@ def test_a_sentence_encoder_opens_an_export(export_format, tmp_path_factory):
     made = exported.shared_export(tmp_path_factory, "embedding", export_format=export_format)
     encoder, wanted = SentenceEncoder(str(made.path), num_threads=1), Predictor(made.path)
     texts = ["rain", "a train left the station at noon", "", "the cat " * 40]
-    np.testing.assert_allclose(encoder.encode(texts, batch_size=3), wanted.encode(texts), atol=TOLERANCE)
+    np.testing.assert_allclose(
+        encoder.encode(texts, batch_size=3), wanted.encode(texts), atol=TOLERANCE
+    )
     assert encoder.encode([]).shape == (0, 16)
     assert encoder.search("rain", texts, k=1)[0]["row"] == 0
     for name, value in (("pooling", "cls"), ("normalize", False), ("max_seq_length", 25)):
         with pytest.raises(InputError, match=f"{name}={value!r}: .* is an export"):
             SentenceEncoder(str(made.path), **{name: value})
     other = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
-    with pytest.raises(InputError, match="is no export of ids that gives vectors; open it with Predictor"):
+    with pytest.raises(
+        InputError, match="is no export of ids that gives vectors; open it with Predictor"
+    ):
         SentenceEncoder(str(other.path))

@@ -1,4 +1,6 @@
-"""`Predictor` gives the scripts' predictions for the same texts, with an export of the same checkpoint."""
+"""`Predictor` gives the scripts' predictions for the same texts, with an export of the same
+checkpoint.
+"""
 
 import csv
 import functools
@@ -13,7 +15,12 @@ import tensorflow as tf
 from official_bert.data.tables import read_conll
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io.errors import InputError
-from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions, SquadOptions, TaggingOptions
+from official_bert.options.fine_tuning import (
+    ChoiceOptions,
+    ClassificationOptions,
+    SquadOptions,
+    TaggingOptions,
+)
 from official_bert.serving.predictor import Predictor
 from tests import toy
 from tests.serving import exported
@@ -25,9 +32,14 @@ WORDS = [piece for piece in toy.VOCABULARY if piece.isalpha()]
 
 
 def texts(count: int, longest: int, seed: int = 1) -> list[str]:
-    """Texts of known and unknown words; one is empty, and more than a batch are longer than the model reads."""
+    """Texts of known and unknown words; one is empty, and more than a batch are longer than the
+    model reads.
+    """
     draws = np.random.default_rng(seed)
-    found = [" ".join(draws.choice([*WORDS, "Unheard,"], draws.integers(1, longest + 1))) for _ in range(count)]
+    found = [
+        " ".join(draws.choice([*WORDS, "Unheard,"], draws.integers(1, longest + 1)))
+        for _ in range(count)
+    ]
     return [*found, ""]
 
 
@@ -70,7 +82,9 @@ def test_pairs_are_classified_as_by_the_script(tmp_path, make, kind):
     first = {"mrpc": 3, "sts-b": 7}[kind]
     blank = ["x"] * first
     write_tsv(tmp_path / "test.tsv", [[*blank, "a", "b"], *([*blank, *pair] for pair in pairs)])
-    fine_tune(ClassificationOptions(task_name=kind, data_dir=str(tmp_path), **flags_of(made, tmp_path)))
+    fine_tune(
+        ClassificationOptions(task_name=kind, data_dir=str(tmp_path), **flags_of(made, tmp_path))
+    )
     predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv", ndmin=2)
 
     predict = predictor_of(made)
@@ -91,24 +105,33 @@ def test_texts_are_ranked_by_a_model_of_pairs(make, kind):
     """By the probability of the last label, or by the score."""
     predict, query, found = predictor_of(make(kind)), "the cat sat", [*texts(12, 9), "a train"]
     answers = predict([(query, text) for text in found])
-    scores = [answer["score"] if kind == "sts-b" else answer["probabilities"]["1"] for answer in answers]
+    scores = [
+        answer["score"] if kind == "sts-b" else answer["probabilities"]["1"] for answer in answers
+    ]
     hits = predict.rank(query, found)
     assert [hit["row"] for hit in hits] == np.argsort(-np.array(scores), kind="stable").tolist()
-    assert all(hit == {"text": found[hit["row"]], "row": hit["row"], "score": scores[hit["row"]]} for hit in hits)
+    assert all(
+        hit == {"text": found[hit["row"]], "row": hit["row"], "score": scores[hit["row"]]}
+        for hit in hits
+    )
     assert predict.rank(query, []) == []
 
 
 @pytest.mark.parametrize("kind", ["tsv", "swag", "ner"])
 def test_other_models_do_not_rank_and_have_no_vectors(make, kind):
     predict = predictor_of(make(kind))
-    with pytest.raises(InputError, match=f"rank is not for a model of {predict._task_name}; it takes one of pairs"):
+    with pytest.raises(
+        InputError, match=f"rank is not for a model of {predict._task_name}; it takes one of pairs"
+    ):
         predict.rank("the cat", ["a train"])
     for call in (
         lambda: predict.search("the cat", ["a"]),
         lambda: predict.similarity("a", "b"),
         lambda: predict.encode([]),
     ):
-        with pytest.raises(InputError, match="gives no vectors of texts; name an export of --task_name=embedding"):
+        with pytest.raises(
+            InputError, match="gives no vectors of texts; name an export of --task_name=embedding"
+        ):
             call()
 
 
@@ -116,26 +139,42 @@ def test_several_labels_are_those_of_the_script(tmp_path, make):
     made = make("tsv")
     singles = texts(20, 20)[:-1]
     write_tsv(tmp_path / "test.tsv", [["text"], *([text] for text in singles)])
-    flags = {"task_name": "tsv", "label_type": "multi", "labels": exported.LABELS, "data_dir": str(tmp_path)}
+    flags = {
+        "task_name": "tsv",
+        "label_type": "multi",
+        "labels": exported.LABELS,
+        "data_dir": str(tmp_path),
+    }
     fine_tune(ClassificationOptions(**flags, **flags_of(made, tmp_path)))
     predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv")
     answers = list(predictor_of(made).answers(singles))
     found = [[answer["probabilities"][label] for label in exported.LABELS] for answer in answers]
     np.testing.assert_allclose(found, predicted, atol=TOLERANCE)
-    wanted = [[label for label, chance in zip(exported.LABELS, row, strict=True) if chance > 0.5] for row in predicted]
+    wanted = [
+        [label for label, chance in zip(exported.LABELS, row, strict=True) if chance > 0.5]
+        for row in predicted
+    ]
     assert [answer["labels"] for answer in answers] == wanted
 
 
 def test_choices_are_those_of_the_script(tmp_path, make):
     made = make("swag")
-    rows = np.array([texts(9, 14, seed) for seed in range(6)]).T  # context, start of the second text, endings
+    # Context, start of the second text, endings.
+    rows = np.array([texts(9, 14, seed) for seed in range(6)]).T
     with (tmp_path / "test.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["sent1", "sent2", *(f"ending{k}" for k in range(4))], *rows.tolist()])
+        csv.writer(file).writerows(
+            [["sent1", "sent2", *(f"ending{k}" for k in range(4))], *rows.tolist()]
+        )
     fine_tune(ChoiceOptions(data_dir=str(tmp_path), **flags_of(made, tmp_path)))
     predicted = np.loadtxt(tmp_path / "output" / "test_results.tsv")
-    requests = [[context, *(f"{start} {ending}" for ending in endings)] for context, start, *endings in rows.tolist()]
+    requests = [
+        [context, *(f"{start} {ending}" for ending in endings)]
+        for context, start, *endings in rows.tolist()
+    ]
     answers = list(predictor_of(made).answers(requests))
-    np.testing.assert_allclose([answer["probabilities"] for answer in answers], predicted, atol=TOLERANCE)
+    np.testing.assert_allclose(
+        [answer["probabilities"] for answer in answers], predicted, atol=TOLERANCE
+    )
     assert [answer["choice"] for answer in answers] == predicted.argmax(1).tolist()
 
 
@@ -172,7 +211,8 @@ def test_questions_are_answered_as_by_the_script(tmp_path, make, version_2, leng
         "null_score_diff_threshold": -0.35,
         "length_aware_batches": length_aware,
     }
-    of_script = flags_of(made, tmp_path) | settings | {"null_score_diff_threshold": "-0.35"}  # it may be `auto`, too
+    # It may be `auto`, too.
+    of_script = flags_of(made, tmp_path) | settings | {"null_score_diff_threshold": "-0.35"}
     fine_tune(SquadOptions(predict_file=str(tmp_path / "dev.json"), **of_script))
     output = tmp_path / "output"
     predicted = json.loads((output / "predictions.json").read_text())
@@ -205,7 +245,9 @@ def test_a_pretrained_model_fills_masks_and_gives_vectors(make):
     ids = [toy.VOCABULARY.index(piece) for piece in MASKED]
     mask, segments = np.ones((1, 8), np.int32), np.int32([[0] * 5 + [1] * 3])
     encoded = model.bert(np.int32([ids]), mask, segments)
-    logits = model.cls.predictions(encoded.sequence_output, np.int32([[2, 5]]), model.bert.embedding_table)
+    logits = model.cls.predictions(
+        encoded.sequence_output, np.int32([[2, 5]]), model.bert.embedding_table
+    )
     exponents = np.exp(np.asarray(logits, np.float64))
     chances = exponents / exponents.sum(-1, keepdims=True)
 
@@ -223,7 +265,9 @@ def test_a_pretrained_model_fills_masks_and_gives_vectors(make):
     np.testing.assert_allclose(plain["pooled_output"], encoded.pooled_output[0], atol=TOLERANCE)
     answer = predictor_of(made, pooling="none")("The cat")
     assert answer["tokens"] == ["[CLS]", "the", "cat", "[SEP]"]
-    np.testing.assert_allclose(answer["sequence_output"], encoded.sequence_output[0], atol=TOLERANCE)
+    np.testing.assert_allclose(
+        answer["sequence_output"], encoded.sequence_output[0], atol=TOLERANCE
+    )
 
 
 def assert_alike(found, wanted):
@@ -232,7 +276,9 @@ def assert_alike(found, wanted):
         assert found.keys() == wanted.keys()
         found, wanted = found.values(), wanted.values()
     elif not isinstance(wanted, list):
-        assert found == (pytest.approx(wanted, abs=TOLERANCE) if isinstance(wanted, float) else wanted)
+        assert found == (
+            pytest.approx(wanted, abs=TOLERANCE) if isinstance(wanted, float) else wanted
+        )
         return
     for pair in zip(found, wanted, strict=True):
         assert_alike(*pair)
@@ -251,11 +297,17 @@ TEXT_REQUESTS = {
     "mrpc": PAIRS,
     "swag": np.array([texts(9, 14, seed) for seed in range(5)]).T.tolist(),
     "ner": [first.replace(" ", "\n ") for first, _ in PAIRS],
-    # Without words that are unknown in part: the two cut them in different ways, see docs/reports/exports.md.
+    # Without words that are unknown in part: the two cut them in different ways, see
+    # docs/reports/exports.md.
     "squad": [
-        (second, f"{first} {first}".replace("Unheard,", "here").replace("\u4eac!", "")) for first, second in PAIRS
+        (second, f"{first} {first}".replace("Unheard,", "here").replace("\u4eac!", ""))
+        for first, second in PAIRS
     ],
-    "pretraining": [*PAIRS, *(f"{first} [MASK] {second}" for first, second in PAIRS[:21]), ("the [MASK]", "[MASK]")],
+    "pretraining": [
+        *PAIRS,
+        *(f"{first} [MASK] {second}" for first, second in PAIRS[:21]),
+        ("the [MASK]", "[MASK]"),
+    ],
 }
 
 
@@ -280,7 +332,9 @@ def test_a_model_that_reads_text_answers_the_same(make, kind):
 
 
 def test_what_is_no_export_and_no_setting_is_said(tmp_path, make):
-    with pytest.raises(InputError, match=r"top_k: Predictor has no such setting; it has doc_stride, .*, pooling"):
+    with pytest.raises(
+        InputError, match=r"top_k: Predictor has no such setting; it has doc_stride, .*, pooling"
+    ):
         Predictor("/nowhere", top_k=3)
     with pytest.raises(InputError, match="absent: holds no model; name an --export_dir"):
         Predictor(str(tmp_path / "absent"))
@@ -314,15 +368,21 @@ def test_an_export_of_an_earlier_version_is_read(tmp_path, make, monkeypatch):
     version = shutil.copytree(made.path, tmp_path / "1")
     path = version / "assets.extra" / "export.json"
     record = json.loads(path.read_text())
-    path.write_text(json.dumps({name: record[name] for name in record if name not in ("labels", "checkpoint")}))
+    path.write_text(
+        json.dumps({name: record[name] for name in record if name not in ("labels", "checkpoint")})
+    )
     load = tf.saved_model.load
 
     def load_without_labels(folder):
         loaded = load(folder)
-        return types.SimpleNamespace(signatures=loaded.signatures, model_weights=loaded.model_weights)
+        return types.SimpleNamespace(
+            signatures=loaded.signatures, model_weights=loaded.model_weights
+        )
 
     monkeypatch.setattr(tf.saved_model, "load", load_without_labels)
-    assert_alike(Predictor(tmp_path)("the cat", "the mat"), predictor_of(made)("the cat", "the mat"))
+    assert_alike(
+        Predictor(tmp_path)("the cat", "the mat"), predictor_of(made)("the cat", "the mat")
+    )
 
 
 @pytest.mark.parametrize(
@@ -347,13 +407,22 @@ def test_a_call_takes_a_text_a_pair_or_a_list_of_either(make):
     wanted = list(predictor.answers(pairs))
     assert predictor(*pairs[1]) == predictor(pairs[1])
     for pair, answer in zip(pairs, wanted, strict=True):
-        np.testing.assert_allclose(predictor(pair)["probabilities"]["1"], answer["probabilities"]["1"], atol=1e-6)
-    assert [answer["label"] for answer in predictor(pairs)] == [answer["label"] for answer in wanted]
+        np.testing.assert_allclose(
+            predictor(pair)["probabilities"]["1"], answer["probabilities"]["1"], atol=1e-6
+        )
+    assert [answer["label"] for answer in predictor(pairs)] == [
+        answer["label"] for answer in wanted
+    ]
     assert predictor([]) == []
     pretrained = predictor_of(make("pretraining"))
-    assert [list(answer) for answer in pretrained(["the cat", "the mat"])] == [["pooled_output"]] * 2
+    assert [list(answer) for answer in pretrained(["the cat", "the mat"])] == [
+        ["pooled_output"]
+    ] * 2
     for request, kind in ((("a", 3), "int"), ((["a", b"b"],), "bytes"), (([("a", {})],), "dict")):
-        with pytest.raises(InputError, match=rf"^a request must be a text \(str\) or a tuple of texts, got {kind}; "):
+        with pytest.raises(
+            InputError,
+            match=rf"^a request must be a text \(str\) or a tuple of texts, got {kind}; ",
+        ):
             predictor(*request)
 
 
@@ -377,7 +446,9 @@ def test_masked_words_are_filled_into_the_text(make):
     one, two = "the [MASK] sat", "the [MASK] sat on the [MASK]"
     (mask,) = predictor(one)["masks"]
     words = zip(mask["tokens"], mask["probabilities"], strict=True)
-    wanted = [{"score": score, "token": token, "sequence": f"the {token} sat"} for token, score in words]
+    wanted = [
+        {"score": score, "token": token, "sequence": f"the {token} sat"} for token, score in words
+    ]
     assert predictor.fill_mask(one) == wanted[:5]
     assert predictor.fill_mask(one, top_k=10) == wanted
     first, second = predictor.fill_mask(two, top_k=1)
@@ -389,7 +460,9 @@ def test_masked_words_are_filled_into_the_text(make):
     with pytest.raises(InputError, match=r"the text has no \[MASK\] to fill"):
         predictor.fill_mask("the cat sat")
     for wrong in (0, "2", True):
-        with pytest.raises(InputError, match=f"top_k: must be a whole number from 1 to 10, got {wrong!r}"):
+        with pytest.raises(
+            InputError, match=f"top_k: must be a whole number from 1 to 10, got {wrong!r}"
+        ):
             predictor.fill_mask(one, top_k=wrong)
 
 
@@ -397,9 +470,12 @@ def test_masked_words_are_filled_into_the_text(make):
 def test_a_mask_that_the_model_does_not_read_is_refused(make, export_text):
     predictor = predictor_of(make("pretraining", export_text=export_text))
     length = predictor._client.model.max_seq_length
-    fits, longer = ("cat " * (length - 3) + "[MASK]", "cat " * (length - 2) + "[MASK]")  # beside [CLS] and [SEP]
+    # Beside [CLS] and [SEP].
+    fits, longer = ("cat " * (length - 3) + "[MASK]", "cat " * (length - 2) + "[MASK]")
     assert len(predictor(fits)["masks"]) == 1
-    with pytest.raises(InputError, match=rf"the \[MASK\] lies behind the {length} tokens that the model reads"):
+    with pytest.raises(
+        InputError, match=rf"the \[MASK\] lies behind the {length} tokens that the model reads"
+    ):
         predictor.fill_mask(longer)
     with pytest.raises(InputError, match=rf"1 of 2 \[MASK\] lie behind the {length} tokens"):
         predictor("[MASK] " + fits)
@@ -410,7 +486,9 @@ def test_an_answer_and_its_offsets(make):
     context = "the driver waved his hand and the train left the station at noon"
     full = predictor("who waved", context)
     brief = predictor.answer("who waved", context)
-    assert brief == {name: full[name] for name in ("answer", "start", "end")} | {"score": full["probability"]}
+    assert brief == {name: full[name] for name in ("answer", "start", "end")} | {
+        "score": full["probability"]
+    }
     assert context[brief["start"] : brief["end"]] == brief["answer"]
 
 
@@ -425,7 +503,9 @@ def test_tags_become_entities(make):
     for entity in found:
         assert entity["entity_group"] == "X"
         assert text[entity["start"] : entity["end"]] == entity["word"]
-        inside = [k for k, word in enumerate(words) if entity["start"] <= word["start"] < entity["end"]]
+        inside = [
+            k for k, word in enumerate(words) if entity["start"] <= word["start"] < entity["end"]
+        ]
         assert all(tags[k] == "I-X" for k in inside[1:])  # B-X begins another entity
         covered |= set(inside)
     assert covered == {k for k, tag in enumerate(tags) if tag != "O"}
@@ -435,5 +515,7 @@ def test_tags_become_entities(make):
 def test_the_method_of_another_task_is_refused(make):
     with pytest.raises(InputError, match="fill_mask is not for a model of mrpc; call classify"):
         predictor_of(make("mrpc")).fill_mask("the [MASK] sat")
-    with pytest.raises(InputError, match="tag is not for a model of swag; call the predictor itself"):
+    with pytest.raises(
+        InputError, match="tag is not for a model of swag; call the predictor itself"
+    ):
         predictor_of(make("swag")).tag("the cat")

@@ -1,4 +1,6 @@
-"""--max_loss refuses what measures nothing: a dev set that is too small, a metric of 0; and says so before the work."""
+"""--max_loss refuses what measures nothing: a dev set that is too small, a metric of 0; and says
+so before the work.
+"""
 
 import types
 
@@ -12,7 +14,9 @@ from official_bert.tasks.base import Task
 
 
 def options_of(folder, **flags) -> ExportOptions:
-    return ExportOptions(export_dir=str(folder / "exports"), **{"dtype": INT8, "max_loss": 0.01} | flags)
+    return ExportOptions(
+        export_dir=str(folder / "exports"), **{"dtype": INT8, "max_loss": 0.01} | flags
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +42,15 @@ Labels.__abstractmethods__ = frozenset()
 
 @pytest.mark.parametrize(
     ("max_loss", "num_examples", "needed"),
-    [(0.01, 2, 100), (0.01, 99, 100), (0.01, 100, None), (0.5, 1, 2), (0.5, 2, None), (0.0, 99, 100), (0.0, 100, None)],
+    [
+        (0.01, 2, 100),
+        (0.01, 99, 100),
+        (0.01, 100, None),
+        (0.5, 1, 2),
+        (0.5, 2, None),
+        (0.0, 99, 100),
+        (0.0, 100, None),
+    ],
 )
 def test_one_example_must_not_be_more_than_the_loss(tmp_path, max_loss, num_examples, needed):
     def read():
@@ -47,13 +59,17 @@ def test_one_example_must_not_be_more_than_the_loss(tmp_path, max_loss, num_exam
     if needed is None:
         assert len(read().lengths) == num_examples
         return
-    with pytest.raises(InputError, match=rf"has {num_examples} examples, .* give at least {needed} examples"):
+    with pytest.raises(
+        InputError, match=rf"has {num_examples} examples, .* give at least {needed} examples"
+    ):
         read()
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan")])
 def test_nothing_is_lost_of_nothing(tmp_path, value):
-    with pytest.raises(InputError, match=r"eval_accuracy is (0|nan) in float32, of which nothing can be lost"):
+    with pytest.raises(
+        InputError, match=r"eval_accuracy is (0|nan) in float32, of which nothing can be lost"
+    ):
         quality.check_measurable(options_of(tmp_path), "eval_accuracy", value)
     quality.check_measurable(options_of(tmp_path), "eval_accuracy", 0.1)
 

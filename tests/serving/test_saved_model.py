@@ -1,4 +1,6 @@
-"""Exports that read text, from a C program and in a clean process; test_predictor.py compares them with the scripts."""
+"""Exports that read text, from a C program and in a clean process; test_predictor.py compares
+them with the scripts.
+"""
 
 import dataclasses
 import json
@@ -31,7 +33,10 @@ SECOND = ["", "", "rain", LONG, "\u200d"]
 INPUTS = {
     "ner": {"text": FIRST},
     # Of equal endings rounding would choose one.
-    "swag": {"context": FIRST, "endings": [[second, "park", "a day", LONG[4:]] for second in SECOND]},
+    "swag": {
+        "context": FIRST,
+        "endings": [[second, "park", "a day", LONG[4:]] for second in SECOND],
+    },
     "squad": {"question": SECOND, "context": FIRST},
 }
 PAIR = {"text_a": FIRST, "text_b": SECOND}
@@ -53,7 +58,9 @@ def strings(texts) -> np.ndarray:
 
 
 @pytest.mark.needs_program("cc")
-@pytest.mark.parametrize("kind", ["squad", *in_test_long("mrpc", "ner", "pretraining", "sts-b", "swag", "tsv")])
+@pytest.mark.parametrize(
+    "kind", ["squad", *in_test_long("mrpc", "ner", "pretraining", "sts-b", "swag", "tsv")]
+)
 def test_a_c_program_gets_the_same_answers(made_of, kind, tmp_path_factory):
     made = made_of(kind)
     inputs = {name: strings(texts) for name, texts in INPUTS.get(kind, PAIR).items()}
@@ -78,11 +85,20 @@ print([name for name in sys.modules if name.startswith("official_bert")])
 
 
 def test_a_clean_process_answers(made_of, tmp_path):
-    """Without this package, from another folder, and lower-casing also where `I` is not the capital of `i`."""
+    """Without this package, from another folder, and lower-casing also where `I` is not the
+    capital of `i`.
+    """
     made = made_of("squad")
     question, context = "the cat IN", LONG.upper()
     finished = subprocess.run(
-        [sys.executable, "-c", IN_A_CLEAN_PROCESS, shutil.copytree(made.path, tmp_path / "moved"), question, context],
+        [
+            sys.executable,
+            "-c",
+            IN_A_CLEAN_PROCESS,
+            shutil.copytree(made.path, tmp_path / "moved"),
+            question,
+            context,
+        ],
         cwd=tmp_path,
         env=os.environ | {"LC_ALL": "tr_TR.UTF-8"},
         capture_output=True,
@@ -93,11 +109,16 @@ def test_a_clean_process_answers(made_of, tmp_path):
     assert (modules, end) == ("[]", "")
     inputs = {"question": strings([question]), "context": strings([context])}
     expected = call(signatures_of(made.path)["serving_text"], inputs)
-    assert json.loads(answered) == [expected["answer"][0].decode(), pytest.approx(expected["score"][0], abs=TOLERANCE)]
+    assert json.loads(answered) == [
+        expected["answer"][0].decode(),
+        pytest.approx(expected["score"][0], abs=TOLERANCE),
+    ]
 
 
 def test_what_cannot_be_exported_is_said(tmp_path):
-    with pytest.raises(InputError, match="--export_text: the task does not say what it answers to text"):
+    with pytest.raises(
+        InputError, match="--export_text: the task does not say what it answers to text"
+    ):
         check_text_export(types.SimpleNamespace(text_inputs={}))
     make_checkpoint(tmp_path, "squad")
     options = export_options(tmp_path, "squad", export_text=True, max_query_length=21)
@@ -123,21 +144,36 @@ def test_a_task_that_cannot_be_exported_is_not_trained(tmp_path, monkeypatch, ca
     monkeypatch.syspath_prepend(str(tmp_path))
     make_checkpoint(tmp_path / "model", "ner")
     (tmp_path / "train.txt").write_text("the O\ncat B-X\nsat I-X\n\n" * 8)
-    flags = {"data_dir": str(tmp_path), "model": str(tmp_path / "model"), "do_train": True, "train_batch_size": 8}
-    options = ClassificationOptions(task_name="made_up_tagging:Broken", output_dir=str(tmp_path / "out"), **flags)
+    flags = {
+        "data_dir": str(tmp_path),
+        "model": str(tmp_path / "model"),
+        "do_train": True,
+        "train_batch_size": 8,
+    }
+    options = ClassificationOptions(
+        task_name="made_up_tagging:Broken", output_dir=str(tmp_path / "out"), **flags
+    )
     place = r"KeyError in .*made_up_tagging.py, line 6: 'first'\); correct it$"
-    with pytest.raises(InputError, match=rf"its model could not be exported after the training \({place}"):
+    with pytest.raises(
+        InputError, match=rf"its model could not be exported after the training \({place}"
+    ):
         fine_tune(options)
     assert not list((tmp_path / "out").glob("model.ckpt*"))
     fine_tune(dataclasses.replace(options, task_name="made_up_tagging:Silent"))
-    assert "--task_name=made_up_tagging:Silent: its model cannot be exported (NotImplementedError)" in caplog.text
+    assert (
+        "--task_name=made_up_tagging:Silent: its model cannot be exported (NotImplementedError)"
+        in caplog.text
+    )
     assert list((tmp_path / "out").glob("model.ckpt*"))
 
 
 @pytest.mark.parametrize(
-    ("task_name", "export_text", "is_warned"), [("mrpc", False, False), ("mrpc", True, True), ("sst-2", False, True)]
+    ("task_name", "export_text", "is_warned"),
+    [("mrpc", False, False), ("mrpc", True, True), ("sst-2", False, True)],
 )
-def test_versions_of_another_kind_are_warned_of(tmp_path, caplog, task_name, export_text, is_warned):
+def test_versions_of_another_kind_are_warned_of(
+    tmp_path, caplog, task_name, export_text, is_warned
+):
     record = {"task_name": "mrpc", "settings": {"export_text": False}}
     (tmp_path / "3" / "assets.extra").mkdir(parents=True)
     (tmp_path / "3" / "assets.extra" / "export.json").write_text(json.dumps(record))

@@ -19,7 +19,14 @@ from tests.serving import exported
 
 load_predictor = functools.cache(Predictor)  # its first call takes a second
 
-TEXTS = ["the cat sat on the mat .", "football", "sunny football park", "", "the unheard cat", "football"]
+TEXTS = [
+    "the cat sat on the mat .",
+    "football",
+    "sunny football park",
+    "",
+    "the unheard cat",
+    "football",
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +52,11 @@ def folder_without(made, part, folder):
     """Writes a folder like that of a model, without the weights of a part."""
     for name in ("bert_config.json", "vocab.txt"):
         (folder / name).write_text((made[0] / name).read_text())
-    values = {name: variable.numpy() for name, variable in named_variables(made[1]).items() if part not in name}
+    values = {
+        name: variable.numpy()
+        for name, variable in named_variables(made[1]).items()
+        if part not in name
+    }
     tf1.write(str(folder / "model.ckpt"), values)
 
 
@@ -74,7 +85,9 @@ def by_loop(folder, model, text, method):
                 copy[later] = "[MASK]"
                 later += 1
         (word,) = tokenizer.convert_tokens_to_ids([tokens[position]])
-        score += log_softmax(word_logits(model, tokenizer.convert_tokens_to_ids(copy), position))[word]
+        score += log_softmax(word_logits(model, tokenizer.convert_tokens_to_ids(copy), position))[
+            word
+        ]
     return score, len(tokens) - 2
 
 
@@ -84,10 +97,14 @@ def test_scores_are_those_of_a_loop_over_masked_copies(masked, method):
     expected = [by_loop(folder, model, text, method) for text in TEXTS]
     assert max(num_tokens for _, num_tokens in expected) > 6
     found = load_predictor(folder, batch_size=1).score(TEXTS, method=method)
-    np.testing.assert_allclose([one["score"] for one in found], [score for score, _ in expected], atol=1e-5)
+    np.testing.assert_allclose(
+        [one["score"] for one in found], [score for score, _ in expected], atol=1e-5
+    )
     assert [one["num_tokens"] for one in found] == [num_tokens for _, num_tokens in expected]
     at_once = load_predictor(folder).score(TEXTS, method=method)
-    np.testing.assert_allclose([one["score"] for one in at_once], [one["score"] for one in found], atol=1e-5)
+    np.testing.assert_allclose(
+        [one["score"] for one in at_once], [one["score"] for one in found], atol=1e-5
+    )
 
 
 def test_a_single_piece_has_the_probability_that_fill_mask_tells(masked):
@@ -104,7 +121,10 @@ def test_a_left_to_right_model_follows_the_chain_rule(causal):
     tokenizer = FullTokenizer(str(folder / "vocab.txt"))
     for text in TEXTS:
         ids = tokenizer.convert_tokens_to_ids(["[CLS]", *tokenizer.tokenize(text)])
-        expected = sum(log_softmax(word_logits(model, ids[:end], end - 1))[ids[end]] for end in range(1, len(ids)))
+        expected = sum(
+            log_softmax(word_logits(model, ids[:end], end - 1))[ids[end]]
+            for end in range(1, len(ids))
+        )
         found = load_predictor(folder).score(text)
         assert found["score"] == pytest.approx(expected, abs=1e-5)
         assert found["num_tokens"] == len(ids) - 1
@@ -114,15 +134,25 @@ def test_a_model_without_a_pooler_scores(masked, tmp_path):
     """As the masked language models of transformers are."""
     folder_without(masked, "pooler", tmp_path)
     (tmp_path / "lines").write_text("the cat\n")
-    flags = [f"--model={tmp_path}", f"--input_file={tmp_path}/lines", f"--output_file={tmp_path}/out"]
+    flags = [
+        f"--model={tmp_path}",
+        f"--input_file={tmp_path}/lines",
+        f"--output_file={tmp_path}/out",
+    ]
     run_here("predict.py", *flags, "--score=within_word")
     found = json.loads((tmp_path / "out").read_text())
-    assert found["score"] == pytest.approx(load_predictor(masked[0]).score("the cat")["score"], abs=1e-5)
+    assert found["score"] == pytest.approx(
+        load_predictor(masked[0]).score("the cat")["score"], abs=1e-5
+    )
 
 
 def test_predict_scores_lines_and_tells_the_perplexity(masked, tmp_path):
     (tmp_path / "lines").write_text("\n".join(TEXTS[:3]) + "\n")
-    flags = [f"--model={masked[0]}", f"--input_file={tmp_path}/lines", f"--output_file={tmp_path}/out"]
+    flags = [
+        f"--model={masked[0]}",
+        f"--input_file={tmp_path}/lines",
+        f"--output_file={tmp_path}/out",
+    ]
     ended = run_here("predict.py", *flags, "--score=pll")
     found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert found == load_predictor(masked[0]).score(TEXTS[:3], method="pll")
@@ -130,7 +160,10 @@ def test_predict_scores_lines_and_tells_the_perplexity(masked, tmp_path):
     assert f"The perplexity of all {count} tokens is {math.exp(-total / count):.4f}" in ended.stderr
     (tmp_path / "lines").write_text("the cat\tthe mat\n")
     ended = end_of("predict.py", *flags, "--score=pll")
-    assert (ended.status, "a score is of a single text, and not of 2" in ended.sentence) == (1, True)
+    assert (ended.status, "a score is of a single text, and not of 2" in ended.sentence) == (
+        1,
+        True,
+    )
 
 
 def test_a_long_text_is_cut(masked):
@@ -145,7 +178,10 @@ def test_what_cannot_be_scored_is_said(masked, tmp_path, tmp_path_factory):
     made = exported.shared_export(tmp_path_factory, "pretraining")
     folder_without(masked, "cls/predictions", tmp_path)
     for predictor, sentence in (
-        (Predictor(made.path), "is an export, which cannot score; give the folder of the trained model"),
+        (
+            Predictor(made.path),
+            "is an export, which cannot score; give the folder of the trained model",
+        ),
         (Predictor(tmp_path), "has no head that predicts words; give a pre-trained model"),
         (load_predictor(masked[0]), r"method='x': must be one of pll, within_word"),
     ):

@@ -25,7 +25,10 @@ def records(ids, mask, segments):
     """Serialized examples of rows that need not be of one length."""
     columns = zip(ids, mask, segments, strict=True)
     names = ("input_ids", "input_mask", "segment_ids")
-    rows = [{name: np.array([row], np.int64) for name, row in zip(names, rows, strict=True)} for rows in columns]
+    rows = [
+        {name: np.array([row], np.int64) for name, row in zip(names, rows, strict=True)}
+        for rows in columns
+    ]
     return tf.constant([example for row in rows for example in encode_examples(row)])
 
 
@@ -76,8 +79,14 @@ def test_records_are_padded_to_the_longest_of_the_request():
         (IDS, MASK, SEGMENTS - 1, r"segment_ids must be at least 0 and below 2, .*\[-1\] \[0\]"),
         (IDS, MASK[:, :2], SEGMENTS, "input_mask must have the shape of input_ids"),
         (IDS, MASK, SEGMENTS[:1], "segment_ids must have the shape of input_ids"),
-        (*[np.ones((1, 7), np.int32)] * 3, r"the model takes sequences of 1 to 6 tokens, these have\] \[7\]"),
-        (*[np.ones((1, 0), np.int32)] * 3, r"the model takes sequences of 1 to 6 tokens, these have\] \[0\]"),
+        (
+            *[np.ones((1, 7), np.int32)] * 3,
+            r"the model takes sequences of 1 to 6 tokens, these have\] \[7\]",
+        ),
+        (
+            *[np.ones((1, 0), np.int32)] * 3,
+            r"the model takes sequences of 1 to 6 tokens, these have\] \[0\]",
+        ),
     ],
 )
 def test_what_the_model_cannot_take_is_refused(ids, mask, segments, sentence):
@@ -89,9 +98,21 @@ def test_what_the_model_cannot_take_is_refused(ids, mask, segments, sentence):
     ("examples", "num_choices", "sentence"),
     [
         ([b"no example"], None, "Could not parse example input"),
-        (records([[3, 4]], [[1]], [[0, 0]]), None, "every example must have as many input_mask as input_ids"),
-        (records([[3, 4]], [[1, 1]], [[]]), None, "every example must have as many segment_ids as input_ids"),
-        (records([[3, 2**32 + 4]], [[1, 1]], [[0, 0]]), None, "input_ids must be at least 0 and below 10"),
+        (
+            records([[3, 4]], [[1]], [[0, 0]]),
+            None,
+            "every example must have as many input_mask as input_ids",
+        ),
+        (
+            records([[3, 4]], [[1, 1]], [[]]),
+            None,
+            "every example must have as many segment_ids as input_ids",
+        ),
+        (
+            records([[3, 2**32 + 4]], [[1, 1]], [[0, 0]]),
+            None,
+            "input_ids must be at least 0 and below 10",
+        ),
         (records([[3, 4, 5]], [[1, 1, 1]], [[0, 0, 0]]), 2, "must have input_ids of 2 choices"),
     ],
 )
@@ -119,7 +140,10 @@ def requests_of(path) -> list[tuple[str, dict[str, np.ndarray]]]:
 def test_requests_come_back_as_they_were_given(tmp_path):
     long_name = "a signature of a name that takes more than one byte to say how long it is " * 3
     ids, text = np.arange(6, dtype=np.int32).reshape(2, 3), np.array([b"caf\xc3\xa9", b""], object)
-    given = [("serving_default", {"input_ids": ids, "segment_ids": ids * 0}), (long_name, {"text": text})]
+    given = [
+        ("serving_default", {"input_ids": ids, "segment_ids": ids * 0}),
+        (long_name, {"text": text}),
+    ]
     path = tmp_path / "requests"
     path.write_bytes(warmup_records(given))
     found = requests_of(path)
@@ -132,12 +156,16 @@ def test_requests_come_back_as_they_were_given(tmp_path):
 @pytest.mark.needs_extra("tensorflow_serving")
 def test_the_signatures_take_the_requests_of_their_export(tmp_path_factory):
     for kind, reads_text in (("pretraining", False), ("pretraining", True), ("swag", False)):
-        made = exported.shared_export(tmp_path_factory, kind, **{"export_text": True} if reads_text else {})
+        made = exported.shared_export(
+            tmp_path_factory, kind, **{"export_text": True} if reads_text else {}
+        )
         served = signatures_of(made.path)
         requests = requests_of(made.path / "assets.extra" / "tf_serving_warmup_requests")
         assert sorted(name for name, _ in requests) == sorted(served)
         for name, inputs in requests:
             answer = served[name](**{key: tf.constant(value) for key, value in inputs.items()})
-            assert all(np.isfinite(value).all() for value in answer.values() if value.dtype == tf.float32)
+            assert all(
+                np.isfinite(value).all() for value in answer.values() if value.dtype == tf.float32
+            )
             lengths = [value.shape[-1] for key, value in inputs.items() if key == "input_ids"]
             assert lengths in ([made.options.max_seq_length], []), "the script's length"

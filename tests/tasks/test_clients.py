@@ -48,8 +48,13 @@ def test_outputs_become_plain_values():
 
 def test_a_pair_is_joined_and_cut(tmp_path):
     client = TextClient(Echo(tmp_path), ["a", "b"], num_required=1)
-    pieces = [toy.VOCABULARY.index(piece) for piece in ("[CLS]", "the", "cat", "[SEP]", "sat", "[SEP]")]
-    single = [toy.VOCABULARY.index(piece) for piece in ("[CLS]", "noon", "[SEP]", "[PAD]", "[PAD]", "[PAD]")]
+    pieces = [
+        toy.VOCABULARY.index(piece) for piece in ("[CLS]", "the", "cat", "[SEP]", "sat", "[SEP]")
+    ]
+    single = [
+        toy.VOCABULARY.index(piece)
+        for piece in ("[CLS]", "noon", "[SEP]", "[PAD]", "[PAD]", "[PAD]")
+    ]
     assert client.answers([("the cat on", "sat"), ("noon",)]) == [
         {"ids": pieces, "second": 2},
         {"ids": single, "second": 0},

@@ -61,7 +61,9 @@ def modules(tmp_path, monkeypatch):
 
 
 def processor_of(task_name):
-    return find(task_name, "run_classifier").make({"task_name": task_name, "labels": None}).processor
+    return (
+        find(task_name, "run_classifier").make({"task_name": task_name, "labels": None}).processor
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,20 +102,25 @@ def test_every_family_is_there(task_name, family):
 def test_the_earlier_name_of_a_task_names_it_still():
     assert is_same("text", "TSV")
     assert not is_same("text", "CoLA")
-    assert [canonical_name(name) for name in ("TSV", "Text")] == ["tsv", "text"]  # which earlier versions read, too
+    # Which earlier versions read, too.
+    assert [canonical_name(name) for name in ("TSV", "Text")] == ["tsv", "text"]
 
 
 def test_a_class_outside_the_package_goes_by_its_module(modules):
     assert processor_of("made_up_package.tasks:Mine").get_labels() == ["yes", "no"]
     assert family_of("made_up_package.tasks:Mine") == "classification"
-    assert isinstance(find("made_up_package.tasks:ChoiceTask", "run_classifier").make({}), ChoiceTask)
+    assert isinstance(
+        find("made_up_package.tasks:ChoiceTask", "run_classifier").make({}), ChoiceTask
+    )
     assert family_of("made_up_package.tasks:ChoiceTask") == "made_up_package.tasks:ChoiceTask"
 
 
 def test_a_processor_written_for_the_original_works(modules, tmp_path):
     (tmp_path / "train.tsv").write_text('"un chat"\tyes\n')
     theirs = processor_of("made_up_package.tasks:Theirs")
-    assert theirs.get_train_examples(str(tmp_path)) == [InputExample("train-0", '"un chat"', None, "yes")]
+    assert theirs.get_train_examples(str(tmp_path)) == [
+        InputExample("train-0", '"un chat"', None, "yes")
+    ]
     with pytest.raises(NotImplementedError):
         theirs.get_dev_examples(str(tmp_path))
     assert theirs._read_tsv(str(tmp_path / "train.tsv"), quotechar='"') == [["un chat", "yes"]]
@@ -123,15 +130,24 @@ def test_a_processor_written_for_the_original_works(modules, tmp_path):
     ("task_name", "sentence"),
     [
         ("quora", "Task not found: quora; it is one of CoLA, .*, XNLI, text, or module:Class"),
-        ("made_up_package.absent:Mine", "no module 'made_up_package.absent'; put its folder on PYTHONPATH"),
+        (
+            "made_up_package.absent:Mine",
+            "no module 'made_up_package.absent'; put its folder on PYTHONPATH",
+        ),
         ("made_up_absent.tasks:Mine", "there is no module 'made_up_absent.tasks'"),
         (":Mine", "there is no module ''"),
         ("made_up_package.tasks:Yours", "tasks.py defines no class 'Yours'"),
         ("made_up_package.tasks:__name__", "tasks.py defines no class '__name__'"),
         ("sys:Mine", "built-in defines no class 'Mine'"),
         ("swag", "Task not found: swag"),
-        ("collections:OrderedDict", "is neither a DataProcessor nor a Task of official_bert/tasks/base.py"),
-        ("made_up_package.tasks:Unfinished", "lacks encode, metrics, objective, outputs, read, serving_outputs"),
+        (
+            "collections:OrderedDict",
+            "is neither a DataProcessor nor a Task of official_bert/tasks/base.py",
+        ),
+        (
+            "made_up_package.tasks:Unfinished",
+            "lacks encode, metrics, objective, outputs, read, serving_outputs",
+        ),
     ],
 )
 def test_what_names_no_task_is_said(modules, task_name, sentence):
@@ -152,11 +168,20 @@ def test_what_names_no_task_is_said(modules, task_name, sentence):
 )
 def test_flags_that_a_class_does_not_read_are_refused(modules, flag, value):
     own = find("made_up_package.tasks:Own", "run_classifier")
-    assert own.make({"task_name": own.name, "label_type": "single", "quoting": "none", flag: None}).settings() == {}
-    with pytest.raises(InputError, match=f"^--{flag}: .*made_up_package.tasks:Own.*; leave it out$"):
+    assert (
+        own.make(
+            {"task_name": own.name, "label_type": "single", "quoting": "none", flag: None}
+        ).settings()
+        == {}
+    )
+    with pytest.raises(
+        InputError, match=f"^--{flag}: .*made_up_package.tasks:Own.*; leave it out$"
+    ):
         own.make({"task_name": own.name, flag: value})
 
 
 def test_what_a_module_lacks_is_no_fault_of_the_name(modules):
-    with pytest.raises(InputError, match=r"ModuleNotFoundError in .*made_up_broken.py, line 1: .*nowhere_at_all"):
+    with pytest.raises(
+        InputError, match=r"ModuleNotFoundError in .*made_up_broken.py, line 1: .*nowhere_at_all"
+    ):
         load("made_up_broken:Mine")

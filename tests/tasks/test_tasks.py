@@ -26,11 +26,17 @@ def of_conll(path):
 
 
 SWAG_HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
-# By task: reader, file, header, and a row with TEXT where a text stands and LABEL where a label does.
+# By task: reader, file, header, and a row with TEXT where a text stands and LABEL where a label
+# does.
 TABLES = {
     "CoLA": (of_classifier(ColaProcessor(), "train"), "train.tsv", "", "s\tLABEL\t*\tTEXT\n"),
     "MRPC": (of_classifier(MrpcProcessor(), "dev"), "dev.tsv", "h\n", "LABEL\t1\t2\ta\tTEXT\n"),
-    "XNLI": (of_classifier(XnliProcessor(), "dev"), "xnli.dev.tsv", "h\n", "zh\tLABEL\t\t\t\t\ta\tTEXT\n"),
+    "XNLI": (
+        of_classifier(XnliProcessor(), "dev"),
+        "xnli.dev.tsv",
+        "h\n",
+        "zh\tLABEL\t\t\t\t\ta\tTEXT\n",
+    ),
     "tsv": (
         of_classifier(TextProcessor("text", labels=["0", "1"]), "dev"),
         "dev.tsv",

@@ -1,4 +1,6 @@
-"""The folder of a run as it was when it had saved a step, without a second run that is killed there."""
+"""The folder of a run as it was when it had saved a step, without a second run that is killed
+there.
+"""
 
 import pathlib
 import re

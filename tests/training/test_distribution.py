@@ -14,7 +14,8 @@ from official_bert.training import distribution
 from official_bert.training.distribution import check_divides, make_strategy, strategy_name
 from tests.scripts import run_python
 
-# Splits [2 steps, 8 examples, ...] over the replicas and prints what each of them sees of the second step.
+# Splits [2 steps, 8 examples, ...] over the replicas and prints what each of them sees of the
+# second step.
 PROGRAM = """
 import json
 import sys
@@ -54,7 +55,9 @@ def test_mirrored_over_logical_cpus():
     second_step = np.arange(48).reshape(2, 8, 3)[1]
     assert found["x"] == [part.tolist() for part in np.split(second_step, 4)]
     assert found["y"] == [part.tolist() for part in np.split(np.arange(8, 16), 4)]
-    assert "--num_devices=4: TensorFlow sees no GPU; the CPU is split into 4 devices" in found["log"]
+    assert (
+        "--num_devices=4: TensorFlow sees no GPU; the CPU is split into 4 devices" in found["log"]
+    )
     devices = ", ".join(f"/device:CPU:{number}" for number in range(4))
     assert f"Devices: {devices}; strategy mirrored, number of replicas 4" in found["log"]
 
@@ -97,9 +100,12 @@ class FakeTpu:
 
 def test_tpu_from_the_original_flags(monkeypatch):
     tpu = FakeTpu(monkeypatch, num_cores=8)
-    options = DistributionOptions(use_tpu=True, tpu_name="node-1", tpu_zone="us-central1-b", gcp_project="p")
+    options = DistributionOptions(
+        use_tpu=True, tpu_name="node-1", tpu_zone="us-central1-b", gcp_project="p"
+    )
     assert make_strategy(options) is tpu
-    # The runs of a search ask again, with whatever else their scripts are told: it is not set up twice.
+    # The runs of a search ask again, with whatever else their scripts are told: it is not set up
+    # twice.
     one_of_many = {**dataclasses.asdict(options), "search": "restarts=2", "output_dir": "run-2"}
     assert make_strategy(ChoiceOptions(vocab_file="v", bert_config_file="c", **one_of_many)) is tpu
     assert tpu.calls == [
@@ -114,7 +120,9 @@ def test_tpu_from_the_original_flags(monkeypatch):
 
 def test_another_number_of_cores_is_refused(monkeypatch):
     FakeTpu(monkeypatch, num_cores=4)
-    with pytest.raises(InputError, match="--num_tpu_cores=8, but node-1 has 4 cores; give --num_tpu_cores=4"):
+    with pytest.raises(
+        InputError, match="--num_tpu_cores=8, but node-1 has 4 cores; give --num_tpu_cores=4"
+    ):
         make_strategy(DistributionOptions(use_tpu=True, tpu_name="node-1"))
 
 
@@ -128,7 +136,9 @@ def test_a_tpu_without_a_name_or_an_answer_is_refused(monkeypatch):
         raise tf.errors.NotFoundError(None, None, "TPUs not found in the cluster. And more.")
 
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", absent)
-    with pytest.raises(InputError, match=r"--tpu_name=a: no TPU system answers there \(TPUs not found in the "):
+    with pytest.raises(
+        InputError, match=r"--tpu_name=a: no TPU system answers there \(TPUs not found in the "
+    ):
         make_strategy(DistributionOptions(use_tpu=True, tpu_name="a"))
 
 
@@ -136,7 +146,12 @@ def test_a_tpu_without_a_name_or_an_answer_is_refused(monkeypatch):
     ("batch_size", "num_replicas", "more", "sentence"),
     [
         (30, 4, {}, "--train_batch_size=30 cannot be shared evenly by 4 replicas"),
-        (20, 2, {"num_micro_batches": 4}, "--train_batch_size=20 cannot be computed by 2 replicas in --num_acc.*=4 eq"),
+        (
+            20,
+            2,
+            {"num_micro_batches": 4},
+            "--train_batch_size=20 cannot be computed by 2 replicas in --num_acc.*=4 eq",
+        ),
     ],
 )
 def test_batches_that_cannot_be_shared_are_refused(batch_size, num_replicas, more, sentence):
@@ -147,15 +162,26 @@ def test_batches_that_cannot_be_shared_are_refused(batch_size, num_replicas, mor
 
 def test_more_gpus_than_there_are_or_are_used_are_refused(monkeypatch, caplog):
     make_strategy(DistributionOptions(use_tpu=True, distribution_strategy="one_device"))
-    assert "--use_tpu has no effect, since --distribution_strategy=one_device is given" in caplog.text
-    with pytest.raises(InputError, match="--num_devices=1: only goes with --distribution_strategy=mirrored"):
+    assert (
+        "--use_tpu has no effect, since --distribution_strategy=one_device is given" in caplog.text
+    )
+    with pytest.raises(
+        InputError, match="--num_devices=1: only goes with --distribution_strategy=mirrored"
+    ):
         make_strategy(DistributionOptions(num_devices=1))
-    with pytest.raises(InputError, match="--collective=ring: only goes with --distribution_strategy=multi_worker_mirr"):
+    with pytest.raises(
+        InputError,
+        match="--collective=ring: only goes with --distribution_strategy=multi_worker_mirr",
+    ):
         make_strategy(DistributionOptions(collective="ring", distribution_strategy="mirrored"))
     make_strategy(DistributionOptions(all_reduce_dtype="bfloat16"))
     assert "--all_reduce_dtype=bfloat16 has no effect on a single device" in caplog.text
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] if kind == "GPU" else ["a CPU"])
-    with pytest.raises(InputError, match="--num_devices=2: TensorFlow sees only 1 GPUs; give at most that"):
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind: ["a GPU"] if kind == "GPU" else ["a CPU"]
+    )
+    with pytest.raises(
+        InputError, match="--num_devices=2: TensorFlow sees only 1 GPUs; give at most that"
+    ):
         make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
 
 
@@ -171,13 +197,17 @@ def test_more_gpus_than_there_are_or_are_used_are_refused(monkeypatch, caplog):
 )
 def test_gpus_of_several_processes_use_nccl(monkeypatch, caplog, devices, flag, chosen):
     caplog.set_level("INFO", logger="absl")
-    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}')
+    monkeypatch.setenv(
+        "TF_CONFIG",
+        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}',
+    )
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * (kind in devices))
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", lambda _, options: options)
     options = DistributionOptions(distribution_strategy="multi_worker_mirrored", collective=flag)
     if chosen is None:
         with pytest.raises(
-            InputError, match="--collective=nccl: TensorFlow sees no GPU, which NCCL needs; give --coll"
+            InputError,
+            match="--collective=nccl: TensorFlow sees no GPU, which NCCL needs; give --coll",
         ):
             distribution._multi_worker(options)
         return
@@ -219,5 +249,7 @@ def test_a_gpu_that_tensorflow_does_not_see_is_warned_of_once(machine, monkeypat
     distribution.log_devices()
     first, second, warning = caplog.messages
     assert first == second == line
-    assert warning.startswith("TensorFlow sees no GPU, although /dev/nvidia0 is there, and runs on the CPU")
+    assert warning.startswith(
+        "TensorFlow sees no GPU, although /dev/nvidia0 is there, and runs on the CPU"
+    )
     assert 'pip install "tensorflow[and-cuda]>=2.20,<2.22"' in warning

@@ -10,7 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.features import TAUGHT
-from official_bert.training.batches import BATCHES_AHEAD, ExampleBatches, example_order, padded_length
+from official_bert.training.batches import (
+    BATCHES_AHEAD,
+    ExampleBatches,
+    example_order,
+    padded_length,
+)
 from tests.shared import ROOT
 
 
@@ -43,7 +48,9 @@ def test_a_buffer_larger_than_the_set_still_gives_every_example_its_share():
 
 
 class Rows:
-    """A set whose features are the numbers of the examples, and as many zeros as they are padded to."""
+    """A set whose features are the numbers of the examples, and as many zeros as they are padded
+    to.
+    """
 
     lengths = np.arange(1, 41)
 
@@ -60,7 +67,9 @@ def batches(**changes):
 
 
 def test_the_key_is_of_the_content_in_its_order():
-    """Other values or labels of the same lengths are other data; what a teacher computes is not data."""
+    """Other values or labels of the same lengths are other data; what a teacher computes is not
+    data.
+    """
 
     class Labelled(Rows):
         lengths = np.full(2500, 8)  # several parts of a digest
@@ -74,11 +83,19 @@ def test_the_key_is_of_the_content_in_its_order():
 
     def key(*content, batch_size=4):
         settings = {"buffer_size": 0, "max_length": 40, "pad_to_longest": True}
-        return ExampleBatches(Labelled(*content), tf.distribute.get_strategy(), batch_size, 7, **settings).key
+        return ExampleBatches(
+            Labelled(*content), tf.distribute.get_strategy(), batch_size, 7, **settings
+        ).key
 
     labels = np.arange(2500) % 3
     assert key(labels) == key(labels.copy(), 1.0)
-    others = [np.roll(labels, 1), labels[::-1], labels + 1, labels.astype(np.float32), np.append(labels[:-1], 7)]
+    others = [
+        np.roll(labels, 1),
+        labels[::-1],
+        labels + 1,
+        labels.astype(np.float32),
+        np.append(labels[:-1], 7),
+    ]
     assert len({key(labels), key(labels, batch_size=5), *map(key, others)}) == 2 + len(others)
 
 
@@ -94,7 +111,9 @@ def test_batches_hold_the_same_examples_however_they_are_padded():
         short, full = longest.next_batch(), fixed.next_batch()
         np.testing.assert_array_equal(short["row"], full["row"])
         lengths = padded_length(LENGTHS[short["row"]].max(), 40), 40
-        assert [batch["padded"].shape for batch in (short, full)] == [(4, length) for length in lengths]
+        assert [batch["padded"].shape for batch in (short, full)] == [
+            (4, length) for length in lengths
+        ]
 
 
 def test_a_restored_position_goes_on_with_the_next_example(tmp_path):
@@ -130,9 +149,16 @@ batches.next_batch()
 
 
 def test_a_process_that_has_trained_ends_without_a_message():
-    """TensorFlow deletes the iterator after the end of Python, and would wait for a call that never returns."""
-    command, environment = [sys.executable, "-c", AT_EXIT], os.environ | {"TF_CPP_MIN_LOG_LEVEL": "0"}
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
+    """TensorFlow deletes the iterator after the end of Python, and would wait for a call that
+    never returns.
+    """
+    command, environment = (
+        [sys.executable, "-c", AT_EXIT],
+        os.environ | {"TF_CPP_MIN_LOG_LEVEL": "0"},
+    )
+    ran = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True
+    )
     assert "Python interpreter state" not in ran.stderr
     # One call digests the set, one finds the shapes; after the first batch, TensorFlow reads ahead.
     num_calls = 1 + 1 + 1 + BATCHES_AHEAD

@@ -1,4 +1,6 @@
-"""Batches of any length go through one trace and give the sums of padded ones; predictions keep the set's order."""
+"""Batches of any length go through one trace and give the sums of padded ones; predictions keep
+the set's order.
+"""
 
 import json
 import math
@@ -39,7 +41,9 @@ class Given:
     def __init__(self, strategy):
         self._strategy = strategy
         batches = ({"x": batch[:, :length]} for batch, length in zip(VALUES, LENGTHS, strict=True))
-        dataset = tf.data.Dataset.from_generator(lambda: batches, output_signature={"x": tf.TensorSpec([4, None])})
+        dataset = tf.data.Dataset.from_generator(
+            lambda: batches, output_signature={"x": tf.TensorSpec([4, None])}
+        )
         self._iterator = iter(dataset)
 
     def next_batch(self):
@@ -47,15 +51,22 @@ class Given:
 
 
 def sums_and_shapes(strategy):
-    """The sums of calls of two and three batches, each of its own length, and of a stack; shapes of the traces."""
+    """The sums of calls of two and three batches, each of its own length, and of a stack; shapes
+    of the traces.
+    """
     step = SquaringStep()
     run, given = compiled_steps(strategy, step), Given(strategy)
     sums = [run(given, num_steps)["loss"] for num_steps in (2, 3)]
     shapes = list(step.seen_shapes)
     with mock.patch.object(strategy, "reduce", wraps=strategy.reduce) as reduce:
-        padded = run(split_over_replicas(strategy, {"x": tf.constant(VALUES)}), len(LENGTHS))["loss"]
+        padded = run(split_over_replicas(strategy, {"x": tf.constant(VALUES)}), len(LENGTHS))[
+            "loss"
+        ]
     assert reduce.call_count == 1, "once a loop, as it is traced"
-    of_steps = [run(split_over_replicas(strategy, {"x": tf.constant(values[None])}), 1)["loss"] for values in VALUES]
+    of_steps = [
+        run(split_over_replicas(strategy, {"x": tf.constant(values[None])}), 1)["loss"]
+        for values in VALUES
+    ]
     assert padded == math.fsum(of_steps), "whatever the number of steps in a call"
     return sums, padded, shapes
 
@@ -71,14 +82,18 @@ def test_an_update_may_have_several_batches():
     step, strategy = SquaringStep(), tf.distribute.get_strategy()
     given = Given(strategy)
     given.next_batch = lambda next_batch=given.next_batch: {"x": next_batch()["x"][:, :8]}
-    found = [compiled_steps(strategy, step, num_batches)(given, 1)["loss"] for num_batches in (2, 3)]
+    found = [
+        compiled_steps(strategy, step, num_batches)(given, 1)["loss"] for num_batches in (2, 3)
+    ]
     expected = [np.sum(VALUES[rows, :, :8] ** 2) for rows in (slice(2), slice(2, 5))]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert step.seen_shapes == [[8, None], [12, None]], "one step with all of them"
 
 
 def test_so_they_are_on_several_replicas():
-    ran = run_python("-c", "from tests.training.test_loop import print_on_two_replicas as run; run()")
+    ran = run_python(
+        "-c", "from tests.training.test_loop import print_on_two_replicas as run; run()"
+    )
     sums, padded, shapes = json.loads(ran.stdout.splitlines()[-1])
     np.testing.assert_allclose(sums, [sum(SQUARES[:2]), sum(SQUARES[2:])], rtol=1e-5)
     np.testing.assert_allclose(padded, sum(SQUARES), rtol=1e-5)
@@ -91,8 +106,12 @@ def print_on_two_replicas():
     print(json.dumps(sums_and_shapes(strategy)))
 
 
-def stops_of(first_step: int, num_train_steps: int, **flags) -> tuple[list[int], list[int], list[int]]:
-    """The steps at which a training logs and saves, and the number of updates in each call into TensorFlow."""
+def stops_of(
+    first_step: int, num_train_steps: int, **flags
+) -> tuple[list[int], list[int], list[int]]:
+    """The steps at which a training logs and saves, and the number of updates in each call into
+    TensorFlow.
+    """
     given = {"steps_per_loop": 10, "log_every_steps": 100, "save_every_steps": (1000,)} | flags
     stops, step, calls, steps = Stops(first_step, num_train_steps, **given), first_step, [], []
     while step < num_train_steps:
@@ -125,7 +144,8 @@ SET_LENGTHS = np.random.default_rng(2).integers(1, 30, 23)
         (4, True, False, {4, 3}),
         (50, True, False, {23}),
         (10, False, False, {10, 3}),
-        (10, False, True, {10}),  # which compiles once: the last batch is filled with copies of an example
+        # Which compiles once: the last batch is filled with copies of an example.
+        (10, False, True, {10}),
     ],
 )
 def test_every_example_gets_its_own_answer(monkeypatch, batch_size, pad_to_longest, on_tpu, sizes):
@@ -137,7 +157,10 @@ def test_every_example_gets_its_own_answer(monkeypatch, batch_size, pad_to_longe
         def features(self, rows, length):
             seen.append(length)
             seen_sizes.add(len(rows))
-            return {"row": rows, "mask": (np.arange(length) < SET_LENGTHS[rows][:, None]).astype(np.float32)}
+            return {
+                "row": rows,
+                "mask": (np.arange(length) < SET_LENGTHS[rows][:, None]).astype(np.float32),
+            }
 
     def outputs(batch):
         pair = tf.stack([batch["row"], batch["row"] * 2], axis=1)
@@ -145,7 +168,9 @@ def test_every_example_gets_its_own_answer(monkeypatch, batch_size, pad_to_longe
 
     monkeypatch.setattr(loop, "is_tpu", lambda strategy: on_tpu)
     strategy = tf.distribute.get_strategy()
-    found = predict(compiled_outputs(strategy, outputs), strategy, Encoded(), batch_size, 32, pad_to_longest)
+    found = predict(
+        compiled_outputs(strategy, outputs), strategy, Encoded(), batch_size, 32, pad_to_longest
+    )
     np.testing.assert_array_equal(found["sum"], SET_LENGTHS)
     np.testing.assert_array_equal(found["pair"], [[k, 2 * k] for k in range(23)])
     np.testing.assert_array_equal(found["mask"], np.arange(32) < SET_LENGTHS[:, None])

@@ -1,4 +1,5 @@
-"""The peak of the memory; models that are no longer used leave it; steps on the CPU touch no fresh memory.
+"""The peak of the memory; models that are no longer used leave it; steps on the CPU touch no fresh
+memory.
 
 The heap keeps what is freed, unless a user's own settings say otherwise.
 """
@@ -50,10 +51,14 @@ def test_the_weights_of_a_model_are_freed():
 def test_the_peak_is_that_of_the_process():
     """The operating system counts in kB what it calls the high-water mark of the resident memory."""
     before, status = memory.peak_memory(), pathlib.Path("/proc/self/status").read_text()
-    peak_kb, resident_kb = (int(status.split(f"{name}:")[1].split()[0]) for name in ("VmHWM", "VmRSS"))
+    peak_kb, resident_kb = (
+        int(status.split(f"{name}:")[1].split()[0]) for name in ("VmHWM", "VmRSS")
+    )
     assert before.keys() == {"memory_mb"}, "no GPU, no figure of one"
     assert before["memory_mb"] == pytest.approx(peak_kb * 1024 / 1e6, rel=0.02)
-    pages = np.frombuffer(mmap.mmap(-1, (peak_kb - resident_kb + 160_000) * 1024), np.uint8)[:: mmap.PAGESIZE]
+    pages = np.frombuffer(mmap.mmap(-1, (peak_kb - resident_kb + 160_000) * 1024), np.uint8)[
+        :: mmap.PAGESIZE
+    ]
     pages[:] = 1
     assert memory.peak_memory()["memory_mb"] > before["memory_mb"] + 100
 
@@ -62,7 +67,9 @@ def test_the_peak_of_gpus_is_that_of_the_fullest(monkeypatch):
     peaks = {"/device:GPU:0": 3_000_000, "/device:GPU:1": 5_500_000}
     devices = [types.SimpleNamespace(name=name) for name in peaks]
     monkeypatch.setattr(memory.tf.config, "list_logical_devices", lambda kind: devices)
-    monkeypatch.setattr(memory.tf.config.experimental, "get_memory_info", lambda name: {"peak": peaks[name]})
+    monkeypatch.setattr(
+        memory.tf.config.experimental, "get_memory_info", lambda name: {"peak": peaks[name]}
+    )
     assert memory.peak_memory()["gpu_memory_mb"] == 5.5
 
 
@@ -101,7 +108,9 @@ print(json.dumps({"faults": faults, "advised_kb": sum(advised), "kept": heap.kee
 
 
 def clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(memory.SETTINGS)}
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(memory.SETTINGS)
+    }
 
 
 def measured(what: str, **environment) -> dict:
@@ -115,13 +124,15 @@ def measured(what: str, **environment) -> dict:
 @ON_LINUX
 @pytest.mark.long
 def test_steps_touch_no_fresh_memory():
-    on_eigen = {"CUDA_VISIBLE_DEVICES": "-1", "TF_ENABLE_ONEDNN_OPTS": "0"}  # oneDNN keeps large tensors itself
+    # OneDNN keeps large tensors itself.
+    on_eigen = {"CUDA_VISIBLE_DEVICES": "-1", "TF_ENABLE_ONEDNN_OPTS": "0"}
     found = measured("strategy", **on_eigen)
     usual = measured("none", MALLOC_ARENA_MAX="8", **on_eigen)
     assert found["kept"]
     assert found["sum"] == usual["sum"] == 2 * (4 + 16 + 64 + 256) * (1 << 15)
     assert usual["faults"] > 10 * (4 << 20) // 4096  # the largest tensor alone has 8,192 pages
-    assert found["faults"] < usual["faults"] / 5  # on a busy machine one large tensor more may be kept, 8,192 pages
+    # On a busy machine one large tensor more may be kept, 8,192 pages.
+    assert found["faults"] < usual["faults"] / 5
     if LARGE_PAGES.exists():
         half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2048
         assert found["advised_kb"] > 0.99 * half  # also after malloc_trim

@@ -29,7 +29,14 @@ def evaluate_all(folder, values, patience=None, first_step=0):
     """Evaluates every 10 updates; the steps whose weights were kept, and where training would stop."""
     best, upcoming = Recorder(), iter(values)
     evaluation = PeriodicEvaluation(
-        str(folder), str(folder), 10, patience, "f1", lambda: {"f1": next(upcoming), "loss": 1.0}, best, first_step
+        str(folder),
+        str(folder),
+        10,
+        patience,
+        "f1",
+        lambda: {"f1": next(upcoming), "loss": 1.0},
+        best,
+        first_step,
     )
     for step in range(first_step + 10, first_step + 10 * len(values) + 1, 10):
         if evaluation(step, {}):
@@ -57,16 +64,25 @@ def test_nothing_is_kept_before_the_checkpoint_of_the_step_is_complete(tmp_path)
     def measure():
         return log.append("measured") or {"f1": 0.5}
 
-    PeriodicEvaluation(str(tmp_path), str(tmp_path), 10, None, "f1", measure, best, 0, finish_saving)(10, {})
+    PeriodicEvaluation(
+        str(tmp_path), str(tmp_path), 10, None, "f1", measure, best, 0, finish_saving
+    )(10, {})
     assert log == ["measured", ([], [])], "it measures beside the writing"
     assert best.steps == [10]
 
 
 @pytest.mark.parametrize(
     ("values", "patience", "stop"),
-    [([1, 2, 2, 2], 2, 40), ([1, 2, 2, 3, 2], 2, None), ([1, 0], 1, 20), ([math.nan, math.nan, math.nan], 2, 30)],
+    [
+        ([1, 2, 2, 2], 2, 40),
+        ([1, 2, 2, 3, 2], 2, None),
+        ([1, 0], 1, 20),
+        ([math.nan, math.nan, math.nan], 2, 30),
+    ],
 )
-def test_training_stops_after_some_evaluations_without_a_better_one(tmp_path, values, patience, stop):
+def test_training_stops_after_some_evaluations_without_a_better_one(
+    tmp_path, values, patience, stop
+):
     assert evaluate_all(tmp_path, values, patience)[1] == stop
 
 
@@ -93,5 +109,7 @@ def test_a_lost_line_does_not_let_a_worse_model_replace_the_best(tmp_path):
     path = tmp_path / run_log.FILE
     lost, *others = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lost[:-4] + "\n", *others]))
-    with pytest.raises(InputError, match=r"run\.jsonl: lacks the evaluation of step 10, to which the best"):
+    with pytest.raises(
+        InputError, match=r"run\.jsonl: lacks the evaluation of step 10, to which the best"
+    ):
         evaluate_all(tmp_path, [2], first_step=20)

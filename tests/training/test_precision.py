@@ -1,4 +1,6 @@
-"""Mixed precision: what is computed in 16 bits, what an overflow of float16 does, and the type that devices want."""
+"""Mixed precision: what is computed in 16 bits, what an overflow of float16 does, and the type
+that devices want.
+"""
 
 import json
 
@@ -36,7 +38,9 @@ def size(values) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-@pytest.mark.parametrize(("dtype", "outputs", "losses"), [("bfloat16", 3e-2, 2e-2), ("float16", 3e-3, 2e-3)])
+@pytest.mark.parametrize(
+    ("dtype", "outputs", "losses"), [("bfloat16", 3e-2, 2e-2), ("float16", 3e-3, 2e-3)]
+)
 def test_the_recordings_within_the_precision_of_16_bits(golden, dtype, outputs, losses):  # noqa: F811
     """Outputs agree within a share of their size, the root of their mean square."""
     with computing_in(dtype):
@@ -59,10 +63,13 @@ def test_the_recordings_within_the_precision_of_16_bits(golden, dtype, outputs, 
 
 @pytest.mark.usefixtures("with_grappler")
 @pytest.mark.parametrize(
-    ("name", "num_micro_batches"), [("model_gelu", 2), *in_test_long(("model_gelu", 1), ("model_relu16types", 3))]
+    ("name", "num_micro_batches"),
+    [("model_gelu", 2), *in_test_long(("model_gelu", 1), ("model_relu16types", 3))],
 )
 def test_a_run_in_bfloat16_stays_near_the_originals(name, num_micro_batches):
-    """Twelve updates, of whole batches and of parts of them; weights are compared by the distance they have moved."""
+    """Twelve updates, of whole batches and of parts of them; weights are compared by the
+    distance they have moved.
+    """
     with computing_in("bfloat16"):
         run = prepare(GOLDEN / name, "bert_model.ckpt", num_micro_batches=num_micro_batches)
     recorded = np.load(GOLDEN / name / "training.npz")
@@ -79,7 +86,9 @@ def test_a_run_in_bfloat16_stays_near_the_originals(name, num_micro_batches):
 
 
 def types_of(model, kinds) -> set[tuple[str, str]]:
-    """(kind of operation, type of its result) of the operations of these kinds in a forward and a backward pass."""
+    """(kind of operation, type of its result) of the operations of these kinds in a forward and
+    a backward pass.
+    """
     batch = {name: tf.constant(values) for name, values in load_batch(GELU, "usual").items()}
     objective = PretrainingObjective(model, batch_size=len(batch["input_ids"]))
     graph = gradient_graph(model, lambda: objective.loss(batch, objective.totals(batch), None)[0])
@@ -93,7 +102,10 @@ def test_products_are_in_16_bits_and_softmax_and_weights_in_float32():
     assert {weight.dtype for weight in model.weights} == {"float32"}
     # The products in float32 are those of the segments' table and of the head with two outputs.
     float32 = {("MatMul", "float32"), ("Softmax", "float32"), ("BatchMatMulV2", "float32")}
-    assert types_of(model, (*PRODUCTS, "Softmax")) - float32 == {("MatMul", "bfloat16"), ("BatchMatMulV2", "bfloat16")}
+    assert types_of(model, (*PRODUCTS, "Softmax")) - float32 == {
+        ("MatMul", "bfloat16"),
+        ("BatchMatMulV2", "bfloat16"),
+    }
     assert ("Softmax", "bfloat16") not in types_of(model, ("Softmax",))
     out = model(load_batch(GELU, "usual"))
     assert out.masked_lm_logits.dtype == out.next_sentence_logits.dtype == tf.float32
@@ -108,24 +120,33 @@ def test_gradients_of_biases_are_summed_in_float32():
     layer = model.bert.encoder.stack[0].attention.heads.query
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.cast(layer(tf.zeros([600, 16])), tf.float32)) / 256
-    np.testing.assert_allclose(tape.gradient(loss, layer.bias.value), np.full(16, 600 / 256), rtol=1e-6)
+    np.testing.assert_allclose(
+        tape.gradient(loss, layer.bias.value), np.full(16, 600 / 256), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
-    "family", ["classification", *in_test_long("squad", "choice", "tagging", "regression", "embedding")]
+    "family",
+    ["classification", *in_test_long("squad", "choice", "tagging", "regression", "embedding")],
 )
-def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path_factory, tmp_path, family):
+def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(
+    tmp_path_factory, tmp_path, family
+):
     also = {} if family == "squad" else {"do_eval": True}
     whole = fine_tuning_runs.shared_run(tmp_path_factory, family, **also)
     folders = [whole.output_dir]
     for dtype in ("bfloat16", "float16"):
         folders.append(tmp_path / dtype)
-        fine_tuning_runs.run(family, whole.options, folders[-1], do_train=True, do_predict=True, dtype=dtype, **also)
+        fine_tuning_runs.run(
+            family, whole.options, folders[-1], do_train=True, do_predict=True, dtype=dtype, **also
+        )
     losses, predictions = [], []
     for folder in folders:
         metrics = fine_tuning_runs.figures(folder)
         losses.append([value for name, value in metrics.items() if "loss" in name])
-        numbers = fine_tuning_runs.predicted_numbers(folder / fine_tuning_runs.FAMILIES[family].predictions)
+        numbers = fine_tuning_runs.predicted_numbers(
+            folder / fine_tuning_runs.FAMILIES[family].predictions
+        )
         predictions.append(np.zeros(0) if numbers is None else numbers)
     for number in (1, 2):
         assert losses[number] == pytest.approx(losses[0], rel=0.1)
@@ -136,7 +157,9 @@ def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(tmp_path_factor
 def test_a_tpu_is_told_to_take_bfloat16(monkeypatch):
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: True)
     check_dtype("bfloat16", None)
-    with pytest.raises(InputError, match="--dtype=float16: a TPU does not multiply it; give --dtype=bfloat16"):
+    with pytest.raises(
+        InputError, match="--dtype=float16: a TPU does not multiply it; give --dtype=bfloat16"
+    ):
         check_dtype("float16", None)
 
 
@@ -191,7 +214,9 @@ class Training:
                 **step_options,
             )
         self.run = compiled_steps(strategy, step)
-        self.variables = dict(pairs) | self.optimizer.slots | {"global_step": self.optimizer.global_step}
+        self.variables = (
+            dict(pairs) | self.optimizer.slots | {"global_step": self.optimizer.global_step}
+        )
 
     def step(self, seed: int, poisoned_row: int | None = None) -> dict:
         """Makes an update of random examples, of which one may be poisoned; returns the sums."""
@@ -227,7 +252,9 @@ def batch(seed: int, poisoned_row: int | None) -> dict[str, tf.Tensor]:
 
 
 def skips_an_overflow(strategy, poisoned_row: int, **step_options) -> dict[str, float]:
-    """Trains over an overflow, which must leave everything as it was; returns the sums of the update after it."""
+    """Trains over an overflow, which must leave everything as it was; returns the sums of the
+    update after it.
+    """
     training = Training(strategy, **step_options)
     training.step(0)
     before = training.values()
@@ -241,13 +268,19 @@ def skips_an_overflow(strategy, poisoned_row: int, **step_options) -> dict[str, 
     assert sums["updates"] == 1.0
     assert int(training.optimizer.global_step.numpy()) == 2
     after = training.values()
-    moved = [name for name in before if "adam" not in name and not np.array_equal(before[name], after[name])]
+    moved = [
+        name
+        for name in before
+        if "adam" not in name and not np.array_equal(before[name], after[name])
+    ]
     assert len(moved) > len(before) / 4
     return sums
 
 
 def overflows_on_the_second_replica():
-    """What the subprocess runs: the poisoned example is the seventh of eight, on replica 1 of 2, in its second part."""
+    """What the subprocess runs: the poisoned example is the seventh of eight, on replica 1 of 2,
+    in its second part.
+    """
     strategy = make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
     changes = {"num_micro_batches": 2}, {"clips_per_replica": True}
     print(json.dumps([skips_an_overflow(strategy, 6, **options) for options in changes]))
@@ -255,12 +288,19 @@ def overflows_on_the_second_replica():
 
 @pytest.mark.long
 def test_an_overflow_on_one_replica_skips_the_update_on_all():
-    """With accumulation the overflow is in a later part; the sums are those of one device within float16."""
-    ran = run_python("-c", "from tests.training.test_precision import overflows_on_the_second_replica as run; run()")
+    """With accumulation the overflow is in a later part; the sums are those of one device within
+    float16.
+    """
+    ran = run_python(
+        "-c",
+        "from tests.training.test_precision import overflows_on_the_second_replica as run; run()",
+    )
     accumulated, own_norms = json.loads(ran.stdout.splitlines()[-1])
     alone = skips_an_overflow(tf.distribute.get_strategy(), 6)
     assert accumulated == pytest.approx(alone, rel=2e-3)
-    assert own_norms["gradient_norm"] > 1.01 * alone["gradient_norm"], "the norm of a half is that of more noise"
+    assert own_norms["gradient_norm"] > 1.01 * alone["gradient_norm"], (
+        "the norm of a half is that of more noise"
+    )
 
 
 ONE = tf.distribute.get_strategy()
@@ -277,11 +317,16 @@ def device(monkeypatch):
             monkeypatch.setattr(precision, "_CPU_INFO", info)
             if flags is not None:
                 info.write_text(
-                    f"processor\t: 0\nmodel name\t: amx_bf16 inside\nflags\t\t: {flags}\n\nprocessor\t: 1\n"
+                    "processor\t: 0\nmodel name\t: amx_bf16 inside\nflags\t\t: "
+                    f"{flags}\n\nprocessor\t: 1\n"
                 )
-        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list(range(len(capabilities))))
+        monkeypatch.setattr(
+            tf.config, "list_physical_devices", lambda kind: list(range(len(capabilities)))
+        )
         details = [{} if one is None else {"compute_capability": one} for one in capabilities]
-        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda number: details[number])
+        monkeypatch.setattr(
+            tf.config.experimental, "get_device_details", lambda number: details[number]
+        )
 
     return pretend
 

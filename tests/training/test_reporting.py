@@ -1,4 +1,6 @@
-"""The texts of log lines, eval_results.txt and the run record, and the content of TensorBoard's event files."""
+"""The texts of log lines, eval_results.txt and the run record, and the content of TensorBoard's
+event files.
+"""
 
 import shutil
 import types
@@ -26,7 +28,9 @@ def lines(monkeypatch):
     """The lines that are logged at level INFO."""
     logged = []
     monkeypatch.setattr(
-        reporting.logging, "info", lambda text, *values: logged.append(text % values if values else text)
+        reporting.logging,
+        "info",
+        lambda text, *values: logged.append(text % values if values else text),
     )
     return logged
 
@@ -50,20 +54,32 @@ class Training:
     def __init__(self, folder, clock, num_train_steps=100, first_step=0, loss_scale=None):
         self.clock, self.optimizer = clock, AdamWeightDecayOptimizer(0.25)
         self.optimizer.global_step.assign(first_step)
-        options = ClassificationOptions(task_name="", data_dir="", output_dir=str(folder), train_batch_size=8)
-        self.report = reporting.TrainingReport(options, num_train_steps, Objective(), self.optimizer, loss_scale)
+        options = ClassificationOptions(
+            task_name="", data_dir="", output_dir=str(folder), train_batch_size=8
+        )
+        self.report = reporting.TrainingReport(
+            options, num_train_steps, Objective(), self.optimizer, loss_scale
+        )
 
-    def run(self, num_steps: int, secs: float = 0.0, num_skipped: int = 0, loss: float = 3.0) -> int:
+    def run(
+        self, num_steps: int, secs: float = 0.0, num_skipped: int = 0, loss: float = 3.0
+    ) -> int:
         """Makes steps with this loss; skipped ones are no updates."""
         self.clock.secs += secs
         num_updates = num_steps - num_skipped
         self.optimizer.global_step.assign_add(num_updates)
-        sums = {"loss": loss * num_updates, "gradient_norm": 2.0 * num_updates, "updates": num_updates}
+        sums = {
+            "loss": loss * num_updates,
+            "gradient_norm": 2.0 * num_updates,
+            "updates": num_updates,
+        }
         return self.report.add(num_steps, sums | {"tokens": 3000.0 * num_steps})
 
 
 def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
-    """Tokens and time left are those since the last report; skipped steps count as work, not as progress."""
+    """Tokens and time left are those since the last report; skipped steps count as work, not as
+    progress.
+    """
     training = Training(tmp_path, clock)
     training.run(1, secs=60.0)  # which compiles, and is left out
     training.run(10, secs=5.0, num_skipped=2)
@@ -73,10 +89,19 @@ def test_a_report_is_one_line_and_the_same_scalars(tmp_path, clock, lines):
     training.report.write()  # nothing is left to report
     # 8 of 10 steps were updates in 5 s, then 10 of 15 in 7.5 s.
     assert lines == [
-        "step 9/100  loss 3  mlm_accuracy 0.08  learning_rate 0.25  12.8 examples/s  6000 tokens/s  00:00:57 left",
-        "step 19/100  loss 2  mlm_accuracy 0.08  learning_rate 0.25  10.7 examples/s  6000 tokens/s  00:01:01 left",
+        "step 9/100  loss 3  mlm_accuracy 0.08  learning_rate 0.25  12.8 examples/s  6000 tokens/s "
+        " 00:00:57 left",
+        "step 19/100  loss 2  mlm_accuracy 0.08  learning_rate 0.25  10.7 examples/s  6000 "
+        "tokens/s  00:01:01 left",
     ]
-    names = {*METRICS, "learning_rate", "gradient_norm", "examples_per_second", "tokens_per_second", "memory_mb"}
+    names = {
+        *METRICS,
+        "learning_rate",
+        "gradient_norm",
+        "examples_per_second",
+        "tokens_per_second",
+        "memory_mb",
+    }
     found = {name: scalars(tmp_path, name) for name in names}
     assert all(sorted(values) == [9, 19] for values in found.values())
     assert (found["loss"][9], found["gradient_norm"][9]) == (3.0, 2.0)
@@ -116,14 +141,19 @@ def test_the_final_loss_is_that_of_the_last_tenth(tmp_path, clock):
         return training.report.final_loss()
 
     assert final_loss() is None
-    assert final_loss((10, 4.0), (40, 3.0), (49, 2.0), (1, 9.0)) == (pytest.approx((49 * 2.0 + 9.0) / 50), 50)
+    assert final_loss((10, 4.0), (40, 3.0), (49, 2.0), (1, 9.0)) == (
+        pytest.approx((49 * 2.0 + 9.0) / 50),
+        50,
+    )
     assert final_loss((80, 3.0), (20, 1.0)) == (1.0, 20)
     assert final_loss((5, 6.0), first_step=95) == (6.0, 5)
 
 
 @pytest.mark.parametrize("error", [None, Diverged("the loss is nan")])
 def test_the_summary(tmp_path, clock, lines, error):
-    """It is of the run's own updates; earlier runs count in the restarts and their time, evaluations do not."""
+    """It is of the run's own updates; earlier runs count in the restarts and their time,
+    evaluations do not.
+    """
     for num_updates in (100, None, 70):
         run_log.write(str(tmp_path), run_log.START, {"num_updates": num_updates})
     run_log.write(str(tmp_path), run_log.END, {"wall_secs": 10.5})
@@ -138,7 +168,9 @@ def test_the_summary(tmp_path, clock, lines, error):
     assert (line["ended"], line["last_step"], line["updates"]) == (
         "Diverged" if error else "finished", step, step - 30,
     )  # fmt: skip
-    assert (line["wall_secs"], line["total_wall_secs"], line["restarts"]) == pytest.approx((61.4, 71.9, 1))
+    assert (line["wall_secs"], line["total_wall_secs"], line["restarts"]) == pytest.approx(
+        (61.4, 71.9, 1)
+    )
     assert line["skipped_updates"] == 0
     assert line["last_checkpoint"] == "out/model.ckpt-40"
     texts = {name: text for name, _, text in map(str.split, lines[1:])}
@@ -161,7 +193,9 @@ def test_eval_results_as_the_original_writes_them(tmp_path, lines):
     ]  # fmt: skip
     assert (tmp_path / "eval_results.txt").read_text() == "".join(f"{line}\n" for line in expected)
     width = len("null_score_diff_threshold")
-    table = [f"  {name:{width}} = {number}" for name, number in (line.split(" = ") for line in expected)]
+    table = [
+        f"  {name:{width}} = {number}" for name, number in (line.split(" = ") for line in expected)
+    ]
     assert lines == ["***** Eval results *****", *table, f"Wrote {tmp_path}/eval_results.txt"]
     assert scalars(tmp_path / "eval", "loss")[20] == pytest.approx(7.8532653)
     shutil.rmtree(tmp_path / "eval")  # another run in a folder of the same name
@@ -177,7 +211,9 @@ def test_a_loss_above_88_is_warned_of_once(tmp_path, clock, caplog, monkeypatch)
         training.run(5, 1.0, loss=100.0)
         training.report.write()
     (warning,) = caplog.messages
-    assert warning.startswith("The training diverges: the loss is 100 at step 5; stop it, and lower --learning_rate or")
+    assert warning.startswith(
+        "The training diverges: the loss is 100 at step 5; stop it, and lower --learning_rate or"
+    )
     assert scalars(tmp_path, "perplexity") == {5: np.inf, 10: np.inf}
 
 

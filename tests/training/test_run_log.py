@@ -11,7 +11,9 @@ from official_bert.training import run_log
 
 
 def test_the_line_of_a_start(tmp_path):
-    options = PretrainingOptions(bert_config_file="c.json", input_file=["a", "b"], output_dir=str(tmp_path))
+    options = PretrainingOptions(
+        bert_config_file="c.json", input_file=["a", "b"], output_dir=str(tmp_path)
+    )
     for seed in (7, 8):
         run_log.write_start(str(tmp_path), options, seed, tf.distribute.get_strategy())
     first, second = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
@@ -29,7 +31,9 @@ def test_lines_of_lost_steps_are_not_read(tmp_path):
     folder = str(tmp_path)
     run_log.write(folder, run_log.START, {"num_updates": 100, "first_step": 0})
     for step in (10, 20, 30):
-        run_log.write(folder, run_log.TRAIN, {"step": step, "loss": math.inf if step == 10 else step / 10})
+        run_log.write(
+            folder, run_log.TRAIN, {"step": step, "loss": math.inf if step == 10 else step / 10}
+        )
     run_log.write(folder, run_log.START, {"num_updates": None, "first_step": 10})  # an evaluation
     with open(tmp_path / "run.jsonl", "a") as file:
         file.write('{"type": "train", "step": 40, "lo')  # of a run that was killed
@@ -47,7 +51,9 @@ def test_corrupt_lines_are_left_out(tmp_path):
     folder = str(tmp_path)
     run_log.write(folder, run_log.TRAIN, {"step": 10, "loss": 3.0})
     with open(tmp_path / "run.jsonl", "a") as file:
-        file.write('corrupt\n[]\n{"step": 15}\n{"type": "train", "step": "16"}\n{"type": "train", "loss": 2.5}\n')
+        file.write(
+            'corrupt\n[]\n{"step": 15}\n{"type": "train", "step": "16"}\n{"type": "train", "loss": 2.5}\n'
+        )
     run_log.write(folder, run_log.TRAIN, {"step": 20, "loss": 1.0})
     assert [line["loss"] for line in run_log.read(folder, run_log.TRAIN)] == [3.0, 1.0]
     assert run_log.read(folder, run_log.EVALUATION) == []
@@ -55,7 +61,12 @@ def test_corrupt_lines_are_left_out(tmp_path):
 
 def test_the_changed_flags_in_words():
     before = {"learning_rate": 0.1, "dtype": "float32", "train_batch_size": 8}
-    now = {"learning_rate": 0.2, "dtype": "float32", "train_batch_size": 16, "optimizer_type": "lamb"}
+    now = {
+        "learning_rate": 0.2,
+        "dtype": "float32",
+        "train_batch_size": 16,
+        "optimizer_type": "lamb",
+    }
     names = ("optimizer_type", "learning_rate", "dtype")
     assert run_log.changed_flags(before, now, names) == "--learning_rate=0.2 (0.1 before)"
     assert run_log.changed_flags(before, before, names) == ""

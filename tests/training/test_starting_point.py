@@ -21,8 +21,14 @@ REQUIRED = {
 
 def earlier_run(folder, options_class, **flags):
     """Writes the log of a training in a folder; returns the options of the same command."""
-    options = options_class(output_dir=str(folder), do_train=True, **REQUIRED[options_class] | flags)
-    run_log.write(str(folder), run_log.START, {"flags": dataclasses.asdict(options), "num_updates": 9, "first_step": 0})
+    options = options_class(
+        output_dir=str(folder), do_train=True, **REQUIRED[options_class] | flags
+    )
+    run_log.write(
+        str(folder),
+        run_log.START,
+        {"flags": dataclasses.asdict(options), "num_updates": 9, "first_step": 0},
+    )
     return options
 
 
@@ -35,39 +41,98 @@ def earlier_run(folder, options_class, **flags):
             {"pooling": "max"},
             "began with --pooling=cls, which .* has --pooling=max",
         ),
-        (EmbeddingOptions, {}, {"normalize": False}, "began with no --normalize, which .* has --normalize=False"),
-        (EmbeddingOptions, {}, {"loss": "cosent"}, "began with --loss=multiple_negatives_ranking, .* --loss=cosent"),
-        (EmbeddingOptions, {}, {"matryoshka": ["8", "4"]}, "began with no --matryoshka, .* has --matryoshka=8,4"),
+        (
+            EmbeddingOptions,
+            {},
+            {"normalize": False},
+            "began with no --normalize, which .* has --normalize=False",
+        ),
+        (
+            EmbeddingOptions,
+            {},
+            {"loss": "cosent"},
+            "began with --loss=multiple_negatives_ranking, .* --loss=cosent",
+        ),
+        (
+            EmbeddingOptions,
+            {},
+            {"matryoshka": ["8", "4"]},
+            "began with no --matryoshka, .* has --matryoshka=8,4",
+        ),
         (
             EmbeddingOptions,
             {"freeze_layers": 1},
             {"freeze_layers": None},
             "--freeze_layers=1, .* has no --freeze_layers",
         ),
-        (EmbeddingOptions, {}, {"reinit_layers": 1}, "began with no --reinit_layers, .* has --reinit_layers=1"),
-        (ClassificationOptions, {}, {"class_weights": ["1", "5"]}, "no --class_weights, .* has --class_weights=1,5"),
-        (ClassificationOptions, {}, {"long_texts": "windows"}, "no --long_texts, .* has --long_texts=windows"),
-        (ClassificationOptions, {"max_seq_length": 64}, {"max_seq_length": 128}, "--max_seq_length=64, .*_length=128"),
+        (
+            EmbeddingOptions,
+            {},
+            {"reinit_layers": 1},
+            "began with no --reinit_layers, .* has --reinit_layers=1",
+        ),
+        (
+            ClassificationOptions,
+            {},
+            {"class_weights": ["1", "5"]},
+            "no --class_weights, .* has --class_weights=1,5",
+        ),
+        (
+            ClassificationOptions,
+            {},
+            {"long_texts": "windows"},
+            "no --long_texts, .* has --long_texts=windows",
+        ),
+        (
+            ClassificationOptions,
+            {"max_seq_length": 64},
+            {"max_seq_length": 128},
+            "--max_seq_length=64, .*_length=128",
+        ),
     ],
 )
-def test_what_cannot_change_in_the_middle_is_refused(tmp_path, options_class, before, now, sentence):
+def test_what_cannot_change_in_the_middle_is_refused(
+    tmp_path, options_class, before, now, sentence
+):
     options = earlier_run(tmp_path, options_class, **before)
     starting_point.refuse_fixed_flags(options)
     where = f"^--output_dir={re.escape(str(tmp_path))}: its training "
-    with pytest.raises(InputError, match=f"{where}.*{sentence}; give the same as before, or another --output_dir$"):
+    with pytest.raises(
+        InputError, match=f"{where}.*{sentence}; give the same as before, or another --output_dir$"
+    ):
         starting_point.refuse_fixed_flags(dataclasses.replace(options, **now))
 
 
 @pytest.mark.parametrize(
     ("options_class", "now", "words"),
     [
-        (EmbeddingOptions, {"scale": 5.0, "symmetric": True}, "--scale=5.0 (20.0 before), --symmetric=True (False be"),
+        (
+            EmbeddingOptions,
+            {"scale": 5.0, "symmetric": True},
+            "--scale=5.0 (20.0 before), --symmetric=True (False be",
+        ),
         (EmbeddingOptions, {"teacher": "b"}, "--teacher=b (a before)"),
         (EmbeddingOptions, {"init_checkpoint": "other"}, "--init_checkpoint=other (None before)"),
-        (ClassificationOptions, {"shuffle_buffer_size": 7}, "--shuffle_buffer_size=7 (None before)"),
-        (ClassificationOptions, {"doc_stride": 9, "eval_every": "5"}, "--eval_every=5 (None before), --doc_stride=9 ("),
-        (PretrainingOptions, {"distillation": ["logits", "hidden"]}, "--distillation=logits,hidden (None before)"),
-        (PretrainingOptions, {"file_order": "each_pass"}, "--file_order=each_pass (original before)"),
+        (
+            ClassificationOptions,
+            {"shuffle_buffer_size": 7},
+            "--shuffle_buffer_size=7 (None before)",
+        ),
+        (
+            ClassificationOptions,
+            {"doc_stride": 9, "eval_every": "5"},
+            "--eval_every=5 (None before), --doc_stride=9 (",
+        ),
+        (
+            PretrainingOptions,
+            {"distillation": ["logits", "hidden"]},
+            "--distillation=logits,hidden (None before)",
+        ),
+        (
+            PretrainingOptions,
+            {"file_order": "each_pass"},
+            "--file_order=each_pass (original before)",
+        ),
         (PretrainingOptions, {"dynamic_masking": True}, "--dynamic_masking=True (False before)"),
     ],
 )
@@ -95,5 +160,7 @@ def test_the_same_folder_by_another_path_is_no_change(tmp_path, caplog):
 def test_a_folder_without_a_log_or_with_flags_of_an_earlier_version_is_resumed(tmp_path):
     options = EmbeddingOptions(output_dir=str(tmp_path), do_train=True, pooling="cls")
     starting_point.refuse_fixed_flags(options)
-    run_log.write(str(tmp_path), run_log.START, {"flags": {"gone": 1}, "num_updates": 9, "first_step": 0})
+    run_log.write(
+        str(tmp_path), run_log.START, {"flags": {"gone": 1}, "num_updates": 9, "first_step": 0}
+    )
     starting_point.refuse_fixed_flags(options)

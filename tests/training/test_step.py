@@ -1,4 +1,6 @@
-"""Twelve updates equal the original's in losses, final weights and slots, also when resumed from its checkpoint."""
+"""Twelve updates equal the original's in losses, final weights and slots, also when resumed from
+its checkpoint.
+"""
 
 import itertools
 import json
@@ -38,7 +40,8 @@ CORNERS = [("model_gelu", True, True), ("model_relu16types", False, False)]
 class Run(NamedTuple):
     """A recorded training run that can be repeated; it cycles through its batches."""
 
-    updates: Callable  # from (batches stacked [steps, B, ...], number of steps) to the objective's sums
+    # From (batches stacked [steps, B, ...], number of steps) to the objective's sums.
+    updates: Callable
     batches: list
     settings: dict  # of the recording
     variables: dict  # weights, optimizer slots and the step count, by name
@@ -55,7 +58,9 @@ class Run(NamedTuple):
         """Makes `count` updates in one call into TensorFlow, and returns all their sums."""
         first = int(self.variables["global_step"])
         drawn = [self.batches[(first + k) % len(self.batches)] for k in range(count)]
-        stacked = {name: tf.constant(np.stack([batch[name] for batch in drawn])) for name in drawn[0]}
+        stacked = {
+            name: tf.constant(np.stack([batch[name] for batch in drawn])) for name in drawn[0]
+        }
         return self.updates(stacked, count)
 
 
@@ -74,24 +79,40 @@ def prepare(folder, checkpoint, **step_options) -> Run:
     ("name", "in_micro_batches", "jit_compile"),
     [
         *CORNERS,
-        *in_test_long(*(case for case in itertools.product(MODELS, *[(False, True)] * 2) if case not in CORNERS)),
+        *in_test_long(
+            *(
+                case
+                for case in itertools.product(MODELS, *[(False, True)] * 2)
+                if case not in CORNERS
+            )
+        ),
     ],
 )
 def test_the_whole_run_equals_the_originals(name, in_micro_batches, jit_compile):
-    """Micro-batches have unequal numbers of predictions; one batch has a single prediction, and one has none."""
+    """Micro-batches have unequal numbers of predictions; one batch has a single prediction, and
+    one has none.
+    """
     folder = GOLDEN / name
     num_micro_batches = {"model_gelu": 2, "model_relu16types": 3}[name] if in_micro_batches else 1
-    run = prepare(folder, "bert_model.ckpt", jit_compile=jit_compile, num_micro_batches=num_micro_batches)
-    predictions = [batch["masked_lm_weights"].reshape(num_micro_batches, -1).sum(1) for batch in run.batches]
+    run = prepare(
+        folder, "bert_model.ckpt", jit_compile=jit_compile, num_micro_batches=num_micro_batches
+    )
+    predictions = [
+        batch["masked_lm_weights"].reshape(num_micro_batches, -1).sum(1) for batch in run.batches
+    ]
     assert any(len(set(of_each)) > 1 for of_each in predictions) == in_micro_batches
     recorded = np.load(folder / "training.npz")
-    assert largest_difference(run.losses(run.settings["steps"]), recorded["losses"]) <= TRAINING_LOSSES
+    assert (
+        largest_difference(run.losses(run.settings["steps"]), recorded["losses"]) <= TRAINING_LOSSES
+    )
     assert_state_as_recorded(run.variables, recorded)
 
 
 @pytest.mark.parametrize("name", ["model_gelu", *in_test_long("model_relu16types")])
 def test_going_on_from_the_half_of_the_originals_run(name):
-    """With all the steps that are left in one call into TensorFlow; tokens are counted without padding."""
+    """With all the steps that are left in one call into TensorFlow; tokens are counted without
+    padding.
+    """
     folder = GOLDEN / name
     (index,) = folder.glob("model.ckpt-*.index")
     run = prepare(folder, index.stem)
@@ -104,7 +125,9 @@ def test_going_on_from_the_half_of_the_originals_run(name):
     recorded = np.load(folder / "training.npz")
     count = run.settings["steps"] - half
     sums = run.sums(count)
-    assert sums["loss"] == pytest.approx(sum(recorded["losses"][half:]), abs=count * TRAINING_LOSSES)
+    assert sums["loss"] == pytest.approx(
+        sum(recorded["losses"][half:]), abs=count * TRAINING_LOSSES
+    )
     assert_state_as_recorded(run.variables, recorded)
     masks = [run.batches[(half + k) % len(run.batches)]["input_mask"] for k in range(count)]
     assert 0 < sums["tokens"] == np.sum(masks) < np.size(masks)
@@ -113,7 +136,8 @@ def test_going_on_from_the_half_of_the_originals_run(name):
 def test_micro_batches_have_seeds_of_their_own():
     seed = step_seed(1, tf.constant(2), 3)
     seeds = [tuple(micro_batch_seed(seed, tf.constant(index)).numpy()) for index in range(3)]
-    assert seeds[0] == tuple(seed.numpy())  # a whole batch, which is a single micro-batch, draws as without them
+    # A whole batch, which is a single micro-batch, draws as without them.
+    assert seeds[0] == tuple(seed.numpy())
     assert len(set(seeds)) == 3
 
 
@@ -161,8 +185,11 @@ def print_all_reduces():
 
 
 def all_reduces_of(strategy, dtype: str) -> list:
-    bytes_per_pack = tf.as_dtype(dtype).size * SIZES[2] * SIZES[3] - 1  # less than the third layer has
-    step_module._BUCKET = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
+    # Less than the third layer has.
+    bytes_per_pack = tf.as_dtype(dtype).size * SIZES[2] * SIZES[3] - 1
+    step_module._BUCKET = tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=bytes_per_pack
+    )
     with strategy.scope():
         weights = [tf.Variable(tf.fill(pair, 0.1)) for pair in itertools.pairwise(SIZES)]
         optimizer = AdamWeightDecayOptimizer(1e-3)
@@ -171,7 +198,9 @@ def all_reduces_of(strategy, dtype: str) -> list:
     features = {"x": tf.ones([2, 3]), "input_ids": tf.ones([2, 3], tf.int32)}
     update = tf.function(lambda: strategy.run(step.update, args=(features,)), autograph=False)
     operations = update.get_concrete_function().graph.get_operations()
-    reduces = [one for one in operations if "CollectiveReduce" in one.type and one.device.endswith("CPU:0")]
+    reduces = [
+        one for one in operations if "CollectiveReduce" in one.type and one.device.endswith("CPU:0")
+    ]
     sent = [[one.inputs[0].shape[0], one.inputs[0].dtype.name] for one in reduces]
     products = [sum(other.type == "MatMul" for other in ancestors(one)) for one in reduces]
     waiting = [sum(other in ancestors(one) for one in reduces) for other in reduces]
@@ -180,7 +209,9 @@ def all_reduces_of(strategy, dtype: str) -> list:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return step._reduced([tf.constant(SENT)[replica], None])[0]
 
-    added = strategy.experimental_local_results(tf.function(lambda: strategy.run(reduced), autograph=False)())
+    added = strategy.experimental_local_results(
+        tf.function(lambda: strategy.run(reduced), autograph=False)()
+    )
     return [sent, products, waiting, [one.numpy().tolist() for one in added]]
 
 
@@ -199,9 +230,11 @@ def test_gradients_are_reduced_in_buckets_while_the_backward_pass_runs():
     sums = {"float32": [SENT[0][0] + SENT[1][0], 1.0], "bfloat16": [1.0 + 2.0**-7, 1.0]}
     for line, (dtype, added) in zip(ran.stdout.splitlines()[-2:], sums.items(), strict=True):
         sent, products, waiting, found = json.loads(line)
-        # The total of the loss; the last layer; the third one; the second and the first one, which are small.
+        # The total of the loss; the last layer; the third one; the second and the first one, which
+        # are small.
         assert sent == [[1, "float32"], [56, dtype], [42, dtype], [30 + 15, dtype]]
-        # Four products forward; backward each layer needs another one, and one more of the layer behind it.
+        # Four products forward; backward each layer needs another one, and one more of the layer
+        # behind it.
         assert products == [0, 5, 6, 9]
         assert waiting == [3, 0, 0, 0], "no bucket waits for the gradients of another one"
         assert found == [added, added]

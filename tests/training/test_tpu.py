@@ -1,4 +1,5 @@
-"""The training steps as a TPU gets them: one trace with fixed shapes, and words looked up by one-hot products.
+"""The training steps as a TPU gets them: one trace with fixed shapes, and words looked up by
+one-hot products.
 
 XLA compiles them on the CPU.
 """
@@ -22,7 +23,8 @@ from tests.scripts import run_python
 from tests.shared import ROOT, in_test_long
 
 LOOPS = {"iterations_per_loop": 3}  # device loops of one, three and one updates
-BOUNDED_DYNAMIC = "<="  # how HLO writes the size of a dimension that is known at run time only, as in f32[<=8]
+# How HLO writes the size of a dimension that is known at run time only, as in f32[<=8].
+BOUNDED_DYNAMIC = "<="
 
 
 def hlo(function, *arguments) -> str:
@@ -36,12 +38,17 @@ def pretraining(folder, **flags):
     model = toy.make_bert_base_dir(folder / "model")
     records = write_records(folder / "records.tfrecord")
     flags |= LOOPS | flags_of(model, folder / "out", num_train_steps=5, input_file=None)
-    flags = {name: str(value) if isinstance(value, pathlib.Path) else value for name, value in flags.items()}
+    flags = {
+        name: str(value) if isinstance(value, pathlib.Path) else value
+        for name, value in flags.items()
+    }
     pretrain(PretrainingOptions(input_file=[records], **flags))
 
 
 def classification(folder, **flags):
-    """Five updates of run_classifier.py with 4 examples, which have different lengths and are padded to 48 tokens."""
+    """Five updates of run_classifier.py with 4 examples, which have different lengths and are
+    padded to 48 tokens.
+    """
     options = fine_tuning_runs.prepared(folder, "classification")
     fine_tuning_runs.run("classification", options, folder / "out", do_train=True, **LOOPS, **flags)
 
@@ -49,16 +56,21 @@ def classification(folder, **flags):
 @pytest.mark.parametrize(
     ("train", "num_tokens", "jit_compile"),
     [
-        (pretraining, 8 * 24, False),  # XLA makes the HLO of its step in any case, and compiles loops in test_step.py
+        # XLA makes the HLO of its step in any case, and compiles loops in test_step.py.
+        (pretraining, 8 * 24, False),
         *in_test_long((pretraining, 8 * 24, True), (classification, 4 * 48, True)),
     ],
 )
-def test_a_step_is_traced_once_and_has_fixed_shapes(tmp_path, monkeypatch, train, num_tokens, jit_compile):
+def test_a_step_is_traced_once_and_has_fixed_shapes(
+    tmp_path, monkeypatch, train, num_tokens, jit_compile
+):
     traced = []
 
     class NotedStep(TrainingStep):
         def update(self, features):
-            traced.append((self, {name: (value.shape, value.dtype) for name, value in features.items()}))
+            traced.append(
+                (self, {name: (value.shape, value.dtype) for name, value in features.items()})
+            )
             return super().update(features)
 
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: True)
@@ -66,7 +78,9 @@ def test_a_step_is_traced_once_and_has_fixed_shapes(tmp_path, monkeypatch, train
     train(tmp_path, jit_compile=jit_compile)
     ((step, specs),) = traced
     assert int(step.optimizer.global_step) == 5
-    compiled = hlo(step.update, {name: tf.zeros(shape, dtype) for name, (shape, dtype) in specs.items()})
+    compiled = hlo(
+        step.update, {name: tf.zeros(shape, dtype) for name, (shape, dtype) in specs.items()}
+    )
     assert BOUNDED_DYNAMIC not in compiled
     rows, width = next(v.shape for v in step.variables if "word_embeddings" in v.name)
     assert f"dot(f32[{num_tokens},{rows}]" in compiled
@@ -103,8 +117,8 @@ def test_the_tpu_compiler_accepts_the_step_in_bfloat16(tmp_path, tpu_compile):
     assert row["device"] == "TPU v5 lite"
 
 
-# The coordinator of a slice of two hosts with two cores each: CPUs of two TensorFlow servers. The strategy is a fake
-# with the devices of TPUStrategy, and its way to distribute values.
+# The coordinator of a slice of two hosts with two cores each: CPUs of two TensorFlow servers. The
+# strategy is a fake with the devices of TPUStrategy, and its way to distribute values.
 OF_TWO_HOSTS = """
 import json, os, socket, subprocess, sys, traceback, types
 import numpy as np
@@ -207,4 +221,6 @@ def test_each_host_of_a_slice_reads_its_own_files_and_a_run_goes_on_exactly(tmp_
     assert found["again"], "the restored iterators go on with the next batch"
     assert found["sets"] == 12, "no two replicas and steps have the same records"
     assert "1 input files are too few for 2 hosts" in found["few"]
-    assert found["masks"].startswith("--dynamic_masking: the hosts of a TPU slice that read files of their own cannot")
+    assert found["masks"].startswith(
+        "--dynamic_masking: the hosts of a TPU slice that read files of their own cannot"
+    )

@@ -1,4 +1,6 @@
-"""What every trainer does, by real runs: the numbers of its update, and where a run that was stopped goes on."""
+"""What every trainer does, by real runs: the numbers of its update, and where a run that was
+stopped goes on.
+"""
 
 import concurrent.futures
 import itertools
@@ -40,22 +42,28 @@ PEAK = 1e-3
 @pytest.mark.usefixtures("with_grappler")
 @pytest.mark.parametrize("family", ["classification", "squad"])
 def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
-    """Clipping at norm 1; Adam of 0.9, 0.999, 1e-6 without bias correction; decay of 0.01 but of LayerNorm and biases.
+    """Clipping at norm 1; Adam of 0.9, 0.999, 1e-6 without bias correction; decay of 0.01 but of
+    LayerNorm and biases.
 
-    All of it follows from what two updates leave: the first moments of the first are a tenth of the gradients.
+    All of it follows from what two updates leave: the first moments of the first are a tenth of the
+    gradients.
     """
     drawn = noted_batches(monkeypatch)
     options = prepared(tmp_path, family, train=8)
     run(family, options, tmp_path / "out", do_train=True, learning_rate=PEAK, warmup_proportion=0.0,
         save_checkpoints_steps=1)  # fmt: skip
-    before, first, second = (checkpoint_values(tmp_path / "out" / f"model.ckpt-{step}") for step in range(3))
+    before, first, second = (
+        checkpoint_values(tmp_path / "out" / f"model.ckpt-{step}") for step in range(3)
+    )
     trained = [name for name in before if f"{name}/adam_m" in before]
     untrained = {name for name in before if "adam" not in name} - set(trained)
     pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"} if family == "squad" else set()
     assert untrained == {"global_step"} | pooler
 
     gradients = {name: first[f"{name}/adam_m"].astype(np.float64) / 0.1 for name in trained}
-    assert np.sqrt(sum(np.sum(gradient**2) for gradient in gradients.values())) == pytest.approx(1.0, rel=1e-5)
+    assert np.sqrt(sum(np.sum(gradient**2) for gradient in gradients.values())) == pytest.approx(
+        1.0, rel=1e-5
+    )
     for old, new, rate in ((before, first, PEAK), (first, second, PEAK / 2)):
         for name in trained:
             m, v = (new[f"{name}/{slot}"].astype(np.float64) for slot in ("adam_m", "adam_v"))
@@ -63,7 +71,9 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
             expected = old[name] - rate * (m / (np.sqrt(v) + 1e-6) + decay * old[name])
             np.testing.assert_allclose(new[name], expected, rtol=0, atol=1.5e-7, err_msg=name)
     for name, gradient in gradients.items():
-        np.testing.assert_allclose(first[f"{name}/adam_v"], 0.001 * gradient**2, rtol=1e-5, atol=1e-30, err_msg=name)
+        np.testing.assert_allclose(
+            first[f"{name}/adam_v"], 0.001 * gradient**2, rtol=1e-5, atol=1e-30, err_msg=name
+        )
 
     # Pieces of the first batch that the second does not have: their gradient is 0 there.
     ids = [set(batch["input_ids"].ravel()) for batch in drawn]
@@ -77,7 +87,9 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("flags", [{"lora_rank": 2, "ema_decay": 0.9}, *in_test_long({})])
 def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, flags):
-    """A buffer of 100 examples that comes round the set many times, batches of many lengths, dropout in the head."""
+    """A buffer of 100 examples that comes round the set many times, batches of many lengths,
+    dropout in the head.
+    """
     options = prepared(tmp_path, "original")
 
     def train(folder):
@@ -93,17 +105,23 @@ def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, flags):
     losses = scalars(whole, "loss")
     assert sorted(losses) == list(range(1, 16))
     assert scalars(stopped, "loss") == {step: losses[step] for step in range(9, 16)}
-    training_state.assert_equal(*(checkpoint_values(folder / "model.ckpt-15") for folder in (stopped, whole)))
+    training_state.assert_equal(
+        *(checkpoint_values(folder / "model.ckpt-15") for folder in (stopped, whole))
+    )
     inputs = [checkpoint_values(folder / "input.ckpt-15-0") for folder in (stopped, whole)]
     training_state.assert_equal(*inputs)
     expected = {"position": 15 * 4, "seed": 7}
-    assert {name: int(inputs[0][f"{name}/.ATTRIBUTES/VARIABLE_VALUE"]) for name in expected} == expected
+    assert {
+        name: int(inputs[0][f"{name}/.ATTRIBUTES/VARIABLE_VALUE"]) for name in expected
+    } == expected
     assert inputs[0]["key/.ATTRIBUTES/VARIABLE_VALUE"] > 0
 
 
 @pytest.mark.usefixtures("with_grappler")
 def test_a_run_of_the_original_goes_on_from_its_half(tmp_path):
-    """Its weights, slots and step are gone on from; the input, of which it saved nothing, begins anew."""
+    """Its weights, slots and step are gone on from; the input, of which it saved nothing, begins
+    anew.
+    """
     settings = json.loads((GELU / "training.json").read_text())
     half, total = 6, settings["num_train_steps"]
     batches = [load_batch(GELU, kind) for kind in settings["batches"]]
@@ -136,7 +154,9 @@ def test_a_run_of_the_original_goes_on_from_its_half(tmp_path):
     seed_initial_weights(7)
     losses = []
     for batch in training_dataset([records], features, rows, 7, limits={}).take(total - half):
-        losses.append(repeated.updates({name: value[None] for name, value in batch.items()}, 1)["loss"])
+        losses.append(
+            repeated.updates({name: value[None] for name, value in batch.items()}, 1)["loss"]
+        )
     found = scalars(out, "loss")
     assert sorted(found) == list(range(half + 1, total + 1))
     np.testing.assert_allclose(list(found.values()), losses, rtol=0, atol=TRAINING_LOSSES)
@@ -175,7 +195,9 @@ def test_loops(monkeypatch, is_tpu, flags, steps_per_loop, log_every_steps):
 
 
 class MadeUp:
-    """A trainer of a real model, whose steps are made up: it notes the steps of each call, and what is saved."""
+    """A trainer of a real model, whose steps are made up: it notes the steps of each call, and
+    what is saved.
+    """
 
     key = 1
 
@@ -184,7 +206,12 @@ class MadeUp:
         self.state = tf.train.Checkpoint(key=tf.Variable(1), seed=tf.Variable(7))
         self.calls, self.saved, self.updates, self.batches_run = [], [], iter(()), 0
         options = ClassificationOptions(
-            task_name="", data_dir="", output_dir=str(folder), do_train=True, train_batch_size=4, **flags
+            task_name="",
+            data_dir="",
+            output_dir=str(folder),
+            do_train=True,
+            train_batch_size=4,
+            **flags,
         )
         config = BertConfig.from_dict(toy.BERT_CONFIG)
         one_device = tf.distribute.get_strategy()
@@ -193,7 +220,9 @@ class MadeUp:
             max_train_hours=max_train_hours,
         )  # fmt: skip
         monkeypatch.setattr(self.trainer, "_step_function", lambda *_: self.run_steps)
-        monkeypatch.setattr(self.trainer.checkpoints, "save", lambda step, state: self.saved.append(step))
+        monkeypatch.setattr(
+            self.trainer.checkpoints, "save", lambda step, state: self.saved.append(step)
+        )
 
     def have_run(self, num_batches):
         self.batches_run += num_batches
@@ -206,7 +235,12 @@ class MadeUp:
         if self.trainer._loss_scale:
             for index in range(num_steps):
                 self.trainer._loss_scale.adjust(tf.constant(index < made))
-        return {"loss": 2.0 * made, "gradient_norm": 1.0 * made, "tokens": 64.0, "updates": float(made)}
+        return {
+            "loss": 2.0 * made,
+            "gradient_norm": 1.0 * made,
+            "tokens": 64.0,
+            "updates": float(made),
+        }
 
     def fit(self, hooks=(), batches=None, ramp=None):
         kind = {"tensorboard_only": (), "progress": lambda sums, n: {"loss": sums["loss"] / n}}
@@ -229,7 +263,9 @@ class Clock:
         self.begun, self.ended, self._changed = 0, 0, threading.Condition()
 
     def features(self, rows, length):
-        """Reads a batch of a set; the first row alone is read for its shape, and all rows for their digest."""
+        """Reads a batch of a set; the first row alone is read for its shape, and all rows for
+        their digest.
+        """
         with self._changed:
             self.begun += len(rows) == 4
             self._changed.notify_all()
@@ -251,15 +287,21 @@ class Clock:
 def test_the_batches_of_the_next_loop_are_read_while_the_devices_run_this_one(
     tmp_path, monkeypatch, source, steps_per_loop
 ):
-    made_up = MadeUp(tmp_path, monkeypatch, 1 + 9 + 2 * steps_per_loop, steps_per_loop=steps_per_loop)
+    made_up = MadeUp(
+        tmp_path, monkeypatch, 1 + 9 + 2 * steps_per_loop, steps_per_loop=steps_per_loop
+    )
     clock, calls = Clock(), []
     strategy = tf.distribute.get_strategy()
     if source == "records":
         spec = {"input_ids": tf.TensorSpec([4, 8], tf.int32)}
-        dataset = tf.data.Dataset.from_generator(clock.records, output_signature=spec).prefetch(BATCHES_AHEAD)
+        dataset = tf.data.Dataset.from_generator(clock.records, output_signature=spec).prefetch(
+            BATCHES_AHEAD
+        )
         batches = RecordBatches(dataset, strategy, seed=0, key=0)
     else:
-        batches = ExampleBatches(clock, strategy, 4, 0, buffer_size=0, max_length=8, pad_to_longest=True)
+        batches = ExampleBatches(
+            clock, strategy, 4, 0, buffer_size=0, max_length=8, pad_to_longest=True
+        )
 
     class Device:
         sum_names = ("loss", "gradient_norm", "tokens")
@@ -303,13 +345,20 @@ def test_hooks_are_called_after_a_checkpoint_and_may_stop_the_training(tmp_path,
     assert made_up.saved == [0, 5, 6, 7, 10, 12, 14]
     assert hooks[0].calls == [(5, 2.0), (10, 2.0)]
     assert hooks[1].calls == [(7, 2.0), (14, 2.0)]
-    assert made_up.logged() == [(step, 2.0) for step in (4, 8, 10, 12, 14)], "the last line is of what was left"
+    assert made_up.logged() == [(step, 2.0) for step in (4, 8, 10, 12, 14)], (
+        "the last line is of what was left"
+    )
 
 
 def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypatch, caplog):
     """The clock goes on by a second with each reading: once at the start, and once a call."""
     monkeypatch.setattr(loop.TimeLimit, "clock", itertools.count().__next__)
-    flags = {"log_every_steps": 4, "save_checkpoints_steps": 6, "steps_per_loop": 2, "learning_rate": 1e-3}
+    flags = {
+        "log_every_steps": 4,
+        "save_checkpoints_steps": 6,
+        "steps_per_loop": 2,
+        "learning_rate": 1e-3,
+    }
     made_up = MadeUp(tmp_path, monkeypatch, 1000, max_train_hours=8 / 3600, **flags)
     hook, rates = NotedHook(7), []
     made_up.updates = iter([1, 2, 1, 2, 1, 1, 2, 0])  # the last ones overflow
@@ -320,7 +369,9 @@ def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypa
     made_up.fit([hook])
     assert made_up.calls == [1, 2, 1, 2, 1, 1, 2, 2]
     np.testing.assert_allclose(rates, [1e-3 * (1 - used / 8) for used in range(8)], rtol=1e-4)
-    assert (made_up.saved, hook.calls) == ([0, 6, 7, 10], [(7, 2.0), (10, 2.0)]), "the end is saved and evaluated"
+    assert (made_up.saved, hook.calls) == ([0, 6, 7, 10], [(7, 2.0), (10, 2.0)]), (
+        "the end is saved and evaluated"
+    )
     assert [step for step, _ in made_up.logged()] == [4, 8, 10]
     (end,) = run_log.read(str(tmp_path), run_log.END)
     assert (end["ended"], end["last_step"]) == ("finished", 10)
@@ -332,10 +383,17 @@ def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(("hours", "num_train_steps"), [(None, 12), (12 / 3600, 24)])
-def test_larger_batches_begin_at_a_share_of_the_updates_or_of_the_time(tmp_path, monkeypatch, hours, num_train_steps):
+def test_larger_batches_begin_at_a_share_of_the_updates_or_of_the_time(
+    tmp_path, monkeypatch, hours, num_train_steps
+):
     monkeypatch.setattr(loop.TimeLimit, "clock", itertools.count().__next__)
     made_up = MadeUp(
-        tmp_path, monkeypatch, num_train_steps, hours, log_every_steps=5, steps_per_loop=2 if hours is None else 1
+        tmp_path,
+        monkeypatch,
+        num_train_steps,
+        hours,
+        log_every_steps=5,
+        steps_per_loop=2 if hours is None else 1,
     )
     sizes = []
 
@@ -349,19 +407,27 @@ def test_larger_batches_begin_at_a_share_of_the_updates_or_of_the_time(tmp_path,
     assert sizes == [1] * 6 + [2] * 3 + [6] * 3
     assert [step for step, _ in made_up.logged()] == [5, 6, 9, 10, 12], "no line is of two sizes"
     measured = made_up.trainer._report._measured
-    assert measured.examples == 4 * (5 * 1 + 2 * 2 + 2 * 6), "the first update of each size, which compiles, is not in"
+    assert measured.examples == 4 * (5 * 1 + 2 * 2 + 2 * 6), (
+        "the first update of each size, which compiles, is not in"
+    )
     assert made_up.batches_run == 6 + 3 * 2 + 3 * 6
 
 
 class Saving(MadeUp):
-    """A made-up training that saves at 0, 6, 12, ...; `write` stands for the writing of the weights of step 6."""
+    """A made-up training that saves at 0, 6, 12, ...; `write` stands for the writing of the
+    weights of step 6.
+    """
 
     def __init__(self, folder, monkeypatch, write):
         super().__init__(folder, monkeypatch, 20, save_checkpoints_steps=6, steps_per_loop=3)
         self.checkpoints, real = self.trainer.checkpoints, tf1.write
         monkeypatch.setattr(self.checkpoints, "save", self.save)
         monkeypatch.setattr(
-            tf1, "write", lambda prefix, values: (prefix.endswith("-6") and write(prefix)) or real(prefix, values)
+            tf1,
+            "write",
+            lambda prefix, values: (
+                (prefix.endswith("-6") and write(prefix)) or real(prefix, values)
+            ),
         )
 
     def save(self, step, state):
@@ -370,10 +436,14 @@ class Saving(MadeUp):
 
     def written(self) -> list[int]:
         """The steps of the checkpoints that the log has."""
-        return [line["step"] for line in run_log.read(self.checkpoints.output_dir, run_log.CHECKPOINT)]
+        return [
+            line["step"] for line in run_log.read(self.checkpoints.output_dir, run_log.CHECKPOINT)
+        ]
 
 
-def test_a_checkpoint_that_cannot_be_written_ends_the_training_before_the_next(tmp_path, monkeypatch):
+def test_a_checkpoint_that_cannot_be_written_ends_the_training_before_the_next(
+    tmp_path, monkeypatch
+):
     def write(prefix):
         raise InputError(f"{prefix}: cannot be written (No space left on device); make room")
 
@@ -394,7 +464,9 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training_before_the_next(t
 
 @pytest.mark.parametrize("end", ["Ctrl-C", "SIGTERM"])
 def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkeypatch, caplog, end):
-    """The thread is held in its writing until somebody waits for it; after SIGTERM that is before the other workers."""
+    """The thread is held in its writing until somebody waits for it; after SIGTERM that is
+    before the other workers.
+    """
     begun, may_go_on = threading.Event(), threading.Event()
     made_up = Saving(tmp_path, monkeypatch, lambda prefix: begun.set() or not may_go_on.wait(60))
     wait, before_others = made_up.checkpoints.wait, []
@@ -416,7 +488,9 @@ def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkey
     made_up.run_steps = run_steps
     monkeypatch.setattr(made_up.checkpoints, "wait", wait_for_writing)
     monkeypatch.setattr(made_up.trainer, "_most_steps_of_a_call", most_steps)
-    monkeypatch.setattr(workers, "wait_for_all", lambda strategy: before_others.append(made_up.checkpoints.latest))
+    monkeypatch.setattr(
+        workers, "wait_for_all", lambda strategy: before_others.append(made_up.checkpoints.latest)
+    )
     with pytest.raises(KeyboardInterrupt if end == "Ctrl-C" else Terminated):
         made_up.fit()
     newest = str(tmp_path / "model.ckpt-6")
@@ -427,7 +501,12 @@ def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkey
 
 @pytest.mark.parametrize(
     ("is_tpu", "secs_of_step", "is_ending", "most_steps"),
-    [(False, 0.3, False, 3), (False, 17.0, False, 1), (False, 0.3, True, 0), (True, 0.3, False, 200)],
+    [
+        (False, 0.3, False, 3),
+        (False, 17.0, False, 1),
+        (False, 0.3, True, 0),
+        (True, 0.3, False, 200),
+    ],
 )
 def test_a_call_ends_after_a_second(monkeypatch, is_tpu, secs_of_step, is_ending, most_steps):
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
@@ -446,11 +525,20 @@ def test_a_run_that_goes_on_calls_the_hooks_of_its_step_first(tmp_path, monkeypa
     assert (made_up.calls, hooks[1].calls) == ([], [(20, None)])
 
 
-def test_a_loss_scale_below_one_stops_the_training_and_skipped_updates_do_not_count(tmp_path, monkeypatch):
-    flags = {"log_every_steps": 4, "save_checkpoints_steps": 6, "steps_per_loop": 3, "dtype": "float16"}
+def test_a_loss_scale_below_one_stops_the_training_and_skipped_updates_do_not_count(
+    tmp_path, monkeypatch
+):
+    flags = {
+        "log_every_steps": 4,
+        "save_checkpoints_steps": 6,
+        "steps_per_loop": 3,
+        "dtype": "float16",
+    }
     made_up = MadeUp(tmp_path, monkeypatch, 40, **flags)
     made_up.updates = iter([1, 3, 0, 2, 1, *[0] * 99])
-    with pytest.raises(Diverged, match=r"float16 overflows .* has sunk to 0.\d*; lower --learning_rate"):
+    with pytest.raises(
+        Diverged, match=r"float16 overflows .* has sunk to 0.\d*; lower --learning_rate"
+    ):
         made_up.fit()
     # 1 + 3 updates are step 4; none; 2 of 2 are step 6; 1 of 2 is step 7; then none.
     assert made_up.logged() == [(4, 2.0)]
@@ -462,9 +550,14 @@ def test_a_loss_scale_below_one_stops_the_training_and_skipped_updates_do_not_co
     [(True, False, True, True, 0), (False, False, False, False, 0), (True, True, False, False, 0),
      (True, False, False, False, 1)],
 )  # fmt: skip
-def test_compiles_where_tensorflow_can(monkeypatch, caplog, flag, is_tpu, has_xla, compiles, warnings):
+def test_compiles_where_tensorflow_can(
+    monkeypatch, caplog, flag, is_tpu, has_xla, compiles, warnings
+):
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
     monkeypatch.setattr(trainer, "has_xla", lambda: has_xla)
     made_up = types.SimpleNamespace(options=types.SimpleNamespace(jit_compile=flag), strategy=None)
     assert Trainer._jit_compile(made_up) is compiles
-    assert caplog.text.count("--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU") == warnings
+    assert (
+        caplog.text.count("--jit_compile has no effect: tensorflow-tpu cannot compile for the CPU")
+        == warnings
+    )

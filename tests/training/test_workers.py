@@ -1,4 +1,6 @@
-"""Where the workers are, by flags and by TF_CONFIG; what they agree on is in tests/test_workers.py, too."""
+"""Where the workers are, by flags and by TF_CONFIG; what they agree on is in
+tests/test_workers.py, too.
+"""
 
 import json
 
@@ -16,7 +18,12 @@ def config(cluster, **task) -> str:
 
 
 def test_the_environment_names_the_workers(monkeypatch):
-    cluster = {"chief": [HOSTS[0]], "worker": [HOSTS[1]], "ps": ["10.0.0.3:2222"], "evaluator": ["10.0.0.4:1"]}
+    cluster = {
+        "chief": [HOSTS[0]],
+        "worker": [HOSTS[1]],
+        "ps": ["10.0.0.3:2222"],
+        "evaluator": ["10.0.0.4:1"],
+    }
     monkeypatch.setenv("TF_CONFIG", config(cluster, type="worker", index="0"))
     found = workers.cluster()
     assert found == workers.Cluster({"chief": [HOSTS[0]], "worker": [HOSTS[1]]}, "worker", 0)
@@ -29,7 +36,10 @@ def test_the_environment_names_the_workers(monkeypatch):
         ("[]", "does not describe a cluster"),
         ('{"cluster": {"worker": ["a:1"]}}', "KeyError: 'task'"),
         (config({"worker": ["a:1"]}, type="worker", index=1), "has no worker 1; count them from 0"),
-        (config({"worker": ["a:x"]}, type="worker", index=0), "'a:x' is no address; write host:port"),
+        (
+            config({"worker": ["a:x"]}, type="worker", index=0),
+            "'a:x' is no address; write host:port",
+        ),
         (config({"worker": ["a:1", "a:1"]}, type="worker", index=0), "a:1 is there twice"),
     ],
 )
@@ -78,19 +88,33 @@ print(json.dumps({
 
 
 def test_two_workers_agree_and_share_batches():
-    ran = run_script("launch.py", "--num_workers=2", "--max_restarts=0", "--", forked_python(), "-c", PROGRAM)
+    ran = run_script(
+        "launch.py", "--num_workers=2", "--max_restarts=0", "--", forked_python(), "-c", PROGRAM
+    )
     found = {}
     for line in ran.stdout.splitlines():
         name, _, text = line.partition("] ")
         if text.startswith("{"):
             found[name[-1]] = json.loads(text)
-    common = {"count": 2, "from chief": 2**40, "any": [True, True, False], "own": [[list(range(8))]]}
+    common = {
+        "count": 2,
+        "from chief": 2**40,
+        "any": [True, True, False],
+        "own": [[list(range(8))]],
+    }
     common |= {"all": [3, 4], "equal": None}
-    common |= {"other names": "the workers run different scripts or versions; start all of them with the same command"}
-    differ = "the workers differ in --b={} here, c; start all of them with the same flags on the same files"
+    common |= {
+        "other names": "the workers run different scripts or versions; start all of them with the same command"
+    }
+    differ = (
+        "the workers differ in --b={} here, c; start all of them with the same flags on the same "
+        "files"
+    )
     assert found == {
-        "0": common | {"index": 0, "chief": True, "part": [[[0, 1, 2, 3]]], "other values": differ.format(2)},
-        "1": common | {"index": 1, "chief": False, "part": [[[4, 5, 6, 7]]], "other values": differ.format(3)},
+        "0": common
+        | {"index": 0, "chief": True, "part": [[[0, 1, 2, 3]]], "other values": differ.format(2)},
+        "1": common
+        | {"index": 1, "chief": False, "part": [[[4, 5, 6, 7]]], "other values": differ.format(3)},
     }
 
 
@@ -109,4 +133,7 @@ except WorkerLost as error:
     print(error)
 """
     printed = run_python("-c", program).stdout
-    assert "cannot be reached (Could not start gRPC server); check the addresses, that no other" in printed
+    assert (
+        "cannot be reached (Could not start gRPC server); check the addresses, that no other"
+        in printed
+    )

@@ -1,4 +1,6 @@
-"""Warnings of a corpus whose form defeats what the records are made for, though every line of it can be read."""
+"""Warnings of a corpus whose form defeats what the records are made for, though every line of it
+can be read.
+"""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -15,28 +17,42 @@ _LINES_READ = 1000
 
 
 def check_next_sentences(num_random: int, num_records: int, num_documents: int, num_sentences: int):
-    """Warns if the label of the next sentence is nearly always the same, so that a model learns nothing from it."""
+    """Warns if the label of the next sentence is nearly always the same, so that a model learns
+    nothing from it.
+    """
     if num_records < _FEWEST_RECORDS:
         return
     share, (lowest, highest) = num_random / num_records, _USUAL_SHARES
     if lowest <= share <= highest:
         return
     if num_sentences < 2 * num_documents:
-        remedy = "most documents are one sentence: put blank lines between documents, not between their sentences"
+        remedy = (
+            "most documents are one sentence: put blank lines between documents, not between their "
+            "sentences"
+        )
     else:
-        remedy = "documents with more and shorter sentences, or a larger --max_seq_length, bring it nearer to half"
-    errors.warn("%.1f %% of the next sentences are random, where half of them should be; %s", 100 * share, remedy)
+        remedy = (
+            "documents with more and shorter sentences, or a larger --max_seq_length, bring it "
+            "nearer to half"
+        )
+    errors.warn(
+        "%.1f %% of the next sentences are random, where half of them should be; %s",
+        100 * share,
+        remedy,
+    )
 
 
 def check_whole_words(ids: np.ndarray, tokenizer: FullTokenizer):
-    """Warns if --do_whole_word_mask changes next to nothing, because hardly a word has several pieces."""
+    """Warns if --do_whole_word_mask changes next to nothing, because hardly a word has several
+    pieces.
+    """
     continues = np.zeros(max(tokenizer.inv_vocab) + 1, bool)
     continues[[index for piece, index in tokenizer.vocab.items() if piece.startswith("##")]] = True
     num_continued = int(continues[ids].sum())
     if len(ids) >= _FEWEST_TOKENS and num_continued < _SHARE_OF_CONTINUED_WORDS * len(ids):
         errors.warn(
-            "--do_whole_word_mask has next to no effect: %d of %d tokens continue a word, with ##; every Chinese "
-            "character is a word of its own",
+            "--do_whole_word_mask has next to no effect: %d of %d tokens continue a word, with ##; "
+            "every Chinese character is a word of its own",
             num_continued,
             len(ids),
         )

@@ -1,7 +1,8 @@
-"""Reads a corpus: its documents as compact arrays of vocabulary ids, or distributed over the text files of shards.
+"""Reads a corpus: its documents as compact arrays of vocabulary ids, or distributed over the text
+files of shards.
 
-In: lines of text files, one sentence each, with a blank line between documents. As in the original, a document goes
-on across the end of a file: only a blank line ends it.
+In: lines of text files, one sentence each, with a blank line between documents. As in the original,
+a document goes on across the end of a file: only a blank line ends it.
 """
 
 import collections
@@ -21,7 +22,8 @@ _BLOCK_CHARACTERS = 1 << 18
 _BLANK_LINE = -1
 _CHARACTERS_HELD = 1 << 24
 
-EncodedLines = tuple[np.ndarray, np.ndarray]  # the ids of some lines, and the number of ids of each, or _BLANK_LINE
+# The ids of some lines, and the number of ids of each, or _BLANK_LINE.
+EncodedLines = tuple[np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +31,12 @@ class Documents:
     """Documents of token ids, in the order of the files.
 
     Attributes:
-        ids: unsigned[tokens], the ids of all tokens in order, in the smallest type that holds the vocabulary.
-        segment_starts: int64[segments + 1], the offset in `ids` of each segment ("sentence"), then the length of `ids`.
-        document_starts: int64[documents + 1], the index of each document's first segment, then the number of segments.
+        ids: unsigned[tokens], the ids of all tokens in order, in the smallest type that holds the
+            vocabulary.
+        segment_starts: int64[segments + 1], the offset in `ids` of each segment ("sentence"), then
+            the length of `ids`.
+        document_starts: int64[documents + 1], the index of each document's first segment, then the
+            number of segments.
     """
 
     ids: np.ndarray
@@ -42,7 +47,9 @@ class Documents:
         return len(self.document_starts) - 1
 
     def bounds_of(self, document: int) -> Sequence[int]:
-        """Returns int64[segments + 1]: the offsets in `ids` at which the segments of `document` begin and end."""
+        """Returns int64[segments + 1]: the offsets in `ids` at which the segments of `document`
+        begin and end.
+        """
         first, end = self.document_starts[document : document + 2]
         return memoryview(self.segment_starts)[first : end + 1]  # its items are Python integers
 
@@ -73,8 +80,8 @@ def read_documents(
 
 def no_text(input_files: Sequence[str]) -> InputError:
     return InputError(
-        f"--input_file: no text in {', '.join(input_files)}; give files with one sentence a line and a blank line "
-        "between documents"
+        f"--input_file: no text in {', '.join(input_files)}; give files with one sentence a line "
+        "and a blank line between documents"
     )
 
 
@@ -101,7 +108,9 @@ def encode_documents(
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Groups lines into blocks of about `_BLOCK_CHARACTERS` characters: the unit of work of one process."""
+    """Groups lines into blocks of about `_BLOCK_CHARACTERS` characters: the unit of work of one
+    process.
+    """
     block, num_characters = [], 0
     for line in lines:
         block.append(line)
@@ -112,7 +121,9 @@ def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
     yield block
 
 
-def _encode_blocks(blocks: Iterable[list[str]], tokenizer: FullTokenizer, num_workers: int) -> Iterator[EncodedLines]:
+def _encode_blocks(
+    blocks: Iterable[list[str]], tokenizer: FullTokenizer, num_workers: int
+) -> Iterator[EncodedLines]:
     """Yields every encoded block in order, with a bounded number of blocks in progress."""
     if num_workers == 1:
         for block in blocks:
@@ -143,7 +154,8 @@ def distribute(
     read_lines: Callable[[str], Iterable[str]] = reading.read_lines,
 ) -> int:
     """Writes document k of the corpus into text file k mod n, and returns the number of documents."""
-    held = collections.defaultdict(list)  # lines by path: hundreds of files would be too many to keep open
+    # Lines by path: hundreds of files would be too many to keep open.
+    held = collections.defaultdict(list)
     num_held, num_documents, in_document = 0, 0, False
     lines = held[paths[0]]
     for name in input_files:

@@ -1,7 +1,8 @@
-"""The generator `exact`: the original's instances in the original's order, about a hundred bytes each.
+"""The generator `exact`: the original's instances in the original's order, about a hundred bytes
+each.
 
-Every draw is made in the original's order, so the random generator also ends in the same state. The functions that
-draw work on tokens of any kind: on vocabulary ids here, and on strings in `compat`.
+Every draw is made in the original's order, so the random generator also ends in the same state. The
+functions that draw work on tokens of any kind: on vocabulary ids here, and on strings in `compat`.
 """
 
 import random
@@ -48,7 +49,8 @@ def shuffle(items: MutableSequence, getrandbits: Callable[[int], int]):
 class SentencePair(NamedTuple):
     """Tokens [a_begin, a_end) of one document and tokens [b_begin, b_end) of document `b_document`.
 
-    `is_random_next` is True where segment B was drawn at random, even if the draw gave the document of segment A.
+    `is_random_next` is True where segment B was drawn at random, even if the draw gave the document
+    of segment A.
     """
 
     a_begin: int
@@ -67,14 +69,18 @@ def sentence_pairs(
     short_seq_prob: float,
     rng: random.Random,
 ) -> Iterator[SentencePair]:
-    """Yields the pairs of one pass over `document`, in order; random second segments come from all documents.
+    """Yields the pairs of one pass over `document`, in order; random second segments come from all
+    documents.
 
-    `bounds_of` maps a document to int[segments + 1], the token offsets at which its segments begin and end. The caller
-    must mask each pair, which draws from `rng`, before it asks for the next pair: the original draws in this order.
+    `bounds_of` maps a document to int[segments + 1], the token offsets at which its segments begin
+    and end. The caller must mask each pair, which draws from `rng`, before it asks for the next
+    pair: the original draws in this order.
     """
     max_num_tokens = max_seq_length - NUM_SPECIAL_TOKENS
     if max_num_tokens < 2:
-        raise InputError(f"max_seq_length is {max_seq_length}; it must be at least {NUM_SPECIAL_TOKENS + 2}")
+        raise InputError(
+            f"max_seq_length is {max_seq_length}; it must be at least {NUM_SPECIAL_TOKENS + 2}"
+        )
     getrandbits = rng.getrandbits
     target = max_num_tokens
     if rng.random() < short_seq_prob:
@@ -98,14 +104,23 @@ def sentence_pairs(
         else:
             b_document, b_begin, b_end, is_random_next = document, a_end, bounds[end], False
             first = end
-        a_begin, a_end, b_begin, b_end = truncated(a_begin, a_end, b_begin, b_end, max_num_tokens, rng.random)
+        a_begin, a_end, b_begin, b_end = truncated(
+            a_begin, a_end, b_begin, b_end, max_num_tokens, rng.random
+        )
         yield SentencePair(a_begin, a_end, b_document, b_begin, b_end, is_random_next)
 
 
 def truncated(
-    a_begin: int, a_end: int, b_begin: int, b_end: int, max_num_tokens: int, draw: Callable[[], float]
+    a_begin: int,
+    a_end: int,
+    b_begin: int,
+    b_end: int,
+    max_num_tokens: int,
+    draw: Callable[[], float],
 ) -> tuple[int, int, int, int]:
-    """Cuts two spans to `max_num_tokens` in all: the longer span (B on a tie) loses a token at a random end."""
+    """Cuts two spans to `max_num_tokens` in all: the longer span (B on a tie) loses a token at a
+    random end.
+    """
     a_length, b_length = a_end - a_begin, b_end - b_begin
     while a_length + b_length > max_num_tokens:
         from_front = draw() < 0.5
@@ -119,12 +134,16 @@ def truncated(
 
 
 def _segments_until(bounds: Sequence[int], first: int, num_tokens: int) -> int:
-    """Returns the end of the shortest run of segments from `first` on that has `num_tokens` tokens, if there are."""
+    """Returns the end of the shortest run of segments from `first` on that has `num_tokens`
+    tokens, if there are.
+    """
     return min(bisect_left(bounds, bounds[first] + num_tokens, first + 1), len(bounds) - 1)
 
 
 def _another_document(document: int, num_documents: int, getrandbits: Callable[[int], int]) -> int:
-    """Draws a document other than `document`; after ten draws the last one counts, even if it is `document`."""
+    """Draws a document other than `document`; after ten draws the last one counts, even if it is
+    `document`.
+    """
     for _ in range(10):
         drawn = randbelow(num_documents, getrandbits)
         if drawn != document:
@@ -141,10 +160,12 @@ def draw_masks(
     words: Sequence[Token],
     rng: random.Random,
 ) -> tuple[list[int], list[Token]]:
-    """Draws the masked positions and the tokens that replace those at them, both in the order of the draws.
+    """Draws the masked positions and the tokens that replace those at them, both in the order of
+    the draws.
 
-    The `tokens` include special ones; the `candidates`, positions in increasing order, are shuffled. `continues` tells
-    whether a token starts with "##"; `words` are the whole vocabulary, special tokens included.
+    The `tokens` include special ones; the `candidates`, positions in increasing order, are
+    shuffled. `continues` tells whether a token starts with "##"; `words` are the whole vocabulary,
+    special tokens included.
     """
     count = num_predictions(len(tokens), masks.masked_lm_prob, masks.max_predictions_per_seq)
     if masks.do_whole_word_mask:
@@ -155,7 +176,9 @@ def draw_masks(
 
 
 def num_predictions(length: int, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
-    """Returns the number of predictions in a sequence of `length` tokens; a half rounds to the even number."""
+    """Returns the number of predictions in a sequence of `length` tokens; a half rounds to the
+    even number.
+    """
     return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
 
 
@@ -165,10 +188,14 @@ def draw_positions(positions: list[int], count: int, rng: random.Random) -> list
     return positions[:count]
 
 
-def draw_whole_words(positions: list[int], continues: Sequence[bool], count: int, rng: random.Random) -> list[int]:
-    """Draws whole words with at most `count` positions in all; a word that would exceed `count` is skipped.
+def draw_whole_words(
+    positions: list[int], continues: Sequence[bool], count: int, rng: random.Random
+) -> list[int]:
+    """Draws whole words with at most `count` positions in all; a word that would exceed `count` is
+    skipped.
 
-    A token that continues a word, with "##", joins the word before it even across the [SEP] between the segments.
+    A token that continues a word, with "##", joins the word before it even across the [SEP] between
+    the segments.
     """
     words: list[list[int]] = []
     for position in positions:
@@ -187,11 +214,17 @@ def draw_whole_words(positions: list[int], continues: Sequence[bool], count: int
 
 
 def replacements(
-    tokens: Sequence[Token], positions: list[int], mask: Token, words: Sequence[Token], rng: random.Random
+    tokens: Sequence[Token],
+    positions: list[int],
+    mask: Token,
+    words: Sequence[Token],
+    rng: random.Random,
 ) -> list[Token]:
-    """Draws the input token at each predicted position: 80 % [MASK], 10 % the token itself, 10 % a random word.
+    """Draws the input token at each predicted position: 80 % [MASK], 10 % the token itself, 10 % a
+    random word.
 
-    The positions come in the order in which they were drawn. The WordPieces of one word draw independently.
+    The positions come in the order in which they were drawn. The WordPieces of one word draw
+    independently.
     """
     draw, getrandbits, num_words = rng.random, rng.getrandbits, len(words)
     replaced = []
@@ -209,11 +242,18 @@ class Instances:
     """Instances over `documents`, in the order in which they were added."""
 
     def __init__(
-        self, documents: Documents, vocabulary: InstanceVocabulary, max_seq_length: int, max_predictions_per_seq: int
+        self,
+        documents: Documents,
+        vocabulary: InstanceVocabulary,
+        max_seq_length: int,
+        max_predictions_per_seq: int,
     ):
         self._ids = documents.ids
         self._vocabulary = vocabulary
-        self._max_seq_length, self._max_predictions_per_seq = max_seq_length, max_predictions_per_seq
+        self._max_seq_length, self._max_predictions_per_seq = (
+            max_seq_length,
+            max_predictions_per_seq,
+        )
         self._spans = array("q")  # a_begin, a_end, b_begin, b_end of each instance
         self._is_random_next = array("b")
         self._prediction_starts = array("q", [0])
@@ -229,7 +269,9 @@ class Instances:
         return sum(self._is_random_next)
 
     def append(self, pair: SentencePair, positions: list[int], replacements: list[int]):
-        """Adds a pair of offsets in `documents.ids`, masked positions in any order, and the input ids at them."""
+        """Adds a pair of offsets in `documents.ids`, masked positions in any order, and the
+        input ids at them.
+        """
         self._spans.extend((pair.a_begin, pair.a_end, pair.b_begin, pair.b_end))
         self._is_random_next.append(pair.is_random_next)
         self._positions.extend(positions)
@@ -241,14 +283,17 @@ class Instances:
             yield self.features(order[start : start + _AT_ONCE])
 
     def features(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the record features of the instances int[batch]: name -> int32 or float32[batch, length]."""
+        """Returns the record features of the instances int[batch]: name -> int32 or
+        float32[batch, length].
+        """
         spans = _as_numpy(self._spans).reshape(-1, 4)[indices]
         a_begin, a_end, b_begin, b_end = (column[:, None] for column in spans.T)  # each [B, 1]
         b_first = a_end - a_begin + 2
         length = b_first + b_end - b_begin + 1
 
         position = np.arange(self._max_seq_length)  # [S]
-        source = np.where(position < b_first, a_begin + position - 1, b_begin + position - b_first)  # [B, S]
+        # [B, S].
+        source = np.where(position < b_first, a_begin + position - 1, b_begin + position - b_first)
         input_ids = self._ids.take(source, mode="clip").astype(np.int32)
         input_ids[:, 0] = self._vocabulary.cls_id
         input_ids[(position == b_first - 1) | (position == length - 1)] = self._vocabulary.sep_id
@@ -268,13 +313,16 @@ class Instances:
             _as_numpy(self._is_random_next)[indices][:, None],
         )
         table = pretraining_features(self._max_seq_length, self._max_predictions_per_seq)
-        return {feature.name: column.astype(feature.dtype) for feature, column in zip(table, columns, strict=True)}
+        return {
+            feature.name: column.astype(feature.dtype)
+            for feature, column in zip(table, columns, strict=True)
+        }
 
     def _predictions(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the masked positions of the chosen instances in increasing order.
 
-        They are bool[batch, max_predictions_per_seq], false for padding; int64 of that shape, the positions, 0 for
-        padding; and unsigned[masked positions of all], the input ids at them.
+        They are bool[batch, max_predictions_per_seq], false for padding; int64 of that shape, the
+        positions, 0 for padding; and unsigned[masked positions of all], the input ids at them.
         """
         starts = _as_numpy(self._prediction_starts)
         begin, end = starts[indices][:, None], starts[indices + 1][:, None]
@@ -302,9 +350,11 @@ def create_instances(
     rng: random.Random,
     on_progress: Callable[[int], None] = lambda documents_done: None,
 ) -> tuple[Instances, np.ndarray]:
-    """Makes `config.dupe_factor` passes over the documents; `on_progress` receives the number visited in all passes.
+    """Makes `config.dupe_factor` passes over the documents; `on_progress` receives the number
+    visited in all passes.
 
-    Returns the instances as they were created, and int64[instances]: their indices in the order of the records.
+    Returns the instances as they were created, and int64[instances]: their indices in the order of
+    the records.
     """
     shuffled = list(range(len(documents)))
     shuffle(shuffled, rng.getrandbits)
@@ -312,18 +362,31 @@ def create_instances(
     def bounds_of(document: int):
         return documents.bounds_of(shuffled[document])
 
-    instances = Instances(documents, vocabulary, config.max_seq_length, masks.max_predictions_per_seq)
+    instances = Instances(
+        documents, vocabulary, config.max_seq_length, masks.max_predictions_per_seq
+    )
     for visited in range(config.dupe_factor * len(documents)):
         pairs = sentence_pairs(
-            visited % len(documents), len(documents), bounds_of, config.max_seq_length, config.short_seq_prob, rng
+            visited % len(documents),
+            len(documents),
+            bounds_of,
+            config.max_seq_length,
+            config.short_seq_prob,
+            rng,
         )
         for pair in pairs:
             a_ids = documents.ids[pair.a_begin : pair.a_end].tolist()
             b_ids = documents.ids[pair.b_begin : pair.b_end].tolist()
             tokens = [vocabulary.cls_id, *a_ids, vocabulary.sep_id, *b_ids, vocabulary.sep_id]
             candidates = [*range(1, len(a_ids) + 1), *range(len(a_ids) + 2, len(tokens) - 1)]
-            continues, mask, words = vocabulary.continues.__getitem__, vocabulary.mask_id, vocabulary.word_ids
-            instances.append(pair, *draw_masks(tokens, candidates, masks, continues, mask, words, rng))
+            continues, mask, words = (
+                vocabulary.continues.__getitem__,
+                vocabulary.mask_id,
+                vocabulary.word_ids,
+            )
+            instances.append(
+                pair, *draw_masks(tokens, candidates, masks, continues, mask, words, rng)
+            )
         on_progress(visited + 1)
     order = array("q", range(len(instances)))
     shuffle(order, rng.getrandbits)

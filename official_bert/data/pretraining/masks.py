@@ -1,7 +1,9 @@
-"""Masks many sequences at once: for the generator `sharded`, and for masks that are drawn while records are read.
+"""Masks many sequences at once: for the generator `sharded`, and for masks that are drawn while
+records are read.
 
-How many tokens are masked and which is as in `exact`, draw by draw in distribution; beyond it, the replacement rates
-are free, and spans of whole words can be masked together. Each sequence has a stream of random numbers, keys uint64[B].
+How many tokens are masked and which is as in `exact`, draw by draw in distribution; beyond it, the
+replacement rates are free, and spans of whole words can be masked together. Each sequence has a
+stream of random numbers, keys uint64[B].
 """
 
 import numpy as np
@@ -19,8 +21,12 @@ NAMES = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights
 DTYPES = ("int32", "int32", "int32", "float32")
 
 
-def num_predictions(lengths: np.ndarray, masked_lm_prob: float, max_predictions_per_seq: int) -> np.ndarray:
-    """Returns int64[B]: the number of predictions for each length; a half rounds to the even number."""
+def num_predictions(
+    lengths: np.ndarray, masked_lm_prob: float, max_predictions_per_seq: int
+) -> np.ndarray:
+    """Returns int64[B]: the number of predictions for each length; a half rounds to the even
+    number.
+    """
     wanted = np.rint(lengths * masked_lm_prob).astype(np.int64)
     return np.clip(wanted, 1, max_predictions_per_seq)
 
@@ -28,13 +34,16 @@ def num_predictions(lengths: np.ndarray, masked_lm_prob: float, max_predictions_
 def draw_positions(
     candidates: np.ndarray, num_wanted: np.ndarray, keys: np.ndarray, max_predictions_per_seq: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws int[B] of the candidates, bool[B, S], all with equal probability; where there are fewer, all of them.
+    """Draws int[B] of the candidates, bool[B, S], all with equal probability; where there are
+    fewer, all of them.
 
     The result is int64[B, P] in increasing order, 0 for padding, and bool[B, P], false for padding.
     """
     length = candidates.shape[1]
-    # The random order of the candidates is that of random numbers whose last bits hold the position.
-    words = random_streams.draw(keys[:, None], _ORDER + np.arange((length + 1) // 2))  # [B, S / 2], two in each
+    # The random order of the candidates is that of random numbers whose last bits hold the
+    # position.
+    # [B, S / 2], two in each.
+    words = random_streams.draw(keys[:, None], _ORDER + np.arange((length + 1) // 2))
     order = words.view(np.uint32)[:, :length]
     if length > _POSITIONS_IN_32_BITS:
         order = order.astype(np.uint64) << np.uint64(32)
@@ -53,18 +62,21 @@ def draw_units(
     keys: np.ndarray,
     max_predictions_per_seq: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws whole units, which are words or spans of words: one that would exceed the number is skipped.
+    """Draws whole units, which are words or spans of words: one that would exceed the number is
+    skipped.
 
-    `unit_starts`, bool[B, S], has the first positions of the units among the candidates; a unit reaches to the next.
-    The rest is as in `draw_positions`.
+    `unit_starts`, bool[B, S], has the first positions of the units among the candidates; a unit
+    reaches to the next. The rest is as in `draw_positions`.
     """
     rows = len(candidates)
     unit = np.cumsum(unit_starts, axis=1, dtype=np.int32)
     num_units = int(unit[:, -1].max(initial=1))
     np.maximum(unit, 1, out=unit)
-    unit += np.arange(-1, rows * num_units - 1, num_units, dtype=np.int32)[:, None]  # the number in [B, U]
+    # The number in [B, U].
+    unit += np.arange(-1, rows * num_units - 1, num_units, dtype=np.int32)[:, None]
     sizes = np.bincount(unit[candidates], minlength=rows * num_units).reshape(rows, num_units)
-    # Units in random order: random number, unit, size. Those in excess, of size 0, are the last ones, too large to fit.
+    # Units in random order: random number, unit, size. Those in excess, of size 0, are the last
+    # ones, too large to fit.
     order = random_streams.draw(keys[:, None], _ORDER + np.arange(num_units))
     order &= _HIGH
     order |= np.arange(num_units, dtype=np.uint64) << np.uint64(16)
@@ -74,14 +86,17 @@ def draw_units(
     if max_predictions_per_seq < num_units:
         first = np.partition(order, max_predictions_per_seq, axis=1)[:, :max_predictions_per_seq]
     first = np.sort(first, axis=1)
-    # Up to the first one that does not fit, all are taken; of those after it, always the next one that fits.
+    # Up to the first one that does not fit, all are taken; of those after it, always the next one
+    # that fits.
     totals = np.cumsum(first & _SIZE, axis=1, dtype=np.int64)
     num_first = _true_in_rows(totals <= num_wanted[:, None])
     taken, total = order <= _last_of(first, num_first), _last_of(totals, num_first)[:, 0]
     unfilled = np.flatnonzero(total < num_wanted)
     while len(unfilled):
         room = (num_wanted - total)[unfilled]
-        fits = np.where(taken[unfilled] | ((order[unfilled] & _SIZE) > room[:, None]), _LAST, order[unfilled])
+        fits = np.where(
+            taken[unfilled] | ((order[unfilled] & _SIZE) > room[:, None]), _LAST, order[unfilled]
+        )
         chosen = fits.argmin(axis=1)
         found = fits[np.arange(len(unfilled)), chosen] != _LAST
         unfilled, chosen = unfilled[found], chosen[found]
@@ -92,13 +107,16 @@ def draw_units(
 
 
 def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.ndarray:
-    """Joins words into spans of 1 to `longest` words, a length n with a probability in proportion to 1 / n.
+    """Joins words into spans of 1 to `longest` words, a length n with a probability in proportion
+    to 1 / n.
 
     It takes the first positions of the words, bool[B, S], and returns those of the spans.
     """
     shares = 1 / np.arange(1, longest + 1)
     limits = np.cumsum(shares / shares.sum())[:-1]
-    drawn = random_streams.uniform(random_streams.draw(keys[:, None], _SPAN_LENGTHS + np.arange(word_starts.shape[1])))
+    drawn = random_streams.uniform(
+        random_streams.draw(keys[:, None], _SPAN_LENGTHS + np.arange(word_starts.shape[1]))
+    )
     lengths = np.ones(drawn.shape, np.int32)  # in words, used where a span begins
     for limit in limits:
         lengths += drawn >= limit
@@ -124,11 +142,15 @@ def draw_replacements(
     mask_token_rate: float,
     random_token_rate: float,
 ) -> np.ndarray:
-    """Draws the ids, int[B, P], that replace the predicted tokens: [MASK], a random word, or the token itself."""
+    """Draws the ids, int[B, P], that replace the predicted tokens: [MASK], a random word, or the
+    token itself.
+    """
     words = random_streams.draw(keys[:, None], _REPLACEMENTS + np.arange(tokens.shape[1]))
     choice = words.astype(np.uint32)  # the last 32 bits
     random_words = word_ids[random_streams.below(words, len(word_ids))]
-    replaced = np.where(choice < (mask_token_rate + random_token_rate) * 2.0**32, random_words, tokens)
+    replaced = np.where(
+        choice < (mask_token_rate + random_token_rate) * 2.0**32, random_words, tokens
+    )
     return np.where(choice < mask_token_rate * 2.0**32, mask_id, replaced)
 
 
@@ -139,11 +161,15 @@ def _true_in_rows(values: np.ndarray) -> np.ndarray:
 
 def _last_of(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Returns [B, 1]: of the first `counts` values of each row the last one, or 0 if there is none."""
-    return np.take_along_axis(rows, np.maximum(counts - 1, 0)[:, None], axis=1) * (counts > 0)[:, None]
+    return (
+        np.take_along_axis(rows, np.maximum(counts - 1, 0)[:, None], axis=1) * (counts > 0)[:, None]
+    )
 
 
 def _in_columns(is_drawn: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the true positions of bool[B, S] in int64[B, width], filled with 0, and bool[B, width], false there."""
+    """Returns the true positions of bool[B, S] in int64[B, width], filled with 0, and bool[B,
+    width], false there.
+    """
     in_columns = np.arange(width) < _true_in_rows(is_drawn)[:, None]
     positions = np.zeros(in_columns.shape, np.int64)
     positions[in_columns] = np.flatnonzero(is_drawn) % is_drawn.shape[1]
@@ -161,7 +187,8 @@ class Masker:
     ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Replaces tokens in `input_ids`, int[B, S], at some of the candidates, bool[B, S].
 
-        Returns masked_lm_positions, masked_lm_ids and masked_lm_weights, [B, P] each, and counts by name.
+        Returns masked_lm_positions, masked_lm_ids and masked_lm_weights, [B, P] each, and counts by
+        name.
         """
         features, replaced = self.masked(input_ids, candidates, lengths, keys)
         is_masked = features["masked_lm_weights"]
@@ -169,12 +196,18 @@ class Masker:
         counts = {
             "predictions": int(is_masked.sum()),
             "predictions_masked": int(is_mask.sum()),
-            "predictions_kept": int((is_masked & (replaced == features["masked_lm_ids"]) & ~is_mask).sum()),
+            "predictions_kept": int(
+                (is_masked & (replaced == features["masked_lm_ids"]) & ~is_mask).sum()
+            ),
         }
         return features, counts
 
-    def masked(self, input_ids, candidates, lengths, keys) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Does what `mask` does without counting, and returns the ids that the predicted tokens became, int[B, P]."""
+    def masked(
+        self, input_ids, candidates, lengths, keys
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Does what `mask` does without counting, and returns the ids that the predicted tokens
+        became, int[B, P].
+        """
         config = self._config
         positions, is_masked = self._positions(input_ids, candidates, lengths, keys)
         rows, length = input_ids.shape
@@ -183,7 +216,11 @@ class Masker:
         rates = config.mask_token_rate, config.random_token_rate
         replaced = draw_replacements(masked_lm_ids, keys, self._mask_id, self._word_ids, *rates)
         np.put(input_ids, at[is_masked], replaced[is_masked])
-        features = {"masked_lm_positions": positions, "masked_lm_ids": masked_lm_ids, "masked_lm_weights": is_masked}
+        features = {
+            "masked_lm_positions": positions,
+            "masked_lm_ids": masked_lm_ids,
+            "masked_lm_weights": is_masked,
+        }
         return features, replaced
 
     def _positions(self, input_ids, candidates, lengths, keys) -> tuple[np.ndarray, np.ndarray]:
@@ -200,7 +237,9 @@ class Masker:
 
 
 class DynamicMasks:
-    """Masks the batches of records without masks: others in each pass, and the same ones in each run with the seed."""
+    """Masks the batches of records without masks: others in each pass, and the same ones in each
+    run with the seed.
+    """
 
     def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig, seed: int):
         self._masker, self._seed = Masker(vocabulary, config), seed
@@ -210,7 +249,8 @@ class DynamicMasks:
     def __call__(
         self, input_ids: np.ndarray, input_mask: np.ndarray, passes: np.ndarray, records: np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        """Masks int32[B, S], by the number of the pass over the data and the hash of each record, int64[B] both.
+        """Masks int32[B, S], by the number of the pass over the data and the hash of each record,
+        int64[B] both.
 
         Returns NAMES: int32[B, S], int32[B, P], int32[B, P] and float32[B, P].
         """
@@ -221,4 +261,6 @@ class DynamicMasks:
         keys = random_streams.stream(self._seed, passes, records)
         features, _ = self._masker.masked(ids, candidates, input_mask.sum(axis=1), keys)
         features["input_ids"] = ids
-        return tuple(features[name].astype(dtype) for name, dtype in zip(NAMES, DTYPES, strict=True))
+        return tuple(
+            features[name].astype(dtype) for name, dtype in zip(NAMES, DTYPES, strict=True)
+        )

@@ -1,8 +1,10 @@
-"""The generator `sharded`: turns the text of one shard into its record file, and reports what is in it.
+"""The generator `sharded`: turns the text of one shard into its record file, and reports what is in
+it.
 
-The file depends on the text, the config, the seed and the number of the shard alone. All passes over all documents
-advance together, a pair at each step, so that numpy makes thousands of pairs in a call. The last few, over the longest
-documents, go on one after the other, so that one huge document takes no longer than many.
+The file depends on the text, the config, the seed and the number of the shard alone. All passes
+over all documents advance together, a pair at each step, so that numpy makes thousands of pairs in
+a call. The last few, over the longest documents, go on one after the other, so that one huge
+document takes no longer than many.
 """
 
 import collections
@@ -55,7 +57,11 @@ def make_shard(
 
     Returns counts by name, and the `bytes` and the `sha256` of the file.
     """
-    with files.open_file(text_file) if files.exists(text_file) else contextlib.nullcontext(()) as lines:
+    with (
+        files.open_file(text_file)
+        if files.exists(text_file)
+        else contextlib.nullcontext(()) as lines
+    ):
         documents = encode_documents(lines, tokenizer)
     counts = collections.Counter(
         documents=len(documents),
@@ -64,13 +70,20 @@ def make_shard(
         unknown_tokens=int((documents.ids == tokenizer.vocab["[UNK]"]).sum()),
         records=0,
     )
-    # The caller has removed what is left in the folder, which has thousands of files: a list for each takes long.
+    # The caller has removed what is left in the folder, which has thousands of files: a list for
+    # each takes long.
     with writing.replacing(record_file, "wb", removes_left=False) as file:
         written = _Hashed(file)
         # Without name and time, equal records give equal bytes.
-        zipped = gzip.GzipFile("", "wb", _GZIP_LEVEL, fileobj=written, mtime=0) if config.is_compressed else None
+        zipped = (
+            gzip.GzipFile("", "wb", _GZIP_LEVEL, fileobj=written, mtime=0)
+            if config.is_compressed
+            else None
+        )
         with zipped or contextlib.nullcontext(written) as compressed:
-            for features, counted in shard_batches(number, documents, _vocabulary_of(tokenizer), config):
+            for features, counted in shard_batches(
+                number, documents, _vocabulary_of(tokenizer), config
+            ):
                 compressed.write(b"".join(map(frame, encode_examples(features))))
                 counts.update(counted)
     return {**counts, "bytes": written.num_bytes, "sha256": written.sha256.hexdigest()}
@@ -84,7 +97,9 @@ def _vocabulary_of(tokenizer: FullTokenizer) -> InstanceVocabulary:
 def shard_batches(
     number: int, documents: Documents, vocabulary: InstanceVocabulary, config: ShardConfig
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, int]]]:
-    """Yields the records of a shard in their order, as batches of features, and what was counted in each."""
+    """Yields the records of a shard in their order, as batches of features, and what was counted
+    in each.
+    """
     if not len(documents):
         return
     key = random_streams.stream(config.random_seed, number, _PAIRS)
@@ -98,18 +113,30 @@ def shard_batches(
 
 
 class BatchMaker:
-    """Makes batches of the instances over the ids of one shard, unsigned[tokens]; without `masks` unmasked ones."""
+    """Makes batches of the instances over the ids of one shard, unsigned[tokens]; without
+    `masks` unmasked ones.
+    """
 
-    def __init__(self, ids: np.ndarray, vocabulary: InstanceVocabulary, config: PairConfig, masks: MaskConfig | None):
+    def __init__(
+        self,
+        ids: np.ndarray,
+        vocabulary: InstanceVocabulary,
+        config: PairConfig,
+        masks: MaskConfig | None,
+    ):
         self._ids, self._vocabulary, self._config = ids, vocabulary, config
         length = config.max_seq_length
         self._masker = Masker(vocabulary, masks) if masks else None
         self._table = (
-            pretraining_features(length, masks.max_predictions_per_seq) if masks else unmasked_features(length)
+            pretraining_features(length, masks.max_predictions_per_seq)
+            if masks
+            else unmasked_features(length)
         )
 
     def batch(self, pairs: "Pairs") -> tuple[dict[str, np.ndarray], dict[str, int]]:
-        """Returns the record features of some pairs, name -> int32 or float32[B, length], and counts by name."""
+        """Returns the record features of some pairs, name -> int32 or float32[B, length], and
+        counts by name.
+        """
         vocabulary = self._vocabulary
         a_length, b_length = pairs.a_length[:, None], pairs.b_length[:, None]  # [B, 1]
         b_first = a_length + 2
@@ -120,14 +147,19 @@ class BatchMaker:
         candidates = (position < length - 1) & (position != b_first - 1)
         candidates[:, 0] = False
 
-        source = position + np.where(in_b, pairs.b_begin[:, None] - b_first, pairs.a_begin[:, None] - 1)
+        source = position + np.where(
+            in_b, pairs.b_begin[:, None] - b_first, pairs.a_begin[:, None] - 1
+        )
         input_ids = np.where(candidates, self._ids.take(source, mode="clip"), 0).astype(np.int32)
         input_ids[:, 0] = vocabulary.cls_id
         rows = np.arange(len(pairs))
         input_ids[rows, b_first[:, 0] - 1] = vocabulary.sep_id
         input_ids[rows, length[:, 0] - 1] = vocabulary.sep_id
 
-        masked, counts = {}, dict.fromkeys(("predictions", "predictions_masked", "predictions_kept"), 0)
+        masked, counts = (
+            {},
+            dict.fromkeys(("predictions", "predictions_masked", "predictions_kept"), 0),
+        )
         if self._masker:
             masked, counts = self._masker.mask(input_ids, candidates, length[:, 0], pairs.keys)
         columns = {
@@ -137,7 +169,9 @@ class BatchMaker:
             **masked,
             "next_sentence_labels": pairs.is_random_next[:, None],
         }
-        features = {feature.name: columns[feature.name].astype(feature.dtype) for feature in self._table}
+        features = {
+            feature.name: columns[feature.name].astype(feature.dtype) for feature in self._table
+        }
         counts |= {
             "records": len(pairs),
             "random_next": int(pairs.is_random_next.sum()),
@@ -165,9 +199,10 @@ class _Hashed:
 class Pairs:
     """Pairs of segments, each [n]; without next-sentence prediction the second ones are empty.
 
-    A segment has an offset in the ids of the documents, int64, and a number of tokens, int32. The keys, uint64, are the
-    streams that mask the pairs. What a pair is, and how likely, is as in `exact.sentence_pairs`, with one difference:
-    the random next segments never come from the same document where there is another one.
+    A segment has an offset in the ids of the documents, int64, and a number of tokens, int32. The
+    keys, uint64, are the streams that mask the pairs. What a pair is, and how likely, is as in
+    `exact.sentence_pairs`, with one difference: the random next segments never come from the same
+    document where there is another one.
     """
 
     a_begin: np.ndarray
@@ -192,7 +227,8 @@ class Pairs:
 
 @dataclasses.dataclass(frozen=True)
 class Chunks:
-    """Pairs as runs of whole segments, before truncation, numbers in the documents' `segment_starts`, each int64[n].
+    """Pairs as runs of whole segments, before truncation, numbers in the documents'
+    `segment_starts`, each int64[n].
 
     Without next-sentence prediction `b_first` and `b_end` are 0. The keys are those of `Pairs`.
     """
@@ -210,7 +246,9 @@ class Chunks:
 def make_pairs(documents: Documents, config: PairConfig, key: np.ndarray) -> Pairs:
     """Makes the pairs of all passes over all documents, in an order that is not that of the text."""
     most = num_text_tokens(config)
-    return Pairs.joined([truncated(chunks, documents, most) for chunks in make_chunks(documents, config, key)])
+    return Pairs.joined(
+        [truncated(chunks, documents, most) for chunks in make_chunks(documents, config, key)]
+    )
 
 
 def num_text_tokens(config: PairConfig) -> int:
@@ -225,16 +263,27 @@ def make_chunks(documents: Documents, config: PairConfig, key: np.ndarray) -> It
         scans = np.arange(start, min(start + _SCANS_AT_ONCE, num_scans))
         document, number_of_pass = scans % len(documents), scans // len(documents)
         scan_keys = random_streams.stream(key, number_of_pass, document)
-        is_short = random_streams.uniform(random_streams.draw(scan_keys, _IS_SHORT)) < config.short_seq_prob
-        lengths = 2 + random_streams.below(random_streams.draw(scan_keys, _LENGTH), max_num_tokens - 1)
+        is_short = (
+            random_streams.uniform(random_streams.draw(scan_keys, _IS_SHORT))
+            < config.short_seq_prob
+        )
+        lengths = 2 + random_streams.below(
+            random_streams.draw(scan_keys, _LENGTH), max_num_tokens - 1
+        )
         target = np.where(is_short, lengths, max_num_tokens)
         yield from _scan(documents, document, target, config.use_next_sentence, scan_keys)
 
 
 def _scan(
-    documents: Documents, document: np.ndarray, target: np.ndarray, use_next_sentence: bool, keys: np.ndarray
+    documents: Documents,
+    document: np.ndarray,
+    target: np.ndarray,
+    use_next_sentence: bool,
+    keys: np.ndarray,
 ) -> Iterator[Chunks]:
-    """Yields the pairs of some scans, those of one step at a time, which aim at `target` tokens; the arrays are [n]."""
+    """Yields the pairs of some scans, those of one step at a time, which aim at `target` tokens;
+    the arrays are [n].
+    """
     starts, document_starts = documents.segment_starts, documents.document_starts
     first, document_end = document_starts[document], document_starts[document + 1]
     number = _FIRST_PAIR
@@ -256,9 +305,17 @@ def _scan(
 
 
 def _rest_of_scan(
-    documents: Documents, document: int, first: int, target: int, key, use_next_sentence: bool, number: int
+    documents: Documents,
+    document: int,
+    first: int,
+    target: int,
+    key,
+    use_next_sentence: bool,
+    number: int,
 ) -> Iterator[Chunks]:
-    """Yields the pairs of a scan from `number` on, some at a time: only where each begins is found one by one."""
+    """Yields the pairs of a scan from `number` on, some at a time: only where each begins is
+    found one by one.
+    """
     starts = memoryview(documents.segment_starts)  # its items are Python integers
     document_end = int(documents.document_starts[document + 1])
     while first < document_end:
@@ -272,12 +329,15 @@ def _rest_of_scan(
             end = min(bisect_left(starts, starts[first] + target, first + 1), document_end)
             firsts.append(first)
             ends.append(end)
-            first = first + 1 + (middle * (end - first - 1) >> 32) if restarts else end  # as `below`
+            # As `below`.
+            first = first + 1 + (middle * (end - first - 1) >> 32) if restarts else end
             if first == document_end:
                 break
         same = np.full(len(firsts), document)
         pair_keys = keys[: len(firsts)]
-        yield _chunks(documents, same, np.array(firsts), np.array(ends), target, use_next_sentence, pair_keys)
+        yield _chunks(
+            documents, same, np.array(firsts), np.array(ends), target, use_next_sentence, pair_keys
+        )
 
 
 def _chunks(documents, document, first, end, target, use_next_sentence, keys) -> Chunks:
@@ -292,10 +352,16 @@ def _is_random(keys: np.ndarray) -> np.ndarray:
 
 
 def _with_next(documents, document, first, end, target, keys) -> Chunks:
-    """Splits runs of segments, [first, end) of each scan, into A and its next segments, or draws others for B."""
+    """Splits runs of segments, [first, end) of each scan, into A and its next segments, or draws
+    others for B.
+    """
     starts, document_starts = documents.segment_starts, documents.document_starts
     size = end - first
-    middle = first + 1 + random_streams.below(random_streams.draw(keys, _MIDDLE), np.maximum(size - 1, 1))
+    middle = (
+        first
+        + 1
+        + random_streams.below(random_streams.draw(keys, _MIDDLE), np.maximum(size - 1, 1))
+    )
     is_random = (size == 1) | _is_random(keys)
 
     num_others = max(len(documents) - 1, 1)
@@ -303,7 +369,9 @@ def _with_next(documents, document, first, end, target, keys) -> Chunks:
     if len(documents) > 1:
         other += other >= document
     other_first, other_end = document_starts[other], document_starts[other + 1]
-    drawn_first = other_first + random_streams.below(random_streams.draw(keys, _SEGMENT), other_end - other_first)
+    drawn_first = other_first + random_streams.below(
+        random_streams.draw(keys, _SEGMENT), other_end - other_first
+    )
     wanted = starts[drawn_first] + target - (starts[middle] - starts[first])
     drawn_end = np.minimum(np.maximum(np.searchsorted(starts, wanted), drawn_first + 1), other_end)
     return Chunks(
@@ -321,15 +389,18 @@ def _with_next(documents, document, first, end, target, keys) -> Chunks:
 def truncated(chunks: Chunks, documents: Documents, max_num_tokens: int) -> Pairs:
     """Cuts pairs to `max_num_tokens` in all.
 
-    As in `exact.truncated`, the longer side (B on a tie) loses one token after the other at a random end: the
-    numbers of tokens that are left do not depend on the draws, and those cut off the front are binomial.
+    As in `exact.truncated`, the longer side (B on a tie) loses one token after the other at a
+    random end: the numbers of tokens that are left do not depend on the draws, and those cut off
+    the front are binomial.
     """
     starts = documents.segment_starts
     a_begin, b_begin = starts[chunks.a_first], starts[chunks.b_first]
     a_length, b_length = starts[chunks.a_end] - a_begin, starts[chunks.b_end] - b_begin
     is_truncated = a_length + b_length > max_num_tokens
     half = max_num_tokens - max_num_tokens // 2  # A's tokens if both sides are cut
-    a_left = np.where(is_truncated, np.minimum(a_length, np.maximum(max_num_tokens - b_length, half)), a_length)
+    a_left = np.where(
+        is_truncated, np.minimum(a_length, np.maximum(max_num_tokens - b_length, half)), a_length
+    )
     b_left = np.where(is_truncated, np.minimum(b_length, max_num_tokens - a_left), b_length)
     return Pairs(
         a_begin=a_begin + random_streams.binomial(chunks.keys, _CUT_A, a_length - a_left),

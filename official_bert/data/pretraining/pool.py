@@ -1,7 +1,9 @@
-"""Worker processes that make data, load no TensorFlow and end with the block, or the process, that started them.
+"""Worker processes that make data, load no TensorFlow and end with the block, or the process, that
+started them.
 
-Each worker has a thread of the parent and a pipe of its own, which ends when the worker is killed. (With the shared
-queues of `concurrent.futures.ProcessPoolExecutor`, one that is killed while it writes leaves the parent waiting.)
+Each worker has a thread of the parent and a pipe of its own, which ends when the worker is killed.
+(With the shared queues of `concurrent.futures.ProcessPoolExecutor`, one that is killed while it
+writes leaves the parent waiting.)
 """
 
 import contextlib
@@ -34,7 +36,9 @@ class WorkerProcesses:
         resource_tracker.ensure_running()  # when it starts, it unblocks Ctrl-C
 
     def submit(self, *arguments) -> Future:
-        """Gives a call to the workers, which start here on demand. The arguments and the result are pickled."""
+        """Gives a call to the workers, which start here on demand. The arguments and the result
+        are pickled.
+        """
         return self._threads.submit(self._call, arguments)
 
     def wait(self):
@@ -60,7 +64,8 @@ class WorkerProcesses:
             result, error = self._of_thread.connection.recv()
         except (EOFError, OSError):  # OSError, too, where it was killed in the middle of an answer
             raise InputError(
-                f"--num_workers={self._num_workers}: a worker process was killed, maybe for want of memory; give fewer"
+                f"--num_workers={self._num_workers}: a worker process was killed, maybe for want "
+                "of memory; give fewer"
             ) from None
         if error is not None:
             raise error
@@ -81,7 +86,8 @@ class WorkerProcesses:
 def worker_processes(num_workers: int, function: Callable, *shared) -> Iterator[WorkerProcesses]:
     """Starts processes on demand, as a context manager; a block that fails ends them at once.
 
-    Each process gets the arguments that all calls of the function share once. A killed worker raises InputError.
+    Each process gets the arguments that all calls of the function share once. A killed worker
+    raises InputError.
     """
     workers = WorkerProcesses(num_workers, functools.partial(function, *shared))
     try:
@@ -92,7 +98,9 @@ def worker_processes(num_workers: int, function: Callable, *shared) -> Iterator[
 
 
 def _block_ctrl_c():
-    """Keeps SIGINT from this thread and from the processes that it starts; the parent's main thread answers it."""
+    """Keeps SIGINT from this thread and from the processes that it starts; the parent's main
+    thread answers it.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
@@ -109,7 +117,8 @@ def _answer(function: Callable, arguments: tuple) -> tuple:
     try:
         return function(*arguments), None
     except Exception as error:
-        error.add_note(traceback.format_exc())  # where it happened; a pickled error has no traceback
+        # Where it happened; a pickled error has no traceback.
+        error.add_note(traceback.format_exc())
         return None, error
 
 

@@ -1,7 +1,8 @@
 """Random numbers of many independent streams at once, without a state.
 
-A stream is a 64-bit key, and its numbers are the outputs of SplitMix64 (Steele, Lea and Flood, 2014) from that key on:
-number k is a function of the key and k alone, whatever else was drawn, in any order and process.
+A stream is a 64-bit key, and its numbers are the outputs of SplitMix64 (Steele, Lea and Flood,
+2014) from that key on: number k is a function of the key and k alone, whatever else was drawn, in
+any order and process.
 """
 
 import numpy as np
@@ -13,9 +14,11 @@ _MOST_TRIALS = 1 << 12
 
 
 def stream(*parts: int | np.ndarray) -> np.ndarray:
-    """Returns the keys of streams, uint64[n], which ordered parts tell apart, such as a seed and numbers of documents.
+    """Returns the keys of streams, uint64[n], which ordered parts tell apart, such as a seed and
+    numbers of documents.
 
-    Each part is an int, of which the last 64 bits count, or int[n]; n is 1 if all parts are numbers.
+    Each part is an int, of which the last 64 bits count, or int[n]; n is 1 if all parts are
+    numbers.
     """
     key = np.zeros(1, np.uint64)  # an array, because numpy warns of scalars that wrap around
     for part in parts:
@@ -35,18 +38,22 @@ def uniform(drawn: np.ndarray) -> np.ndarray:
 
 
 def below(drawn: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
-    """Returns int64 in [0, limit) of random words, uint64, equally likely up to a relative error of limit / 2^32."""
+    """Returns int64 in [0, limit) of random words, uint64, equally likely up to a relative error
+    of limit / 2^32.
+    """
     limits = np.asarray(limits).astype(np.uint64)
     return ((drawn >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
 
 
 def binomial(streams: np.ndarray, first: int, num_trials: np.ndarray) -> np.ndarray:
-    """Returns int64[n]: how many of int[n] trials succeed with probability 1/2, by one stream each, uint64[n].
+    """Returns int64[n]: how many of int[n] trials succeed with probability 1/2, by one stream each,
+    uint64[n].
 
     Above 4096 trials the number is scaled up from that many, with the right mean and variance.
     """
     successes = np.zeros(len(num_trials), np.int64)
-    for begin, end in ((0, 1), (1, _MOST_TRIALS // 64)):  # few numbers need more than the first word
+    # Few numbers need more than the first word.
+    for begin, end in ((0, 1), (1, _MOST_TRIALS // 64)):
         rows = np.flatnonzero(num_trials > 64 * begin)
         if len(rows):
             words = np.arange(begin, min(end, -(-int(num_trials[rows].max()) // 64)))
@@ -59,7 +66,9 @@ def binomial(streams: np.ndarray, first: int, num_trials: np.ndarray) -> np.ndar
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
-    """Mixes the bits of the words, an array of the caller's own, and returns it: a bijection of 64 bits."""
+    """Mixes the bits of the words, an array of the caller's own, and returns it: a bijection of
+    64 bits.
+    """
     shifted = np.empty_like(words)
     for shift, factor in zip(_SHIFTS, _FACTORS, strict=False):
         words ^= np.right_shift(words, shift, out=shifted)

@@ -1,4 +1,6 @@
-"""What pre-training records are made with: how text becomes pairs, what is masked, and the ids of a vocabulary."""
+"""What pre-training records are made with: how text becomes pairs, what is masked, and the ids
+of a vocabulary.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,7 +12,9 @@ from official_bert.options.shared import MaskingOptions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairConfig:
-    """How text becomes pairs of segments, by flags whose help explains them; `exact` has no `use_next_sentence`."""
+    """How text becomes pairs of segments, by flags whose help explains them; `exact` has no
+    `use_next_sentence`.
+    """
 
     max_seq_length: int
     short_seq_prob: float
@@ -20,7 +24,9 @@ class PairConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskConfig:
-    """What is masked, by flags whose help explains them; `exact` has the last three at their defaults."""
+    """What is masked, by flags whose help explains them; `exact` has the last three at their
+    defaults.
+    """
 
     masked_lm_prob: float
     max_predictions_per_seq: int
@@ -37,7 +43,8 @@ class InstanceVocabulary:
     cls_id: int
     sep_id: int
     mask_id: int
-    word_ids: list[int]  # that random words are drawn from: all, special tokens included, in the order of the file
+    # That random words are drawn from: all, special tokens included, in the order of the file.
+    word_ids: list[int]
     continues: list[bool]  # for every id, whether its WordPiece starts with "##"
 
     @classmethod
@@ -45,7 +52,10 @@ class InstanceVocabulary:
         """Takes what is needed from a vocabulary; raises InputError if a special token is missing."""
         missing = [token for token in ("[CLS]", "[SEP]", "[MASK]", "[UNK]") if token not in vocab]
         if missing:
-            raise InputError(f"--vocab_file: the vocabulary lacks {', '.join(missing)}; add a line for each of them")
+            raise InputError(
+                f"--vocab_file: the vocabulary lacks {', '.join(missing)}; add a line for each of "
+                "them"
+            )
         continues = [False] * (max(vocab.values()) + 1)
         for piece, piece_id in vocab.items():
             continues[piece_id] = piece.startswith("##")
@@ -62,7 +72,8 @@ def mask_config(options: MaskingOptions) -> MaskConfig:
     config = _filled(MaskConfig, options, mask_token_rate=of_mask, random_token_rate=of_random)
     if config.ngram_masking > 1 and not config.do_whole_word_mask:
         raise InputError(
-            f"--ngram_masking={config.ngram_masking}: masks spans of whole words; add --do_whole_word_mask"
+            f"--ngram_masking={config.ngram_masking}: masks spans of whole words; add "
+            "--do_whole_word_mask"
         )
     return config
 
@@ -74,7 +85,8 @@ def mask_config_of_records(options: PretrainingDataOptions) -> MaskConfig | None
     for field in dataclasses.fields(MaskingOptions):
         if getattr(options, field.name) != field.default:
             raise InputError(
-                f"--{field.name}: records of --dynamic_masking have no masks; give the flag to run_pretraining.py"
+                f"--{field.name}: records of --dynamic_masking have no masks; give the flag to "
+                "run_pretraining.py"
             )
     return None
 

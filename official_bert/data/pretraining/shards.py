@@ -1,7 +1,9 @@
-"""Makes the files of the generator `sharded`: work folder, worker processes, what a killed run left, manifest.
+"""Makes the files of the generator `sharded`: work folder, worker processes, what a killed run
+left, manifest.
 
-All is made in a folder beside the outputs whose name begins with a dot; the files get their names when the last one is
-complete. A finished shard lies there with its report, so that another run can go on after a kill.
+All is made in a folder beside the outputs whose name begins with a dot; the files get their names
+when the last one is complete. A finished shard lies there with its report, so that another run can
+go on after a kill.
 """
 
 import concurrent.futures
@@ -25,7 +27,12 @@ from official_bert.data.pretraining.one_shard import ALGORITHM, ShardConfig, mak
 from official_bert.data.pretraining.pool import worker_processes
 from official_bert.data.pretraining.settings import mask_config_of_records, pair_config
 from official_bert.data.records.framing import COMPRESSED_SUFFIX
-from official_bert.data.records.record_files import MANIFEST_SUFFIX, SHARD_NAME, hidden_manifest, vocabulary_digest
+from official_bert.data.records.record_files import (
+    MANIFEST_SUFFIX,
+    SHARD_NAME,
+    hidden_manifest,
+    vocabulary_digest,
+)
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
@@ -33,7 +40,8 @@ from official_bert.options.data_tools import EXACT, SHARDED, PretrainingDataOpti
 from official_bert.tokenization import FullTokenizer
 
 SHARD_BYTES = 32 << 20  # of text, the size of the shards of a large corpus
-# The flags that only the generator `sharded` has, and all that determine its records, beside text and vocabulary.
+# The flags that only the generator `sharded` has, and all that determine its records, beside text
+# and vocabulary.
 OF_SHARDED_ALONE = ("mask_rates", "ngram_masking", "use_next_sentence", "dynamic_masking")
 _DETERMINING = (
     "do_whole_word_mask",
@@ -51,12 +59,15 @@ _DETERMINING = (
 )
 # The names in the work folder, and their temporary ones.
 _WORK_NAME = re.compile(r"\d{5}\.(txt|records|json)|\.\d{5}\.(records|json)\.tmp-\d+")
-_SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16  # a smaller corpus has shards, too, for several processes
+# A smaller corpus has shards, too, for several processes.
+_SMALLEST_SHARD_BYTES, _FEWEST_SHARDS = 1 << 20, 16
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardJob:
-    """What is made of what, for all worker processes; `described` has all that determines the records."""
+    """What is made of what, for all worker processes; `described` has all that determines the
+    records.
+    """
 
     output_file: str
     num_shards: int
@@ -92,7 +103,9 @@ class ShardJob:
         return [*map(self.record_file, range(self.num_shards)), self.manifest_file]
 
 
-def shard_job(options: PretrainingDataOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer) -> ShardJob:
+def shard_job(
+    options: PretrainingDataOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer
+) -> ShardJob:
     """Returns the job of a script, whose records are compressed if `output_file` ends in .gz."""
     is_compressed = output_file.endswith(COMPRESSED_SUFFIX)
     config = ShardConfig(
@@ -108,14 +121,20 @@ def shard_job(options: PretrainingDataOptions, output_file: str, num_shards: int
         | {"num_shards": num_shards, "compression": "gzip" if is_compressed else "none"},
         "vocabulary_sha256": files.sha256(options.vocab_file),
     }
-    return ShardJob(output_file.removesuffix(COMPRESSED_SUFFIX), num_shards, tokenizer, config, described)
+    return ShardJob(
+        output_file.removesuffix(COMPRESSED_SUFFIX), num_shards, tokenizer, config, described
+    )
 
 
 def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, int]):
-    """Writes beside each record file of the generator `exact` how it was made, since its name does not tell."""
+    """Writes beside each record file of the generator `exact` how it was made, since its name
+    does not tell.
+    """
     known = {
         "generator": EXACT,
-        "flags": {name: getattr(options, name) for name in _DETERMINING if name not in OF_SHARDED_ALONE},
+        "flags": {
+            name: getattr(options, name) for name in _DETERMINING if name not in OF_SHARDED_ALONE
+        },
         "pieces_sha256": vocabulary_digest(vocab),
     }
     for path in options.output_file:
@@ -127,7 +146,8 @@ def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, i
 
 
 def default_num_shards(sizes: Iterable[tuple[str, int]]) -> int:
-    """Returns the number of shards for files and their sizes: of 32 MiB of text at most, or up to 16 of at least 1 MiB.
+    """Returns the number of shards for files and their sizes: of 32 MiB of text at most, or up to
+    16 of at least 1 MiB.
 
     Of a gzip file, the decompressed text counts, for which it is read.
     """
@@ -135,26 +155,39 @@ def default_num_shards(sizes: Iterable[tuple[str, int]]) -> int:
     for path, size in sizes:
         unpacked = reading.unpacked_size(path)
         num_bytes += size if unpacked is None else unpacked
-    return max(1, math.ceil(num_bytes / SHARD_BYTES), min(_FEWEST_SHARDS, num_bytes // _SMALLEST_SHARD_BYTES))
+    return max(
+        1,
+        math.ceil(num_bytes / SHARD_BYTES),
+        min(_FEWEST_SHARDS, num_bytes // _SMALLEST_SHARD_BYTES),
+    )
 
 
 def check_no_others(job: ShardJob):
-    """Raises InputError if there is a shard of another number of shards, which the same glob would match."""
-    for path in sorted(set(files.matching(f"{glob.escape(job.output_file)}-*-of-*")).difference(job.outputs())):
+    """Raises InputError if there is a shard of another number of shards, which the same glob
+    would match.
+    """
+    for path in sorted(
+        set(files.matching(f"{glob.escape(job.output_file)}-*-of-*")).difference(job.outputs())
+    ):
         if SHARD_NAME.search(path):
             raise InputError(
-                f"{path}: is a shard of a run with another number of shards or another ending; delete those files, or "
-                "name another --output_file"
+                f"{path}: is a shard of a run with another number of shards or another ending; "
+                "delete those files, or name another --output_file"
             )
 
 
 def check_places(job: ShardJob):
-    """Raises InputError if an output could not get its name in the end: it is too long, or that of something else."""
+    """Raises InputError if an output could not get its name in the end: it is too long, or that
+    of something else.
+    """
     for path in job.outputs():
         if os.path.islink(path) or files.is_special(path):
-            what = "link" if os.path.islink(path) else "folder" if files.is_folder(path) else "device"
+            what = (
+                "link" if os.path.islink(path) else "folder" if files.is_folder(path) else "device"
+            )
             raise InputError(
-                f"{path}: is a {what} in the place of an output; move it away, or name another --output_file"
+                f"{path}: is a {what} in the place of an output; move it away, or name another "
+                "--output_file"
             )
     _check_length(job.manifest_file)
 
@@ -167,7 +200,9 @@ def check_exact_names(output_files: Sequence[str]):
 
 
 def _check_length(manifest_file: str):
-    """Raises InputError if a manifest, whose name is the longest of all while it is written, could not be named."""
+    """Raises InputError if a manifest, whose name is the longest of all while it is written,
+    could not be named.
+    """
     with writing.saying_why(manifest_file), contextlib.suppress(FileNotFoundError):
         os.lstat(writing.temporary_name(*os.path.split(manifest_file)))
 
@@ -182,7 +217,9 @@ def write_shards(
     _clear(job, keep_finished=True)
     try:
         text_files = [job.text_file(number) for number in range(job.num_shards)]
-        num_documents = distribute(input_files, text_files, Progress("documents distributed"), read_lines)
+        num_documents = distribute(
+            input_files, text_files, Progress("documents distributed"), read_lines
+        )
         if not num_documents:
             raise no_text(input_files)
         logging.info("%d documents in %d shards", num_documents, job.num_shards)
@@ -247,7 +284,9 @@ def _reports_when_finished(job: ShardJob, num_workers: int) -> Iterator[tuple[in
 
 
 def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
-    """Makes a shard, unless an earlier run has, and deletes its text; returns number, report, and if it is kept."""
+    """Makes a shard, unless an earlier run has, and deletes its text; returns number, report,
+    and if it is kept.
+    """
     text_file = job.text_file(number)
     key = _key_of(job, text_file)
     report = _kept_report(job, number, key)
@@ -268,7 +307,9 @@ def _key_of(job: ShardJob, text_file: str) -> str:
 
 
 def _kept_report(job: ShardJob, number: int, key: str) -> dict | None:
-    """Returns the report of a shard that need not be made, because it is complete under one of its two names."""
+    """Returns the report of a shard that need not be made, because it is complete under one of
+    its two names.
+    """
     path = job.report_file(number)
     if not files.exists(path):
         return None
@@ -285,14 +326,18 @@ def _kept_report(job: ShardJob, number: int, key: str) -> dict | None:
 
 
 def _manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
-    """Describes the records: how they were made, counts, shares, and each file. Times and processes leave no trace."""
+    """Describes the records: how they were made, counts, shares, and each file. Times and
+    processes leave no trace.
+    """
     counts = Counter()
     for report in reports:
         counts.update({name: value for name, value in report.items() if isinstance(value, int)})
     counts.pop("bytes")
     shares: dict[str, Callable[[], float]] = {
         "unknown_tokens": lambda: counts["unknown_tokens"] / counts["tokens"],
-        "padding": lambda: 1 - counts["positions"] / (counts["records"] * job.config.pairs.max_seq_length),
+        "padding": lambda: (
+            1 - counts["positions"] / (counts["records"] * job.config.pairs.max_seq_length)
+        ),
         "random_next": lambda: counts["random_next"] / counts["records"],
         "truncated": lambda: counts["truncated"] / counts["records"],
         "predictions": lambda: counts["predictions"] / counts["positions"],
@@ -323,13 +368,15 @@ def _warn_of_lone_documents(reports: Sequence[dict]):
     num_empty = sum(report["documents"] == 0 for report in reports)
     if num_lone:
         logging.warning(
-            "%d of %d shards have one document, so random next sentences come from that document too; give a smaller "
-            "--num_shards, or put blank lines between documents",
+            "%d of %d shards have one document, so random next sentences come from that document "
+            "too; give a smaller --num_shards, or put blank lines between documents",
             num_lone,
             len(reports),
         )
     if num_empty:
-        logging.warning("%d of %d shards are empty; give a smaller --num_shards", num_empty, len(reports))
+        logging.warning(
+            "%d of %d shards are empty; give a smaller --num_shards", num_empty, len(reports)
+        )
 
 
 def _give_names(job: ShardJob, manifest: dict):
@@ -349,8 +396,18 @@ def _give_names(job: ShardJob, manifest: dict):
 
 def log_manifest(manifest: dict, job: ShardJob):
     counts, shares = manifest["counts"], manifest["shares"]
-    logging.info("%d documents, %d sentences, %d tokens", counts["documents"], counts["sentences"], counts["tokens"])
+    logging.info(
+        "%d documents, %d sentences, %d tokens",
+        counts["documents"],
+        counts["sentences"],
+        counts["tokens"],
+    )
     logging.info(", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
-    logging.info("*** Wrote %d files %s-?????-of-?????, and %s ***", job.num_shards, job.output_file, job.manifest_file)
+    logging.info(
+        "*** Wrote %d files %s-?????-of-?????, and %s ***",
+        job.num_shards,
+        job.output_file,
+        job.manifest_file,
+    )
     logging.info("Wrote %d total instances", counts["records"])
     warn_of_unknown(shares.get("unknown_tokens", 0.0))

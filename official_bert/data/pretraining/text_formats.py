@@ -1,7 +1,8 @@
 """Reads the text of a corpus in any of its forms.
 
-In: a file, plain or gzip: lines of text; pages of WikiExtractor, between <doc ...> and </doc>; JSON lines with a
-field `text`; or the lines of a book. Out: lines with one sentence each, and a blank line between documents.
+In: a file, plain or gzip: lines of text; pages of WikiExtractor, between <doc ...> and </doc>; JSON
+lines with a field `text`; or the lines of a book. Out: lines with one sentence each, and a blank
+line between documents.
 """
 
 import functools
@@ -22,7 +23,8 @@ _BLANKS = " \t\f\v\r\ufeff"  # the last one is the byte order mark
 
 LineReader = Callable[[str], Iterator[str]]  # a function of a file's name
 
-# A mark of the end, the quotes and brackets that close behind it, white space, and what can begin a sentence.
+# A mark of the end, the quotes and brackets that close behind it, white space, and what can begin a
+# sentence.
 _BOUNDARY = re.compile(
     r"""(?<![.!?…])(?P<mark>[.!?…]+)['"’”»)\]]*\s++(?=['"‘“„«(\[¿¡]*+(?P<next>[^\W_]))"""
     r"""|(?P<wide>[。！？]+[」』”’）]*)\s*"""
@@ -44,7 +46,9 @@ _INITIAL = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J, or U.S
 
 
 def line_reader(input_format: str, splits_sentences: bool = False) -> LineReader:
-    """Returns a function that yields a file's lines; except in TEXT, a document has one blank line, at its end."""
+    """Returns a function that yields a file's lines; except in TEXT, a document has one blank
+    line, at its end.
+    """
     return functools.partial(_lines, TEXT_FORMATS[input_format], splits_sentences)
 
 
@@ -61,8 +65,8 @@ def _lines(
         yield line
     if num_long:
         errors.warn(
-            "%s: %d %s have more than %d characters, of which a sequence takes the first or the last words only; "
-            "put one sentence on each line%s",
+            "%s: %d %s have more than %d characters, of which a sequence takes the first or the "
+            "last words only; put one sentence on each line%s",
             path,
             num_long,
             "sentences" if splits_sentences else "lines",
@@ -72,14 +76,19 @@ def _lines(
 
 
 def _of_wikiextractor(path: str, lines: Iterable[str]) -> Iterator[str]:
-    """Yields the paragraphs of every page; the title, which is no sentence, and blank lines are left out."""
+    """Yields the paragraphs of every page; the title, which is no sentence, and blank lines are
+    left out.
+    """
     title, number = None, 0
     is_inside = has_paragraphs = False
     for number, line in enumerate(lines, start=1):
         begin = _BEGIN.match(line)
         if begin:
             if is_inside:
-                raise InputError(f"{path}: line {number}: <doc> before the </doc> of the page before; extract it again")
+                raise InputError(
+                    f"{path}: line {number}: <doc> before the </doc> of the page before; extract "
+                    "it again"
+                )
             found = _TITLE.search(begin["attributes"])
             title = found and html.unescape(found[1])
             is_inside, has_paragraphs = True, False
@@ -89,8 +98,8 @@ def _of_wikiextractor(path: str, lines: Iterable[str]) -> Iterator[str]:
         if not is_inside:
             if line.strip():
                 raise InputError(
-                    f"{path}: line {number}: text outside of <doc ...> and </doc>; this is no output of WikiExtractor, "
-                    f"give --input_format={TEXT}"
+                    f"{path}: line {number}: text outside of <doc ...> and </doc>; this is no "
+                    f"output of WikiExtractor, give --input_format={TEXT}"
                 )
             continue
         is_title = not has_paragraphs and paragraph == title
@@ -105,19 +114,27 @@ def _of_wikiextractor(path: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
-    """Yields the paragraphs of the text of every line; a first paragraph that repeats the title is left out."""
+    """Yields the paragraphs of the text of every line; a first paragraph that repeats the title
+    is left out.
+    """
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             page = reading.parse_json(line, has_lines=False)
         except InputError as error:
-            raise InputError(f"{path}: line {number}: {error}; give one JSON object a line") from error
+            raise InputError(
+                f"{path}: line {number}: {error}; give one JSON object a line"
+            ) from error
         text = page.get("text") if isinstance(page, dict) else None
         if not isinstance(text, str):
-            raise InputError(f'{path}: line {number}: has no field "text" with a text; give objects that have one')
+            raise InputError(
+                f'{path}: line {number}: has no field "text" with a text; give objects that have one'
+            )
         if half := reading.half_pair_in(text):
-            raise InputError(f'{path}: line {number}: the field "text" has {half}; write both halves, or leave it out')
+            raise InputError(
+                f'{path}: line {number}: the field "text" has {half}; write both halves, or leave it out'
+            )
         paragraphs = [paragraph.strip() for paragraph in text.split("\n") if paragraph.strip()]
         if paragraphs and paragraphs[0] == page.get("title"):
             del paragraphs[0]
@@ -140,7 +157,8 @@ def _of_prose(path: str, lines: Iterable[str]) -> Iterator[str]:
     yield ""
 
 
-# Name, which is a choice of --input_format, -> a function of a file's name and its lines to the lines of documents.
+# Name, which is a choice of --input_format, -> a function of a file's name and its lines to the
+# lines of documents.
 TEXT_FORMATS = {
     TEXT: lambda path, lines: iter(lines),
     WIKIEXTRACTOR: _of_wikiextractor,
@@ -150,10 +168,11 @@ TEXT_FORMATS = {
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Returns the sentences of a paragraph of a European or East Asian language; none for a blank one.
+    """Returns the sentences of a paragraph of a European or East Asian language; none for a blank
+    one.
 
-    The rules look at the mark, and at what stands before and behind it. Pre-training needs segments of text rather
-    than a grammarian's sentences, so that a wrong boundary does little harm.
+    The rules look at the mark, and at what stands before and behind it. Pre-training needs segments
+    of text rather than a grammarian's sentences, so that a wrong boundary does little harm.
     """
     sentences, start, before = [], 0, 0
     for boundary in _BOUNDARY.finditer(paragraph):
@@ -176,6 +195,7 @@ def _ends_sentence(words: str, boundary: re.Match) -> bool:
     word = _LAST_WORD.fullmatch(words)[1].lstrip("'").lower()
     if word in _ABBREVIATIONS:
         return word in _MAY_END and following.isupper()
-    # An initial of a name, as in J. Smith; "I" is a word, and "U.S." ends sentences as often as not.
+    # An initial of a name, as in J. Smith; "I" is a word, and "U.S." ends sentences as often as
+    # not.
     is_initial = bool(_INITIAL.fullmatch(word)) and word != "i"
     return not is_initial or "." in word

@@ -11,17 +11,20 @@ try:
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 except ImportError as error:
     raise InputError(
-        f"a vocabulary is learnt by tensorflow-text, which cannot be imported ({error}); install requirements.txt"
+        f"a vocabulary is learnt by tensorflow-text, which cannot be imported ({error}); install "
+        "requirements.txt"
     ) from error
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# In characters. A longer string is hardly a word, and the learner's time grows with the square of the length.
+# In characters. A longer string is hardly a word, and the learner's time grows with the square of
+# the length.
 _LONGEST_WORD = 50
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The words that a vocabulary is learnt from, with their counts in decreasing order, and their characters.
+    """The words that a vocabulary is learnt from, with their counts in decreasing order, and their
+    characters.
 
     `share` is the share of the text's words that these words cover, by their counts.
     """
@@ -33,7 +36,8 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """A learnt vocabulary: the WordPieces in the order of their ids, filled up with [unusedN] to the requested size.
+    """A learnt vocabulary: the WordPieces in the order of their ids, filled up with [unusedN] to
+    the requested size.
 
     `num_cut` of the learnt WordPieces, the rarest ones, found no line.
     """
@@ -44,36 +48,50 @@ class Vocabulary:
 
 
 def select_words(counts: Mapping[str, int], character_coverage: float, max_words: int) -> Words:
-    """Selects the words to learn from: the commonest `max_words` without overlong words and rare characters.
+    """Selects the words to learn from: the commonest `max_words` without overlong words and rare
+    characters.
 
-    The commonest characters, with the share `character_coverage` of all occurrences, are kept; a word with any other
-    character is left out. Raises InputError if no word is left.
+    The commonest characters, with the share `character_coverage` of all occurrences, are kept; a
+    word with any other character is left out. Raises InputError if no word is left.
     """
     commonest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    commonest = [(word, count) for word, count in commonest if len(word) <= _LONGEST_WORD][:max_words]
+    commonest = [(word, count) for word, count in commonest if len(word) <= _LONGEST_WORD][
+        :max_words
+    ]
     kept = _commonest_characters(commonest, character_coverage)
     words = [(word, count) for word, count in commonest if kept.issuperset(word)]
     if not words:
-        raise InputError("--input_file: no word to learn from; give files with text, or raise --character_coverage")
+        raise InputError(
+            "--input_file: no word to learn from; give files with text, or raise "
+            "--character_coverage"
+        )
     characters = frozenset(char for word, _ in words for char in word)
     return Words(words, characters, sum(count for _, count in words) / sum(counts.values()))
 
 
-def learn_vocabulary(words: Words, vocab_size: int, min_frequency: int, tokenizer: BasicTokenizer) -> Vocabulary:
-    """Learns the special tokens, the single characters, and longer WordPieces that occur `min_frequency` times."""
+def learn_vocabulary(
+    words: Words, vocab_size: int, min_frequency: int, tokenizer: BasicTokenizer
+) -> Vocabulary:
+    """Learns the special tokens, the single characters, and longer WordPieces that occur
+    `min_frequency` times.
+    """
     # Punctuation and ideographs are words of their own and never continue one.
-    alone = {char for char in words.characters if tokenizer.tokenize(f"a{char}a") == ["a", char, "a"]}
+    alone = {
+        char for char in words.characters if tokenizer.tokenize(f"a{char}a") == ["a", char, "a"]
+    }
     single = words.characters | {f"##{char}" for char in words.characters - alone}
     num_free = vocab_size - len(SPECIAL_TOKENS) - len(single)
     if num_free < 0:
         raise InputError(
-            f"--vocab_size={vocab_size} does not hold {len(SPECIAL_TOKENS)} special tokens and {len(single)} pieces of "
-            f"single characters; give at least {vocab_size - num_free}, or lower --character_coverage"
+            f"--vocab_size={vocab_size} does not hold {len(SPECIAL_TOKENS)} special tokens and "
+            f"{len(single)} pieces of single characters; give at least {vocab_size - num_free}, or "
+            "lower --character_coverage"
         )
     lowest, highest = _thresholds(words, num_free, min_frequency)
-    # Top-down: substrings that occur often enough, longer ones before their parts. The learner searches for the
-    # threshold that gives this size; there may be up to 5 % fewer, or fewer or more if the bounds end the search. It
-    # returns the reserved tokens, the characters with and without "##", then WordPieces by decreasing counts.
+    # Top-down: substrings that occur often enough, longer ones before their parts. The learner
+    # searches for the threshold that gives this size; there may be up to 5 % fewer, or fewer or
+    # more if the bounds end the search. It returns the reserved tokens, the characters with and
+    # without "##", then WordPieces by decreasing counts.
     learnt = wordpiece_tokenizer_learner_lib.learn(
         words.counts,
         vocab_size + len(alone),
@@ -84,11 +102,19 @@ def learn_vocabulary(words: Words, vocab_size: int, min_frequency: int, tokenize
         max_token_length=max(len(word) for word, _ in words.counts),
         max_unique_chars=len(words.characters),
     )
-    longer = [piece for piece in learnt if len(piece.removeprefix("##")) > 1 and piece not in SPECIAL_TOKENS]
+    longer = [
+        piece
+        for piece in learnt
+        if len(piece.removeprefix("##")) > 1 and piece not in SPECIAL_TOKENS
+    ]
     kept = single.union(longer[:num_free])
     pieces = [piece for piece in learnt if piece in kept]
-    unused = [f"[unused{number}]" for number in range(vocab_size - len(SPECIAL_TOKENS) - len(pieces))]
-    return Vocabulary([*SPECIAL_TOKENS, *pieces, *unused], len(pieces), max(0, len(longer) - num_free))
+    unused = [
+        f"[unused{number}]" for number in range(vocab_size - len(SPECIAL_TOKENS) - len(pieces))
+    ]
+    return Vocabulary(
+        [*SPECIAL_TOKENS, *pieces, *unused], len(pieces), max(0, len(longer) - num_free)
+    )
 
 
 def _commonest_characters(word_counts: list[tuple[str, int]], coverage: float) -> set[str]:
@@ -109,9 +135,9 @@ def _commonest_characters(word_counts: list[tuple[str, int]], coverage: float) -
 def _thresholds(words: Words, num_pieces: int, min_frequency: int) -> tuple[int, int]:
     """Returns bounds of the threshold that gives `num_pieces` WordPieces longer than one character.
 
-    Narrow bounds save time, because every step of the learner's search takes long. Every word that occurs as often as
-    the threshold becomes a WordPiece, so at most `num_pieces` words may. In practice at least an eighth of the
-    WordPieces are whole words.
+    Narrow bounds save time, because every step of the learner's search takes long. Every word that
+    occurs as often as the threshold becomes a WordPiece, so at most `num_pieces` words may. In
+    practice at least an eighth of the WordPieces are whole words.
     """
     counts = [count for word, count in words.counts if len(word) > 1] or [1]
     lowest = counts[num_pieces] if num_pieces < len(counts) else 1

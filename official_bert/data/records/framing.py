@@ -1,7 +1,8 @@
 """Writes TFRecord files of tf.Example messages, and reads them record by record.
 
-Nothing but `read_examples` loads TensorFlow. With sorted keys and packed lists, the bytes of an Example, a protobuf map
-from feature name to a list, equal those of TensorFlow's `SerializeToString(deterministic=True)`.
+Nothing but `read_examples` loads TensorFlow. With sorted keys and packed lists, the bytes of an
+Example, a protobuf map from feature name to a list, equal those of TensorFlow's
+`SerializeToString(deterministic=True)`.
 """
 
 import contextlib
@@ -27,9 +28,11 @@ _LARGEST_RECORD_BYTES = 1 << 30  # a larger length must be corrupt
 COMPRESSED_SUFFIX = ".gz"
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 
-# Wire format: a field is a varint (number << 3 | type) and its content; for type 2, a length as a varint and the bytes.
+# Wire format: a field is a varint (number << 3 | type) and its content; for type 2, a length as a
+# varint and the bytes.
 _BYTES = 2
-_FIRST = 1 << 3 | _BYTES  # field 1: Example.features, Features.feature, a map entry's key, a list's values
+# Field 1: Example.features, Features.feature, a map entry's key, a list's values.
+_FIRST = 1 << 3 | _BYTES
 _SECOND = 2 << 3 | _BYTES  # field 2: a map entry's value; Feature.float_list
 _THIRD = 3 << 3 | _BYTES  # field 3: Feature.int64_list
 _HEADS = 1 << 12  # kept of each kind; few lengths occur
@@ -48,7 +51,9 @@ def _header(num_bytes: int) -> bytes:
 
 
 class ExampleFiles:
-    """TFRecord files that receive examples in turn: example k goes into file k mod n. See `open_example_files`."""
+    """TFRecord files that receive examples in turn: example k goes into file k mod n. See
+    `open_example_files`.
+    """
 
     def __init__(self, opened: Sequence[BinaryIO]):
         self._files = opened
@@ -72,12 +77,15 @@ def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
     if not paths:
         raise InputError("--output_file: names no file")
     if len({os.path.normpath(path) for path in paths}) < len(paths):
-        raise InputError(f"--output_file: {','.join(paths)} names a file twice; give each file its own name")
+        raise InputError(
+            f"--output_file: {','.join(paths)} names a file twice; give each file its own name"
+        )
     with contextlib.ExitStack() as stack:
         opened = []
         for path in paths:
             file = stack.enter_context(writing.replacing(path, "wb"))
-            if path.endswith(COMPRESSED_SUFFIX):  # without name and time, equal records give equal bytes
+            # Without name and time, equal records give equal bytes.
+            if path.endswith(COMPRESSED_SUFFIX):
                 file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
             opened.append(file)
         yield ExampleFiles(opened)
@@ -88,7 +96,9 @@ class _CorruptError(Exception):
 
 
 def read_records(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yields the number (from 0) and bytes of every record of a plain or gzip file; its errors name the record."""
+    """Yields the number (from 0) and bytes of every record of a plain or gzip file; its errors
+    name the record.
+    """
     with files.open_file(path, "rb") as raw, _decompressed(raw) as file:
         number = offset = 0
         try:
@@ -105,11 +115,15 @@ def read_records(path: str) -> Iterator[tuple[int, bytes]]:
                 number, offset = number + 1, offset + _HEADER.size + length + _CHECKSUM.size
         except _CorruptError as error:
             of_what = " of the decompressed file" if is_compressed(path) else ""
-            raise _corrupt(path, number, f"{error} (it begins at byte {offset}{of_what})") from error
+            raise _corrupt(
+                path, number, f"{error} (it begins at byte {offset}{of_what})"
+            ) from error
 
 
 def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Yields the number (from 0) and features of every example: name -> int64, float32 or object[length]."""
+    """Yields the number (from 0) and features of every example: name -> int64, float32 or
+    object[length].
+    """
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
@@ -166,14 +180,18 @@ def _read(file: BinaryIO, size: int, may_end: bool = False) -> bytes:
 
 def _corrupt(path: str, number: int, reason: str) -> InputError:
     return InputError(
-        f"{path}: record {number} (from 0) is corrupt: {reason}; make the file anew with create_pretraining_data.py"
+        f"{path}: record {number} (from 0) is corrupt: {reason}; make the file anew with "
+        "create_pretraining_data.py"
     )
 
 
 def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Serialises one Example for each row of name -> integer or float[batch, length], as int64 and float32 lists."""
+    """Serialises one Example for each row of name -> integer or float[batch, length], as int64
+    and float32 lists.
+    """
     columns: list[list[bytes]] = []
-    fixed: list[np.ndarray] = []  # neighbouring columns whose rows all have one length: their entries, bytes[B, width]
+    # Neighbouring columns whose rows all have one length: their entries, bytes[B, width].
+    fixed: list[np.ndarray] = []
     for name in sorted(features):
         values = features[name]
         is_float = np.issubdtype(values.dtype, np.floating)
@@ -188,11 +206,16 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
             columns += [*_rows_of(fixed), entries]
             fixed = []
     columns += _rows_of(fixed)
-    return [b"".join((_example_head(sum(map(len, entries))), *entries)) for entries in zip(*columns, strict=True)]
+    return [
+        b"".join((_example_head(sum(map(len, entries))), *entries))
+        for entries in zip(*columns, strict=True)
+    ]
 
 
 def _rows_of(parts: list[np.ndarray]) -> list[list[bytes]]:
-    """Returns the rows of neighbouring columns, each uint8[B, width], as one column of bytes; none of no columns."""
+    """Returns the rows of neighbouring columns, each uint8[B, width], as one column of bytes;
+    none of no columns.
+    """
     if not parts:
         return []
     table = np.concatenate(parts, axis=1)
@@ -228,7 +251,8 @@ def varint(value: int) -> bytes:
 
 def _varint_rows(values: np.ndarray) -> list[bytes]:
     """Returns the concatenated varints of each row of integers, of which there is one at least."""
-    rest = values.astype(np.int64, copy=False).view(np.uint64).ravel()  # a negative number takes ten bytes
+    # A negative number takes ten bytes.
+    rest = values.astype(np.int64, copy=False).view(np.uint64).ravel()
     largest = int(rest.max(initial=0))
     if largest < 1 << 32:
         rest = rest.astype(np.uint32)

@@ -1,7 +1,8 @@
 """Reads pre-training records into batches, {name: int32 or float32 [batch, length]}, by tf.data.
 
-They are read as in the original (files repeated and shuffled, four interleaved, 100 records shuffled), but in an order
-that the seed determines, by iterators that can be saved, and parsed in batches, which is several times faster.
+They are read as in the original (files repeated and shuffled, four interleaved, 100 records
+shuffled), but in an order that the seed determines, by iterators that can be saved, and parsed in
+batches, which is several times faster.
 """
 
 import contextlib
@@ -24,21 +25,29 @@ from official_bert.io.reading import untuned
 
 FILES_READ_TOGETHER = 4
 RECORDS_SHUFFLED = 100
-BATCHES_AHEAD = 2  # parsed while the devices compute; few, because every saved iterator contains them
-_RECORDS_PARSED = 256  # in one call at least, in whole batches: a call takes as long as parsing a hundred records
+# Parsed while the devices compute; few, because every saved iterator contains them.
+BATCHES_AHEAD = 2
+# In one call at least, in whole batches: a call takes as long as parsing a hundred records.
+_RECORDS_PARSED = 256
 WEIGHTS_BELOW = 1000  # those of predictions are 0.0 and 1.0; others may be meant, but not such
 _PIPELINE = 6  # number of this structure of datasets; the iterators of another cannot be restored
 
 
 class Limit(NamedTuple):
-    """The range of a feature's values, from 0 to below `below`; NaN lies outside. Error messages say its name."""
+    """The range of a feature's values, from 0 to below `below`; NaN lies outside. Error messages
+    say its name.
+    """
 
     below: int
     named: str
 
 
-def pretraining_limits(vocab_size: int, type_vocab_size: int, max_seq_length: int) -> dict[str, Limit]:
-    """Returns the limits of the features in `official_bert.features.pretraining_features`, by feature name."""
+def pretraining_limits(
+    vocab_size: int, type_vocab_size: int, max_seq_length: int
+) -> dict[str, Limit]:
+    """Returns the limits of the features in `official_bert.features.pretraining_features`, by
+    feature name.
+    """
     vocabulary = Limit(vocab_size, "vocab_size of the config")
     return {
         "input_ids": vocabulary,
@@ -60,17 +69,20 @@ def training_dataset(
     masks: DynamicMasks | None = None,
     shuffles_each_pass: bool = False,
 ) -> tf.data.Dataset:
-    """Returns an endless dataset of shuffled batches, masked by `masks` if the records have no masks.
+    """Returns an endless dataset of shuffled batches, masked by `masks` if the records have no
+    masks.
 
-    The order depends on `seed` and, as always in tf.data, on the global seed of tf.random.set_seed. An iterator that
-    tf.train.Checkpoint restores goes on with the batch after the last one delivered. Its state contains the shuffle
-    buffer and the batches that are parsed, about a megabyte at usual sizes. It can be restored only into a pipeline
-    with the same `reading_key`. Unless `shuffles_each_pass`, the files are repeated first and shuffled then, as in the
-    original, so that of a few files one may be read twice at the same time.
+    The order depends on `seed` and, as always in tf.data, on the global seed of tf.random.set_seed.
+    An iterator that tf.train.Checkpoint restores goes on with the batch after the last one
+    delivered. Its state contains the shuffle buffer and the batches that are parsed, about a
+    megabyte at usual sizes. It can be restored only into a pipeline with the same `reading_key`.
+    Unless `shuffles_each_pass`, the files are repeated first and shuffled then, as in the original,
+    so that of a few files one may be read twice at the same time.
     """
     check_first_records(files, features, limits)
     together = min(FILES_READ_TOGETHER, len(files))
-    # Parallel reads hide the latency of remote files; for local files their threads cost a quarter of the speed.
+    # Parallel reads hide the latency of remote files; for local files their threads cost a quarter
+    # of the speed.
     parallel_calls = together if any(map(is_remote, files)) else None
     dataset, records = names_and_compressions(files), records_of
     if shuffles_each_pass:
@@ -79,9 +91,12 @@ def training_dataset(
         dataset, records = _numbering_passes(dataset, records, len(files))
     else:
         dataset = dataset.repeat()
-    if not shuffles_each_pass:  # the original's order: the end of one pass mixes with the start of the next
+    # The original's order: the end of one pass mixes with the start of the next.
+    if not shuffles_each_pass:
         dataset = dataset.shuffle(len(files), seed=seed)
-    dataset = dataset.interleave(records, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls)
+    dataset = dataset.interleave(
+        records, cycle_length=together, block_length=1, num_parallel_calls=parallel_calls
+    )
     dataset = dataset.shuffle(RECORDS_SHUFFLED, seed=seed)
     return _batches(dataset, features, batch_size, limits, masks=masks)
 
@@ -94,7 +109,8 @@ def evaluation_dataset(
     repeat: bool = True,
     masks: DynamicMasks | None = None,
 ) -> tf.data.Dataset:
-    """Returns a dataset of batches in the order of the files, endless with `repeat`, otherwise of every record once.
+    """Returns a dataset of batches in the order of the files, endless with `repeat`, otherwise of
+    every record once.
 
     With `masks` a record has the same mask in all passes. The rest is as in `training_dataset`.
     """
@@ -121,9 +137,11 @@ def reading_key(
     batch_size: int,
     shuffles_each_pass: bool = False,
 ) -> int:
-    """Returns a hash of 60 bits of what determines a pipeline's structure and, as `record_contents`, its records.
+    """Returns a hash of 60 bits of what determines a pipeline's structure and, as
+    `record_contents`, its records.
 
-    In a pipeline with another key a saved iterator would fail later, or go on with the records of other files.
+    In a pipeline with another key a saved iterator would fail later, or go on with the records of
+    other files.
     """
     key = _PIPELINE, list(contents), list(features), batch_size
     if shuffles_each_pass:
@@ -135,7 +153,9 @@ def reading_key(
 
 
 def _numbering_passes(files: tf.data.Dataset, records: Callable, num_files: int):
-    """Returns the files without end, with the number of the pass, and a function to (record, number of the pass)."""
+    """Returns the files without end, with the number of the pass, and a function to (record,
+    number of the pass).
+    """
     numbers = tf.data.Dataset.counter().map(lambda count: count // num_files)
     numbered = tf.data.Dataset.zip(numbers, files.repeat()).map(_flat)
     return numbered, lambda number, *file: records(*file).map(lambda record: (record, number))
@@ -148,28 +168,40 @@ def _flat(number, file):
 def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) -> tf.data.Dataset:
     # A finite dataset, which ends with a smaller batch, is parsed batch by batch.
     num_together = -(-_RECORDS_PARSED // batch_size) if drop_rest else 1
-    spec = {feature.name: tf.io.FixedLenFeature([feature.length], _stored_dtype(feature)) for feature in features}
+    spec = {
+        feature.name: tf.io.FixedLenFeature([feature.length], _stored_dtype(feature))
+        for feature in features
+    }
 
     def parse(serialized, *passes):
         parsed = tf.io.parse_example(serialized, spec)
         for name, limit in limits.items():
             within = tf.reduce_all((parsed[name] >= 0) & (parsed[name] < limit.below))
-            tf.debugging.Assert(within, [f"{name} holds a value that is not from 0 to below {limit.below}"])
+            tf.debugging.Assert(
+                within, [f"{name} holds a value that is not from 0 to below {limit.below}"]
+            )
         found = {feature.name: tf.cast(parsed[feature.name], feature.dtype) for feature in features}
         if masks:
             found |= _masked(masks, found, serialized, *passes)
         if num_together == 1:
             return found
-        return {name: tf.reshape(value, [num_together, batch_size, value.shape[1]]) for name, value in found.items()}
+        return {
+            name: tf.reshape(value, [num_together, batch_size, value.shape[1]])
+            for name, value in found.items()
+        }
 
     options = untuned()
     options.deterministic = True
-    dataset = dataset.batch(num_together * batch_size, drop_remainder=drop_rest).map(parse, BATCHES_AHEAD)
+    dataset = dataset.batch(num_together * batch_size, drop_remainder=drop_rest).map(
+        parse, BATCHES_AHEAD
+    )
     dataset = dataset.unbatch().prefetch(BATCHES_AHEAD) if num_together > 1 else dataset
     return dataset.with_options(options)
 
 
-def _masked(masks: DynamicMasks, features: Mapping[str, tf.Tensor], serialized, passes) -> dict[str, tf.Tensor]:
+def _masked(
+    masks: DynamicMasks, features: Mapping[str, tf.Tensor], serialized, passes
+) -> dict[str, tf.Tensor]:
     """Returns the features of a masked batch that differ from those of its records."""
     records = tf.strings.to_hash_bucket_fast(serialized, 1 << 62)
     inputs = [features["input_ids"], features["input_mask"], passes, records]
@@ -185,8 +217,12 @@ def _stored_dtype(feature: Feature) -> tf.DType:
     return tf.float32 if feature.dtype == "float32" else tf.int64
 
 
-def check_first_records(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
-    """Validates the first record of each file, without which an endless pipeline would hang; warns of empty files."""
+def check_first_records(
+    files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]
+):
+    """Validates the first record of each file, without which an endless pipeline would hang;
+    warns of empty files.
+    """
     firsts = _first_records(files)
     for file, values in zip(files, firsts, strict=True):
         if values is not None:
@@ -194,7 +230,9 @@ def check_first_records(files: Sequence[str], features: Sequence[Feature], limit
         elif tf.io.gfile.stat(file).length == 0:
             logging.warning("%s: empty, holds no record", file)
     if all(values is None for values in firsts):
-        raise InputError(f"{', '.join(files)}: no record in any file; make them with create_pretraining_data.py")
+        raise InputError(
+            f"{', '.join(files)}: no record in any file; make them with create_pretraining_data.py"
+        )
 
 
 def have_masks(files: Sequence[str]) -> bool:
@@ -206,8 +244,12 @@ def _first_records(files: Sequence[str]) -> list[dict[str, np.ndarray] | None]:
     return for_each(lambda file: next((values for _, values in read_examples(file)), None), files)
 
 
-def diagnose(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]) -> InputError | None:
-    """Returns an error that names the first record that the pipeline cannot use; None if all records are valid."""
+def diagnose(
+    files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]
+) -> InputError | None:
+    """Returns an error that names the first record that the pipeline cannot use; None if all
+    records are valid.
+    """
     try:
         for file in files:
             for index, values in read_examples(file):
@@ -218,45 +260,57 @@ def diagnose(files: Sequence[str], features: Sequence[Feature], limits: Mapping[
 
 
 @contextlib.contextmanager
-def explaining_input_errors(files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]):
-    """Replaces TensorFlow's errors about a record by those of `diagnose`: a context around the use of a pipeline."""
+def explaining_input_errors(
+    files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]
+):
+    """Replaces TensorFlow's errors about a record by those of `diagnose`: a context around the
+    use of a pipeline.
+    """
     try:
         yield
     except (
         tf.errors.InvalidArgumentError,
         tf.errors.DataLossError,
         tf.errors.NotFoundError,
-        UnicodeDecodeError,  # TensorFlow's message holds the bytes of a record that is no tf.Example
+        # TensorFlow's message holds the bytes of a record that is no tf.Example.
+        UnicodeDecodeError,
     ) as error:
-        logging.error("Reading stopped; looking through %d input files for the record at fault", len(files))
+        logging.error(
+            "Reading stopped; looking through %d input files for the record at fault", len(files)
+        )
         explanation = diagnose(files, features, limits)
         if explanation is None:
             raise
         raise explanation from error
 
 
-def _check_record(file: str, index: int, values: Mapping[str, np.ndarray], features: Sequence[Feature], limits):
+def _check_record(
+    file: str, index: int, values: Mapping[str, np.ndarray], features: Sequence[Feature], limits
+):
     record = f"{file}: record {index} (from 0)"
     if "masked_lm_ids" in values and all(feature.name != "masked_lm_ids" for feature in features):
         raise InputError(
-            f"{record} has masks already; leave out --dynamic_masking, or make the records with that flag, too"
+            f"{record} has masks already; leave out --dynamic_masking, or make the records with "
+            "that flag, too"
         )
     for feature in features:
         name = feature.name
         if name not in values:
             is_unmasked = name.startswith("masked_lm_") and "input_ids" in values
             remedy = "give --dynamic_masking if no file has masks, or " if is_unmasked else ""
-            raise InputError(f"{record} has no {name}; {remedy}make the records with create_pretraining_data.py")
+            raise InputError(
+                f"{record} has no {name}; {remedy}make the records with create_pretraining_data.py"
+            )
         stored = values[name]
         if stored.dtype != _stored_dtype(feature).as_numpy_dtype:
             raise InputError(
-                f"{record}: {name} holds {stored.dtype} where {_stored_dtype(feature).name} is expected; "
-                "make the records with create_pretraining_data.py"
+                f"{record}: {name} holds {stored.dtype} where {_stored_dtype(feature).name} is "
+                "expected; make the records with create_pretraining_data.py"
             )
         if len(stored) != feature.length:
             raise InputError(
-                f"{record}: {name} has {len(stored)} values where {feature.length} are expected; give "
-                "--max_seq_length and --max_predictions_per_seq as when the records were made"
+                f"{record}: {name} has {len(stored)} values where {feature.length} are expected; "
+                "give --max_seq_length and --max_predictions_per_seq as when the records were made"
             )
         if name in limits:
             _check_values(record, name, stored, limits[name])
@@ -266,6 +320,6 @@ def _check_values(record: str, name: str, stored: np.ndarray, limit: Limit):
     wrong = stored[~((stored >= 0) & (stored < limit.below))]
     if len(wrong):
         raise InputError(
-            f"{record}: {name} holds {wrong[0]}, and {limit.named} is {limit.below}; make the records for "
-            "this model, or give the config and the lengths that they were made for"
+            f"{record}: {name} holds {wrong[0]}, and {limit.named} is {limit.below}; make the "
+            "records for this model, or give the config and the lengths that they were made for"
         )

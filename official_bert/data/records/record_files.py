@@ -1,4 +1,6 @@
-"""Writes whole TFRecord files of encoded data sets and of pre-training instances, finds files, and opens them."""
+"""Writes whole TFRecord files of encoded data sets and of pre-training instances, finds files,
+and opens them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MANIFEST_SUFFIX = ".manifest.json"  # beside sharded record files; a glob may match it although it is none
+# Beside sharded record files; a glob may match it although it is none.
+MANIFEST_SUFFIX = ".manifest.json"
 SHARD_NAME = re.compile(r"-\d{5}-of-\d{5}(\.gz)?$")  # the end of a sharded file's name
 _EXAMPLES_AT_ONCE = 1_000
 _EXAMPLES_BETWEEN_LINES = 10_000
@@ -33,13 +36,19 @@ _LOGGED_EXAMPLES = 20
 _FILES_OPENED_TOGETHER = 16
 
 
-def write_encoded_set(path: str, num_examples: int, records: Callable[[np.ndarray], Mapping[str, np.ndarray]]):
-    """Writes a record for each example; `records` maps numbers of examples, int[b], to features, each [b, ...]."""
+def write_encoded_set(
+    path: str, num_examples: int, records: Callable[[np.ndarray], Mapping[str, np.ndarray]]
+):
+    """Writes a record for each example; `records` maps numbers of examples, int[b], to features,
+    each [b, ...].
+    """
     with open_example_files([path]) as file:
         for start in range(0, num_examples, _EXAMPLES_AT_ONCE):
             log_progress(start, num_examples)
             rows = np.arange(start, min(start + _EXAMPLES_AT_ONCE, num_examples))
-            file.write({name: values.reshape(len(rows), -1) for name, values in records(rows).items()})
+            file.write(
+                {name: values.reshape(len(rows), -1) for name, values in records(rows).items()}
+            )
 
 
 def log_progress(index: int, num_examples: int):
@@ -48,11 +57,19 @@ def log_progress(index: int, num_examples: int):
         logging.info("Writing example %d of %d", index, num_examples)
 
 
-def write_features(batches: Iterable[dict[str, np.ndarray]], example_files: ExampleFiles, inv_vocab: Mapping[int, str]):
-    """Writes batches of the features of pre-training records, and logs the first ones as the original does."""
+def write_features(
+    batches: Iterable[dict[str, np.ndarray]],
+    example_files: ExampleFiles,
+    inv_vocab: Mapping[int, str],
+):
+    """Writes batches of the features of pre-training records, and logs the first ones as the
+    original does.
+    """
     progress = Progress("instances written")
     for features in batches:
-        for row in range(min(len(features["input_ids"]), _LOGGED_EXAMPLES - example_files.num_written)):
+        for row in range(
+            min(len(features["input_ids"]), _LOGGED_EXAMPLES - example_files.num_written)
+        ):
             example = {name: values[row].tolist() for name, values in features.items()}
             _log_example(example, inv_vocab, is_first=not example_files.num_written + row)
         example_files.write(features)
@@ -78,12 +95,16 @@ def _log_example(example: Mapping[str, list], inv_vocab: Mapping[int, str], is_f
 
 
 def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
-    """Returns the record files that the names and globs of a flag match, without the manifests that globs match."""
+    """Returns the record files that the names and globs of a flag match, without the manifests
+    that globs match.
+    """
     named = set(patterns)
     matches = files.expand(patterns, flag)
     records = [path for path in matches if path in named or not path.endswith(MANIFEST_SUFFIX)]
     if not records:
-        raise InputError(f"--{flag}: no file of records matches {','.join(named)!r}; check the path or the glob")
+        raise InputError(
+            f"--{flag}: no file of records matches {','.join(named)!r}; check the path or the glob"
+        )
     return records
 
 
@@ -94,7 +115,8 @@ def hidden_manifest(path: str) -> str:
 
 
 def manifest_beside(path: str) -> tuple[str, dict] | None:
-    """Returns the path and the content of the manifest that describes a record file; None if it has none.
+    """Returns the path and the content of the manifest that describes a record file; None if it has
+    none.
 
     A manifest says nothing about a file of another size, which was made later under the same name.
     """
@@ -115,14 +137,18 @@ def vocabulary_digest(vocab: Mapping[str, int]) -> str:
 
 
 def check_records_vocabulary(records: Iterable[str], vocab_file: str, vocab: Mapping[str, int]):
-    """Compares a vocabulary with that of record files, so far as the manifests beside them have its digest.
+    """Compares a vocabulary with that of record files, so far as the manifests beside them have its
+    digest.
 
     Manifests of earlier versions have a digest of the file instead, or none.
 
     Raises:
         InputError: the ids of the records stand for other pieces.
     """
-    digests = {"pieces_sha256": lambda: vocabulary_digest(vocab), "vocabulary_sha256": lambda: files.sha256(vocab_file)}
+    digests = {
+        "pieces_sha256": lambda: vocabulary_digest(vocab),
+        "vocabulary_sha256": lambda: files.sha256(vocab_file),
+    }
     for path in sorted({SHARD_NAME.sub("", path): path for path in records}.values()):
         if (described := manifest_beside(path)) is None:
             continue
@@ -130,16 +156,19 @@ def check_records_vocabulary(records: Iterable[str], vocab_file: str, vocab: Map
         name = next((name for name in digests if name in manifest), None)
         if name and manifest[name] != digests[name]():
             raise InputError(
-                f"{manifest_file}: {path} was made with another vocabulary than {vocab_file}, so its ids stand for "
-                "other pieces; name the vocabulary that it was made with as --vocab_file, or make the records anew"
+                f"{manifest_file}: {path} was made with another vocabulary than {vocab_file}, so "
+                "its ids stand for other pieces; name the vocabulary that it was made with as "
+                "--vocab_file, or make the records anew"
             )
 
 
 def record_contents(paths: Sequence[str]) -> list[tuple[str, int, str | None]]:
-    """Returns what tells record files from others of the same names: path, size in bytes, and recorded digest.
+    """Returns what tells record files from others of the same names: path, size in bytes, and
+    recorded digest.
 
-    The digest is that of a manifest of shards; a file without one has its size alone, because reading records, which
-    may be terabytes, would take longer than the start of a training. `sizes_and_times` shows files that were rewritten.
+    The digest is that of a manifest of shards; a file without one has its size alone, because
+    reading records, which may be terabytes, would take longer than the start of a training.
+    `sizes_and_times` shows files that were rewritten.
     """
     recorded: dict[str, dict[str, str]] = {}  # digests of the shards of a manifest by name
     contents = []
@@ -148,13 +177,17 @@ def record_contents(paths: Sequence[str]) -> list[tuple[str, int, str | None]]:
         if manifest_file not in recorded:
             _, manifest = manifest_beside(path) or ("", {})
             shards = manifest.get("shards", [])
-            recorded[manifest_file] = {shard["file"]: shard["sha256"] for shard in shards if "sha256" in shard}
+            recorded[manifest_file] = {
+                shard["file"]: shard["sha256"] for shard in shards if "sha256" in shard
+            }
         contents.append((path, size, recorded[manifest_file].get(os.path.basename(path))))
     return contents
 
 
 def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
-    """Returns a dataset of the arguments of `records_of` for each file, whose first bytes are read now."""
+    """Returns a dataset of the arguments of `records_of` for each file, whose first bytes are
+    read now.
+    """
     import tensorflow as tf
 
     return tf.data.Dataset.from_tensor_slices((list(files), for_each(is_compressed, files)))
@@ -169,7 +202,9 @@ def sizes_and_times(files: Sequence[str]) -> dict[str, tuple[int, int]]:
 
 
 def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
-    """Returns what `read` returns for each file, several at a time, which hides the latency of remote ones."""
+    """Returns what `read` returns for each file, several at a time, which hides the latency of
+    remote ones.
+    """
     with concurrent.futures.ThreadPoolExecutor(_FILES_OPENED_TOGETHER) as pool:
         return list(pool.map(read, files))
 

@@ -1,4 +1,6 @@
-"""Describes pre-training records, as `framing.read_examples` yields them: one as text, many by statistics."""
+"""Describes pre-training records, as `framing.read_examples` yields them: one as text, many by
+statistics.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,11 +20,18 @@ def with_masks(example: Example) -> Example:
     if "masked_lm_positions" in example or "input_ids" not in example:
         return example
     zero = np.zeros(1, np.int64)
-    return {**example, "masked_lm_positions": zero, "masked_lm_ids": zero, "masked_lm_weights": zero.astype(np.float32)}
+    return {
+        **example,
+        "masked_lm_positions": zero,
+        "masked_lm_ids": zero,
+        "masked_lm_weights": zero.astype(np.float32),
+    }
 
 
 def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
-    """Returns examples, all of which must be pre-training records of one length, as one array for each feature."""
+    """Returns examples, all of which must be pre-training records of one length, as one array
+    for each feature.
+    """
     names = [feature.name for feature in pretraining_features(1, 1)]
     try:
         block = {name: np.stack([example[name] for example in examples]) for name in names}
@@ -32,12 +41,18 @@ def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int
         for example, place in zip(examples, places, strict=True):
             _check_example(example, place, vocab_size)
             if any(len(example[name]) != len(examples[0][name]) for name in names):
-                raise InputError(f"{place}: has another length than {places[0]}; give files of one length")
+                raise InputError(
+                    f"{place}: has another length than {places[0]}; give files of one length"
+                )
     return block
 
 
 def _limits(max_seq_length: int, vocab_size: int) -> dict[str, int]:
-    return {"input_ids": vocab_size, "masked_lm_ids": vocab_size, "masked_lm_positions": max_seq_length}
+    return {
+        "input_ids": vocab_size,
+        "masked_lm_ids": vocab_size,
+        "masked_lm_positions": max_seq_length,
+    }
 
 
 def _is_within(block: Block, vocab_size: int) -> bool:
@@ -46,18 +61,29 @@ def _is_within(block: Block, vocab_size: int) -> bool:
 
 
 def _check_example(example: Example, place: str, vocab_size: int):
-    missing = [feature.name for feature in pretraining_features(1, 1) if feature.name not in example]
+    missing = [
+        feature.name for feature in pretraining_features(1, 1) if feature.name not in example
+    ]
     if missing:
         raise InputError(f"{place} has no {missing[0]}; give records of create_pretraining_data.py")
-    for name, length, _ in pretraining_features(len(example["input_ids"]), len(example["masked_lm_ids"])):
+    for name, length, _ in pretraining_features(
+        len(example["input_ids"]), len(example["masked_lm_ids"])
+    ):
         if len(example[name]) != length:
             raise InputError(
-                f"{place}: {name} has {len(example[name])} values where {length} are expected; make the records anew"
+                f"{place}: {name} has {len(example[name])} values where {length} are expected; "
+                "make the records anew"
             )
     for name, limit in _limits(len(example["input_ids"]), vocab_size).items():
-        remedy = "make the records anew" if "positions" in name else "give the --vocab_file of the records"
+        remedy = (
+            "make the records anew"
+            if "positions" in name
+            else "give the --vocab_file of the records"
+        )
         if not ((example[name] >= 0) & (example[name] < limit)).all():
-            raise InputError(f"{place}: {name} has a value that is not from 0 to below {limit}; {remedy}")
+            raise InputError(
+                f"{place}: {name} has a value that is not from 0 to below {limit}; {remedy}"
+            )
 
 
 def lines_of(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
@@ -66,15 +92,22 @@ def lines_of(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
     A predicted token stands in braces, as the model sees it and, after a bar, as it was.
     """
     length = int(example["input_mask"].sum())
-    tokens = [inv_vocab.get(int(number), f"[id {number}]") for number in example["input_ids"][:length]]
+    tokens = [
+        inv_vocab.get(int(number), f"[id {number}]") for number in example["input_ids"][:length]
+    ]
     for position, original in _predictions(example):
         tokens[position] = f"{{{tokens[position]}|{inv_vocab.get(original, f'[id {original}]')}}}"
     segments = example["segment_ids"][:length]
     second = [token for token, segment in zip(tokens, segments, strict=True) if segment]
     is_random = bool(example["next_sentence_labels"][0])
     return [
-        "A: " + " ".join(token for token, segment in zip(tokens, segments, strict=True) if not segment),
-        *(["B: " + " ".join(second), f"B is {'random' if is_random else 'the next text'}"] if second else []),
+        "A: "
+        + " ".join(token for token, segment in zip(tokens, segments, strict=True) if not segment),
+        *(
+            ["B: " + " ".join(second), f"B is {'random' if is_random else 'the next text'}"]
+            if second
+            else []
+        ),
     ]
 
 
@@ -85,12 +118,16 @@ def _predictions(example: Example) -> list[tuple[int, int]]:
 
 
 class Statistics:
-    """Counts over records, with Counters of the sequences' numbers of tokens, `lengths`, and of `predictions`."""
+    """Counts over records, with Counters of the sequences' numbers of tokens, `lengths`, and of
+    `predictions`.
+    """
 
     def __init__(self, tokenizer: FullTokenizer):
         missing = [token for token in ("[MASK]", "[UNK]") if token not in tokenizer.vocab]
         if missing:
-            raise InputError(f"--vocab_file: the vocabulary lacks {', '.join(missing)}; give that of the records")
+            raise InputError(
+                f"--vocab_file: the vocabulary lacks {', '.join(missing)}; give that of the records"
+            )
         self._mask, self._unknown = tokenizer.vocab["[MASK]"], tokenizer.vocab["[UNK]"]
         self.lengths: Counter[int] = Counter()
         self.predictions: Counter[int] = Counter()
@@ -98,7 +135,9 @@ class Statistics:
         self._counts = Counter()
 
     def add(self, block: Block):
-        """Counts the records of a block; raises InputError if they have another length than those before."""
+        """Counts the records of a block; raises InputError if they have another length than
+        those before.
+        """
         ids, lengths = block["input_ids"], block["input_mask"].sum(axis=1)
         is_predicted = block["masked_lm_weights"] > 0
         seen = np.take_along_axis(ids, block["masked_lm_positions"], axis=1)
@@ -107,7 +146,8 @@ class Statistics:
         self.predictions.update(is_predicted.sum(axis=1).tolist())
         if self.max_seq_length not in (0, ids.shape[1]):
             raise InputError(
-                f"the records have {self.max_seq_length} and {ids.shape[1]} tokens; give files of one length"
+                f"the records have {self.max_seq_length} and {ids.shape[1]} tokens; give files of "
+                "one length"
             )
         self.max_seq_length = ids.shape[1]
         in_second = block["segment_ids"].sum()
@@ -132,14 +172,17 @@ class Statistics:
         replaced = counts["predictions"] - counts["masked"] - counts["kept"]
         return [
             f"records               {records}",
-            f"tokens of a record    {lengths.mean():.1f} on average, median {np.median(lengths):.0f}, "
-            f"{lengths.min()} to {lengths.max()} of {self.max_seq_length}",
-            f"in A, in B            {counts['in_first'] / records:.1f}, {counts['in_second'] / records:.1f} on average",
-            f"padding               {1 - counts['positions'] / (records * self.max_seq_length):.1%}",
+            f"tokens of a record    {lengths.mean():.1f} on average, median "
+            f"{np.median(lengths):.0f}, {lengths.min()} to {lengths.max()} of "
+            f"{self.max_seq_length}",
+            f"in A, in B            {counts['in_first'] / records:.1f}, "
+            f"{counts['in_second'] / records:.1f} on average",
+            "padding               "
+            f"{1 - counts['positions'] / (records * self.max_seq_length):.1%}",
             f"predictions           {counts['predictions'] / records:.1f} in a record, "
             f"{counts['predictions'] / counts['positions']:.1%} of the tokens",
-            f"of the predictions    {counts['masked'] / predictions:.1%} [MASK], {counts['kept'] / predictions:.1%} "
-            f"kept, {replaced / predictions:.1%} random",
+            f"of the predictions    {counts['masked'] / predictions:.1%} [MASK], "
+            f"{counts['kept'] / predictions:.1%} kept, {replaced / predictions:.1%} random",
             f"random next           {counts['random_next'] / records:.1%}",
             f"[UNK]                 {counts['unknown'] / counts['positions']:.2%} of the tokens",
         ]

@@ -9,7 +9,8 @@ EXTENSION = Extension(
         "run_experiment": Command(
             options="official_bert.extensions.experiments.options:ExperimentOptions",
             function="official_bert.extensions.experiments.command:run",
-            summary="Reproduces a table or a figure of the paper: trains and evaluates its models, writes the table.",
+            summary="Reproduces a table or a figure of the paper: trains and evaluates its models, "
+            "writes the table.",
         )
     },
 )

@@ -1,7 +1,9 @@
-"""A table or a figure of the paper, from its declaration to the table: the runner of run_experiment.py.
+"""A table or a figure of the paper, from its declaration to the table: the runner of
+run_experiment.py.
 
-In: the name of an experiment, a scale, a folder of data. Out, in output_dir/SCALE: NAME.jsonl with a line for each
-finished cell and step, NAME.md with the table, and a folder for each run in `steps`.
+In: the name of an experiment, a scale, a folder of data. Out, in output_dir/SCALE: NAME.jsonl with
+a line for each finished cell and step, NAME.md with the table, and a folder for each run in
+`steps`.
 """
 
 import os
@@ -13,8 +15,17 @@ from absl import logging
 
 from official_bert import model_hub
 from official_bert.config import BertConfig
-from official_bert.extensions.experiments.declarations import read_catalogue, read_experiment, scale_of
-from official_bert.extensions.experiments.execution import check_given, execute, pending_steps, read_result
+from official_bert.extensions.experiments.declarations import (
+    read_catalogue,
+    read_experiment,
+    scale_of,
+)
+from official_bert.extensions.experiments.execution import (
+    check_given,
+    execute,
+    pending_steps,
+    read_result,
+)
 from official_bert.extensions.experiments.options import COMMANDS, TABLE, ExperimentOptions
 from official_bert.extensions.experiments.plan import OWN_FLAGS, Plan, make_plan
 from official_bert.extensions.experiments.steps import CONFIG, Layout, Place
@@ -30,15 +41,20 @@ _TABLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tables")
 def run(options: ExperimentOptions):
     """Runs an experiment, or prints what it would run, or only reports what is there.
 
-    The command ends with status 1 if a step fails, or if the results of one lack the metric of their column.
+    The command ends with status 1 if a step fails, or if the results of one lack the metric of
+    their column.
     """
     catalogue, encoders = read_catalogue(_TABLES), read_encoders(options.model or [])
     experiment, scale = read_experiment(options.name, catalogue), scale_of(options.scale, catalogue)
     flags = read_training_flags(options.training_flags)
     if unused := sorted(set(encoders) - {row.encoder for row in experiment.rows}):
         known = ", ".join(sorted({row.encoder for row in experiment.rows} - {None}))
-        remedy = f"name one of {known}" if known else "leave it out, for it pre-trains all its models"
-        raise InputError(f"--model: no row of {options.name} starts from {', '.join(unused)}; {remedy}")
+        remedy = (
+            f"name one of {known}" if known else "leave it out, for it pre-trains all its models"
+        )
+        raise InputError(
+            f"--model: no row of {options.name} starts from {', '.join(unused)}; {remedy}"
+        )
     plan = make_plan(experiment, scale, catalogue, encoders, options.seeds, flags)
     for sentence in plan.left_out:
         logging.warning("Left out: %s", sentence)
@@ -78,18 +94,24 @@ def read_encoders(words: Iterable[str]) -> dict[str, str]:
         name, equals, folder = word.partition("=")
         name, folder = (name, folder) if equals and os.sep not in name else ("base", word)
         if name in found:
-            raise InputError(f"--model={word}: names {name} twice; give each model a name of its own")
+            raise InputError(
+                f"--model={word}: names {name} twice; give each model a name of its own"
+            )
         folder = model_hub.local_path(folder)
         path = ModelFolder(folder).config_file if files.is_folder(folder) else None
         if path is None:
-            raise InputError(f"--model={word}: is no folder of a model, with a bert_config.json; check the path")
+            raise InputError(
+                f"--model={word}: is no folder of a model, with a bert_config.json; check the path"
+            )
         BertConfig.from_json_file(path).validate(path)
         found[name] = folder
     return found
 
 
 def _print_commands(plan: Plan, layout: Layout):
-    """Prints the commands that are still to run, with all that a shell needs to run them, and their number."""
+    """Prints the commands that are still to run, with all that a shell needs to run them, and
+    their number.
+    """
     pending = pending_steps(plan.steps, layout)
     for step in pending:
         print(f"# {step.name}")
@@ -98,17 +120,24 @@ def _print_commands(plan: Plan, layout: Layout):
             text = shlex.join(["printf", "%s", step.config_text])
             print(f"{text} > {shlex.quote(layout.path(Place(CONFIG), step))}")
         print(layout.shell_line(step) + "\n")
-    print(f"# {len(pending)} of {len(plan.steps)} commands are still to run, for {len(plan.cells)} cells")
+    print(
+        f"# {len(pending)} of {len(plan.steps)} commands are still to run, for {len(plan.cells)} "
+        "cells"
+    )
 
 
 def _report(scale_dir: str, plan: Plan, layout: Layout) -> bool:
-    """Writes the results and the table; returns whether each finished run has the metric of its column."""
+    """Writes the results and the table; returns whether each finished run has the metric of its
+    column.
+    """
     results = {step: read_result(layout, step) for step in plan.steps}
     values, faults = values_of(plan, results, layout)
     for sentence in faults:
         logging.warning("%s", sentence)
     if not values and not faults:
-        logging.warning("%s: no run of these data and models is finished; there is no table yet", scale_dir)
+        logging.warning(
+            "%s: no run of these data and models is finished; there is no table yet", scale_dir
+        )
         return True
     text = markdown(plan, values, results)
     lines = "".join(f"{line}\n" for line in lines_of(plan, values, results, layout))

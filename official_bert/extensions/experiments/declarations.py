@@ -1,7 +1,8 @@
-"""Reads the declarations of experiments, scales and tasks, and refuses fields that are unknown or of a wrong type.
+"""Reads the declarations of experiments, scales and tasks, and refuses fields that are unknown or
+of a wrong type.
 
-In: TOML files. Out: dataclasses whose fields are those of the files; the comments at the top of `scales.toml` and
-`tasks.toml`, and docs/experiments.md, say what they mean.
+In: TOML files. Out: dataclasses whose fields are those of the files; the comments at the top of
+`scales.toml` and `tasks.toml`, and docs/experiments.md, say what they mean.
 """
 
 import dataclasses
@@ -19,13 +20,17 @@ from official_bert.io.errors import InputError, did_you_mean
 SCALES_FILE, TASKS_FILE, SUFFIX = "scales.toml", "tasks.toml", ".toml"
 FlagValue = str | int | float | bool | list[str | int | float | bool]
 Flags = dict[str, FlagValue]
-# What can be measured of a pre-trained model: on held-out text the keys of run_pretraining.py's eval_results.txt, and
-# what is made of a loss; and the mean accuracy on minimal pairs.
+# What can be measured of a pre-trained model: on held-out text the keys of run_pretraining.py's
+# eval_results.txt, and what is made of a loss; and the mean accuracy on minimal pairs.
 MEASURES = ["perplexity", "loss", "masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy"]
 MEASURES += ["next_sentence_loss", "next_token_accuracy", "next_token_loss"]
 MEASURES += [MINIMAL_PAIRS := "minimal_pairs"]
 _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-_NAMES |= {dict: "a table", list: "a list", FlagValue: "a text, a number, true, false, or a list of them"}
+_NAMES |= {
+    dict: "a table",
+    list: "a list",
+    FlagValue: "a text, a number, true, false, or a list of them",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,9 +57,14 @@ class Scale:
 
     @property
     def phases(self) -> list[tuple[Flags, Flags]]:
-        """The phases of a pre-training in order, each the flags of the training and those of its records."""
+        """The phases of a pre-training in order, each the flags of the training and those of its
+        records.
+        """
         return [
-            ({name: value for name, value in table.items() if name != "records"}, table.get("records", {}))
+            (
+                {name: value for name, value in table.items() if name != "records"},
+                table.get("records", {}),
+            )
             for table in self.pretraining
         ]
 
@@ -85,7 +95,9 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """A model that is given (`encoder`) or one that is pre-trained (`size`), and how it is fine-tuned."""
+    """A model that is given (`encoder`) or one that is pre-trained (`size`), and how it is
+    fine-tuned.
+    """
 
     label: str
     encoder: str | None = None
@@ -133,7 +145,9 @@ def read_catalogue(folder: str) -> Catalogue:
 
 def scale_of(name: str, catalogue: Catalogue) -> Scale:
     if name not in catalogue.scales:
-        raise InputError(f"--scale={name}: there is no such scale; {_remedy(name, catalogue.scales)}")
+        raise InputError(
+            f"--scale={name}: there is no such scale; {_remedy(name, catalogue.scales)}"
+        )
     return catalogue.scales[name]
 
 
@@ -147,15 +161,18 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
     path = name if name.endswith(SUFFIX) else os.path.join(catalogue.folder, f"{name}{SUFFIX}")
     if name not in (path, *(known := names_of(catalogue.folder))):
         raise InputError(
-            f"{name or 'no name'}: there is no such experiment; name one before the flags, as in run_experiment.py "
-            f"table5 --scale=desk, one of {', '.join(known)} or a {SUFFIX} file of your own"
+            f"{name or 'no name'}: there is no such experiment; name one before the flags, as in "
+            f"run_experiment.py table5 --scale=desk, one of {', '.join(known)} or a {SUFFIX} file "
+            "of your own"
         )
     content = _read(path)
     for what, kind in (("columns", Column), ("rows", Row)):
         if _mismatch(content.get(what), list[dict]) or not content[what]:
             raise InputError(f"{path}: {what}: must be a list of tables, at least one; add it")
         tables = enumerate(content[what], 1)
-        content[what] = [_made(kind, table, f"{path}: {what}, number {number}: ") for number, table in tables]
+        content[what] = [
+            _made(kind, table, f"{path}: {what}, number {number}: ") for number, table in tables
+        ]
     content["columns"] = [
         dataclasses.replace(column, label=column.label or column.task or column.measure or "")
         for column in content["columns"]
@@ -166,7 +183,11 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
     for column in experiment.columns:
         _refuse(path, f"columns, {column.label!r}", _faults_of_column(column, catalogue.tasks))
     for row in experiment.rows:
-        _refuse(path, f"rows, {row.label!r}", _faults_of_row(row, experiment.columns, labels, catalogue.tasks))
+        _refuse(
+            path,
+            f"rows, {row.label!r}",
+            _faults_of_row(row, experiment.columns, labels, catalogue.tasks),
+        )
     for names in (labels, [row.label for row in experiment.rows]):
         if len(set(names)) < len(names):
             raise InputError(f"{path}: two of {names} have the same label; give each its own")
@@ -190,27 +211,49 @@ def _faults_of_column(column: Column, tasks: Mapping[str, Task]) -> Iterator[str
     yield from _unknown_tasks([column.task] if column.task is not None else [], "task", tasks)
 
 
-def _faults_of_row(row: Row, columns: list[Column], labels: list[str], tasks: Mapping) -> Iterator[str]:
+def _faults_of_row(
+    row: Row, columns: list[Column], labels: list[str], tasks: Mapping
+) -> Iterator[str]:
     if bool(row.encoder) == bool(row.size):
         yield "has neither or both of encoder and size; give one"
     if row.ensemble is not None and row.ensemble < 2:
         yield f"ensemble must be at least 2, got {row.ensemble}"
     if row.encoder and (row.config or row.records or row.pretraining):
-        yield "encoder names a given model, which config, records and pretraining do not change; give size instead"
+        yield (
+            "encoder names a given model, which config, records and pretraining do not change; "
+            "give size instead"
+        )
     for column in columns:
         if row.encoder and (column.measure or column.at is not None):
-            yield f"encoder names a given model, and column {column.label!r} needs one that is pre-trained; give size"
+            yield (
+                f"encoder names a given model, and column {column.label!r} needs one that is "
+                "pre-trained; give size"
+            )
         if row.ensemble and column.set == "test":
-            yield f"an ensemble has no test set, and column {column.label!r} is of one; leave one of them out"
-    yield from _unknown_tasks([] if row.first_task is None else [row.first_task], "first_task", tasks)
+            yield (
+                f"an ensemble has no test set, and column {column.label!r} is of one; leave one of "
+                "them out"
+            )
+    yield from _unknown_tasks(
+        [] if row.first_task is None else [row.first_task], "first_task", tasks
+    )
     for label in row.paper.keys() - labels:
         yield f"paper: there is no column {label!r}; {_remedy(label, labels)}"
 
 
 def _faults_of_scale(scale: Scale, tasks: Mapping[str, Task]) -> Iterator[str]:
-    names = (*scale.tasks, *scale.stand_ins, *scale.stand_ins.values(), *scale.recipes, *scale.recipes_from_text)
+    names = (
+        *scale.tasks,
+        *scale.stand_ins,
+        *scale.stand_ins.values(),
+        *scale.recipes,
+        *scale.recipes_from_text,
+    )
     yield from _unknown_tasks(names, "tasks, stand_ins or recipes", tasks)
-    if min(scale.seeds, scale.pretraining_seeds, len(scale.pretraining)) < 1 or "vocab_size" not in scale.vocabulary:
+    if (
+        min(scale.seeds, scale.pretraining_seeds, len(scale.pretraining)) < 1
+        or "vocab_size" not in scale.vocabulary
+    ):
         yield "must have seeds, pretraining_seeds and phases, at least 1 each, and a vocab_size"
 
 
@@ -221,7 +264,9 @@ def _unknown_tasks(names: Iterable[str], where: str, tasks: Mapping[str, Task]) 
 
 
 def _made(kind: type, table: Any, place: str, **known: Any) -> Any:
-    """Returns an instance of a dataclass whose fields are the keys of a table at a place, and those that are known."""
+    """Returns an instance of a dataclass whose fields are the keys of a table at a place, and
+    those that are known.
+    """
     if _mismatch(table, dict):
         raise InputError(f"{place}must be a table")
     fields = {each.name: each for each in dataclasses.fields(kind) if each.name not in known}
@@ -245,7 +290,11 @@ def _mismatch(value: Any, kind: Any) -> str | None:
     if outer not in _NAMES:  # a dataclass, which is made already, or anything
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_good = is_number if outer is float else isinstance(value, outer) and (outer is not int or is_number)
+    is_good = (
+        is_number
+        if outer is float
+        else isinstance(value, outer) and (outer is not int or is_number)
+    )
     if not is_good:
         return _NAMES[outer]
     inner = (typing.get_args(kind) or (Any,))[-1]

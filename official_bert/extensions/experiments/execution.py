@@ -1,7 +1,7 @@
 """Runs the steps of a plan one after the other, each once in its life.
 
-A finished step has a result.json with what its command measured, and is not run again; what a kill interrupted is run
-again in the same folder, where training scripts find their checkpoints.
+A finished step has a result.json with what its command measured, and is not run again; what a kill
+interrupted is run again in the same folder, where training scripts find their checkpoints.
 """
 
 import csv
@@ -26,7 +26,12 @@ _COMMIT_LETTERS = 10
 _TRAINING = "fine-tuning"  # the kind of steps whose models only other steps of the plan need
 # What a fine-tuning leaves that its results do not need.
 _LARGE = ("model.ckpt-*", "input.ckpt-*", "checkpoint", "*.tf_record", "*logits.npz")
-_EVALUATION, _SUFFIX, _SEARCH_RESULTS, _BEST_MARK = "eval_results", ".txt", "search_results.tsv", "*"
+_EVALUATION, _SUFFIX, _SEARCH_RESULTS, _BEST_MARK = (
+    "eval_results",
+    ".txt",
+    "search_results.tsv",
+    "*",
+)
 
 
 def check_given(steps: Iterable[Step], layout: Layout):
@@ -39,7 +44,9 @@ def check_given(steps: Iterable[Step], layout: Layout):
 
 
 def pending_steps(steps: Iterable[Step], layout: Layout) -> list[Step]:
-    """Returns those of all steps that must run: without results, or with deleted files that another one needs."""
+    """Returns those of all steps that must run: without results, or with deleted files that
+    another one needs.
+    """
     needed: set[Step] = set()
     pending = []
     for step in reversed(list(steps)):
@@ -51,7 +58,9 @@ def pending_steps(steps: Iterable[Step], layout: Layout) -> list[Step]:
 
 
 def execute(steps: list[Step], layout: Layout) -> list[str]:
-    """Runs all pending steps but those that need a failed one; returns a sentence and the end of each failed log."""
+    """Runs all pending steps but those that need a failed one; returns a sentence and the end of
+    each failed log.
+    """
     pending, failures = pending_steps(steps, layout), []
     unfinished = set(pending)
     logging.info("%d of %d steps are finished already", len(steps) - len(pending), len(steps))
@@ -63,7 +72,9 @@ def execute(steps: list[Step], layout: Layout) -> list[str]:
         logging.info("[%d/%d] %s begins, with the log %s", number, len(pending), step.name, log)
         if status := _run(step, layout):
             logging.error("%s failed with status %d", step.name, status)
-            failures.append(f"{step.name} ended with status {status}; the end of {log}:\n{_last_lines(log)}")
+            failures.append(
+                f"{step.name} ended with status {status}; the end of {log}:\n{_last_lines(log)}"
+            )
         else:
             unfinished.remove(step)
             _strip(steps, unfinished, layout)
@@ -85,7 +96,9 @@ def _run(step: Step, layout: Layout) -> int:
     search_path = os.pathsep.join(filter(None, [layout.code_dir, os.environ.get("PYTHONPATH")]))
     begun, commit = time.monotonic(), _commit_of(layout.code_dir)
     with open(os.path.join(folder, LOG_FILE), "ab") as log, processes.Processes() as started:
-        status = started.start(command, stdout=log, env=os.environ | {"PYTHONPATH": search_path}).wait()
+        status = started.start(
+            command, stdout=log, env=os.environ | {"PYTHONPATH": search_path}
+        ).wait()
     if status == 0:
         write_result(layout, step, time.monotonic() - begun, is_resumed, commit)
     return status
@@ -101,7 +114,11 @@ def _strip(steps: Iterable[Step], unfinished: set[Step], layout: Layout):
     """Deletes the checkpoints and other large files of fine-tunings that no step needs any more."""
     kept = unfinished.union(*(step.inputs() for step in unfinished))
     for step in steps:
-        if step.kind != _TRAINING or step in kept or (result := read_result(layout, step))["is_stripped"]:
+        if (
+            step.kind != _TRAINING
+            or step in kept
+            or (result := read_result(layout, step))["is_stripped"]
+        ):
             continue
         # Noted first, so that no half-deleted model seems whole.
         _write(layout, step, result | {"is_stripped": True})
@@ -122,20 +139,38 @@ def read_result(layout: Layout, step: Step) -> dict | None:
     try:
         return reading.parse_json(content)
     except InputError as error:
-        raise InputError(f"{path}: {error}; delete the folder {folder}, and the step runs again") from None
+        raise InputError(
+            f"{path}: {error}; delete the folder {folder}, and the step runs again"
+        ) from None
 
 
-def write_result(layout: Layout, step: Step, secs: float, is_resumed: bool, commit: str | None = None):
-    """Marks a step as finished, with its metrics, and the seconds of its last process and the commit that it ran."""
-    result = {"kind": step.kind, "label": step.label, "command": layout.shell_line(step), "seed": step.seed}
-    result |= {"commit": commit, "secs": round(secs, 1), "is_resumed": is_resumed, "is_stripped": False}
+def write_result(
+    layout: Layout, step: Step, secs: float, is_resumed: bool, commit: str | None = None
+):
+    """Marks a step as finished, with its metrics, and the seconds of its last process and the
+    commit that it ran.
+    """
+    result = {
+        "kind": step.kind,
+        "label": step.label,
+        "command": layout.shell_line(step),
+        "seed": step.seed,
+    }
+    result |= {
+        "commit": commit,
+        "secs": round(secs, 1),
+        "is_resumed": is_resumed,
+        "is_stripped": False,
+    }
     _write(layout, step, result | {"metrics": read_metrics(layout.output(step))})
 
 
 def _commit_of(folder: str) -> str | None:
     if shutil.which("git") is None:
         return None
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=False)
+    asked = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=False
+    )
     return asked.stdout.strip()[:_COMMIT_LETTERS] if asked.returncode == 0 else None
 
 
@@ -145,18 +180,26 @@ def _write(layout: Layout, step: Step, result: dict):
 
 
 def read_metrics(output_dir: str) -> dict[str, float | None]:
-    """Returns the metrics of all eval_results files of a folder, or of the best run of a search in it.
+    """Returns the metrics of all eval_results files of a folder, or of the best run of a search in
+    it.
 
-    Those of minimal pairs are percentages, by the names of their phenomena, and that of all as `minimal_pairs`.
-    The names of a second set get the suffix of its file, as `eval_accuracy_mm`. A metric that is no number is None.
+    Those of minimal pairs are percentages, by the names of their phenomena, and that of all as
+    `minimal_pairs`. The names of a second set get the suffix of its file, as `eval_accuracy_mm`. A
+    metric that is no number is None.
     """
     folder, search = output_dir, os.path.join(output_dir, _SEARCH_RESULTS)
     if files.exists(search):
         rows = csv.DictReader(reading.read_lines(search), delimiter="\t")
-        folder = next((os.path.join(folder, row["run"]) for row in rows if row["best"] == _BEST_MARK), folder)
+        folder = next(
+            (os.path.join(folder, row["run"]) for row in rows if row["best"] == _BEST_MARK), folder
+        )
     metrics, pairs = {}, os.path.join(folder, f"{MINIMAL_PAIRS}.tsv")
     if files.exists(pairs):
-        rows = [row for row in csv.DictReader(reading.read_lines(pairs), delimiter="\t") if row["paradigm"] == "all"]
+        rows = [
+            row
+            for row in csv.DictReader(reading.read_lines(pairs), delimiter="\t")
+            if row["paradigm"] == "all"
+        ]
         metrics = {row["phenomenon"]: 100 * float(row["accuracy"]) for row in rows}
         metrics[MINIMAL_PAIRS] = metrics.pop("all")
     for path in files.matching(f"{_EVALUATION}*{_SUFFIX}", folder):

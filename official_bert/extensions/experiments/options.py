@@ -12,20 +12,23 @@ class ExperimentOptions:
     name: str = option(
         "",
         is_first_word=True,
-        help="The experiment, before all flags: a table or figure of the paper, such as table5, or your .toml file.",
+        help="The experiment, before all flags: a table or figure of the paper, such as table5, or "
+        "your .toml file.",
     )
     scale: str = option(
-        "desk", help="The sizes of models and data, a name in scales.toml: smoke, desk, small or paper."
+        "desk",
+        help="The sizes of models and data, a name in scales.toml: smoke, desk, small or paper.",
     )
     data_dir: str = option("data", help="The folder of the corpus and of the tasks' data.")
     output_dir: str = option(
         "experiments_output",
-        help="The folder for tables and all runs. Experiments share the runs that they have in common.",
+        help="The folder for tables and all runs. Experiments share the runs that they have in "
+        "common.",
     )
     model: list[str] | None = option(
         None,
-        help="The folder of the pre-trained model for experiments that only fine-tune, or several, by name: "
-        "base=FOLDER,large=FOLDER. A folder without a name is base.",
+        help="The folder of the pre-trained model for experiments that only fine-tune, or several, "
+        "by name: base=FOLDER,large=FOLDER. A folder without a name is base.",
     )
     seeds: int | None = option(
         None,
@@ -35,13 +38,15 @@ class ExperimentOptions:
     only: str | None = option(
         None,
         choices=(COMMANDS, TABLE),
-        help="Run nothing: commands prints the commands that are still to run, table makes that of the finished runs.",
+        help="Run nothing: commands prints the commands that are still to run, table makes that of "
+        "the finished runs.",
     )
     training_flags: tuple[str, ...] = option(
         (),
         after_dashes=True,
-        help="Further flags of all training scripts, for the devices for instance: --distribution_strategy=mirrored "
-        "--dtype=bfloat16. With other flags all runs are made anew.",
+        help="Further flags of all training scripts, for the devices for instance: "
+        "--distribution_strategy=mirrored --dtype=bfloat16. With other flags all runs are made "
+        "anew.",
     )
 
     @property

@@ -1,7 +1,8 @@
 """The plan of an experiment at a scale: the cells of its table, and the steps that fill them.
 
-In: declarations. Out: for each cell the step whose result it shows, with all steps that it needs. Steps are values, so
-that two rows with equal steps share them. Nothing is read but the declarations.
+In: declarations. Out: for each cell the step whose result it shows, with all steps that it needs.
+Steps are values, so that two rows with equal steps share them. Nothing is read but the
+declarations.
 """
 
 import dataclasses
@@ -21,7 +22,15 @@ from official_bert.extensions.experiments.declarations import (
     Scale,
     Task,
 )
-from official_bert.extensions.experiments.steps import CONFIG, DATA, OWN, Place, Step, check_step, in_order
+from official_bert.extensions.experiments.steps import (
+    CONFIG,
+    DATA,
+    OWN,
+    Place,
+    Step,
+    check_step,
+    in_order,
+)
 from official_bert.io.errors import InputError
 from official_bert.options.fields import flag_fields
 from official_bert.options.shared import MaskingOptions
@@ -29,17 +38,27 @@ from official_bert.options.shared import MaskingOptions
 CORPUS, HELD_OUT, PAIRS = "corpus/train*.txt", "corpus/held_out*.txt", "BLiMP.zip"
 _POSITIONS, _SEGMENTS = 512, 2
 # Flags by which an experiment connects its steps; no declaration sets them.
-OWN_FLAGS = {"bert_config_file", "do_eval", "do_predict", "do_train", "ensemble_dirs", "init_checkpoint"}
+OWN_FLAGS = {
+    "bert_config_file",
+    "do_eval",
+    "do_predict",
+    "do_train",
+    "ensemble_dirs",
+    "init_checkpoint",
+}
 OWN_FLAGS |= {"input_file", "model", "output_dir", "output_file", "random_seed", "vocab_file"}
 _MASKS = {field.name for field in dataclasses.fields(MaskingOptions)}
-_NUM_TRAIN_STEPS, _SAVE_STEPS = 100_000, 1000  # of run_pretraining.py, where a declaration leaves them out
+# Of run_pretraining.py, where a declaration leaves them out.
+_NUM_TRAIN_STEPS, _SAVE_STEPS = 100_000, 1000
 # Words in the names of metrics between -1 and 1.
 _FRACTIONS = frozenset({"accuracy", "f1", "matthews", "pearson", "precision", "recall", "spearman"})
 
 
 @dataclasses.dataclass(frozen=True)
 class ShownColumn:
-    """A column of a table at some scale: its declaration, and the task that is run; None for a measure."""
+    """A column of a table at some scale: its declaration, and the task that is run; None for a
+    measure.
+    """
 
     declared: Column
     task: Task | None
@@ -66,14 +85,22 @@ class ShownColumn:
 
     @property
     def factor(self) -> float:
-        """What a metric is multiplied by: the fractions among a task's metrics are shown as percentages."""
-        is_fraction = self.task and not self.task.percent and _FRACTIONS.intersection(self.metric.split("_"))
+        """What a metric is multiplied by: the fractions among a task's metrics are shown as
+        percentages.
+        """
+        is_fraction = (
+            self.task and not self.task.percent and _FRACTIONS.intersection(self.metric.split("_"))
+        )
         return 100.0 if is_fraction else 1.0
 
     @property
     def number(self) -> tuple:
         """What is shown, equal for MNLI-m and MNLI-mm with a task that stands in."""
-        return self.task, self.metric, dataclasses.replace(self.declared, label="", task=None, metric=None)
+        return (
+            self.task,
+            self.metric,
+            dataclasses.replace(self.declared, label="", task=None, metric=None),
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,7 +115,9 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """All cells of an experiment at a scale, with a sentence for each row or column that the scale lacks."""
+    """All cells of an experiment at a scale, with a sentence for each row or column that the
+    scale lacks.
+    """
 
     experiment: Experiment
     scale: Scale
@@ -111,7 +140,8 @@ def make_plan(
     num_seeds: int | None = None,
     training_flags: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Expands an experiment. Rows whose given model is not among `encoders`, or without their first task, are left out.
+    """Expands an experiment. Rows whose given model is not among `encoders`, or without their first
+    task, are left out.
 
     Without `num_seeds` it is that of the scale.
     """
@@ -119,15 +149,21 @@ def make_plan(
     rows = []
     for row in experiment.rows:
         if row.encoder and row.encoder not in encoders:
-            left_out.append(f"row {row.label!r}: its model is not given; add --model={row.encoder}=FOLDER")
+            left_out.append(
+                f"row {row.label!r}: its model is not given; add --model={row.encoder}=FOLDER"
+            )
         elif row.label in scale.leaves_out:
             left_out.append(f"row {row.label!r}: --scale={scale.name} does not run it")
         elif row.first_task and row.first_task not in scale.tasks:
-            left_out.append(f"row {row.label!r}: --scale={scale.name} has no task {row.first_task!r}")
+            left_out.append(
+                f"row {row.label!r}: --scale={scale.name} has no task {row.first_task!r}"
+            )
         else:
             rows.append(row)
     if not rows or not columns:
-        raise InputError(f"{experiment.path}: nothing is left at --scale={scale.name}: {'; '.join(left_out)}")
+        raise InputError(
+            f"{experiment.path}: nothing is left at --scale={scale.name}: {'; '.join(left_out)}"
+        )
     planner = _Planner(experiment.path, scale, catalogue, training_flags or {})
     cells = [
         Cell(row.label, column, seed, planner.step(row, column, seed))
@@ -143,7 +179,8 @@ def shown_columns(
 ) -> tuple[list[ShownColumn], list[str]]:
     """Returns the columns that the scale has, and a sentence for each one that is left out.
 
-    For a task that the scale lacks its stand-in is run, unless that is the task of another column, shown or left out.
+    For a task that the scale lacks its stand-in is run, unless that is the task of another column,
+    shown or left out.
     """
     names = [column.task for column in experiment.columns if column.task]
     run = {name: name for name in names if name in scale.tasks}
@@ -180,7 +217,9 @@ def config_of(size: str, scale: Scale, more: Flags) -> dict[str, Any]:
     layers, hidden, heads = map(int, own.split("/"))
     fields = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
     fields |= {"intermediate_size": 4 * hidden, "vocab_size": scale.vocabulary["vocab_size"]}
-    fields |= {"max_position_embeddings": _POSITIONS, "type_vocab_size": _SEGMENTS} | scale.config | more
+    fields |= (
+        {"max_position_embeddings": _POSITIONS, "type_vocab_size": _SEGMENTS} | scale.config | more
+    )
     BertConfig.from_dict(fields).validate(place)
     return fields
 
@@ -189,11 +228,16 @@ class _Planner:
     def __init__(self, path: str, scale: Scale, catalogue: Catalogue, training_flags: Flags):
         self._path, self._scale, self._catalogue = path, scale, catalogue
         self._training_flags = training_flags
-        defaults = {field.name: field.default for field in flag_fields(catalog.options_class("run_pretraining"))}
+        defaults = {
+            field.name: field.default
+            for field in flag_fields(catalog.options_class("run_pretraining"))
+        }
         self._usual = [defaults | phase for phase, _ in scale.phases]
 
     def seeds(self, row: Row, column: ShownColumn, count: int) -> Sequence[int]:
-        """Returns the seeds of a cell: an ensemble has one, and a measure one for each pre-training."""
+        """Returns the seeds of a cell: an ensemble has one, and a measure one for each
+        pre-training.
+        """
         count = count if column.task else min(self._scale.pretraining_seeds, count)
         return range(1, 2 if row.ensemble else count + 1)
 
@@ -221,16 +265,30 @@ class _Planner:
         declared = self._free(self._scale.vocabulary, OWN_FLAGS - {"vocab_file"})
         if path := declared.get("vocab_file"):
             return Place(DATA, path)
-        flags = {"input_file": Place(DATA, CORPUS), "output_file": Place(OWN, "vocab.txt"), **declared}
-        return Place(self._made("vocabulary", str(flags["vocab_size"]), "build_vocab", flags), "vocab.txt")
+        flags = {
+            "input_file": Place(DATA, CORPUS),
+            "output_file": Place(OWN, "vocab.txt"),
+            **declared,
+        }
+        return Place(
+            self._made("vocabulary", str(flags["vocab_size"]), "build_vocab", flags), "vocab.txt"
+        )
 
     def _records(self, text: str, name: str, label: str, more: Flags) -> tuple[Place, Flags]:
         flags = self._free(self._scale.records | more, OWN_FLAGS - {"random_seed"})
         is_sharded = flags.get("generator") == "sharded"
         own = Place(OWN, name if is_sharded else f"{name}.tfrecord")
-        places = {"input_file": Place(DATA, text), "output_file": own, "vocab_file": self._vocabulary()}
-        step = self._made("records", f"{name} {label}".strip(), "create_pretraining_data", places | flags)
-        lengths = {key: flags[key] for key in ("max_seq_length", "max_predictions_per_seq") if key in flags}
+        places = {
+            "input_file": Place(DATA, text),
+            "output_file": own,
+            "vocab_file": self._vocabulary(),
+        }
+        step = self._made(
+            "records", f"{name} {label}".strip(), "create_pretraining_data", places | flags
+        )
+        lengths = {
+            key: flags[key] for key in ("max_seq_length", "max_predictions_per_seq") if key in flags
+        }
         return Place(step, f"{name}-?????-of-?????" if is_sharded else own.path), lengths
 
     def _pretraining(self, row: Row, seed: int) -> list[Step]:
@@ -250,26 +308,39 @@ class _Planner:
         return made
 
     def _model_label(self, row: Row) -> str:
-        """Returns what a row's model is, in words that equal models of other rows and experiments have, too."""
+        """Returns what a row's model is, in words that equal models of other rows and
+        experiments have, too.
+        """
         flags = self._own_flags(row, self._scale.phases[-1][0])
-        return row.encoder or _words(self._scale.sizes.get(row.size, row.size), *map(_told, (row.config, *flags)))
+        return row.encoder or _words(
+            self._scale.sizes.get(row.size, row.size), *map(_told, (row.config, *flags))
+        )
 
     def _own_flags(self, row: Row, of_phase: Flags) -> tuple[Flags, Flags]:
-        """Returns a row's flags of the records, and those of the training that change something in some phase.
+        """Returns a row's flags of the records, and those of the training that change something in
+        some phase.
 
         The masks are the training's where it draws them.
         """
         drawn = _MASKS if (of_phase | row.pretraining).get("dynamic_masking") else ()
         of_records = {name: value for name, value in row.records.items() if name not in drawn}
-        own = {name: value for name, value in row.records.items() if name in drawn} | self._free(row.pretraining)
-        return of_records, {name: own[name] for name in own if any(each.get(name) != own[name] for each in self._usual)}
+        own = {name: value for name, value in row.records.items() if name in drawn} | self._free(
+            row.pretraining
+        )
+        return of_records, {
+            name: own[name]
+            for name in own
+            if any(each.get(name) != own[name] for each in self._usual)
+        }
 
     def _model(self, row: Row, column: ShownColumn, seed: int) -> Place:
         """Returns the place of the model that a fine-tuning or an evaluation starts from."""
         if row.encoder:
             return Place(row.encoder)
         phases = self._pretraining(row, (seed - 1) % self._scale.pretraining_seeds + 1)
-        return Place(phases[-1]) if column.declared.at is None else self._checkpoint_at(column, phases)
+        return (
+            Place(phases[-1]) if column.declared.at is None else self._checkpoint_at(column, phases)
+        )
 
     def _checkpoint_at(self, column: ShownColumn, phases: Sequence[Step]) -> Place:
         counts = [int(phase.flag("num_train_steps", _NUM_TRAIN_STEPS)) for phase in phases]
@@ -283,13 +354,16 @@ class _Planner:
         is_saved = wanted % int(phase.flag("save_checkpoints_steps", _SAVE_STEPS)) == 0
         if not is_saved or phase.flag("keep_checkpoint_max") != 0:
             raise InputError(
-                f"column {column.label!r}: needs the checkpoint of update {wanted} of phase {number + 1}; set "
-                f"keep_checkpoint_max to 0, and save_checkpoints_steps to a divisor, in {self._scale.name}.pretraining"
+                f"column {column.label!r}: needs the checkpoint of update {wanted} of phase "
+                f"{number + 1}; set keep_checkpoint_max to 0, and save_checkpoints_steps to a "
+                f"divisor, in {self._scale.name}.pretraining"
             )
         return Place(phase, f"model.ckpt-{wanted}")
 
     def _evaluation(self, row: Row, column: ShownColumn, seed: int) -> Step:
-        """Returns the evaluation of a pre-trained model on minimal pairs, or on held-out text masked as the paper's."""
+        """Returns the evaluation of a pre-trained model on minimal pairs, or on held-out text
+        masked as the paper's.
+        """
         model = self._model(row, column, seed)
         label = _words(self._model_label(row), model.path, f"seed {seed}")
         if column.metric == MINIMAL_PAIRS:
@@ -304,7 +378,11 @@ class _Planner:
         records, lengths = self._records(HELD_OUT, "held_out", "", more)
         flags = {"do_eval": True, "input_file": records, "model": model}
         flags |= {"output_dir": Place(OWN), "eval_batch_size": 32, "max_eval_steps": 0, **lengths}
-        flags |= {name: value for name, value in self._scale.phases[-1][0].items() if name == "use_next_sentence"}
+        flags |= {
+            name: value
+            for name, value in self._scale.phases[-1][0].items()
+            if name == "use_next_sentence"
+        }
         flags |= row.pretraining | self._training_flags
         return self._made("evaluation", label, "run_pretraining", flags, seed)
 
@@ -313,7 +391,9 @@ class _Planner:
         flags = task.flags | self._scale.fine_tuning | self._scale.recipes.get(task.name, {})
         if not row.encoder:
             flags |= self._scale.from_text | self._scale.recipes_from_text.get(task.name, {})
-        return self._free(flags | row.fine_tuning, OWN_FLAGS | task.data.keys()) | self._training_flags
+        return (
+            self._free(flags | row.fine_tuning, OWN_FLAGS | task.data.keys()) | self._training_flags
+        )
 
     def _fine_tuning(self, row: Row, column: ShownColumn, seed: int) -> Step:
         """Returns the fine-tuning of a cell, after that on the row's first task if it has one."""
@@ -328,13 +408,21 @@ class _Planner:
         flags = {"model": model, "output_dir": Place(OWN), "do_train": True}
         flags |= ({evaluation: True} if evaluation else {}) | _given(task.data)
         flags |= self._recipe(task, row) | {"random_seed": seed}
-        label = _words(task.name, self._model_label(row), model.path, after, _told(row.fine_tuning), f"seed {seed}")
+        label = _words(
+            task.name,
+            self._model_label(row),
+            model.path,
+            after,
+            _told(row.fine_tuning),
+            f"seed {seed}",
+        )
         return self._made("fine-tuning", label, task.script, flags, seed)
 
     def _single(self, trained: Step) -> Place:
         if trained.flag("search", ""):
             raise InputError(
-                f"{self._path}: {trained.label} is a search, which leaves several models; give it no search"
+                f"{self._path}: {trained.label} is a search, which leaves several models; give it "
+                "no search"
             )
         return Place(trained)
 
@@ -347,7 +435,10 @@ class _Planner:
         """Returns the mean of the predictions of fine-tunings with the seeds from 1."""
         count = min(row.ensemble, self._scale.ensemble or row.ensemble)
         members = [self._fine_tuning(row, column, seed) for seed in range(1, count + 1)]
-        places = {"model": self._model(row, column, 1), "ensemble_dirs": tuple(map(self._single, members))}
+        places = {
+            "model": self._model(row, column, 1),
+            "ensemble_dirs": tuple(map(self._single, members)),
+        }
         flags = _without_training(members[0]) | places
         return self._made("ensemble", f"{members[0].label} to {count}", column.task.script, flags)
 
@@ -370,4 +461,6 @@ def _told(flags: Flags) -> str:
 
 def _frozen(flags: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Returns flags or fields as a value; a list of TOML becomes one with commas."""
-    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in flags.items())
+    return tuple(
+        (name, tuple(value) if isinstance(value, list) else value) for name, value in flags.items()
+    )

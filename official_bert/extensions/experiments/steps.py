@@ -30,7 +30,9 @@ _TRUTHS = ("true", "t", "1", "false", "f", "0")  # as absl reads them
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A path or glob below the user's data, the step's own output, another step's, or, by its name, a given model."""
+    """A path or glob below the user's data, the step's own output, another step's, or, by its
+    name, a given model.
+    """
 
     root: "str | Step"
     path: str = ""
@@ -38,9 +40,11 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A command by its name, and flags whose values are strings, numbers, places, or tuples of them.
+    """A command by its name, and flags whose values are strings, numbers, places, or tuples of
+    them.
 
-    Equal steps have equal kinds and labels, for these are in the folder's name. `config` is written for the script.
+    Equal steps have equal kinds and labels, for these are in the folder's name. `config` is written
+    for the script.
     """
 
     kind: str
@@ -79,7 +83,8 @@ def in_order(wanted: Iterable[Step]) -> list[Step]:
 
 
 def check_step(step: Step, path: str):
-    """Refuses flags that a script lacks, of which it only warns, or refuses, and unknown fields of a configuration.
+    """Refuses flags that a script lacks, of which it only warns, or refuses, and unknown fields of
+    a configuration.
 
     `path` is the file of the experiment, for the message.
     """
@@ -99,7 +104,9 @@ def check_step(step: Step, path: str):
 
 
 def _fault(field: dataclasses.Field, value: Any) -> str | None:
-    """Returns why a flag cannot have a value, in words; None if it can, or if only its place is known."""
+    """Returns why a flag cannot have a value, in words; None if it can, or if only its place is
+    known.
+    """
     kind = kind_of(field)
     if kind == list[str] or isinstance(value, Place):
         return None
@@ -137,7 +144,8 @@ class Layout:
             data_dir: the folder of the user's data.
             encoders: the folders of the user's models by name.
             program: the words before the name of a command that run it.
-            code_dir: the folder of the package that a command runs, whether it is installed or in a checkout.
+            code_dir: the folder of the package that a command runs, whether it is installed or in a
+                checkout.
         """
         self.program, self.code_dir = list(program), code_dir
         self.steps_dir = steps_dir
@@ -146,13 +154,18 @@ class Layout:
         self._digests: dict[str, list] = {}
 
     def key(self, step: Step) -> str:
-        """Returns the identity of a step: equal for steps that compute the same from the same inputs.
+        """Returns the identity of a step: equal for steps that compute the same from the same
+        inputs.
 
-        Given files count by their contents and their names inside of a given folder, so that a moved folder is the same
-        and a changed file is not.
+        Given files count by their contents and their names inside of a given folder, so that a
+        moved folder is the same and a changed file is not.
         """
         if step not in self._keys:
-            flags = {name: self._meaning(value) for name, value in step.flags if name not in _WITHOUT_MEANING}
+            flags = {
+                name: self._meaning(value)
+                for name, value in step.flags
+                if name not in _WITHOUT_MEANING
+            }
             meaning = {"script": step.script, "flags": flags, "config": dict(step.config)}
             text = json.dumps(meaning, sort_keys=True)
             self._keys[step] = hashlib.sha256(text.encode()).hexdigest()[:_KEY_LENGTH]
@@ -167,7 +180,12 @@ class Layout:
             case Place(":own" | ":config" as root, path):
                 return [root.removeprefix(":"), path]
             case Place(root, path):
-                return ["given", "" if root == DATA else root, path, self._contents(self.path(value))]
+                return [
+                    "given",
+                    "" if root == DATA else root,
+                    path,
+                    self._contents(self.path(value)),
+                ]
         return value
 
     def _contents(self, pattern: str) -> list:
@@ -212,5 +230,7 @@ def _files_below(start: str) -> list[tuple[str, str]]:
     """Returns names and paths of the files of a folder, or of the one file."""
     if not files.is_folder(start):
         return [(os.path.basename(start), start)]
-    paths = sorted(os.path.join(folder, name) for folder, _, names in os.walk(start) for name in names)
+    paths = sorted(
+        os.path.join(folder, name) for folder, _, names in os.walk(start) for name in names
+    )
     return [(os.path.relpath(path, start), path) for path in paths]

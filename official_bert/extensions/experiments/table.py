@@ -1,7 +1,9 @@
-"""The table of an experiment as Markdown: means, deviations, the paper's numbers, and differences between the rows.
+"""The table of an experiment as Markdown: means, deviations, the paper's numbers, and differences
+between the rows.
 
-In: a plan and the results of its steps. Out: text, and a line of JSON for each number and each step. A difference is
-compared with its standard error, and one of less than two standard errors is called noise.
+In: a plan and the results of its steps. Out: text, and a line of JSON for each number and each
+step. A difference is compared with its standard error, and one of less than two standard errors is
+called noise.
 """
 
 import json
@@ -26,7 +28,9 @@ Values = Mapping[Cell, float]  # nan of a model that has learnt nothing, infinit
 
 
 class Summary(NamedTuple):
-    """The values of a cell: their mean, the standard deviation of a sample (None of one value), their number."""
+    """The values of a cell: their mean, the standard deviation of a sample (None of one value),
+    their number.
+    """
 
     mean: float
     deviation: float | None
@@ -34,7 +38,9 @@ class Summary(NamedTuple):
 
 
 def values_of(plan: Plan, results: Results, layout: Layout) -> tuple[dict[Cell, float], list[str]]:
-    """Returns the values of cells, fractions in percent, and a sentence for each column whose metric results lack."""
+    """Returns the values of cells, fractions in percent, and a sentence for each column whose
+    metric results lack.
+    """
     found, faults = {}, {}
     for cell in plan.cells:
         if (result := results[cell.step]) is None:
@@ -44,8 +50,10 @@ def values_of(plan: Plan, results: Results, layout: Layout) -> tuple[dict[Cell, 
             found[cell] = round(cell.column.factor * value_of(metrics, name), _LINE_DIGITS)
         except KeyError:
             faults[cell.column.label] = (
-                f"column {cell.column.label!r} has empty cells: the results of {layout.folder(cell.step)} have no "
-                f"{name!r}, but {', '.join(metrics) or 'nothing'}; correct the metric of the column or of the task"
+                f"column {cell.column.label!r} has empty cells: the results of "
+                f"{layout.folder(cell.step)} have no {name!r}, but "
+                f"{', '.join(metrics) or 'nothing'}; correct the metric of the column or of the "
+                "task"
             )
     return found, list(faults.values())
 
@@ -62,20 +70,35 @@ def value_of(metrics: Mapping[str, float | None], name: str) -> float:
 
 
 def lines_of(plan: Plan, values: Values, results: Results, layout: Layout) -> list[str]:
-    """Returns a line of JSON for each value, null for one that is no finite number, and one for each finished step."""
+    """Returns a line of JSON for each value, null for one that is no finite number, and one for
+    each finished step.
+    """
     of_all, lines = {"experiment": plan.experiment.name, "scale": plan.scale.name}, []
     for cell, value in values.items():
-        column, folder = (cell.column, os.path.relpath(layout.folder(cell.step), os.path.dirname(layout.steps_dir)))
+        column, folder = (
+            cell.column,
+            os.path.relpath(layout.folder(cell.step), os.path.dirname(layout.steps_dir)),
+        )
         line = of_all | {"arm": cell.row}
-        line |= {"column": column.heading, "task": column.task.name if column.task else None, "seed": cell.seed}
+        line |= {
+            "column": column.heading,
+            "task": column.task.name if column.task else None,
+            "seed": cell.seed,
+        }
         line |= {"metric": column.metric, "value": value if math.isfinite(value) else None}
         lines.append(json.dumps(line | {"secs": results[cell.step]["secs"], "folder": folder}))
     ran = {step: result for step, result in results.items() if result is not None}
-    return lines + [json.dumps(of_all | {"step": step.name} | _run_of(step, result)) for step, result in ran.items()]
+    return lines + [
+        json.dumps(of_all | {"step": step.name} | _run_of(step, result))
+        for step, result in ran.items()
+    ]
 
 
 def _run_of(step: Step, result: Mapping) -> dict:
-    return {"seed": step.seed, **{name: result.get(name) for name in ("commit", "secs", "is_resumed", "command")}}
+    return {
+        "seed": step.seed,
+        **{name: result.get(name) for name in ("commit", "secs", "is_resumed", "command")},
+    }
 
 
 def summary(values: Sequence[float]) -> Summary:
@@ -86,7 +109,9 @@ def summary(values: Sequence[float]) -> Summary:
 
 
 def difference(first: Summary, other: Summary) -> tuple[float, float | None]:
-    """Returns a difference of means, and the same in standard errors (Welch's) if values vary in both rows."""
+    """Returns a difference of means, and the same in standard errors (Welch's) if values vary in
+    both rows.
+    """
     value = other.mean - first.mean
     if first.deviation is None or other.deviation is None:
         return value, None
@@ -111,26 +136,39 @@ def markdown(plan: Plan, values: Values, results: Results) -> str:
 def _introduction(plan: Plan, num_values: int) -> Iterable[str]:
     sizes, is_papers = plan.scale.sizes, plan.scale.name == "paper"
     yield f"{plan.experiment.source}. Scale `{plan.scale.name}`: {plan.scale.summary}."
-    yield "A cell has the mean ± the standard deviation of our runs, and in parentheses their number;"
+    yield (
+        "A cell has the mean ± the standard deviation of our runs, and in parentheses their number;"
+    )
     yield f"{num_values} of {len(plan.cells)} runs are counted."
     if any(column.stands_in for column in plan.columns):
-        yield "A column such as `A for B` has our results on the task A and the paper's on the task B,"
+        yield (
+            "A column such as `A for B` has our results on the task A and the paper's on the task "
+            "B,"
+        )
         yield "which do not compare."
-    if pairs := dict.fromkeys(f"{row.size} is {sizes[row.size]}" for row in plan.rows if row.size in sizes):
-        yield f"Layers, hidden size and heads of the paper stand for smaller ones here: {', '.join(pairs)}."
+    if pairs := dict.fromkeys(
+        f"{row.size} is {sizes[row.size]}" for row in plan.rows if row.size in sizes
+    ):
+        yield (
+            "Layers, hidden size and heads of the paper stand for smaller ones here: "
+            f"{', '.join(pairs)}."
+        )
     if members := {len(cell.step.flag("ensemble_dirs", ())) for cell in plan.cells} - {0}:
         counts = " or ".join(map(str, sorted(members)))
         yield f"An ensemble is one run, the mean of the predictions of {counts} fine-tunings."
     if not is_papers and any(row.size for row in plan.rows):
-        yield "The models and the data are smaller than the paper's: only differences between rows compare."
+        yield (
+            "The models and the data are smaller than the paper's: only differences between rows "
+            "compare."
+        )
     elif not is_papers:
         yield "The models are given ones; recipes and data may be smaller than the paper's."
 
 
 def _noise_sentence(plan: Plan) -> str:
     sentence = (
-        "Each cell has the difference of the means, and the same in standard errors of the difference. What is below "
-        f"{NOISE_ERRORS:g} standard errors is marked as noise."
+        "Each cell has the difference of the means, and the same in standard errors of the "
+        f"difference. What is below {NOISE_ERRORS:g} standard errors is marked as noise."
     )
     if plan.scale.pretraining_seeds == 1 and any(row.size for row in plan.rows):
         sentence += " Every row was pre-trained once: the errors contain the noise of fine-tuning, "
@@ -140,12 +178,15 @@ def _noise_sentence(plan: Plan) -> str:
 
 def _times(results: Results) -> list[str]:
     sentence = (
-        "The wall times (hours:minutes:seconds) of the finished steps, added up, also of steps that ran at the same "
-        "time or that another experiment needed first."
+        "The wall times (hours:minutes:seconds) of the finished steps, added up, also of steps "
+        "that ran at the same time or that another experiment needed first."
     )
     finished = {step: result for step, result in results.items() if result is not None}
     if num_resumed := sum(result["is_resumed"] for result in finished.values()):
-        sentence += f" Interrupted steps, of which there are {num_resumed}, count with their last process only."
+        sentence += (
+            f" Interrupted steps, of which there are {num_resumed}, count with their last process "
+            "only."
+        )
     body = []
     for kind in dict.fromkeys(step.kind for step in results):
         secs = [result["secs"] for step, result in finished.items() if step.kind == kind]
@@ -159,7 +200,14 @@ def _runs(results: Results) -> list[str]:
     for step, result in results.items():
         if result is not None:
             run = _run_of(step, result)
-            body.append([step.name, str(run["seed"] or _EMPTY), run["commit"] or _EMPTY, clock_time(run["secs"])])
+            body.append(
+                [
+                    step.name,
+                    str(run["seed"] or _EMPTY),
+                    run["commit"] or _EMPTY,
+                    clock_time(run["secs"]),
+                ]
+            )
     sentence = "The command of each is in the lines of JSON beside this page."
     return [sentence, markdown_table(["step", "seed", "commit", "wall time"], body, _NUMBERS)]
 
@@ -183,7 +231,9 @@ def _differences(plan: Plan, found: Mapping[tuple[str, str], Summary]) -> str:
         line = [row.label]
         for column in plan.columns:
             pair = [found.get((label, column.label)) for label in (first.label, row.label)]
-            line.append(_EMPTY if None in pair else _difference_cell(*difference(*pair), _digits(column)))
+            line.append(
+                _EMPTY if None in pair else _difference_cell(*difference(*pair), _digits(column))
+            )
         body.append(line)
     return markdown_table(["", *(column.heading for column in plan.columns)], body, _NUMBERS)
 
@@ -198,7 +248,10 @@ def _cell(found: Summary | None, column: ShownColumn) -> str:
 def _difference_cell(value: float, errors: float | None, digits: int) -> str:
     if errors is None:
         return f"{value:+.{digits}f} (error unknown)"
-    return f"{value:+.{digits}f} ({abs(errors):.1f}{', within noise' if abs(errors) < NOISE_ERRORS else ''})"
+    return (
+        f"{value:+.{digits}f} "
+        f"({abs(errors):.1f}{', within noise' if abs(errors) < NOISE_ERRORS else ''})"
+    )
 
 
 def _digits(column: ShownColumn) -> int:

@@ -1,4 +1,6 @@
-"""Examples of multiple choice, read from tables of SWAG and the TSV files of CODAH, and their encoded form."""
+"""Examples of multiple choice, read from tables of SWAG and the TSV files of CODAH, and their
+encoded form.
+"""
 
 import dataclasses
 import itertools
@@ -10,7 +12,14 @@ import numpy as np
 
 from official_bert.data.column_roles import Role, decide_columns, fold_name
 from official_bert.data.model_inputs import ModelInputs, model_input_ids
-from official_bert.data.table_formats import OTHER_ENDINGS, is_table, label_of, paths_of, read_rows, text_of
+from official_bert.data.table_formats import (
+    OTHER_ENDINGS,
+    is_table,
+    label_of,
+    paths_of,
+    read_rows,
+    text_of,
+)
 from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
@@ -24,7 +33,9 @@ _is_ending = re.compile(r"ending\d+").fullmatch
 
 
 class ChoiceExample(NamedTuple):
-    """A context and its possible continuations; `label` is the index of the correct one, None if it is unknown."""
+    """A context and its possible continuations; `label` is the index of the correct one, None if
+    it is unknown.
+    """
 
     guid: str
     context: str
@@ -33,7 +44,9 @@ class ChoiceExample(NamedTuple):
 
 
 class ChoiceFiles(NamedTuple):
-    """The file names of the sets in a folder, and the reader of a file: (path, guid prefix, labelled) -> examples."""
+    """The file names of the sets in a folder, and the reader of a file: (path, guid prefix,
+    labelled) -> examples.
+    """
 
     names: dict[str, list[str]]
     read: Callable[[str, str, bool], list[ChoiceExample]]
@@ -41,7 +54,9 @@ class ChoiceFiles(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EncodedChoices:
-    """The encoded choices of all examples, one after another; `label_ids`, int32[n], is 0 for unknown labels."""
+    """The encoded choices of all examples, one after another; `label_ids`, int32[n], is 0 for
+    unknown labels.
+    """
 
     inputs: ModelInputs
     label_ids: np.ndarray
@@ -55,17 +70,22 @@ class EncodedChoices:
         return self.inputs.lengths.reshape(-1, NUM_CHOICES).max(axis=1)
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch of examples: encoder features, int32[b, choices, length], and `label_ids`, int32[b]."""
+        """Returns a batch of examples: encoder features, int32[b, choices, length], and
+        `label_ids`, int32[b].
+        """
         inputs = (np.asarray(rows)[:, None] * NUM_CHOICES + np.arange(NUM_CHOICES)).ravel()
         features = self.inputs.features(inputs, length)
         batch = {name: values.reshape(-1, NUM_CHOICES, length) for name, values in features.items()}
         return {**batch, "label_ids": self.label_ids[rows]}
 
 
-def encoded_choices(examples: Sequence[ChoiceExample], max_seq_length: int, tokenizer: FullTokenizer) -> EncodedChoices:
+def encoded_choices(
+    examples: Sequence[ChoiceExample], max_seq_length: int, tokenizer: FullTokenizer
+) -> EncodedChoices:
     """Tokenizes every pair of context and choice and cuts it to `max_seq_length` tokens.
 
-    Each pair is cut separately, the longer text first, so the context may be shorter in one choice than in another.
+    Each pair is cut separately, the longer text first, so the context may be shorter in one choice
+    than in another.
     """
     return EncodedChoices(
         inputs=ModelInputs(
@@ -78,12 +98,16 @@ def encoded_choices(examples: Sequence[ChoiceExample], max_seq_length: int, toke
 
 
 def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
-    """Reads SWAG: the context is the first sentence, a choice is the start of the second plus an ending.
+    """Reads SWAG: the context is the first sentence, a choice is the start of the second plus an
+    ending.
 
     JSON lines and Parquet may be several files, as of a flag.
     """
     if is_table(path):
-        of_files = (_read_swag(read_rows(file), file, guid, labelled) for file in paths_of(path, f"{guid}_file"))
+        of_files = (
+            _read_swag(read_rows(file), file, guid, labelled)
+            for file in paths_of(path, f"{guid}_file")
+        )
         return list(itertools.chain.from_iterable(of_files))
     return _read_swag(read_csv(path), path, guid, labelled)
 
@@ -99,8 +123,8 @@ def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> lis
     for number, row in enumerate(rows, start=1):
         if len(row.fields) != len(names):
             raise row.error(
-                f"has {len(row.fields)} columns and the header {len(names)}; complete the row, and put texts with "
-                "commas into quotes"
+                f"has {len(row.fields)} columns and the header {len(names)}; complete the row, and "
+                "put texts with commas into quotes"
             )
         texts = dict(zip(wanted, (row.fields[column] for column in columns), strict=True))
         context, start, *endings = (text_of(row, texts[name], name) for name in _SWAG_TEXTS)
@@ -111,7 +135,9 @@ def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> lis
 
 
 def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:
-    """Reads a file of CODAH: category, stem, four endings and, if it is `labelled`, the number of the answer."""
+    """Reads a file of CODAH: category, stem, four endings and, if it is `labelled`, the number
+    of the answer.
+    """
     rows = list(read_tsv(path))
     names = _CODAH_COLUMNS
     if not labelled and rows and len(rows[0].fields) == len(names) - 1:
@@ -120,11 +146,14 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
     for row in rows:
         if len(row.fields) != len(names):
             raise row.error(
-                f"has {len(row.fields)} columns instead of {len(names)}: {', '.join(names)}; correct the row, and "
-                "keep tabs out of the texts"
+                f"has {len(row.fields)} columns instead of {len(names)}: {', '.join(names)}; "
+                "correct the row, and keep tabs out of the texts"
             )
         if names[-1] != "answer" and row.fields[-1] in _LABELS:
-            raise row.error(f"has the answer {row.fields[-1]} instead of an ending; give it {NUM_CHOICES} endings")
+            raise row.error(
+                f"has the answer {row.fields[-1]} instead of an ending; give it {NUM_CHOICES} "
+                "endings"
+            )
         _, context, *choices = row.fields[: 2 + NUM_CHOICES]
         label = _label(row, row.fields[-1]) if labelled else None
         examples.append(ChoiceExample(f"{guid}-{row.line - 1}", context, tuple(choices), label))
@@ -133,7 +162,11 @@ def read_codah(path: str, guid: str, labelled: bool = True) -> list[ChoiceExampl
 
 _STEMS = {"train": "train", "dev": "val", "test": "test"}
 SWAG = ChoiceFiles(
-    {name: [f"{stem}{ending}" for ending in (".csv", *OTHER_ENDINGS)] for name, stem in _STEMS.items()}, read_swag
+    {
+        name: [f"{stem}{ending}" for ending in (".csv", *OTHER_ENDINGS)]
+        for name, stem in _STEMS.items()
+    },
+    read_swag,
 )
 CODAH = ChoiceFiles({name: [f"{name}.tsv"] for name in _STEMS}, read_codah)
 TASKS = {"swag": SWAG, "codah": CODAH}  # by name
@@ -142,19 +175,25 @@ TASKS = {"swag": SWAG, "codah": CODAH}  # by name
 def _check_swag_header(path: str, names: Sequence[str], wanted: Sequence[str]):
     missing = [name for name in wanted if name not in names]
     if missing:
-        raise InputError(f"{path}: has no column {', '.join(missing)}; its first row must name SWAG's columns")
+        raise InputError(
+            f"{path}: has no column {', '.join(missing)}; its first row must name SWAG's columns"
+        )
     repeated = sorted({name for name in names if name and names.count(name) > 1})
     if repeated:
-        raise InputError(f"{path}: names the column {', '.join(repeated)} twice; name each column once")
+        raise InputError(
+            f"{path}: names the column {', '.join(repeated)} twice; name each column once"
+        )
     others = [name for name in names if _is_ending(name) and name not in wanted]
     if others:
         raise InputError(
-            f"{path}: has the column {', '.join(others)}, but there are {NUM_CHOICES} choices; keep ending0 to "
-            f"ending{NUM_CHOICES - 1}"
+            f"{path}: has the column {', '.join(others)}, but there are {NUM_CHOICES} choices; "
+            f"keep ending0 to ending{NUM_CHOICES - 1}"
         )
 
 
 def _label(row: Row, text: str) -> int:
     if text not in _LABELS:
-        raise row.error(f"has the label {text!r}, which is none of 0 to {NUM_CHOICES - 1}; correct it")
+        raise row.error(
+            f"has the label {text!r}, which is none of 0 to {NUM_CHOICES - 1}; correct it"
+        )
     return int(text)

@@ -1,4 +1,6 @@
-"""Multiple choice as a task: a softmax over the scores of the choices. Devlin et al. (2019), section 4.4."""
+"""Multiple choice as a task: a softmax over the scores of the choices. Devlin et al. (2019),
+section 4.4.
+"""
 
 import os
 from collections.abc import Sequence
@@ -73,7 +75,9 @@ class ChoiceTask(Task):
         scores = classification.accuracy(encoded.label_ids, outputs["probabilities"].argmax(-1))
         return {"eval_accuracy": scores["accuracy"]}
 
-    def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
+    def write_predictions(
+        self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""
+    ):
         """Writes test_results.tsv: one line per example with the probability of each choice."""
         path = os.path.join(output_dir, f"test_results{suffix}.tsv")
         with writing.replacing(path) as file:
@@ -81,17 +85,23 @@ class ChoiceTask(Task):
         logging.info("Wrote %s", path)
 
     def serving_outputs(self, model, features: dict) -> dict:
-        """Returns `logits` and `probabilities`, float32[B, choices], and the most probable `choice`, int32[B]."""
+        """Returns `logits` and `probabilities`, float32[B, choices], and the most probable
+        `choice`, int32[B].
+        """
         outputs = self._logits_and_probabilities(model, features)
         return outputs | {"choice": tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)}
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """Returns `serving_outputs` for a context, string[B], and its possible continuations, string[B, choices]."""
+        """Returns `serving_outputs` for a context, string[B], and its possible continuations,
+        string[B, choices].
+        """
         endings = tf.reshape(texts["endings"], [-1])
         features = reader.inputs(tf.repeat(texts["context"], NUM_CHOICES), endings)
         length = tf.shape(features["input_ids"])[1]
         shape = [tf.size(texts["context"]), NUM_CHOICES, length]
-        return self.serving_outputs(model, {name: tf.reshape(values, shape) for name, values in features.items()})
+        return self.serving_outputs(
+            model, {name: tf.reshape(values, shape) for name, values in features.items()}
+        )
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> "ChoiceClient":
@@ -115,7 +125,10 @@ class ChoiceClient(TextClient):
         return encoded_choices(examples, self.model.max_seq_length, self.model.tokenizer)
 
     def texts_by_input(self, requests: Sequence[Texts]) -> dict[str, Sequence]:
-        return {"context": [texts[0] for texts in requests], "endings": [texts[1:] for texts in requests]}
+        return {
+            "context": [texts[0] for texts in requests],
+            "endings": [texts[1:] for texts in requests],
+        }
 
     def answer(self, row: Row) -> dict:
         """Returns `choice`, counted from 0, and `probabilities`."""

@@ -25,7 +25,8 @@ class InputExample:
 
     Attributes:
         guid: name of the example, for the log.
-        label: in regression the score, as text; in multi-label classification a tuple of labels; None if unknown.
+        label: in regression the score, as text; in multi-label classification a tuple of labels;
+            None if unknown.
     """
 
     guid: str
@@ -42,9 +43,10 @@ class PaddingInputExample:
 class EncodedExamples:
     """An encoded data set without padding, of n texts or pairs.
 
-    `label_ids` are int32[n]; float32[n] in regression; int32[n, labels] in multi-label classification.
-    `is_real_example`, int32[n], is 0 for padding examples, and for those that are out of scope, bool[n]. The rows are
-    the windows of the texts if these have `num_windows`, int64[n], each.
+    `label_ids` are int32[n]; float32[n] in regression; int32[n, labels] in multi-label
+    classification. `is_real_example`, int32[n], is 0 for padding examples, and for those that are
+    out of scope, bool[n]. The rows are the windows of the texts if these have `num_windows`,
+    int64[n], each.
     """
 
     inputs: ModelInputs
@@ -65,8 +67,14 @@ class EncodedExamples:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Returns the number of examples or, of windows, theirs, which define an epoch, and that of the texts."""
-        return {"": len(self)} if self.num_windows is None else {"window ": len(self.lengths), "text ": len(self)}
+        """Returns the number of examples or, of windows, theirs, which define an epoch, and that
+        of the texts.
+        """
+        return (
+            {"": len(self)}
+            if self.num_windows is None
+            else {"window ": len(self.lengths), "text ": len(self)}
+        )
 
     @functools.cached_property
     def texts(self) -> np.ndarray:
@@ -74,7 +82,8 @@ class EncodedExamples:
         return np.repeat(np.arange(len(self)), 1 if self.num_windows is None else self.num_windows)
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch: the encoder features, int32[b, length], `label_ids` and `is_real_example`.
+        """Returns a batch: the encoder features, int32[b, length], `label_ids` and
+        `is_real_example`.
 
         Of windows it has `example_weight`, float32[b], the share of each in its text.
         """
@@ -100,8 +109,9 @@ def encoded_examples(
 ) -> EncodedExamples:
     """Encodes examples as the original's `convert_examples_to_features` does, in arrays.
 
-    Examples without a label and padding examples get the label 0. `label_list` is None in regression. With `long_texts`
-    the examples of the result are windows of texts. With `takes_unknown` those with another label are out of scope.
+    Examples without a label and padding examples get the label 0. `label_list` is None in
+    regression. With `long_texts` the examples of the result are windows of texts. With
+    `takes_unknown` those with another label are out of scope.
     """
     num_windows = []
 
@@ -112,7 +122,8 @@ def encoded_examples(
             return [model_input_ids(tokenizer, example.text_a, example.text_b, max_seq_length)]
         if example.text_b:
             raise InputError(
-                f"--long_texts={WINDOWS}: is for single texts, and example {example.guid} is a pair; leave the flag out"
+                f"--long_texts={WINDOWS}: is for single texts, and example {example.guid} is a "
+                "pair; leave the flag out"
             )
         return long_texts.windows(tokenizer, example.text_a, max_seq_length)
 
@@ -125,12 +136,19 @@ def encoded_examples(
     is_real = np.array([not isinstance(example, PaddingInputExample) for example in examples], bool)
     is_out_of_scope = None
     if takes_unknown:
-        is_out_of_scope = is_real & [getattr(example, "label", None) not in {None, *label_list} for example in examples]
+        is_out_of_scope = is_real & [
+            getattr(example, "label", None) not in {None, *label_list} for example in examples
+        ]
         if is_out_of_scope.all():
-            raise InputError("--abstain_below: no example of the development set has a label of the training set")
+            raise InputError(
+                "--abstain_below: no example of the development set has a label of the training set"
+            )
         is_real &= ~is_out_of_scope
     target_of = target_maker(label_list)
-    targets = [target_of(example) if real else None for example, real in zip(examples, is_real, strict=True)]
+    targets = [
+        target_of(example) if real else None
+        for example, real in zip(examples, is_real, strict=True)
+    ]
     no_target = np.zeros_like(next((target for target in targets if target is not None), 0))
     encoded_set = EncodedExamples(
         inputs=ModelInputs(inputs()),
@@ -147,8 +165,12 @@ def encoded_examples(
     return encoded_set
 
 
-def target_maker(label_list: Sequence[str] | None) -> Callable[[InputExample], int | float | list[int] | None]:
-    """Returns a function from an example to its target: a label id, a score, a list of 0 and 1, or None."""
+def target_maker(
+    label_list: Sequence[str] | None,
+) -> Callable[[InputExample], int | float | list[int] | None]:
+    """Returns a function from an example to its target: a label id, a score, a list of 0 and 1,
+    or None.
+    """
     numbers = {label: number for number, label in enumerate(label_list or ())}
 
     def target_of(example):
@@ -159,13 +181,15 @@ def target_maker(label_list: Sequence[str] | None) -> Callable[[InputExample], i
             score = float(label)
             if not abs(score) <= LARGEST_SCORE:
                 raise InputError(
-                    f"example {example.guid}: has the score {label!r}, on which no model can be trained; correct it"
+                    f"example {example.guid}: has the score {label!r}, on which no model can be "
+                    "trained; correct it"
                 )
             return score
         for one in label if isinstance(label, tuple) else (label,):
             if one not in numbers:
                 raise InputError(
-                    f"example {example.guid}: has the label {one!r}; the labels are {', '.join(map(str, numbers))}"
+                    f"example {example.guid}: has the label {one!r}; the labels are "
+                    f"{', '.join(map(str, numbers))}"
                 )
         if isinstance(label, tuple):
             return [int(one in label) for one in label_list]
@@ -174,7 +198,9 @@ def target_maker(label_list: Sequence[str] | None) -> Callable[[InputExample], i
     return target_of
 
 
-def _log_first(examples: Sequence, encoded: EncodedExamples, max_seq_length: int, tokenizer: FullTokenizer):
+def _log_first(
+    examples: Sequence, encoded: EncodedExamples, max_seq_length: int, tokenizer: FullTokenizer
+):
     """Logs the first five examples from their ids, without tokenizing them again."""
     rows = np.arange(min(LOGGED_EXAMPLES, len(encoded.lengths)))
     batch = encoded.features(rows, max_seq_length)
@@ -184,11 +210,17 @@ def _log_first(examples: Sequence, encoded: EncodedExamples, max_seq_length: int
             features = {name: values[row] for name, values in batch.items()}
             label_id = features["label_ids"].tolist()
             log_input_example(
-                row, examples[encoded.texts[row]], tokenizer.convert_ids_to_tokens(ids), features, label_id
+                row,
+                examples[encoded.texts[row]],
+                tokenizer.convert_ids_to_tokens(ids),
+                features,
+                label_id,
             )
 
 
-def log_input_example(index: int, example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id):
+def log_input_example(
+    index: int, example: InputExample, tokens: Sequence[str], features: Mapping[str, Any], label_id
+):
     def details():
         yield f"guid: {example.guid}"
         yield f"tokens: {' '.join(tokens)}"

@@ -13,7 +13,12 @@ from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.tasks.base import ORIGINAL_BUFFER_SIZE
 from official_bert.tasks.classification.examples import InputExample
-from official_bert.tasks.classification.processor import DataProcessor, Layout, checked_label, read_layout
+from official_bert.tasks.classification.processor import (
+    DataProcessor,
+    Layout,
+    checked_label,
+    read_layout,
+)
 
 _HIGHEST_SCORE = 5.0  # of STS-B
 _LABEL_HEADERS = ("label", "gold_label")
@@ -28,8 +33,10 @@ class GlueProcessor(DataProcessor):
         labelled: layout of the files for training and evaluation.
         unlabelled: layout of the files for prediction.
         has_index: whether their first column is GLUE's index, as the files for GLUE's site need it.
-        dev_files, test_files: the files for evaluation and for prediction, by the suffix of their result files.
-        submissions: GLUE's submission files, by the same suffix, if they are not named like the task.
+        dev_files, test_files: the files for evaluation and for prediction, by the suffix of their
+            result files.
+        submissions: GLUE's submission files, by the same suffix, if they are not named like the
+            task.
         skip_short_rows: whether the labelled files are known to contain rows that lack columns.
     """
 
@@ -66,7 +73,10 @@ class GlueProcessor(DataProcessor):
         return {suffix: self._read_labelled(data_dir, file) for suffix, file in present.items()}
 
     def test_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
-        return {suffix: self._read_unlabelled(data_dir, suffix) for suffix in _present(data_dir, self.test_files)}
+        return {
+            suffix: self._read_unlabelled(data_dir, suffix)
+            for suffix in _present(data_dir, self.test_files)
+        }
 
     def _read_labelled(self, data_dir: str, file: str) -> list[InputExample]:
         path, guid = os.path.join(data_dir, file), file.removesuffix(".tsv")
@@ -79,16 +89,20 @@ class GlueProcessor(DataProcessor):
         # In the layout of a labelled file the column may have the labels or the ids of the texts.
         if all(example.text_a.isdecimal() for example in examples):
             raise InputError(
-                f"{path}: each text, in column {self.unlabelled.text_a + 1}, is a number, the first "
-                f"{examples[0].text_a}; give the columns of {self.name}'s test set, which are not those of its dev set"
+                f"{path}: each text, in column {self.unlabelled.text_a + 1}, is a number, the "
+                f"first {examples[0].text_a}; give the columns of {self.name}'s test set, which "
+                "are not those of its dev set"
             )
         return examples
 
     def _test_path(self, data_dir: str, suffix: str) -> str:
         return os.path.join(data_dir, self.test_files[suffix])
 
-    def write_submission(self, folder: str, data_dir: str, predictions: np.ndarray, suffix: str = "") -> str:
-        """Writes the predictions of a test set in the format of GLUE's site and returns the path of the file.
+    def write_submission(
+        self, folder: str, data_dir: str, predictions: np.ndarray, suffix: str = ""
+    ) -> str:
+        """Writes the predictions of a test set in the format of GLUE's site and returns the path of
+        the file.
 
         `predictions` are label ids, int[n], or scores, float[n], in the order of the test file.
         """
@@ -168,7 +182,9 @@ class QqpProcessor(GlueProcessor):
 
 
 class MnliProcessor(GlueProcessor):
-    """MNLI: does a sentence follow from another? The suffix "_mm" marks the sets from genres absent in training."""
+    """MNLI: does a sentence follow from another? The suffix "_mm" marks the sets from genres
+    absent in training.
+    """
 
     name = "MNLI"
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
@@ -201,7 +217,9 @@ class WnliProcessor(GlueProcessor):
 
 
 class AxProcessor(GlueProcessor):
-    """AX, GLUE's diagnostic set: a model trained on MNLI predicts it, and is evaluated if the file has labels."""
+    """AX, GLUE's diagnostic set: a model trained on MNLI predicts it, and is evaluated if the
+    file has labels.
+    """
 
     name = "AX"
     metrics, main_metric = ("accuracy", "matthews"), "matthews"
@@ -209,7 +227,9 @@ class AxProcessor(GlueProcessor):
     unlabelled = Layout(text_a=1, text_b=2, id_column=0)
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        raise InputError("AX has no training file; train on MNLI, and predict AX with the model that comes out")
+        raise InputError(
+            "AX has no training file; train on MNLI, and predict AX with the model that comes out"
+        )
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
         sets = self.dev_sets(data_dir)
@@ -263,13 +283,17 @@ def plain_name(task_name: str) -> str:
 
 
 def xnli_language(task_name: str) -> str | None:
-    """Returns the language of a name of XNLI, such as XNLI-de, zh if it names none; None for another task."""
+    """Returns the language of a name of XNLI, such as XNLI-de, zh if it names none; None for
+    another task.
+    """
     found = re.fullmatch("xnli([a-z]{2})?", plain_name(task_name))
     return found and (found[1] or "zh")
 
 
 class XnliProcessor(DataProcessor):
-    """Trains on the machine-translated training file of a language and evaluates on the rows in that language."""
+    """Trains on the machine-translated training file of a language and evaluates on the rows in
+    that language.
+    """
 
     needs_pairs = True
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
@@ -285,7 +309,13 @@ class XnliProcessor(DataProcessor):
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         path = os.path.join(data_dir, "multinli", f"multinli.train.{self.language}.tsv")
-        return read_layout(path, "train", Layout(text_a=0, text_b=1, label=2), self.labels, other_names=_OTHER_NAMES)
+        return read_layout(
+            path,
+            "train",
+            Layout(text_a=0, text_b=1, label=2),
+            self.labels,
+            other_names=_OTHER_NAMES,
+        )
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
         rows = self._rows(data_dir, "xnli.dev.tsv")
@@ -293,7 +323,9 @@ class XnliProcessor(DataProcessor):
         return [_example("dev", row, label) for row, label in zip(rows, labels, strict=True)]
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        return [_example("test", row, self.labels[0]) for row in self._rows(data_dir, "xnli.test.tsv")]
+        return [
+            _example("test", row, self.labels[0]) for row in self._rows(data_dir, "xnli.test.tsv")
+        ]
 
     def get_labels(self) -> list[str]:
         return list(self.labels)
@@ -306,8 +338,8 @@ class XnliProcessor(DataProcessor):
         if not in_language:
             languages = sorted({row.fields[_LANGUAGE] for row in rows})
             raise InputError(
-                f"{path}: has no row in the language {self.language!r}, but in {', '.join(languages[:20]) or 'none'}; "
-                "write --task_name=XNLI-en, for instance"
+                f"{path}: has no row in the language {self.language!r}, but in "
+                f"{', '.join(languages[:20]) or 'none'}; write --task_name=XNLI-en, for instance"
             )
         return in_language
 

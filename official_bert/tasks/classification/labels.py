@@ -1,6 +1,7 @@
 """What labels of a user's table mean, and which of them cannot be meant.
 
-Several labels of an example are a list of JSON, a text with separators, or a list as Python prints it.
+Several labels of an example are a list of JSON, a text with separators, or a list as Python prints
+it.
 """
 
 import ast
@@ -16,11 +17,13 @@ from official_bert.io.errors import InputError
 
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "false", "true"}
-_MISSING = {"nan", "none", "null", "n/a", "<na>"}  # what programs write for a value that is not there
+# What programs write for a value that is not there.
+_MISSING = {"nan", "none", "null", "n/a", "<na>"}
 _MANY_ROWS = 20
 _SEPARATORS = (";", "|", ",", " ")
 _strip_quoted = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"").sub
-_are_neighbours = re.compile(r"[q\w]\s*q|q\s*\w").search  # texts without a comma, as numpy prints them
+# Texts without a comma, as numpy prints them.
+_are_neighbours = re.compile(r"[q\w]\s*q|q\s*\w").search
 
 
 def split_labels(row: Row, value: Any, separator: str) -> list:
@@ -40,11 +43,15 @@ def refuse_list(row: Row, value: Any):
         if text[:1] == "[" and text[1:2] in ("'", '"'):
             printed = _printed_list(row, text)
     if isinstance(value, list) or printed is not None:
-        raise row.error("the label is a list; give the example one label, or add --label_type=multi")
+        raise row.error(
+            "the label is a list; give the example one label, or add --label_type=multi"
+        )
 
 
 def _printed_list(row: Row, text: str) -> list | None:
-    """Returns the elements of a list, a tuple or a set as Python or JSON writes it; None for another text."""
+    """Returns the elements of a list, a tuple or a set as Python or JSON writes it; None for
+    another text.
+    """
     if text == "set()":
         return []
     if len(text) < 2 or _BRACKETS.get(text[0]) != text[-1]:
@@ -61,13 +68,16 @@ def _printed_list(row: Row, text: str) -> list | None:
     # A label may have brackets: "[PER]"; what has several parts is a list.
     if text[0] == "[" and re.search(r"[q,\s]", inner) and "[" not in inner:
         raise row.error(
-            f"the label {text!r} is a printed list that cannot be read; write the labels with separators, as in a,b"
+            f"the label {text!r} is a printed list that cannot be read; write the labels with "
+            "separators, as in a,b"
         )
     return None
 
 
 def check_repeated(row: Row, labels: Sequence[str]) -> tuple[str, ...]:
-    """Returns the labels of an example; raises InputError for zeros and ones that stand for all labels."""
+    """Returns the labels of an example; raises InputError for zeros and ones that stand for all
+    labels.
+    """
     for label, count in collections.Counter(labels).items():
         if count > 1 and label in _ZERO_OR_ONE:
             raise row.error(f"names the label {label} twice; name each label of the example once")
@@ -79,43 +89,54 @@ def check_names(where: str, labels: Collection[str]):
     for label in labels:
         if re.search(r"[\t\r\n]", label):
             raise InputError(
-                f"{where}: the label {label!r} has a tab or a line end, which the files of the model can't contain; "
-                "take it out"
+                f"{where}: the label {label!r} has a tab or a line end, which the files of the "
+                "model can't contain; take it out"
             )
 
 
 def refuse_multi_hot(path: str, label_lists: Sequence[Sequence[str]]):
-    """Raises InputError for labels that are 0 and 1, equally many in each example: columns of a table, not names."""
+    """Raises InputError for labels that are 0 and 1, equally many in each example: columns of a
+    table, not names.
+    """
     lengths = {len(labels) for labels in label_lists}
     values = {label for labels in label_lists for label in labels}
     if len(lengths) == 1 and values <= _ZERO_OR_ONE:
         raise InputError(
-            f"{path}: each example has {lengths.pop()} zeros or ones in place of labels; give the names of its labels, "
-            "as in a,b or a JSON list, in one column"
+            f"{path}: each example has {lengths.pop()} zeros or ones in place of labels; give the "
+            "names of its labels, as in a,b or a JSON list, in one column"
         )
 
 
 def refuse_other_separators(path: str, label_lists: Sequence[Sequence[str]], separator: str):
-    """Raises InputError if no example has several labels and some labels have what others write between labels."""
+    """Raises InputError if no example has several labels and some labels have what others write
+    between labels.
+    """
     labels = sorted({label for labels in label_lists for label in labels})
     if any(len(labels) > 1 for labels in label_lists):
         return
     for other in _SEPARATORS:
-        several = [label for label in labels if other in label and _is_several(label, other, labels)]
+        several = [
+            label for label in labels if other in label and _is_several(label, other, labels)
+        ]
         if several and other != separator:
             raise InputError(
-                f"{path}: no example has several labels, but {several[0]!r} may be some; write them with {separator!r} "
+                f"{path}: no example has several labels, but {several[0]!r} may be some; write "
+                f"them with {separator!r} "
                 f'between them, or give --columns="separator={other}"'
             )
 
 
 def _is_several(label: str, separator: str, labels: Collection[str]) -> bool:
-    """Returns whether a label may be several: a name may have blanks, unless its words are labels, too."""
+    """Returns whether a label may be several: a name may have blanks, unless its words are
+    labels, too.
+    """
     return separator != " " or set(label.split()) <= set(labels)
 
 
 def warn_of_similar(path: str, labels: Sequence[str]):
-    """Warns of labels that differ in case or in the form of a number only, and of those that stand for no value."""
+    """Warns of labels that differ in case or in the form of a number only, and of those that
+    stand for no value.
+    """
     alike = collections.defaultdict(list)
     for label in labels:
         try:
@@ -125,20 +146,29 @@ def warn_of_similar(path: str, labels: Sequence[str]):
         alike[key if key == key else label.casefold()].append(label)
     for names in alike.values():
         if len(names) > 1:
-            errors.warn("%s: %s are different labels; write them alike if they are one", path, " and ".join(names))
+            errors.warn(
+                "%s: %s are different labels; write them alike if they are one",
+                path,
+                " and ".join(names),
+            )
     for label in labels:
         if label.casefold() in _MISSING:
-            errors.warn("%s: the label %s looks like a missing value; leave such rows out", path, label)
+            errors.warn(
+                "%s: the label %s looks like a missing value; leave such rows out", path, label
+            )
 
 
 def refuse_labels_as_texts(path: str, texts: Sequence[str], labels: Collection[str], remedy: str):
     """Raises InputError if all texts of a column that the file does not call a text are labels."""
     if labels and all(text.strip() in labels for text in texts):
-        raise InputError(f"{path}: each text that would be read is a label, the first {texts[0]!r}; {remedy}")
+        raise InputError(
+            f"{path}: each text that would be read is a label, the first {texts[0]!r}; {remedy}"
+        )
 
 
 def check_variety(path: str, labels: Sequence[str], guessed: str | None, is_learnt: bool = True):
-    """Warns of a set with one label and, if it defines the labels, of one with nearly as many labels as examples.
+    """Warns of a set with one label and, if it defines the labels, of one with nearly as many
+    labels as examples.
 
     Raises InputError in the second case if the column of the label, called `guessed`, was guessed.
     """
@@ -150,13 +180,13 @@ def check_variety(path: str, labels: Sequence[str], guessed: str | None, is_lear
     has_too_many = distinct == number > 2 or (number >= _MANY_ROWS and distinct > number / 2)
     if guessed is not None and has_too_many:
         raise InputError(
-            f"{path}: {number} examples have {distinct} different labels in the column {guessed}; name the column of "
-            "the label, --columns=label=..."
+            f"{path}: {number} examples have {distinct} different labels in the column {guessed}; "
+            "name the column of the label, --columns=label=..."
         )
     if has_too_many:
         errors.warn(
-            "%s: %d examples have %d different labels; check the label of --columns, or choose --label_type=score for "
-            "numbers",
+            "%s: %d examples have %d different labels; check the label of --columns, or choose "
+            "--label_type=score for numbers",
             path,
             number,
             distinct,
@@ -164,10 +194,14 @@ def check_variety(path: str, labels: Sequence[str], guessed: str | None, is_lear
 
 
 def check_scores(path: str, scores: Sequence[str], can_train: bool):
-    """Warns if all scores of a set are equal, or raises InputError where nothing can be learnt from them."""
+    """Warns if all scores of a set are equal, or raises InputError where nothing can be learnt
+    from them.
+    """
     if len(scores) < 2 or len(set(map(float, scores))) > 1:
         return
     sentence = f"{path}: all examples have the score {scores[0]}"
     if not can_train:
-        raise InputError(f"{sentence}, so that there is nothing to learn; check the label of --columns")
+        raise InputError(
+            f"{sentence}, so that there is nothing to learn; check the label of --columns"
+        )
     errors.warn("%s, with which no correlation is defined", sentence)

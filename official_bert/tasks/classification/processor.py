@@ -15,14 +15,16 @@ class DataProcessor:
     """Reads the examples of a task and names its metrics.
 
     Attributes:
-        metrics: names of the metrics, keys of the tables at the top of tasks/classification/task.py; "precision" brings
-            the precision, recall and F1 of each label and, of more than two, their micro_ and macro_ averages.
+        metrics: names of the metrics, keys of the tables at the top of
+            tasks/classification/task.py; "precision" brings the precision, recall and F1 of each
+            label and, of more than two, their micro_ and macro_ averages.
         main_metric: the metric by which checkpoints are chosen.
         is_regression: whether labels are scores; then `get_labels` returns None.
         is_multi_label: whether an example has a tuple of any number of labels.
         has_pairs: whether an example may have a second text.
         needs_pairs: whether every example has a second text.
-        takes_unknown: whether a dev set may have labels that are none of the task's, and so are out of its scope.
+        takes_unknown: whether a dev set may have labels that are none of the task's, and so are out
+            of its scope.
         shuffle_buffer_size: as in tasks/base.py.
     """
 
@@ -41,7 +43,9 @@ class DataProcessor:
         return cls()
 
     def settings(self) -> dict[str, Any]:
-        """Returns the flags, by name, without which another script could not make this processor again."""
+        """Returns the flags, by name, without which another script could not make this processor
+        again.
+        """
         return {}
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
@@ -61,16 +65,22 @@ class DataProcessor:
         raise NotImplementedError
 
     def dev_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
-        """Reads every set for evaluation, by the suffix of its result files; the first suffix is ""."""
+        """Reads every set for evaluation, by the suffix of its result files; the first suffix is
+        "".
+        """
         return {"": self.get_dev_examples(data_dir)}
 
     def test_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
-        """Reads every set for prediction, by the suffix of its result files; the first suffix is ""."""
+        """Reads every set for prediction, by the suffix of its result files; the first suffix is
+        "".
+        """
         return {"": self.get_test_examples(data_dir)}
 
     @classmethod
     def _read_tsv(cls, input_file: str, quotechar: str | None = None) -> list[list[str]]:
-        """Returns the fields of every row; without `quotechar` a double quote is an ordinary character."""
+        """Returns the fields of every row; without `quotechar` a double quote is an ordinary
+        character.
+        """
         rows = read_tsv(input_file) if quotechar is None else read_csv(input_file, "\t", quotechar)
         return [row.fields for row in rows]
 
@@ -80,7 +90,8 @@ class Layout(NamedTuple):
 
     Attributes:
         label: column of the label; None in a test set.
-        id_column: column whose value completes an example's name; None for the number of the row, counting the header.
+        id_column: column whose value completes an example's name; None for the number of the row,
+            counting the header.
     """
 
     text_a: int
@@ -90,7 +101,9 @@ class Layout(NamedTuple):
     has_header: bool = True
 
     def rows(self, path: str, labels: Sequence[str] | None = ()) -> list[Row]:
-        """Reads the rows below the header; warns of a header that has one of the labels, or a score for None."""
+        """Reads the rows below the header; warns of a header that has one of the labels, or a
+        score for None.
+        """
         rows = list(read_tsv(path))
         if rows and self.has_header and self.label is not None:
             warn_of_lost_row(rows[0], self.label, labels)
@@ -98,7 +111,9 @@ class Layout(NamedTuple):
 
     @property
     def num_columns(self) -> int:
-        columns = [column for column in (self.text_a, self.text_b, self.id_column) if column is not None]
+        columns = [
+            column for column in (self.text_a, self.text_b, self.id_column) if column is not None
+        ]
         num_columns = max(columns) + 1
         if self.label is None:
             return num_columns
@@ -115,8 +130,9 @@ def read_layout(
 ) -> list[InputExample]:
     """Reads the examples of a file, whose names begin with `guid`.
 
-    A test set's examples get the first label, or "0.0" in regression, where `labels` is None. `other_names` are labels
-    by their name in the file. Rows that lack a column are skipped with a warning or an error, by `skip_short_rows`.
+    A test set's examples get the first label, or "0.0" in regression, where `labels` is None.
+    `other_names` are labels by their name in the file. Rows that lack a column are skipped with a
+    warning or an error, by `skip_short_rows`.
     """
     num_columns = layout.num_columns
     examples = []
@@ -125,8 +141,8 @@ def read_layout(
         if len(row.fields) < num_columns:
             if not skip_short_rows:
                 raise row.error(
-                    f"has {len(row.fields)} columns, but {num_columns} are needed; complete the row, or "
-                    "check that the file has the layout of the task"
+                    f"has {len(row.fields)} columns, but {num_columns} are needed; complete the "
+                    "row, or check that the file has the layout of the task"
                 )
             num_short += 1
             continue
@@ -153,7 +169,8 @@ def warn_of_lost_row(header: Row, column: int, labels: Sequence[str] | None):
     except InputError:
         return
     logging.warning(
-        "%s: line %d is taken for the names of the columns, but that of the labels would be %r; give the file a header",
+        "%s: line %d is taken for the names of the columns, but that of the labels would be %r; "
+        "give the file a header",
         header.path,
         header.line,
         name,
@@ -161,16 +178,22 @@ def warn_of_lost_row(header: Row, column: int, labels: Sequence[str] | None):
 
 
 def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:
-    """Returns the label of a row after validating that it is known or, if `labels` is None, a finite score."""
+    """Returns the label of a row after validating that it is known or, if `labels` is None, a
+    finite score.
+    """
     if labels is None:
         score = parse_number(label)
         if not math.isfinite(score):
             raise row.error(f"has the score {label!r}, which is no number; correct it")
         if abs(score) > LARGEST_SCORE:
             raise row.error(
-                f"has the score {label!r}, whose square is too large to train on; scale the scores to about 1"
+                f"has the score {label!r}, whose square is too large to train on; scale the scores "
+                "to about 1"
             )
         return label
     if label not in labels:
-        raise row.error(f"has the label {label!r}, which is none of {', '.join(labels)}; correct it or the layout")
+        raise row.error(
+            f"has the label {label!r}, which is none of {', '.join(labels)}; correct it or the "
+            "layout"
+        )
     return label

@@ -1,4 +1,6 @@
-"""Text classification and regression as a task: one label, several labels or a score for each example."""
+"""Text classification and regression as a task: one label, several labels or a score for each
+example.
+"""
 
 import dataclasses
 import os
@@ -16,12 +18,20 @@ from official_bert.io.errors import InputError
 from official_bert.metrics import calibration, classification
 from official_bert.metrics.classification import confusion_matrix, precision_recall_f1
 from official_bert.modeling import BertClassifier
-from official_bert.modeling.losses import cross_entropy, soft_binary_cross_entropy, soft_cross_entropy
+from official_bert.modeling.losses import (
+    cross_entropy,
+    soft_binary_cross_entropy,
+    soft_cross_entropy,
+)
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, WINDOWS
 from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.classification.client import LIKELY, ClassificationClient
-from official_bert.tasks.classification.examples import EncodedExamples, InputExample, encoded_examples
+from official_bert.tasks.classification.examples import (
+    EncodedExamples,
+    InputExample,
+    encoded_examples,
+)
 from official_bert.tasks.classification.glue import PROCESSORS
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.text import FILE_FLAGS, TextProcessor, refuse_text_flags
@@ -50,7 +60,10 @@ def report_labels(path: str, targets: np.ndarray, predictions: np.ndarray, label
     _log_columns([["label", "precision", "recall", "f1", "examples"], *rows])
     rows = [["", *names], *([name, *counts] for name, counts in zip(names, matrix, strict=True))]
     if len(names) <= _MOST_COLUMNS:
-        logging.info("***** Confusion matrix: a row for each true label, a column for each predicted one *****")
+        logging.info(
+            "***** Confusion matrix: a row for each true label, a column for each predicted one "
+            "*****"
+        )
         _log_columns(rows)
     with writing.replacing(path) as file:
         file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
@@ -62,16 +75,26 @@ def _log_columns(rows: Iterable[Sequence]):
     texts = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for first, *others in texts:
-        cells = [first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True))]
+        cells = [
+            first.ljust(widths[0]),
+            *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True)),
+        ]
         logging.info("  %s", "  ".join(cells))
 
 
 # The metrics that a processor can name, as functions of targets and predictions.
-_LABEL_METRICS = {"accuracy": classification.accuracy, "f1": classification.f1, "matthews": classification.matthews}
+_LABEL_METRICS = {
+    "accuracy": classification.accuracy,
+    "f1": classification.f1,
+    "matthews": classification.matthews,
+}
 _SCORE_METRICS = {"pearson": classification.pearson, "spearman": classification.spearman}
-# Each but "f1" brings all three for each label and, of two labels, those of the second, of more, averages.
+# Each but "f1" brings all three for each label and, of two labels, those of the second, of more,
+# averages.
 _OF_A_LABEL = ("precision", "recall", "f1")
-_OF_EACH_LABEL = {f"{average}{name}" for average in ("", "micro_", "macro_") for name in _OF_A_LABEL}
+_OF_EACH_LABEL = {
+    f"{average}{name}" for average in ("", "micro_", "macro_") for name in _OF_A_LABEL
+}
 _LARGEST_CLASS_WEIGHT = 1e6  # no ratio of labels is larger, and losses stay far from overflow
 _RECORD_STEMS = {"train": "train", "dev": "eval", "test": "predict"}
 
@@ -99,10 +122,12 @@ class ClassificationTask(Task):
         abstain_below: float | None = None,
         temperature: float | None = None,
     ):
-        """Makes the task of a processor; `class_weights` weigh each label's examples in the training loss.
+        """Makes the task of a processor; `class_weights` weigh each label's examples in the
+        training loss.
 
-        `long_texts` says how texts are cut into windows; None truncates them. A text whose most probable label is less
-        probable than `abstain_below` gets none. Logits are divided by the `temperature`, None for 1.
+        `long_texts` says how texts are cut into windows; None truncates them. A text whose most
+        probable label is less probable than `abstain_below` gets none. Logits are divided by the
+        `temperature`, None for 1.
         """
         self.processor, self.long_texts = processor, long_texts
         self.abstain_below, self.temperature = abstain_below, temperature
@@ -110,7 +135,9 @@ class ClassificationTask(Task):
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
         known = {*_SCORE_METRICS} if processor.is_regression else {*_LABEL_METRICS, *_OF_EACH_LABEL}
-        if unknown := [name for name in (*processor.metrics, processor.main_metric) if name not in known]:
+        if unknown := [
+            name for name in (*processor.metrics, processor.main_metric) if name not in known
+        ]:
             raise InputError(
                 f"{type(processor).__name__}: names the metric {unknown[0]}, which is none of "
                 f"{', '.join(sorted(known))}; correct it"
@@ -119,10 +146,13 @@ class ClassificationTask(Task):
             raise InputError("--class_weights: only for tasks with one label an example")
         self.class_weights = class_weights
         if abstain_below is not None and (processor.is_regression or processor.is_multi_label):
-            raise InputError("--abstain_below: only for tasks with one label an example; leave it out")
+            raise InputError(
+                "--abstain_below: only for tasks with one label an example; leave it out"
+            )
         if long_texts and processor.needs_pairs:
             raise InputError(
-                f"--long_texts={WINDOWS}: is for single texts, and {type(processor).__name__} has pairs; leave it out"
+                f"--long_texts={WINDOWS}: is for single texts, and {type(processor).__name__} has "
+                "pairs; leave it out"
             )
 
     @classmethod
@@ -130,12 +160,16 @@ class ClassificationTask(Task):
         if not issubclass(variant, TextProcessor):
             refuse_text_flags(settings, FILE_FLAGS)
         weights = _class_weights(settings.get("class_weights"))
-        # A user's subclass of one of our processors is called without arguments, as any class of theirs.
+        # A user's subclass of one of our processors is called without arguments, as any class of
+        # theirs.
         makes_itself = "from_settings" in vars(variant)
         processor = variant.from_settings(settings) if makes_itself else variant()
         if settings.get("calibrate") and processor.is_regression:
             raise InputError("--calibrate: a regression has no probabilities; leave it out")
-        rules = LongTexts.from_settings(settings), temperature.number_of(settings, "abstain_below", 0, 1)
+        rules = (
+            LongTexts.from_settings(settings),
+            temperature.number_of(settings, "abstain_below", 0, 1),
+        )
         return cls(processor, weights, *rules, temperature.recorded(settings))
 
     @property
@@ -167,7 +201,9 @@ class ClassificationTask(Task):
         return bool((_OF_EACH_LABEL - _LABEL_METRICS.keys()).intersection(self.processor.metrics))
 
     def _check_labels(self):
-        """Validates the main metric and the weights of the labels, known when the training set is read."""
+        """Validates the main metric and the weights of the labels, known when the training set
+        is read.
+        """
         labels, weights, main = self.labels, self.class_weights, self.processor.main_metric
         if self._scores_labels:
             is_binary = len(labels) == 2 and not self.processor.is_multi_label
@@ -183,7 +219,9 @@ class ClassificationTask(Task):
             )
         if weights:
             pairs = zip(labels, weights, strict=True)
-            logging.info("Class weights: %s", ", ".join(f"{label}: {weight:g}" for label, weight in pairs))
+            logging.info(
+                "Class weights: %s", ", ".join(f"{label}: {weight:g}" for label, weight in pairs)
+            )
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
         takes_unknown = self.processor.takes_unknown and set_name == "dev"
@@ -191,7 +229,9 @@ class ClassificationTask(Task):
         encoded = encoded_examples(examples, self.labels, max_seq_length, tokenizer, **more)
         # Not inherited: a user's subclass of an original processor is no task of the original.
         buffer_size = vars(type(self.processor)).get("shuffle_buffer_size", 0)
-        return dataclasses.replace(encoded, shuffle_buffer_size=buffer_size, record_stem=_RECORD_STEMS[set_name])
+        return dataclasses.replace(
+            encoded, shuffle_buffer_size=buffer_size, record_stem=_RECORD_STEMS[set_name]
+        )
 
     def build_model(self, config, **arguments) -> BertClassifier:
         num_outputs = 1 if self.labels is None else len(self.labels)
@@ -203,7 +243,9 @@ class ClassificationTask(Task):
         return objective(model, self.losses, self.weights)
 
     def losses(self, model, features: dict):
-        """Float32[B]: the cross-entropy of the label, the mean cross-entropy of all labels, or the squared error."""
+        """Float32[B]: the cross-entropy of the label, the mean cross-entropy of all labels, or
+        the squared error.
+        """
         return self._losses(model(features), features["label_ids"])
 
     def soft_losses(self, outputs, taught, temperature: float):
@@ -213,7 +255,9 @@ class ClassificationTask(Task):
         return loss(outputs, taught, temperature)
 
     def weights(self, features: dict):
-        """Float32[B]: 0 for padding examples, else 1 or the weight of the label, over the windows of the text."""
+        """Float32[B]: 0 for padding examples, else 1 or the weight of the label, over the
+        windows of the text.
+        """
         real = ops.cast(features["is_real_example"], "float32")
         if "example_weight" in features:
             real = real * features["example_weight"]
@@ -223,14 +267,20 @@ class ClassificationTask(Task):
         return real * ops.take(weights, features["label_ids"])
 
     def outputs(self, model, features: dict) -> dict:
-        """Returns `logits` and `probabilities`, float32[B, labels], or `score`, float32[B]; and `loss`, float32[B]."""
+        """Returns `logits` and `probabilities`, float32[B, labels], or `score`, float32[B]; and
+        `loss`, float32[B].
+        """
         logits = ops.cast(model(features), "float32")
-        return self._with_probabilities(logits) | {"loss": self._losses(logits, features["label_ids"])}
+        return self._with_probabilities(logits) | {
+            "loss": self._losses(logits, features["label_ids"])
+        }
 
     def _with_probabilities(self, logits) -> dict:
         if self.processor.is_regression:
             return {"score": logits[:, 0]}
-        probabilities = ops.sigmoid(logits) if self.processor.is_multi_label else ops.softmax(logits)
+        probabilities = (
+            ops.sigmoid(logits) if self.processor.is_multi_label else ops.softmax(logits)
+        )
         return {"logits": logits, "probabilities": probabilities}
 
     def _losses(self, logits, targets):
@@ -243,7 +293,8 @@ class ClassificationTask(Task):
         return cross_entropy(logits, targets)
 
     def outputs_of_set(self, encoded, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the outputs for texts: pooled, with calibrated probabilities; logits and losses are not calibrated.
+        """Returns the outputs for texts: pooled, with calibrated probabilities; logits and losses
+        are not calibrated.
 
         With examples out of scope there is the `loss_weight` of the others, float32[n].
         """
@@ -253,7 +304,10 @@ class ClassificationTask(Task):
             if self.processor.is_regression:
                 return {"loss": np.square(values - encoded.label_ids)}
             losses = calibration.losses(values, encoded.label_ids)
-            return {"probabilities": calibration.probabilities(values, is_multi_label), "loss": losses}
+            return {
+                "probabilities": calibration.probabilities(values, is_multi_label),
+                "loss": losses,
+            }
 
         if self.long_texts:
             outputs = self.long_texts.outputs_of_texts(outputs, encoded.num_windows, further)
@@ -267,13 +321,23 @@ class ClassificationTask(Task):
     def calibrate(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]):
         self.temperature = temperature.fitted(*self._in_scope(encoded, outputs["logits"]))
 
-    def _in_scope(self, encoded: EncodedExamples, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns values [n, ...] of the examples whose label is one of the task's, and their targets."""
+    def _in_scope(
+        self, encoded: EncodedExamples, values: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns values [n, ...] of the examples whose label is one of the task's, and their
+        targets.
+        """
         is_out = getattr(encoded, "is_out_of_scope", None)
-        return (values, encoded.label_ids) if is_out is None else (values[~is_out], encoded.label_ids[~is_out])
+        return (
+            (values, encoded.label_ids)
+            if is_out is None
+            else (values[~is_out], encoded.label_ids[~is_out])
+        )
 
     def predictions(self, outputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Returns label ids, int[n]; in multi-label classification 0 or 1, int[n, labels]; in regression float[n]."""
+        """Returns label ids, int[n]; in multi-label classification 0 or 1, int[n, labels]; in
+        regression float[n].
+        """
         if self.processor.is_regression:
             return outputs["score"]
         if self.processor.is_multi_label:
@@ -281,12 +345,17 @@ class ClassificationTask(Task):
         return outputs["probabilities"].argmax(-1)
 
     def metrics(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """Returns the processor's metrics under keys of the original's form, such as `eval_accuracy`."""
+        """Returns the processor's metrics under keys of the original's form, such as
+        `eval_accuracy`.
+        """
         processor, all_predictions = self.processor, self.predictions(outputs)
         predictions, targets = self._in_scope(encoded, all_predictions)
         scores, computed = {}, set()
         if self._scores_labels:
-            scores, computed = classification.per_label(targets, predictions, self.labels), _OF_EACH_LABEL
+            scores, computed = (
+                classification.per_label(targets, predictions, self.labels),
+                _OF_EACH_LABEL,
+            )
         table = _SCORE_METRICS if processor.is_regression else _LABEL_METRICS
         for name in processor.metrics:
             if name not in computed:
@@ -297,11 +366,14 @@ class ClassificationTask(Task):
             scores |= classification.abstaining(*arrays)
         found = {f"eval_{name}": value for name, value in scores.items()}
         if self.temperature:
-            found |= temperature.scores(*self._in_scope(encoded, outputs["logits"]), self.temperature)
+            found |= temperature.scores(
+                *self._in_scope(encoded, outputs["logits"]), self.temperature
+            )
         return found
 
     def report(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
-        """Reports the scores of each label and writes confusion_matrix.tsv, if an example has one label.
+        """Reports the scores of each label and writes confusion_matrix.tsv, if an example has one
+        label.
 
         Of a calibrated model it writes reliability.tsv, too.
         """
@@ -316,33 +388,45 @@ class ClassificationTask(Task):
             if of_second and len(self.labels) == 2:
                 logging.info("%s: of the label %s", ", ".join(of_second), self.labels[1])
 
-    def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
-        """Writes test_results.tsv: one line per example with the probability of each label, in order, or the score.
+    def write_predictions(
+        self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""
+    ):
+        """Writes test_results.tsv: one line per example with the probability of each label, in
+        order, or the score.
 
-        For a task of GLUE, it writes the file that GLUE's site accepts, too, into the folder glue_submission.
+        For a task of GLUE, it writes the file that GLUE's site accepts, too, into the folder
+        glue_submission.
         """
         logging.info("***** Predict results *****")
-        values = outputs["score"][:, None] if self.processor.is_regression else outputs["probabilities"]
+        values = (
+            outputs["score"][:, None] if self.processor.is_regression else outputs["probabilities"]
+        )
         path = os.path.join(output_dir, f"test_results{suffix}.tsv")
         with writing.replacing(path) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in values.astype(np.float32))
         logging.info("Wrote %s", path)
-        is_glue = type(self.processor) in PROCESSORS.values()  # a user's subclass may read other files
+        # A user's subclass may read other files.
+        is_glue = type(self.processor) in PROCESSORS.values()
         if self._data_dir and is_glue and self.processor.has_index:
             folder = os.path.join(output_dir, "glue_submission")
             try:
-                path = self.processor.write_submission(folder, self._data_dir, self.predictions(outputs), suffix)
-            except InputError as error:  # the run needs the test set's texts, not GLUE's numbers of them
+                path = self.processor.write_submission(
+                    folder, self._data_dir, self.predictions(outputs), suffix
+                )
+            # The run needs the test set's texts, not GLUE's numbers of them.
+            except InputError as error:
                 logging.warning("no file for GLUE's site is written: %s", error)
             else:
                 logging.info("Wrote %s", path)
 
     def serving_outputs(self, model, features: dict) -> dict:
-        """Returns `score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with the labels as strings.
+        """Returns `score`, float32[B], or `logits` and `probabilities`, float32[B, labels], with
+        the labels as strings.
 
-        With one label per example, `label`, string[B], is the most probable label, or "" below --abstain_below. In
-        multi-label classification, `labels`, string[B, labels], holds the labels with a probability above 0.5, and ""
-        in place of the others. The logits of a calibrated model are divided by its temperature.
+        With one label per example, `label`, string[B], is the most probable label, or "" below
+        --abstain_below. In multi-label classification, `labels`, string[B, labels], holds the
+        labels with a probability above 0.5, and "" in place of the others. The logits of a
+        calibrated model are divided by its temperature.
         """
         return self._answers(tf.cast(model(features), tf.float32))
 
@@ -354,7 +438,9 @@ class ClassificationTask(Task):
             return outputs
         if self.processor.is_multi_label:
             # LiteRT lacks tf.where for strings.
-            chosen = tf.where(outputs["probabilities"] > LIKELY, tf.range(1, len(self.labels) + 1), 0)
+            chosen = tf.where(
+                outputs["probabilities"] > LIKELY, tf.range(1, len(self.labels) + 1), 0
+            )
             return outputs | {"labels": tf.gather(tf.constant(["", *self.labels]), chosen)}
         best = tf.argmax(outputs["logits"], axis=-1)
         if self.abstain_below is not None:
@@ -376,7 +462,9 @@ class ClassificationTask(Task):
         return 2 if self.processor.needs_pairs else None
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """Returns what `serving_outputs` does, for long texts of the pooled logits of their windows."""
+        """Returns what `serving_outputs` does, for long texts of the pooled logits of their
+        windows.
+        """
         if self.long_texts is None:
             return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
         ids = reader.tokenizer.encode(texts["text_a"])
@@ -386,7 +474,9 @@ class ClassificationTask(Task):
         return self._answers(self.long_texts.pooled_in_graph(logits, of_windows))
 
     def settings(self) -> dict[str, Any]:
-        """Returns the processor's settings and `num_texts`: 1 or 2, or None if an example may be a text or a pair."""
+        """Returns the processor's settings and `num_texts`: 1 or 2, or None if an example may be
+        a text or a pair.
+        """
         given = {"abstain_below": self.abstain_below, "temperature": self.temperature}
         given |= self.long_texts.settings() if self.long_texts else {}
         given = {name: value for name, value in given.items() if value is not None}
@@ -396,16 +486,24 @@ class ClassificationTask(Task):
     def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:
         num_texts = settings.get("num_texts")
         if num_texts not in (None, 1, 2):
-            raise InputError(f"{model.path}: its record has {num_texts!r} as num_texts; export it anew")
+            raise InputError(
+                f"{model.path}: its record has {num_texts!r} as num_texts; export it anew"
+            )
         own = MULTI if "labels" in model.outputs else SCORE if "score" in model.outputs else SINGLE
         if (said := settings.get("label_type", own)) != own:
             raise InputError(
-                f"{model.path}: its record says that the labels are {said}, but the model's are {own}; put the "
-                "export's own file back"
+                f"{model.path}: its record says that the labels are {said}, but the model's are "
+                f"{own}; put the export's own file back"
             )
-        rules = LongTexts.from_settings(settings), temperature.number_of(settings, "abstain_below", 0, 1)
+        rules = (
+            LongTexts.from_settings(settings),
+            temperature.number_of(settings, "abstain_below", 0, 1),
+        )
         if rules[1] is not None and own != SINGLE:
-            raise InputError(f"abstain_below={rules[1]}: {model.path} has no single label for a text; leave it out")
+            raise InputError(
+                f"abstain_below={rules[1]}: {model.path} has no single label for a text; leave it "
+                "out"
+            )
         return ClassificationClient(model, settings["labels"], num_texts, *rules)
 
 
@@ -416,7 +514,8 @@ def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, 
     for example in examples:
         if is_labelled and example.label is None:
             raise InputError(
-                f"{data_dir}: the {kind} example {example.guid} has no label; give it one, or leave it out"
+                f"{data_dir}: the {kind} example {example.guid} has no label; give it one, or "
+                "leave it out"
             )
 
 
@@ -429,7 +528,7 @@ def _class_weights(texts: Sequence[str] | None) -> list[float] | None:
         weights = []
     if not all(0.0 <= weight <= _LARGEST_CLASS_WEIGHT for weight in weights) or not any(weights):
         raise InputError(
-            f"--class_weights={','.join(texts)}: give numbers separated by commas, none negative and not all of them "
-            f"0, up to {_LARGEST_CLASS_WEIGHT:g}"
+            f"--class_weights={','.join(texts)}: give numbers separated by commas, none negative "
+            f"and not all of them 0, up to {_LARGEST_CLASS_WEIGHT:g}"
         )
     return weights

@@ -8,17 +8,32 @@ from typing import Any, Self
 from absl import logging
 
 from official_bert.data.column_roles import Columns, Role, decide_columns, fold_name
-from official_bert.data.table_formats import CSV, TSV, find_table, format_of, label_of, paths_of, read_rows, text_of
+from official_bert.data.table_formats import (
+    CSV,
+    TSV,
+    find_table,
+    format_of,
+    label_of,
+    paths_of,
+    read_rows,
+    text_of,
+)
 from official_bert.data.tables import Row, not_empty
 from official_bert.io.errors import InputError
 from official_bert.options.fields import parse_settings, without_flag
 from official_bert.options.fine_tuning import COLUMNS, MULTI, SCORE, SINGLE, TextOptions
 from official_bert.tasks.classification import labels as label_checks
 from official_bert.tasks.classification.examples import InputExample
-from official_bert.tasks.classification.processor import DataProcessor, checked_label, warn_of_lost_row
+from official_bert.tasks.classification.processor import (
+    DataProcessor,
+    checked_label,
+    warn_of_lost_row,
+)
 
 FILE_FLAGS = ("train_file", "dev_file", "test_file")
-_TEXT_A = Role("text_a", ("text", "text_a", "sentence", "sentence1"), True, position=0, can_be_guessed=True)
+_TEXT_A = Role(
+    "text_a", ("text", "text_a", "sentence", "sentence1"), True, position=0, can_be_guessed=True
+)
 _TEXT_B = Role("text_b", ("text_b", "sentence2"))
 _LABEL = Role("label", ("label", "labels"), True, position=-1, can_be_guessed=True)
 _SCORE = _LABEL._replace(usual_names=("label", "score"))
@@ -27,14 +42,15 @@ _SCORE = _LABEL._replace(usual_names=("label", "score"))
 class TextProcessor(DataProcessor):
     """The processor of a task whose files the user describes.
 
-    A column is named as in the header, in any case, or by its number from 0 (negative: from the end); None is for the
-    one that has a usual name or is left; `text_b_column` is "" for single texts. `labels` are None if the training file
-    defines them. With `is_multi_label` an example may have several labels, or none; with `is_quoted` fields of TSV may
-    be quoted as in CSV. `data_format` is None for that of each file's name.
+    A column is named as in the header, in any case, or by its number from 0 (negative: from the
+    end); None is for the one that has a usual name or is left; `text_b_column` is "" for single
+    texts. `labels` are None if the training file defines them. With `is_multi_label` an example may
+    have several labels, or none; with `is_quoted` fields of TSV may be quoted as in CSV.
+    `data_format` is None for that of each file's name.
 
     Attributes:
-        named: set (train, dev, test) -> its files, separated by commas, or its rows below the names of the columns; a
-            set that is absent, or None, is looked for in the folder.
+        named: set (train, dev, test) -> its files, separated by commas, or its rows below the names
+            of the columns; a set that is absent, or None, is looked for in the folder.
     """
 
     named: Mapping[str, str | list[Row] | None] = MappingProxyType({})
@@ -55,15 +71,22 @@ class TextProcessor(DataProcessor):
         has_teacher: bool = False,
     ):
         if is_regression and labels:
-            raise InputError("--labels: a regression has scores instead of labels; leave one of the two off")
+            raise InputError(
+                "--labels: a regression has scores instead of labels; leave one of the two off"
+            )
         if is_multi_label and not label_separator:
-            raise InputError("--columns: separator= is empty; give what stands between the labels of an example")
+            raise InputError(
+                "--columns: separator= is empty; give what stands between the labels of an example"
+            )
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: names a label twice")
         if labels and "" in labels:
             raise InputError("--labels: the name of a label is empty; give each label a name")
         if labels and len(labels) == 1 and not is_multi_label:
-            raise InputError(f"--labels={labels[0]}: is one label, and there is nothing to choose; name all labels")
+            raise InputError(
+                f"--labels={labels[0]}: is one label, and there is nothing to choose; name all "
+                "labels"
+            )
         assigned = {"text_a": text_a_column, "text_b": text_b_column, "label": label_column}
         self._assigned = {role: column for role, column in assigned.items() if column is not None}
         self._guessed_names: dict[str, str] = {}  # of columns of the training set, by role
@@ -82,13 +105,15 @@ class TextProcessor(DataProcessor):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes the processor of the flags; an export has no columns and takes pairs as its record says, or both."""
+        """Makes the processor of the flags; an export has no columns and takes pairs as its
+        record says, or both.
+        """
         label_type, learnt = settings.get("label_type") or SINGLE, settings.get("checkpoint_labels")
         label_checks.check_names("--labels", settings.get("labels") or ())
         if label_type == SCORE and learnt:
             raise InputError(
-                f"--label_type={SCORE}: the checkpoint was trained on labels ({', '.join(learnt)}), as labels.txt "
-                "beside it says; leave the flag out"
+                f"--label_type={SCORE}: the checkpoint was trained on labels "
+                f"({', '.join(learnt)}), as labels.txt beside it says; leave the flag out"
             )
         given = settings.get("columns")
         named = parse_settings(given, COLUMNS) if given else {}
@@ -112,14 +137,17 @@ class TextProcessor(DataProcessor):
         return processor
 
     def settings(self) -> dict[str, Any]:
-        return {"label_type": SCORE if self.is_regression else MULTI if self.is_multi_label else SINGLE}
+        return {
+            "label_type": SCORE if self.is_regression else MULTI if self.is_multi_label else SINGLE
+        }
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Reads the training examples, and takes the labels from them unless they were given."""
         table = self._table(data_dir, "train", self._label_role)
         if self._labels is None and not self.is_regression:
             self._labels = self._learnt_labels(table)
-        # In the other sets the columns that were guessed are those of the same names, wherever they are.
+        # In the other sets the columns that were guessed are those of the same names, wherever they
+        # are.
         columns = table.columns
         self._guessed_names = {role: columns.name(columns.number(role)) for role in columns.guessed}
         return self._examples(table, "train")
@@ -139,24 +167,30 @@ class TextProcessor(DataProcessor):
         return list(self._labels)
 
     def _table(self, data_dir: str | None, set_name: str, label: Role) -> "_Table":
-        """Reads the files of a set, and decides their columns; `label` is the role of that of the label."""
+        """Reads the files of a set, and decides their columns; `label` is the role of that of
+        the label.
+        """
         rows = self._all_rows(data_dir, set_name)
         names = rows[0].fields if self._has_header else ()
-        assigned = {role: name for role, name in self._guessed_names.items() if name in names} | self._assigned
+        assigned = {
+            role: name for role, name in self._guessed_names.items() if name in names
+        } | self._assigned
         if not label.is_read and assigned.get("label") not in names:
             assigned.pop("label", None)
         if not label.is_read and not names:
             label = label._replace(position=None)
         second = _TEXT_B._replace(is_read=self.needs_pairs)
-        columns = decide_columns(rows[0].path, names, (_TEXT_A, second, label), assigned, len(rows[0].fields))
+        columns = decide_columns(
+            rows[0].path, names, (_TEXT_A, second, label), assigned, len(rows[0].fields)
+        )
         unread = columns.number("text_b")
         if unread is None and "text_b" not in self._assigned:
             unread = _question_beside_sentence(names)
         if unread is not None and not second.is_read and "text_a" not in self._assigned:
             name = columns.name(unread)
             raise InputError(
-                f"{columns.path}: the column {name} is a second text; name it, --columns=text_b={name}, or write "
-                "--columns=text_b= for single texts"
+                f"{columns.path}: the column {name} is a second text; name it, "
+                f"--columns=text_b={name}, or write --columns=text_b= for single texts"
             )
         return _Table(rows, columns)
 
@@ -183,11 +217,17 @@ class TextProcessor(DataProcessor):
         if data_format == TSV and not is_quoted:
             _warn_of_quotes(rows)
         if not self._has_header and not rows[0].line:
-            raise InputError(f"--columns: header=false: {path} names its columns in each row; leave it out")
+            raise InputError(
+                f"--columns: header=false: {path} names its columns in each row; leave it out"
+            )
         width = len(rows[0].fields)
         for row in rows[1:] if self._has_header else ():
             if len(row.fields) > width or (data_format == CSV and len(row.fields) < width):
-                remedy = "put texts with commas into quotes" if data_format == CSV else "take the tabs out of its texts"
+                remedy = (
+                    "put texts with commas into quotes"
+                    if data_format == CSV
+                    else "take the tabs out of its texts"
+                )
                 raise row.error(f"has {len(row.fields)} columns, the header {width}; {remedy}")
         return rows
 
@@ -199,8 +239,8 @@ class TextProcessor(DataProcessor):
             raise InputError(f"{table.path}: holds no label; check the label of --columns")
         if len(found) == 1 and not self.is_multi_label:
             raise InputError(
-                f"{table.path}: all examples have the label {found.pop()!r}, so that there is nothing to learn; check "
-                "the label of --columns, or name all labels with --labels"
+                f"{table.path}: all examples have the label {found.pop()!r}, so that there is "
+                "nothing to learn; check the label of --columns, or name all labels with --labels"
             )
         try:
             labels = sorted(found, key=lambda label: (int(label), label))
@@ -215,16 +255,25 @@ class TextProcessor(DataProcessor):
         return labels
 
     def _examples(self, table: "_Table", guid: str) -> list[InputExample]:
-        text_a, text_b = table.text("text_a"), table.text("text_b") if self.needs_pairs else lambda row: None
+        text_a, text_b = (
+            table.text("text_a"),
+            table.text("text_b") if self.needs_pairs else lambda row: None,
+        )
         is_labelled = guid != "test"
         if is_labelled:
             label_checks.check_names(table.path, self.get_labels() or ())
-        unknown = () if self.is_multi_label else None  # the encoder turns () into a zero for each label
-        target_of = self._target_of(table, self.takes_unknown and guid == "dev") if is_labelled else lambda row: unknown
+        # The encoder turns () into a zero for each label.
+        unknown = () if self.is_multi_label else None
+        target_of = (
+            self._target_of(table, self.takes_unknown and guid == "dev")
+            if is_labelled
+            else lambda row: unknown
+        )
         if is_labelled and table.header and table.header.line:
             warn_of_lost_row(table.header, table.columns.number("label"), self.get_labels())
         examples = [
-            InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), target_of(row)) for row in table.rows
+            InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), target_of(row))
+            for row in table.rows
         ]
         if "text_a" in table.columns.guessed and not self.is_regression:
             label_checks.refuse_labels_as_texts(
@@ -239,13 +288,21 @@ class TextProcessor(DataProcessor):
 
     def _check_variety(self, table: "_Table", guid: str, labels: Sequence[str]):
         if self.is_regression:
-            label_checks.check_scores(table.path, labels, can_train=guid == "dev" or self._has_teacher)
+            label_checks.check_scores(
+                table.path, labels, can_train=guid == "dev" or self._has_teacher
+            )
         else:
-            guessed = table.columns.name(table.columns.number("label")) if "label" in table.columns.guessed else None
+            guessed = (
+                table.columns.name(table.columns.number("label"))
+                if "label" in table.columns.guessed
+                else None
+            )
             is_learnt = guid == "train" and self._learns_labels
             label_checks.check_variety(table.path, labels, guessed, is_learnt)
 
-    def _target_of(self, table: "_Table", takes_unknown: bool) -> Callable[[Row], str | tuple[str, ...]]:
+    def _target_of(
+        self, table: "_Table", takes_unknown: bool
+    ) -> Callable[[Row], str | tuple[str, ...]]:
         """Returns a function from a row to the label, the labels or the score of its example."""
         labels, labels_of = self.get_labels(), self._labels_of(table)
         if self.is_multi_label:
@@ -257,7 +314,9 @@ class TextProcessor(DataProcessor):
         return lambda row: checked_label(row, *labels_of(row), labels)
 
     def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:
-        """Returns a function from a row to the values of its label column, without surrounding blanks."""
+        """Returns a function from a row to the values of its label column, without surrounding
+        blanks.
+        """
         field = table.column("label")
 
         def several(row: Row) -> list[str]:
@@ -276,15 +335,24 @@ class TextProcessor(DataProcessor):
 
 
 def refuse_text_flags(settings: Mapping[str, Any], others: Collection[str] = ()):
-    """Refuses the flags of this task, and others, in the run of another one, which would not read them."""
-    usual = {field.name: without_flag(field) for field in dataclasses.fields(TextOptions)} | dict.fromkeys(others)
+    """Refuses the flags of this task, and others, in the run of another one, which would not
+    read them.
+    """
+    usual = {
+        field.name: without_flag(field) for field in dataclasses.fields(TextOptions)
+    } | dict.fromkeys(others)
     for name, value in usual.items():
         if settings.get(name) not in (None, value):
-            raise InputError(f"--{name}: only goes with --task_name=text, not {settings['task_name']}; leave it out")
+            raise InputError(
+                f"--{name}: only goes with --task_name=text, not {settings['task_name']}; leave it "
+                "out"
+            )
 
 
 def _question_beside_sentence(names: Sequence[str]) -> int | None:
-    """Returns the number of the question of QNLI's pairs as Hugging Face has them; None for other tables."""
+    """Returns the number of the question of QNLI's pairs as Hugging Face has them; None for
+    other tables.
+    """
     folded = [fold_name(name) for name in names]
     return folded.index("question") if {"question", "sentence"} <= set(folded) else None
 
@@ -304,20 +372,25 @@ def _in_columns_of(header: Row, rows: Sequence[Row]) -> list[Row]:
     numbers |= {name: number for number, name in enumerate(other_names)}
     if missing := [name for name in names if not {name, fold_name(name)} & numbers.keys()]:
         raise InputError(
-            f"{rows[0].path}: has no column {', '.join(missing)}, as {header.path} has; give files with equal columns"
+            f"{rows[0].path}: has no column {', '.join(missing)}, as {header.path} has; give files "
+            "with equal columns"
         )
-    columns = [(numbers[name] if name in numbers else numbers[fold_name(name)], name) for name in names]
+    columns = [
+        (numbers[name] if name in numbers else numbers[fold_name(name)], name) for name in names
+    ]
     return [row._replace(fields=[row.field(*column) for column in columns]) for row in rows[1:]]
 
 
 def _warn_of_quotes(rows: Sequence[Row]):
-    """Warns of the first field in quotes, or with one where a tab or a line break may have cut it in two."""
+    """Warns of the first field in quotes, or with one where a tab or a line break may have cut
+    it in two.
+    """
     for row in rows:
         is_cut = len(row.fields) != len(rows[0].fields)
         if any(field.startswith('"') and (is_cut or '"' in field[1:][-1:]) for field in row.fields):
             logging.warning(
-                "%s: line %d: a field is in quotes, which are read as characters; if the file quotes its fields as "
-                "pandas and Excel do, give --quoting=csv",
+                "%s: line %d: a field is in quotes, which are read as characters; if the file "
+                "quotes its fields as pandas and Excel do, give --quoting=csv",
                 row.path,
                 row.line,
             )

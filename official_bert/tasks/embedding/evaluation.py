@@ -1,6 +1,8 @@
-"""What an evaluation of sentence vectors measures, by its name in --eval_task: from examples and vectors to metrics.
+"""What an evaluation of sentence vectors measures, by its name in --eval_task: from examples and
+vectors to metrics.
 
-Only the different texts of a set get a vector, once each; an evaluation knows the rows of its texts among them.
+Only the different texts of a set get a vector, once each; an evaluation knows the rows of its texts
+among them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from official_bert.tasks.embedding.examples import Example, TextRows
 _SEED = 0  # of the starts of clustering, and of the draws of few_shot
 
 
-Metrics = Callable[[np.ndarray], dict[str, float]]  # of the vectors of texts, float32[texts, D], by name
+# Of the vectors of texts, float32[texts, D], by name.
+Metrics = Callable[[np.ndarray], dict[str, float]]
 
 
 class Kind(NamedTuple):
@@ -49,16 +52,26 @@ class EncodedTexts:
         return self.inputs.features(rows, length)
 
 
-def _pairs(examples: Sequence[Example], rows: TextRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the rows of both texts of each pair, and the scores; a pair without a score is left out."""
+def _pairs(
+    examples: Sequence[Example], rows: TextRows
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the rows of both texts of each pair, and the scores; a pair without a score is
+    left out.
+    """
     scored = [example for example in examples if example.label]
     if len(scored) < len(examples):
         logging.info("%d pairs without a score are left out", len(examples) - len(scored))
     if alone := next((example for example in scored if not example.positives), None):
-        raise InputError(f"{alone.where}: has no second text; name its column, --columns=positive=...")
+        raise InputError(
+            f"{alone.where}: has no second text; name its column, --columns=positive=..."
+        )
     if not scored:
-        raise InputError(f"{examples[0].where}: no pair has a score; name their column, --columns=label=...")
-    listed = [(rows(one.anchor), rows(text), one.score()) for one in scored for text in one.positives]
+        raise InputError(
+            f"{examples[0].where}: no pair has a score; name their column, --columns=label=..."
+        )
+    listed = [
+        (rows(one.anchor), rows(text), one.score()) for one in scored for text in one.positives
+    ]
     first, second, scores = zip(*listed, strict=True)
     return np.array(first), np.array(second), np.array(scores)
 
@@ -67,14 +80,17 @@ def _sts(examples, rows):
     first, second, scores = _pairs(examples, rows)
     if len(set(scores)) < 2:
         raise InputError(
-            f"{examples[0].where}: all pairs have the score {scores[0]:g}, with which nothing correlates; give "
-            "pairs of several scores"
+            f"{examples[0].where}: all pairs have the score {scores[0]:g}, with which nothing "
+            "correlates; give pairs of several scores"
         )
 
     def metrics(vectors):
         values = embeddings.sts(vectors[first], vectors[second], scores)
         if np.isnan(values["spearman"]):
-            logging.warning("All pairs have the same cosine, so no correlation is defined: the vectors are alike")
+            logging.warning(
+                "All pairs have the same cosine, so no correlation is defined: the vectors are "
+                "alike"
+            )
         return values
 
     return metrics
@@ -83,14 +99,20 @@ def _sts(examples, rows):
 def _pair_classification(examples, rows):
     first, second, labels = _pairs(examples, rows)
     if not set(labels) <= {0.0, 1.0}:
-        raise InputError(f"{examples[0].where}: --eval_task=pairs needs labels 0 and 1; correct them, or take sts")
+        raise InputError(
+            f"{examples[0].where}: --eval_task=pairs needs labels 0 and 1; correct them, or take "
+            "sts"
+        )
     if len(set(labels)) < 2:
         raise InputError(
-            f"{examples[0].where}: all pairs have label {labels[0]:g}, and --eval_task=pairs tells those of label 1 "
-            "from those of label 0; give both, or leave the labels out, --columns=label=, for --eval_task=retrieval"
+            f"{examples[0].where}: all pairs have label {labels[0]:g}, and --eval_task=pairs tells "
+            "those of label 1 from those of label 0; give both, or leave the labels out, "
+            "--columns=label=, for --eval_task=retrieval"
         )
 
-    return lambda vectors: embeddings.pair_classification(embeddings.cosines(vectors[first], vectors[second]), labels)
+    return lambda vectors: embeddings.pair_classification(
+        embeddings.cosines(vectors[first], vectors[second]), labels
+    )
 
 
 def _triplets(examples, rows):
@@ -101,15 +123,23 @@ def _triplets(examples, rows):
         for negative in example.negatives
     ]
     if not listed:
-        raise InputError(f"{examples[0].where}: has no negative text; name its column, --columns=negative=...")
+        raise InputError(
+            f"{examples[0].where}: has no negative text; name its column, --columns=negative=..."
+        )
     anchors, positives, negatives = np.array(listed).T
     if num_same := int(np.sum((negatives == positives) | (negatives == anchors))):
-        logging.warning("%d triplets have a negative that is their anchor or positive: always wrong", num_same)
-    return lambda vectors: embeddings.triplets(vectors[anchors], vectors[positives], vectors[negatives])
+        logging.warning(
+            "%d triplets have a negative that is their anchor or positive: always wrong", num_same
+        )
+    return lambda vectors: embeddings.triplets(
+        vectors[anchors], vectors[positives], vectors[negatives]
+    )
 
 
 def _retrieval(examples, rows):
-    """Ranks all texts that are an answer or, for labelled pairs, the second texts of the query; never the query."""
+    """Ranks all texts that are an answer or, for labelled pairs, the second texts of the query;
+    never the query.
+    """
     ranked = collections.defaultdict(list)  # of each query
     relevant = collections.defaultdict(set)
     is_labelled = any(example.label for example in examples)
@@ -122,7 +152,10 @@ def _retrieval(examples, rows):
         relevant[query].update(answer for answer in answers if is_right and answer != query)
         ranked[query] += answers + list(map(rows, example.negatives))
     if num_self_answers:
-        logging.warning("%d examples have the query itself as its answer, which no search returns", num_self_answers)
+        logging.warning(
+            "%d examples have the query itself as its answer, which no search returns",
+            num_self_answers,
+        )
     texts = sorted({text for answers in ranked.values() for text in answers})
     corpus, place = np.array(texts, np.int64), {text: number for number, text in enumerate(texts)}
     queries = []
@@ -132,21 +165,30 @@ def _retrieval(examples, rows):
             queries.append(query)
     if not queries:
         raise InputError(
-            f"{examples[0].where}: no query has a text to find among others; check --columns, or give more examples"
+            f"{examples[0].where}: no query has a text to find among others; check --columns, or "
+            "give more examples"
         )
     if len(queries) < len(ranked):
-        logging.info("%d queries without a right or a wrong text are left out", len(ranked) - len(queries))
+        logging.info(
+            "%d queries without a right or a wrong text are left out", len(ranked) - len(queries)
+        )
     right = [[place[text] for text in relevant[query]] for query in queries]
-    candidates = [[place[text] for text in ranked[query]] for query in queries] if is_labelled else None
+    candidates = (
+        [[place[text] for text in ranked[query]] for query in queries] if is_labelled else None
+    )
     query_rows = [place.get(query, -1) for query in queries]
-    return lambda vectors: embeddings.retrieval(vectors[queries], vectors[corpus], right, candidates, query_rows)
+    return lambda vectors: embeddings.retrieval(
+        vectors[queries], vectors[corpus], right, candidates, query_rows
+    )
 
 
 def _classes(examples, rows) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of the texts and their classes."""
     if nameless := next((example for example in examples if not example.label), None):
         raise InputError(f"{nameless.where}: has no label; name its column, --columns=label=...")
-    return np.array([rows(example.anchor) for example in examples]), np.array([example.label for example in examples])
+    return np.array([rows(example.anchor) for example in examples]), np.array(
+        [example.label for example in examples]
+    )
 
 
 def _clustering(examples, rows):
@@ -154,8 +196,9 @@ def _clustering(examples, rows):
     num_labels, num_texts = len(set(classes)), len(set(texts))
     if not 1 < num_labels < num_texts:
         raise InputError(
-            f"{examples[0].where}: {num_texts} different texts have {num_labels} labels, for which any clusters are "
-            "perfect; --eval_task=clustering needs several labels, and several texts of a label"
+            f"{examples[0].where}: {num_texts} different texts have {num_labels} labels, for which "
+            "any clusters are perfect; --eval_task=clustering needs several labels, and several "
+            "texts of a label"
         )
     return lambda vectors: probing.clustering(vectors[texts], classes, _SEED)
 
@@ -168,13 +211,16 @@ def _few_shot(examples, rows):
     fewest = min(counts, key=lambda name: counts[name])
     if len(counts) < 2 or counts[fewest] < probing.SHOTS[-1]:
         raise InputError(
-            f"{examples[0].where}: --eval_task=few_shot draws {probing.SHOTS[-1]} examples of each of several labels "
-            f"from half of the set, which has {counts[fewest]} of {fewest!r}; give more, or take clustering"
+            f"{examples[0].where}: --eval_task=few_shot draws {probing.SHOTS[-1]} examples of each "
+            f"of several labels from half of the set, which has {counts[fewest]} of {fewest!r}; "
+            "give more, or take clustering"
         )
 
     def metrics(vectors):
         vectors = vectors[texts]
-        return probing.few_shot(vectors[drawn], classes[drawn], vectors[tested], classes[tested], seed=_SEED)
+        return probing.few_shot(
+            vectors[drawn], classes[drawn], vectors[tested], classes[tested], seed=_SEED
+        )
 
     return metrics
 
@@ -199,7 +245,10 @@ def kind_of(examples: Sequence[Example]) -> str:
         return ("pairs" if is_truth else "sts") if labelled else "retrieval"
     if labelled:
         return "clustering"
-    raise InputError(f"{examples[0].where}: has one text and no label, so nothing can be measured; check --columns")
+    raise InputError(
+        f"{examples[0].where}: has one text and no label, so nothing can be measured; check "
+        "--columns"
+    )
 
 
 def prepare(examples: Sequence[Example], rows: TextRows, kind: str) -> Metrics:
@@ -207,7 +256,8 @@ def prepare(examples: Sequence[Example], rows: TextRows, kind: str) -> Metrics:
     compute = KINDS[kind].prepare(examples, rows)
 
     def metrics(vectors):
-        embeddings.unit_vectors(np.sum(vectors, axis=0, dtype=np.float64))  # refuses numbers that are not finite
+        # Refuses numbers that are not finite.
+        embeddings.unit_vectors(np.sum(vectors, axis=0, dtype=np.float64))
         return {f"eval_{name}": value for name, value in compute(vectors).items()}
 
     return metrics

@@ -1,4 +1,6 @@
-"""Examples of texts that belong together or do not, read from tables or lines, and their encoded form for training."""
+"""Examples of texts that belong together or do not, read from tables or lines, and their encoded
+form for training.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,14 @@ _ROLES = [
     for name in (ANCHOR, POSITIVE, NEGATIVE, LABEL)
 ]
 _LINES = (".txt", ".txt.gz")
-_TRUTHS = {"true": "1", "false": "0"}  # of JSON and Parquet, and in any case of pandas' and other programs' CSV
+# Of JSON and Parquet, and in any case of pandas' and other programs' CSV.
+_TRUTHS = {"true": "1", "false": "0"}
 
 
 class Example(NamedTuple):
-    """A text, those that belong to it and those that do not, and the score of the pair or the class of the text."""
+    """A text, those that belong to it and those that do not, and the score of the pair or the
+    class of the text.
+    """
 
     where: str
     anchor: str
@@ -46,26 +51,34 @@ class Example(NamedTuple):
     def score(self) -> float:
         """Returns the label as a number."""
         if not self.label:
-            raise InputError(f"{self.where}: has no label; give the pair a number, or leave the row out")
+            raise InputError(
+                f"{self.where}: has no label; give the pair a number, or leave the row out"
+            )
         score = parse_number(_TRUTHS.get(self.label.casefold(), self.label))
         if math.isfinite(score):
             return score
         raise InputError(f"{self.where}: the label {self.label!r} is no number; correct it")
 
 
-def read_examples(given: str, flag: str, settings: Mapping[str, Any], is_corpus: bool = False) -> list[Example]:
+def read_examples(
+    given: str, flag: str, settings: Mapping[str, Any], is_corpus: bool = False
+) -> list[Example]:
     """Reads the files of a flag: tables, or text with one sentence a line.
 
     Args:
         given: the value of the flag.
         flag: its name, for messages.
         settings: the flags that say how tables are read.
-        is_corpus: whether a table may have positives alone, such as a column called passage; the anchors are "" then.
-            No --columns is for such a table.
+        is_corpus: whether a table may have positives alone, such as a column called passage; the
+            anchors are "" then. No --columns is for such a table.
     """
-    named = parse_settings(settings.get("columns") or "", COLUMNS) if settings.get("columns") else {}
+    named = (
+        parse_settings(settings.get("columns") or "", COLUMNS) if settings.get("columns") else {}
+    )
     paths = table_formats.paths_of(given, flag)
-    lines = [path for path in paths if path.lower().endswith(_LINES) and not settings.get("data_format")]
+    lines = [
+        path for path in paths if path.lower().endswith(_LINES) and not settings.get("data_format")
+    ]
     for path in lines:
         _warn_of_tabs(path)
     examples = [
@@ -83,7 +96,11 @@ def read_examples(given: str, flag: str, settings: Mapping[str, Any], is_corpus:
 def _warn_of_tabs(path: str):
     """Warns of sentences that are the rows of a table."""
     if all("\t" in text for _, text in numbered_lines(path, decompresses=True) if text.strip()):
-        errors.warn("%s: has a tab in each line, which is read as one text; for a table, give --data_format=tsv", path)
+        errors.warn(
+            "%s: has a tab in each line, which is read as one text; for a table, give "
+            "--data_format=tsv",
+            path,
+        )
 
 
 def _read_tables(
@@ -94,24 +111,39 @@ def _read_tables(
         raise InputError(f"--columns: header={named[HEADER]}: must be true or false")
     is_quoted, has_header = settings.get("quoting") == CSV, named.get(HEADER) != "false"
     columns, names, columns_flag = {}, None, None if is_corpus else "--columns"
-    for row, record in table_formats.read_records(given, flag, settings.get("data_format"), has_header, is_quoted):
+    for row, record in table_formats.read_records(
+        given, flag, settings.get("data_format"), has_header, is_quoted
+    ):
         if names != list(record):
             names = list(record)
-            decided = decide_columns(row.path, names, _roles_for(names, is_corpus), assigned, flag=columns_flag)
-            columns = {role: [names[number] for number in numbers] for role, numbers in decided.by_role.items()}
+            decided = decide_columns(
+                row.path, names, _roles_for(names, is_corpus), assigned, flag=columns_flag
+            )
+            columns = {
+                role: [names[number] for number in numbers]
+                for role, numbers in decided.by_role.items()
+            }
         label = table_formats.label_of(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
-        anchors, positives, negatives = (_texts(row, record, columns[key]) for key in (ANCHOR, POSITIVE, NEGATIVE))
+        anchors, positives, negatives = (
+            _texts(row, record, columns[key]) for key in (ANCHOR, POSITIVE, NEGATIVE)
+        )
         if not columns[ANCHOR]:
             anchors = ("",)
         if len(anchors) != 1:
-            raise row.error(f"{columns[ANCHOR][0]} is a list of {len(anchors)} texts; give it one text")
+            raise row.error(
+                f"{columns[ANCHOR][0]} is a list of {len(anchors)} texts; give it one text"
+            )
         yield Example(row.where, anchors[0], positives, negatives, label)
 
 
 def _roles_for(names: Sequence[str], is_corpus: bool) -> list[Role]:
     """Returns the roles of a table's columns: a corpus with positives needs no anchor."""
     has_positives = any(fold_name(name) in COLUMNS[POSITIVE] for name in names)
-    return [role._replace(is_required=False) for role in _ROLES] if is_corpus and has_positives else _ROLES
+    return (
+        [role._replace(is_required=False) for role in _ROLES]
+        if is_corpus and has_positives
+        else _ROLES
+    )
 
 
 def _texts(row: Row, record: Mapping[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
@@ -147,7 +179,9 @@ class TextRows:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedExamples:
-    """The training set: the texts of each example as rows of `inputs`, int32[n, N], and what the loss reads."""
+    """The training set: the texts of each example as rows of `inputs`, int32[n, N], and what the
+    loss reads.
+    """
 
     inputs: ModelInputs
     rows: np.ndarray
@@ -177,26 +211,36 @@ def all_texts(examples: Iterable[Example]) -> TextRows:
     return rows
 
 
-def rows_of_examples(examples: Sequence[Example], loss: Loss, name: str) -> tuple[TextRows, np.ndarray]:
-    """Returns the texts of a training set, and those of each example, int32[n, N], as the loss, called `name`, needs.
+def rows_of_examples(
+    examples: Sequence[Example], loss: Loss, name: str
+) -> tuple[TextRows, np.ndarray]:
+    """Returns the texts of a training set, and those of each example, int32[n, N], as the loss,
+    called `name`, needs.
 
     An example with several positives is one for each of them.
     """
     fewest, most = loss.num_texts
     if most == 1:
         rows = all_texts(examples)
-        return rows, np.repeat(np.arange(len(rows.texts), dtype=np.int32)[:, None], loss.repeats, axis=1)
+        return rows, np.repeat(
+            np.arange(len(rows.texts), dtype=np.int32)[:, None], loss.repeats, axis=1
+        )
     rows = TextRows()
     for example in examples:
         if not example.positives or len(example.negatives) < fewest - 2:
             needed = "an anchor, a positive and a negative text" if fewest == 3 else "two texts"
-            raise InputError(f"{example.where}: --loss={name} needs {needed} in each example; name them with --columns")
+            raise InputError(
+                f"{example.where}: --loss={name} needs {needed} in each example; name them with "
+                "--columns"
+            )
     numbers = sorted({len(example.negatives) for example in examples} - {0} or {0})
     num_negatives, num_before = min(most - 2, numbers[0]), len(examples)
     examples = [example for example in examples if len(example.negatives) >= num_negatives]
     if len(examples) < num_before or numbers[-1] > num_negatives:
         left_out = num_before - len(examples)
-        logging.warning("Negatives of an example: %d; left out with fewer: %d examples", num_negatives, left_out)
+        logging.warning(
+            "Negatives of an example: %d; left out with fewer: %d examples", num_negatives, left_out
+        )
     listed = [
         [rows(example.anchor), rows(positive), *map(rows, example.negatives[:num_negatives])]
         for example in examples

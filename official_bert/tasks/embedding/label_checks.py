@@ -1,4 +1,6 @@
-"""Refuses labels and texts that a loss does not read and sets that teach nothing; warns of an evaluation's."""
+"""Refuses labels and texts that a loss does not read and sets that teach nothing; warns of an
+evaluation's.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -21,9 +23,9 @@ def _check_ranking(examples: Sequence[Example], loss: str):
     for example in examples:
         if example.positives and example.label and not _is_positive(example):
             raise InputError(
-                f"{example.where}: has the label {example.label}, but --loss={loss} takes each pair for one that "
-                f"belongs together; keep the pairs with label 1, choose --loss=cosent, which learns scores, or "
-                f"{_LEAVE_OUT.format(LABEL)}"
+                f"{example.where}: has the label {example.label}, but --loss={loss} takes each "
+                "pair for one that belongs together; keep the pairs with label 1, choose "
+                f"--loss=cosent, which learns scores, or {_LEAVE_OUT.format(LABEL)}"
             )
     if len(examples) < 2 or any(example.negatives for example in examples):
         return
@@ -32,8 +34,8 @@ def _check_ranking(examples: Sequence[Example], loss: str):
     for texts, name in ((anchors, "first"), (positives, "second")):
         if len(texts) == 1:
             raise InputError(
-                f"{examples[0].where}: all {len(examples)} examples have the same {name} text, so --loss={loss} has no "
-                "other text to tell it from; check --columns"
+                f"{examples[0].where}: all {len(examples)} examples have the same {name} text, so "
+                f"--loss={loss} has no other text to tell it from; check --columns"
             )
 
 
@@ -57,8 +59,8 @@ def _check_ordered_scores(examples: Sequence[Example], loss: str):
     _refuse_negatives(examples, loss)
     if _is_constant(example.score() for example in examples):
         raise InputError(
-            f"{examples[0].where}: all pairs have the label {examples[0].label}, and --loss={loss} orders them; "
-            "check the label of --columns"
+            f"{examples[0].where}: all pairs have the label {examples[0].label}, and --loss={loss} "
+            "orders them; check the label of --columns"
         )
 
 
@@ -67,8 +69,9 @@ def _check_cosines(examples: Sequence[Example], loss: str):
     for example in examples:
         if abs(example.score()) > 1:
             raise InputError(
-                f"{example.where}: has the label {example.label}, but --loss={loss} learns cosines, from -1 to 1; "
-                "divide the scores by their largest, or choose --loss=cosent, which reads any"
+                f"{example.where}: has the label {example.label}, but --loss={loss} learns "
+                "cosines, from -1 to 1; divide the scores by their largest, or choose "
+                "--loss=cosent, which reads any"
             )
     if _is_constant(example.score() for example in examples):
         errors.warn("%s: all pairs have the label %s", examples[0].where, examples[0].label)
@@ -78,8 +81,8 @@ def _refuse_negatives(examples: Sequence[Example], loss: str):
     with_negatives = next((example for example in examples if example.negatives), None)
     if with_negatives:
         raise InputError(
-            f"{with_negatives.where}: has a negative text, which --loss={loss} does not read; choose "
-            f"--loss=multiple_negatives_ranking, or {_LEAVE_OUT.format(NEGATIVE)}"
+            f"{with_negatives.where}: has a negative text, which --loss={loss} does not read; "
+            f"choose --loss=multiple_negatives_ranking, or {_LEAVE_OUT.format(NEGATIVE)}"
         )
 
 
@@ -116,7 +119,9 @@ def warn_of_unread_parts(examples: Sequence[Example], kind: str):
     }
     unread = [part for part, is_there in parts.items() if is_there and part not in _READ[kind]]
     if unread:
-        errors.warn("--eval_task=%s does not read the %s of the examples", kind, " and the ".join(unread))
+        errors.warn(
+            "--eval_task=%s does not read the %s of the examples", kind, " and the ".join(unread)
+        )
 
 
 def _is_constant(values: Iterable[float]) -> bool:

@@ -1,8 +1,9 @@
 """The losses of sentence embeddings, by their name in --loss.
 
-A loss gets the vectors of examples of N texts, float32[B, N, D], and reads of their features `scores`, float32[B],
-`targets`, float32[B, N, D], or `text_ids`, int32[B, N], which are equal for equal texts. One that compares the examples
-of a batch returns float32[], the loss of all of them; another returns that of each example, float32[B].
+A loss gets the vectors of examples of N texts, float32[B, N, D], and reads of their features
+`scores`, float32[B], `targets`, float32[B, N, D], or `text_ids`, int32[B, N], which are equal for
+equal texts. One that compares the examples of a batch returns float32[], the loss of all of them;
+another returns that of each example, float32[B].
 
 B batch   N texts of an example   D width   C candidates
 """
@@ -51,9 +52,10 @@ class MultipleNegativesRanking(Loss):
 
         -log( exp(scale cos(a_i, p_i)) / sum_c exp(scale cos(a_i, c)) )
 
-    a is the first text of an example, p the second; the candidates c are the second texts of all examples and, as hard
-    negatives, their further texts. With --symmetric it is the mean of this and of the loss that finds the anchor of
-    each p among all anchors. A text that is equal to p_i, or the p of an anchor equal to a_i, is no negative of a_i.
+    a is the first text of an example, p the second; the candidates c are the second texts of all
+    examples and, as hard negatives, their further texts. With --symmetric it is the mean of this
+    and of the loss that finds the anchor of each p among all anchors. A text that is equal to p_i,
+    or the p of an anchor equal to a_i, is no negative of a_i.
     Sources: Henderson et al. (2017), section 4.4; symmetric: Radford et al. (2021).
     """
 
@@ -62,8 +64,10 @@ class MultipleNegativesRanking(Loss):
     compares_batch = True
 
     def __call__(self, vectors, features):
-        anchors, candidates = normalized(vectors[:, 0]), normalized(_by_column(vectors[:, 1:]))  # [B, D], [C, D]
-        logits = self.scale * ops.matmul(anchors, ops.transpose(candidates))  # [B, C], C = B (N - 1)
+        # [B, D], [C, D].
+        anchors, candidates = normalized(vectors[:, 0]), normalized(_by_column(vectors[:, 1:]))
+        # [B, C], C = B (N - 1).
+        logits = self.scale * ops.matmul(anchors, ops.transpose(candidates))
         logits = ops.where(_no_negatives(features["text_ids"]), _EXCLUDED, logits)
         size = ops.shape(logits)[0]
         right = ops.arange(size, dtype="int32")
@@ -74,7 +78,8 @@ class MultipleNegativesRanking(Loss):
 
 
 class SimCse(MultipleNegativesRanking):
-    """The loss `multiple_negatives_ranking` of a sentence and itself, under two dropout masks. No labels are needed.
+    """The loss `multiple_negatives_ranking` of a sentence and itself, under two dropout masks. No
+    labels are needed.
 
     Source: Gao et al., SimCSE (2021), section 3, with a temperature of 0.05, a --scale of 20.
     """
@@ -102,7 +107,9 @@ class Cosent(Loss):
 
 
 class CosineSimilarity(Loss):
-    """The squared difference of cosine and score: (cos(a, b) - score)^2. Source: Reimers and Gurevych (2019)."""
+    """The squared difference of cosine and score: (cos(a, b) - score)^2. Source: Reimers and
+    Gurevych (2019).
+    """
 
     reads = "scores"
 
@@ -167,7 +174,9 @@ LOSSES = {
 
 
 def _by_column(values):
-    """Returns [C, ...] of [B, N, ...]: the first texts of all examples, then the second ones, and so on."""
+    """Returns [C, ...] of [B, N, ...]: the first texts of all examples, then the second ones,
+    and so on.
+    """
     shape = ops.shape(values)
     columns = ops.transpose(values, (1, 0, *range(2, len(shape))))
     return ops.reshape(columns, (-1, *shape[2:]))

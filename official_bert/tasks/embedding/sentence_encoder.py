@@ -1,6 +1,7 @@
 """Vectors of texts and sentences from an encoder, for search and for comparison by cosine.
 
-In: the folder of a model, plain or of sentence-transformers, whose modules are read. Out: float32[texts, width].
+In: the folder of a model, plain or of sentence-transformers, whose modules are read. Out:
+    float32[texts, width].
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from absl import logging
 
 from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
-from official_bert.checkpoints.sentence_folder import COSINE, NORMALIZE, PROJECTION, Dense, SentenceModules
+from official_bert.checkpoints.sentence_folder import (
+    COSINE,
+    NORMALIZE,
+    PROJECTION,
+    Dense,
+    SentenceModules,
+)
 from official_bert.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
@@ -40,7 +47,9 @@ def _layers_of(found: SentenceModules, normalize: bool | None) -> list[Vectors]:
         if normalize:
             layers.append(normalized)
         elif normalize is None and found.similarity == COSINE:
-            logging.warning("%s: its vectors are not of norm 1; give normalize=True for cosines", found.encoder)
+            logging.warning(
+                "%s: its vectors are not of norm 1; give normalize=True for cosines", found.encoder
+            )
     return layers
 
 
@@ -52,10 +61,9 @@ def _dense(layer: Dense) -> Vectors:
 class SentenceEncoder(TextComparisons):
     """Encodes texts with the last layer of an encoder, as Reimers and Gurevych (2019) do.
 
-        encoder = SentenceEncoder(folder)
-        first, second = encoder.encode(["A train left.", "The train has left."])
-        first @ second  # the cosine of their angle
-        encoder.search("When did it leave?", ["A train left.", "It rained."], k=1)  # [{"text": ..., "row": ..., ...}]
+        encoder = SentenceEncoder(folder) first, second = encoder.encode(["A train left.", "The
+        train has left."]) first @ second  # the cosine of their angle encoder.search("When did it
+        leave?", ["A train left.", "It rained."], k=1)  # [{"text": ..., "row": ..., ...}]
 
     Attributes:
         model: the encoder, or an opened export.
@@ -75,22 +83,27 @@ class SentenceEncoder(TextComparisons):
         """Loads the model and its vocabulary; what an argument leaves open, the folder says.
 
         Args:
-            folder: an export of --task_name=embedding, of any format; or the folder of a model, or its name, as for
-                `BertModel.from_pretrained`, with vocab.txt and, for a cased model, tokenizer_config.json; or one of
-                sentence-transformers, with modules.json; or the --output_dir of a training of such vectors.
-            pooling: "mean" of the tokens' vectors, special ones included; "mean_sqrt_len", their sum divided by the
-                square root of their number; the vector of [CLS] ("cls"); or the "max" of each coordinate. It should be
-                that with which the model was trained; "mean" if nothing says it.
+            folder: an export of --task_name=embedding, of any format; or the folder of a model, or
+                its name, as for `BertModel.from_pretrained`, with vocab.txt and, for a cased model,
+                tokenizer_config.json; or one of sentence-transformers, with modules.json; or the
+                --output_dir of a training of such vectors.
+            pooling: "mean" of the tokens' vectors, special ones included; "mean_sqrt_len", their
+                sum divided by the square root of their number; the vector of [CLS] ("cls"); or the
+                "max" of each coordinate. It should be that with which the model was trained; "mean"
+                if nothing says it.
             normalize: whether the vectors are divided by their norms; True if nothing says it.
-            max_seq_length: the tokens to which texts are truncated; the longest sequence of the model if nothing says
-                it.
-            num_threads: the threads that an export computes with; by default those of all processors.
+            max_seq_length: the tokens to which texts are truncated; the longest sequence of the
+                model if nothing says it.
+            num_threads: the threads that an export computes with; by default those of all
+                processors.
         """
         folder = model_hub.local_path(folder)
         self.prompts: Mapping[str, str] = {}
         self._default_prompt, self._similarity = "", COSINE
         if is_export(folder):
-            self._open_export(folder, {"pooling": pooling, "normalize": normalize}, max_seq_length, num_threads)
+            self._open_export(
+                folder, {"pooling": pooling, "normalize": normalize}, max_seq_length, num_threads
+            )
             return
         set_threads(num_threads)
         found = SentenceModules.of(folder)
@@ -107,7 +120,8 @@ class SentenceEncoder(TextComparisons):
         self.max_seq_length = said if max_seq_length is None else max_seq_length
         if self.max_seq_length > longest:
             raise InputError(
-                f"max_seq_length={max_seq_length}: the model was made for sequences up to {longest} tokens"
+                f"max_seq_length={max_seq_length}: the model was made for sequences up to "
+                f"{longest} tokens"
             )
         self._layers = _layers_of(found, normalize)
         self.prompts, self._default_prompt = dict(found.prompts), found.default_prompt
@@ -116,7 +130,8 @@ class SentenceEncoder(TextComparisons):
         written = [name for name, prompt in self.prompts.items() if prompt]
         if written and found.default_prompt_name is None:
             logging.warning(
-                "%s: no text gets one of the prompts %s unless you pass it, as in encode(texts, prompt=...)",
+                "%s: no text gets one of the prompts %s unless you pass it, as in encode(texts, "
+                "prompt=...)",
                 folder,
                 ", ".join(written),
             )
@@ -125,16 +140,27 @@ class SentenceEncoder(TextComparisons):
         self._encode = tf.function(self._vectors, input_signature=[signature], autograph=False)
         self._width = self._encode.get_concrete_function().structured_outputs.shape[-1]
 
-    def _open_export(self, folder: str, fixed: Mapping, max_seq_length: int | None, num_threads: int | None):
+    def _open_export(
+        self, folder: str, fixed: Mapping, max_seq_length: int | None, num_threads: int | None
+    ):
         self.model = opened = OpenedExport(folder, num_threads)
-        self.tokenizer, longest, self._lowers = opened.tokenizer, opened.record.settings["max_seq_length"], False
+        self.tokenizer, longest, self._lowers = (
+            opened.tokenizer,
+            opened.record.settings["max_seq_length"],
+            False,
+        )
         self.max_seq_length = longest if max_seq_length is None else max_seq_length
         if opened.outputs != {EMBEDDING} or opened.record.settings["export_text"]:
-            raise InputError(f"{folder}: is no export of ids that gives vectors; open it with Predictor")
+            raise InputError(
+                f"{folder}: is no export of ids that gives vectors; open it with Predictor"
+            )
         given = [f"{name}={value!r}" for name, value in fixed.items() if value is not None]
         if given or not 1 <= self.max_seq_length <= longest:
             what = given[0] if given else f"max_seq_length={max_seq_length}"
-            raise InputError(f"{what}: {folder} is an export, whose pooling, norms and length are fixed; leave it out")
+            raise InputError(
+                f"{what}: {folder} is an export, whose pooling, norms and length are fixed; leave "
+                "it out"
+            )
         self._encode = lambda batch: opened(DEFAULT, batch)[EMBEDDING]
         self._width = self._encode(self.tokenizer([""], max_seq_length=longest)).shape[1]
 
@@ -153,20 +179,24 @@ class SentenceEncoder(TextComparisons):
     def _check_similarity(self):
         if self._similarity != COSINE:
             raise InputError(
-                f"similarity_fn_name: the model compares vectors by {self._similarity}, and only the cosine can be "
-                "computed here; compare the vectors of encode, or pass normalize=True to use the cosine"
+                f"similarity_fn_name: the model compares vectors by {self._similarity}, and only "
+                "the cosine can be computed here; compare the vectors of encode, or pass "
+                "normalize=True to use the cosine"
             )
 
-    def encode(self, texts: str | Iterable[str], batch_size: int = 32, prompt: str | None = None) -> np.ndarray:
-        """Returns the vectors of texts in their order, float32[n, width]; a single text is a list of one.
+    def encode(
+        self, texts: str | Iterable[str], batch_size: int = 32, prompt: str | None = None
+    ) -> np.ndarray:
+        """Returns the vectors of texts in their order, float32[n, width]; a single text is a list
+        of one.
 
         The texts are encoded in batches of like length, whose size does not change the vectors.
 
         Args:
             texts: the texts.
             batch_size: the number of texts that are encoded at once.
-            prompt: a text to put before each text, such as `encoder.prompts["query"]`. None puts the default prompt of
-                the folder there, if it has one; "" puts nothing there.
+            prompt: a text to put before each text, such as `encoder.prompts["query"]`. None puts
+                the default prompt of the folder there, if it has one; "" puts nothing there.
         """
         if not is_of_kind(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
@@ -175,7 +205,8 @@ class SentenceEncoder(TextComparisons):
             texts = [prompt + convert_to_unicode(text) for text in texts]
         if self._lowers:
             texts = [text.lower() for text in texts]
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # characters tell enough about tokens
+        # Characters tell enough about tokens.
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         vectors = np.empty((len(texts), self._width), np.float32)
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]

@@ -25,7 +25,13 @@ from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 from official_bert.tasks.embedding import evaluation, label_checks
 from official_bert.tasks.embedding.evaluation import EncodedTexts
-from official_bert.tasks.embedding.examples import EncodedExamples, Example, all_texts, read_examples, rows_of_examples
+from official_bert.tasks.embedding.examples import (
+    EncodedExamples,
+    Example,
+    all_texts,
+    read_examples,
+    rows_of_examples,
+)
 from official_bert.tasks.embedding.losses import LOSSES, Loss, Matryoshka
 from official_bert.tasks.embedding.sentence_encoder import SentenceEncoder
 
@@ -37,11 +43,24 @@ class EmbeddingTask(Task):
 
     text_inputs: ClassVar = {"text_a": [None]}
 
-    def __init__(self, pooling: str = "mean", normalize: bool = True, projection: int | None = None, **settings: Any):
-        """Sets how the vectors are made, as of SentenceEncoder; `settings` are the other flags of run_embeddings.py."""
+    def __init__(
+        self,
+        pooling: str = "mean",
+        normalize: bool = True,
+        projection: int | None = None,
+        **settings: Any,
+    ):
+        """Sets how the vectors are made, as of SentenceEncoder; `settings` are the other flags
+        of run_embeddings.py.
+        """
         if pooling not in POOLINGS:
             raise InputError(f"--pooling={pooling}: must be one of {', '.join(POOLINGS)}")
-        self.pooling, self.normalize, self.projection, self._flags = pooling, normalize, projection, settings
+        self.pooling, self.normalize, self.projection, self._flags = (
+            pooling,
+            normalize,
+            projection,
+            settings,
+        )
         self._kind = settings.get("eval_task") or "sts"
         self._target_width: int | None = None  # of the teacher's vectors
 
@@ -51,11 +70,17 @@ class EmbeddingTask(Task):
         given = {name: settings[name] for name in own if settings.get(name) is not None}
         # The model of a run is that of its folder, if there is one.
         output_dir = settings.get("output_dir")
-        folder = output_dir if output_dir and holds_checkpoints(output_dir) else settings.get("init_checkpoint")
+        folder = (
+            output_dir
+            if output_dir and holds_checkpoints(output_dir)
+            else settings.get("init_checkpoint")
+        )
         said = _said_of_vectors(folder) if folder else {}
         if said and not settings.get("do_train"):
             _refuse_contradictions(folder, given, said)
-        return cls(**said | given, **{name: value for name, value in settings.items() if name not in own})
+        return cls(
+            **said | given, **{name: value for name, value in settings.items() if name not in own}
+        )
 
     @property
     def main_metric(self) -> str:
@@ -66,11 +91,15 @@ class EmbeddingTask(Task):
         examples = read_examples(data_files.path(set_name, names), f"{set_name}_file", self._flags)
         if set_name == "dev":
             self._kind = self._flags.get("eval_task") or evaluation.kind_of(examples)
-            logging.info("The evaluation is %s, whose main metric is %s", self._kind, self.main_metric)
+            logging.info(
+                "The evaluation is %s, whose main metric is %s", self._kind, self.main_metric
+            )
             label_checks.warn_of_unread_parts(examples, self._kind)
         return {"": examples}
 
-    def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples | EncodedTexts:
+    def encode(
+        self, examples, tokenizer, max_seq_length, set_name
+    ) -> EncodedExamples | EncodedTexts:
         if set_name == "train":
             return self._encoded_training_set(examples, tokenizer, max_seq_length)
         rows = all_texts(examples)
@@ -80,14 +109,23 @@ class EmbeddingTask(Task):
     def _encoded_training_set(self, examples, tokenizer, max_seq_length) -> EncodedExamples:
         loss = self._loss()
         if loss.compares_batch and self._flags.get("train_batch_size") == 1:
-            errors.warn("--train_batch_size=1: the loss compares the examples of a batch; give it several")
+            errors.warn(
+                "--train_batch_size=1: the loss compares the examples of a batch; give it several"
+            )
         if self._flags.get("teacher") and loss.reads != "targets":
-            raise InputError(f"--teacher: goes with --loss=mse, which learns its vectors, not {self._flags['loss']}")
+            raise InputError(
+                "--teacher: goes with --loss=mse, which learns its vectors, not "
+                f"{self._flags['loss']}"
+            )
         rows, texts_of = rows_of_examples(examples, loss, self._flags["loss"])
         label_checks.check_training(examples, self._flags["loss"])
         further, targets = {}, None
         if loss.reads == "scores":
-            further = {"scores": np.array([one.score() for one in examples for _ in one.positives], np.float32)}
+            further = {
+                "scores": np.array(
+                    [one.score() for one in examples for _ in one.positives], np.float32
+                )
+            }
         elif loss.reads == "text_ids":
             further = {"text_ids": texts_of}
         elif loss.reads == "targets":
@@ -115,12 +153,14 @@ class EmbeddingTask(Task):
         width = self.projection or config.hidden_size
         if self._target_width not in (None, width):
             raise InputError(
-                f"--teacher: its vectors have {self._target_width} components, those of the model {width}; give "
-                f"--projection={self._target_width}"
+                f"--teacher: its vectors have {self._target_width} components, those of the model "
+                f"{width}; give --projection={self._target_width}"
             )
         widths = self._flags.get("matryoshka") or []
         if any(int(one) > width for one in widths):
-            raise InputError(f"--matryoshka={','.join(widths)}: the vectors of the model have {width} components")
+            raise InputError(
+                f"--matryoshka={','.join(widths)}: the vectors of the model have {width} components"
+            )
         return BertEmbedder(config, self.pooling, self.projection, self.normalize, **arguments)
 
     def objective(self, model) -> BatchObjective | TaskObjective:
@@ -140,13 +180,19 @@ class EmbeddingTask(Task):
     def metrics(self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         return encoded.metrics(outputs[_VECTORS])
 
-    def write_predictions(self, output_dir, encoded: EncodedTexts, outputs: dict[str, np.ndarray], suffix: str = ""):
-        """Writes test_vectors.npy, float32[texts, D], and test_texts.jsonl with the different texts, one a line."""
+    def write_predictions(
+        self, output_dir, encoded: EncodedTexts, outputs: dict[str, np.ndarray], suffix: str = ""
+    ):
+        """Writes test_vectors.npy, float32[texts, D], and test_texts.jsonl with the different
+        texts, one a line.
+        """
         for name, write in (
             ("test_vectors.npy", lambda file: np.save(file, outputs[_VECTORS])),
             (
                 "test_texts.jsonl",
-                lambda file: file.writelines(f"{json.dumps(text)}\n".encode() for text in encoded.texts),
+                lambda file: file.writelines(
+                    f"{json.dumps(text)}\n".encode() for text in encoded.texts
+                ),
             ),
         ):
             path = os.path.join(output_dir, name)
@@ -182,19 +228,23 @@ def _said_of_vectors(checkpoint: str) -> dict[str, Any]:
 
 
 def _refuse_contradictions(checkpoint: str, typed: Mapping[str, Any], recorded: Mapping[str, Any]):
-    """Refuses flags that contradict a folder of sentence-transformers; those against task.json are refused before."""
+    """Refuses flags that contradict a folder of sentence-transformers; those against task.json
+    are refused before.
+    """
     if SentenceModules.read(checkpoint) is None:
         return
     for name in ("pooling", "normalize"):
         if typed.get(name, recorded[name]) != recorded[name]:
             raise InputError(
-                f"{format_flag(name, typed[name])}: the modules of {checkpoint} say {recorded[name]}, with which the "
-                "model was trained; leave the flag out"
+                f"{format_flag(name, typed[name])}: the modules of {checkpoint} say "
+                f"{recorded[name]}, with which the model was trained; leave the flag out"
             )
 
 
 class BatchObjective:
-    """The loss of vectors that are compared with those of the whole batch; `ComparingObjective` of training."""
+    """The loss of vectors that are compared with those of the whole batch; `ComparingObjective`
+    of training.
+    """
 
     sum_names = ("loss",)
     tensorboard_only = ()
@@ -203,7 +253,9 @@ class BatchObjective:
         self._model, self.batch_loss, self.compared = model, loss, (loss.reads,)
 
     def vectors(self, features: dict, dropout_seed):
-        return _vectors(self._model, features, training=dropout_seed is not None, dropout_seed=dropout_seed)
+        return _vectors(
+            self._model, features, training=dropout_seed is not None, dropout_seed=dropout_seed
+        )
 
     def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
         """Returns the mean loss of several steps."""

@@ -1,7 +1,9 @@
-"""Compares texts by the cosine of their vectors: exact search, pairs of like texts, and the file of an index.
+"""Compares texts by the cosine of their vectors: exact search, pairs of like texts, and the file of
+an index.
 
-In: float32[n, width], an array or a np.memmap, of which a block at a time is computed with. Out: scores and rows that
-depend on no block: what float32 finds is computed again in float64, and of equal scores the lower row comes first.
+In: float32[n, width], an array or a np.memmap, of which a block at a time is computed with. Out:
+scores and rows that depend on no block: what float32 finds is computed again in float64, and of
+equal scores the lower row comes first.
 """
 
 from __future__ import annotations
@@ -25,13 +27,19 @@ from official_bert.tokenizer_call import listed_texts
 
 _CORPUS_ROWS, _QUERY_ROWS, _PAIR_ROWS = 1 << 14, 1 << 8, 1 << 11
 _EXACT_AT_ONCE = 1 << 12
-_SAME_MODEL = 0.99  # the cosine of a text's two vectors: devices and bfloat16 differ by less, other models by more
+# The cosine of a text's two vectors: devices and bfloat16 differ by less, other models by more.
+_SAME_MODEL = 0.99
 
 
 def search(
-    queries: np.ndarray, corpus: np.ndarray, k: int, corpus_rows: int = _CORPUS_ROWS, query_rows: int = _QUERY_ROWS
+    queries: np.ndarray,
+    corpus: np.ndarray,
+    k: int,
+    corpus_rows: int = _CORPUS_ROWS,
+    query_rows: int = _QUERY_ROWS,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the `k` rows of float32[n, width] with the highest cosine to each query, float32[q, width], best first.
+    """Finds the `k` rows of float32[n, width] with the highest cosine to each query, float32[q,
+    width], best first.
 
     Returns:
         The cosines, float32[q, k], and the rows, int64[q, k], with n in place of a larger k.
@@ -54,11 +62,12 @@ def search(
 def paraphrases(
     vectors: np.ndarray, limit: int, threshold: float = -1.0, block_rows: int = _PAIR_ROWS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the pairs of rows of float32[n, width] with the highest cosines, each pair once, best first.
+    """Finds the pairs of rows of float32[n, width] with the highest cosines, each pair once, best
+    first.
 
     Returns:
-        The cosines, float32[p], of at least `threshold`, and the rows, int64[p, 2], the lower one first; p is at most
-        `limit`.
+        The cosines, float32[p], of at least `threshold`, and the rows, int64[p, 2], the lower one
+        first; p is at most `limit`.
     """
     best, n = _Best(limit, vectors.shape[1], threshold), len(vectors)
     for start in range(0, n, block_rows):
@@ -74,17 +83,22 @@ def paraphrases(
 
 
 class _Best:
-    """The `k` highest scores so far, of at least `lowest`, best first, and their places; equal ones by their place."""
+    """The `k` highest scores so far, of at least `lowest`, best first, and their places; equal
+    ones by their place.
+    """
 
     def __init__(self, k: int, width: int, lowest: float = -np.inf):
         self.scores, self.places = np.empty(0, np.float32), np.empty(0, np.int64)
         self._k, self._bar = k, lowest
-        self._slack = (2 * width + 16) * np.finfo(np.float32).eps  # twice the largest error of a product in float32
+        # Twice the largest error of a product in float32.
+        self._slack = (2 * width + 16) * np.finfo(np.float32).eps
 
     def add(self, rough: np.ndarray, a: np.ndarray, b: np.ndarray, place: int, stride: int = 0):
-        """Adds the cosines of rows of `a` and `b`, which `rough`, float32[len(a), len(b)], has in float32.
+        """Adds the cosines of rows of `a` and `b`, which `rough`, float32[len(a), len(b)], has in
+        float32.
 
-        The place of rows i and j is `place` + i `stride` + j. The best are computed again, each of its rows alone.
+        The place of rows i and j is `place` + i `stride` + j. The best are computed again, each of
+        its rows alone.
         """
         rough = rough.ravel()
         found = np.flatnonzero(rough >= self._bar - self._slack)
@@ -120,7 +134,11 @@ class Index(NamedTuple):
                 raise ValueError("the ends of its texts are no list of int64")
             starts = [0, *ends.tolist()]
             texts = [data[start:end].decode() for start, end in itertools.pairwise(starts)]
-            if starts != sorted(starts) or starts[-1] != len(data) or vectors.shape[:-1] != (len(texts),):
+            if (
+                starts != sorted(starts)
+                or starts[-1] != len(data)
+                or vectors.shape[:-1] != (len(texts),)
+            ):
                 raise ValueError("its texts and vectors do not belong together")
             if not vectors.size:
                 raise ValueError("it has no text, or vectors without a component")
@@ -132,14 +150,19 @@ class Index(NamedTuple):
 
 
 def write_index(path: str, texts: Sequence[str], blocks: Sequence[np.ndarray]):
-    """Writes texts and their vectors, in blocks of float32[rows, width], as an .npz file that numpy reads.
+    """Writes texts and their vectors, in blocks of float32[rows, width], as an .npz file that numpy
+    reads.
 
-    Its arrays are the UTF-8 of all `texts`, uint8[bytes], the `ends` of each in it, int64[n], and `vectors`.
+    Its arrays are the UTF-8 of all `texts`, uint8[bytes], the `ends` of each in it, int64[n], and
+    `vectors`.
     """
     data = [text.encode() for text in texts]
     shape = (len(texts), blocks[0].shape[1])
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    with writing.replacing(path, "wb") as file, zipfile.ZipFile(_stream(path, file), "w") as archive:
+    with (
+        writing.replacing(path, "wb") as file,
+        zipfile.ZipFile(_stream(path, file), "w") as archive,
+    ):
         with archive.open("vectors.npy", "w", force_zip64=True) as array:
             np.lib.format.write_array_header_1_0(array, header)
             for block in blocks:
@@ -153,12 +176,20 @@ def write_index(path: str, texts: Sequence[str], blocks: Sequence[np.ndarray]):
 
 
 def _stream(path: str, file: BinaryIO):
-    """Returns what zipfile writes to: a device or a pipe without its `tell`, which always says 0 of /dev/null."""
-    return types.SimpleNamespace(write=file.write, flush=file.flush) if files.is_special(path) else file
+    """Returns what zipfile writes to: a device or a pipe without its `tell`, which always says 0
+    of /dev/null.
+    """
+    return (
+        types.SimpleNamespace(write=file.write, flush=file.flush)
+        if files.is_special(path)
+        else file
+    )
 
 
 class TextComparisons:
-    """What can be asked of anything that encodes texts; a subclass has `encode`: texts -> float32[n, width]."""
+    """What can be asked of anything that encodes texts; a subclass has `encode`: texts ->
+    float32[n, width].
+    """
 
     encode: Callable[..., np.ndarray]
 
@@ -167,21 +198,27 @@ class TextComparisons:
         table = list(map(numbers, all_cosines(self.encode(a), self.encode(b))))
         return table[0][0] if isinstance(a, str) and isinstance(b, str) else table
 
-    def search(self, queries: str | list[str], corpus: Iterable[str] | str | Index, k: int = 10) -> list:
-        """Returns the `k` texts of a corpus that are nearest to a text, best first; for a list a list of these.
+    def search(
+        self, queries: str | list[str], corpus: Iterable[str] | str | Index, k: int = 10
+    ) -> list:
+        """Returns the `k` texts of a corpus that are nearest to a text, best first; for a list a
+        list of these.
 
-        The corpus is a list of texts, which each call encodes anew; what `index_of` returned for one; or the path of an
-        index that predict.py --index wrote. Each hit is a dict with `text`, `row`, its place in the corpus from 0, and
-        `score`, the cosine.
+        The corpus is a list of texts, which each call encodes anew; what `index_of` returned for
+        one; or the path of an index that predict.py --index wrote. Each hit is a dict with `text`,
+        `row`, its place in the corpus from 0, and `score`, the cosine.
         """
         _check("k", k, int, 1)
         index = self.index_of(corpus)
         scores, rows = search(self.encode(queries), index.vectors, k)
-        found = [hits(index.texts, *of_query) for of_query in zip(rows.tolist(), scores, strict=True)]
+        found = [
+            hits(index.texts, *of_query) for of_query in zip(rows.tolist(), scores, strict=True)
+        ]
         return found[0] if isinstance(queries, str) else found
 
     def paraphrases(self, texts: list[str], limit: int = 100, threshold: float = 0.0) -> list[dict]:
-        """Returns the pairs of texts with the highest cosines, at most `limit` and not below `threshold`, best first.
+        """Returns the pairs of texts with the highest cosines, at most `limit` and not below
+        `threshold`, best first.
 
         Each is a dict with `text_a`, `text_b`, their places `row_a` < `row_b` from 0, and `score`.
         """
@@ -204,15 +241,25 @@ class TextComparisons:
         index = Index.read(os.fspath(corpus))
         first, own = index.vectors[:1], self.encode(index.texts[:1])
         if first.shape != own.shape or (all_cosines(first, own) < _SAME_MODEL).any():
-            raise InputError(f"{os.fspath(corpus)}: was made by another model; name that one, or make the index anew")
+            raise InputError(
+                f"{os.fspath(corpus)}: was made by another model; name that one, or make the index "
+                "anew"
+            )
         return index
 
 
-def hits(texts: Sequence[str], rows: Iterable[int], scores: Iterable[np.float32]) -> list[dict[str, Any]]:
+def hits(
+    texts: Sequence[str], rows: Iterable[int], scores: Iterable[np.float32]
+) -> list[dict[str, Any]]:
     """Returns the results of a search for some rows of its texts."""
-    return [{"text": texts[row], "row": row, "score": score} for row, score in zip(rows, numbers(scores), strict=True)]
+    return [
+        {"text": texts[row], "row": row, "score": score}
+        for row, score in zip(rows, numbers(scores), strict=True)
+    ]
 
 
 def _check(name: str, value: Any, kind: type, least: int):
     if not is_of_kind(value, kind) or value < least:
-        raise InputError(f"{name}={value!r}: must be a {'whole ' if kind is int else ''}number from {least}")
+        raise InputError(
+            f"{name}={value!r}: must be a {'whole ' if kind is int else ''}number from {least}"
+        )

@@ -1,4 +1,6 @@
-"""The client of a pre-trained model: it answers a text with words for each [MASK], or with vectors without [MASK]."""
+"""The client of a pre-trained model: it answers a text with words for each [MASK], or with
+vectors without [MASK].
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,7 +12,16 @@ from official_bert.data.model_inputs import ModelInputs, RaggedRows
 from official_bert.features import MASKED_LM_POSITIONS
 from official_bert.io.errors import InputError
 from official_bert.options.serving import NO_POOLING, POOLED, POOLER, SEQUENCE
-from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num_tokens, numbers, pair_encoder, rows_of
+from official_bert.tasks.clients import (
+    Row,
+    ServedModel,
+    TextClient,
+    Texts,
+    num_tokens,
+    numbers,
+    pair_encoder,
+    rows_of,
+)
 from official_bert.tokenization import FullTokenizer
 
 MASK = "[MASK]"
@@ -19,7 +30,9 @@ MASK_SIGNATURE, TEXT_MASK_SIGNATURE = "serving_masked", "serving_fill_mask"
 
 
 class PretrainingClient(TextClient):
-    """A client for texts or pairs: it answers with words for each [MASK], or with vectors for a text without [MASK]."""
+    """A client for texts or pairs: it answers with words for each [MASK], or with vectors for a
+    text without [MASK].
+    """
 
     method = "fill_mask"
 
@@ -43,12 +56,18 @@ class PretrainingClient(TextClient):
             ids, _ = self._encode(texts)
             num_cut = num_masks - ids.count(self._tokenizer.mask_id)
             if num_cut:
-                subject = f"the {MASK} lies" if num_masks == 1 else f"{num_cut} of {num_masks} {MASK} lie"
+                subject = (
+                    f"the {MASK} lies" if num_masks == 1 else f"{num_cut} of {num_masks} {MASK} lie"
+                )
                 raise InputError(
-                    f"{subject} behind the {self.model.max_seq_length} tokens that the model reads; shorten the text"
+                    f"{subject} behind the {self.model.max_seq_length} tokens that the model "
+                    "reads; shorten the text"
                 )
         elif self._answer_name not in self.model.outputs:
-            raise InputError(f"has no {MASK}, and the model was exported without a pooler; give --pooling={NO_POOLING}")
+            raise InputError(
+                f"has no {MASK}, and the model was exported without a pooler; give "
+                f"--pooling={NO_POOLING}"
+            )
 
     def is_cut(self, texts: Texts) -> bool:
         return num_tokens(self._tokenizer, texts) > self.model.max_seq_length
@@ -56,8 +75,8 @@ class PretrainingClient(TextClient):
     def postprocess(self, texts: Texts, answer: dict, top_k: int = 5) -> list:
         """Returns the words for the [MASK] of a text; a list of such lists if it has several.
 
-        Each word is a dict with `score`, its probability, `token`, and `sequence`, the text with the token in the place
-        of [MASK].
+        Each word is a dict with `score`, its probability, `token`, and `sequence`, the text with
+        the token in the place of [MASK].
         """
         if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= TOP_K:
             raise InputError(f"top_k: must be a whole number from 1 to {TOP_K}, got {top_k!r}")
@@ -75,13 +94,16 @@ class PretrainingClient(TextClient):
         return found[0] if len(found) == 1 else found
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """Returns `masks` for a text with [MASK]: the `position` among the tokens, `tokens` and their `probabilities`.
+        """Returns `masks` for a text with [MASK]: the `position` among the tokens, `tokens` and
+        their `probabilities`.
 
         The answer for another text is `pooled_output`, or `tokens` and `sequence_output`.
         """
         has_masks = [any(MASK in text for text in texts) for texts in requests]
         fill, encode = (
-            (self._filled_in_graph, self._encoded_in_graph) if self.model.reads_text else (self._filled, self._encoded)
+            (self._filled_in_graph, self._encoded_in_graph)
+            if self.model.reads_text
+            else (self._filled, self._encoded)
         )
         found = {}
         for wanted, answers in ((True, fill), (False, encode)):
@@ -92,7 +114,10 @@ class PretrainingClient(TextClient):
 
     def _filled(self, requests: Sequence[Texts]) -> list[dict]:
         inputs = [self._encode(texts) for texts in requests]
-        positions = [[k for k, piece in enumerate(ids) if piece == self._tokenizer.mask_id] for ids, _ in inputs]
+        positions = [
+            [k for k, piece in enumerate(ids) if piece == self._tokenizer.mask_id]
+            for ids, _ in inputs
+        ]
         encoded = _MaskedInputs(ModelInputs(inputs), RaggedRows(positions))
         rows = rows_of(self.model.run(encoded, MASK_SIGNATURE))
         return [
@@ -116,7 +141,9 @@ class PretrainingClient(TextClient):
 
     def _encoded_in_graph(self, requests: Sequence[Texts]) -> list[dict]:
         rows = self.model.run_texts(self.texts_by_input(requests))
-        return [self._text(row, [token.decode() for token in row["tokens"] if token]) for row in rows]
+        return [
+            self._text(row, [token.decode() for token in row["tokens"] if token]) for row in rows
+        ]
 
     def _text(self, row: Row, tokens: Sequence[str]) -> dict:
         if self._answer_name == POOLED:
@@ -141,7 +168,9 @@ def _mask(position: int, row: Row, number: int) -> dict:
 
 @dataclasses.dataclass(frozen=True)
 class _MaskedInputs:
-    """Inputs with the positions of their masked tokens, padded with 0 to the largest number of the set."""
+    """Inputs with the positions of their masked tokens, padded with 0 to the largest number of
+    the set.
+    """
 
     inputs: ModelInputs
     positions: RaggedRows
@@ -149,7 +178,9 @@ class _MaskedInputs:
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         most = int(self.positions.lengths.max())
-        return self.inputs.features(rows, length) | {MASKED_LM_POSITIONS: self.positions.padded(rows, most)}
+        return self.inputs.features(rows, length) | {
+            MASKED_LM_POSITIONS: self.positions.padded(rows, most)
+        }
 
 
 class _MaskTokenizer:

@@ -1,4 +1,5 @@
-"""The objectives of pre-training: masked LM with next sentences, and the left-to-right language model.
+"""The objectives of pre-training: masked LM with next sentences, and the left-to-right language
+model.
 
 Devlin et al. (2019), sections 3.1 and 5.1.
 """
@@ -19,7 +20,9 @@ from official_bert.modeling.task_models import PretrainingOutput
 
 
 class _Metrics(abc.ABC):
-    """The metrics of an objective, from the sums that `loss` returns, over several batches and all replicas."""
+    """The metrics of an objective, from the sums that `loss` returns, over several batches and
+    all replicas.
+    """
 
     batch_size: int  # examples of one update, over all replicas
 
@@ -32,17 +35,25 @@ class _Metrics(abc.ABC):
     def metrics(self, sums: dict[str, float], num_batches: int) -> dict[str, float]:
         """Returns the original's metrics.
 
-        `loss` is the mean over batches, the others are means over predictions or examples, so it need not be their sum.
+        `loss` is the mean over batches, the others are means over predictions or examples, so it
+        need not be their sum.
         """
-        return {"loss": sums["loss"] / num_batches, **self._means(sums, num_batches * self.batch_size)}
+        return {
+            "loss": sums["loss"] / num_batches,
+            **self._means(sums, num_batches * self.batch_size),
+        }
 
     def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """Returns the metrics of a report; those of `tensorboard_only`, such as the perplexity, are not in its line."""
+        """Returns the metrics of a report; those of `tensorboard_only`, such as the perplexity,
+        are not in its line.
+        """
         metrics = self.metrics(sums, num_steps)
         return metrics | perplexity(metrics)
 
     def metrics_of_all(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
-        """Returns the metrics of a whole set, whose last batch may be smaller, as if it were one batch."""
+        """Returns the metrics of a whole set, whose last batch may be smaller, as if it were one
+        batch.
+        """
         means = self._means(sums, num_examples)
         return {"loss": self._loss(means), **means}
 
@@ -68,11 +79,13 @@ class PretrainingObjective(_Metrics):
     )
     tensorboard_only = ("masked_lm_loss", "masked_lm_perplexity", "next_sentence_loss")
 
-    def __init__(self, pretrainer: BertPretrainer, batch_size: int, use_next_sentence_loss: bool = True):
+    def __init__(
+        self, pretrainer: BertPretrainer, batch_size: int, use_next_sentence_loss: bool = True
+    ):
         """Wraps a model.
 
-        Without `use_next_sentence_loss` (section 5.1, "No NSP") the weights of the pooler and of the head stay as they
-        are, and the metrics of next sentences only say how these guess.
+        Without `use_next_sentence_loss` (section 5.1, "No NSP") the weights of the pooler and of
+        the head stay as they are, and the metrics of next sentences only say how these guess.
         """
         self.pretrainer, self.batch_size = pretrainer, batch_size
         self.use_next_sentence_loss = use_next_sentence_loss
@@ -82,11 +95,14 @@ class PretrainingObjective(_Metrics):
         return {"masked_lm_weight": ops.sum(masked_lm_weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
-        """Returns this replica's share of the loss, float32[], and the sums over its examples for the metrics.
+        """Returns this replica's share of the loss, float32[], and the sums over its examples for
+        the metrics.
 
         `dropout_seed` is int32[2], or None for no dropout.
         """
-        out = self.pretrainer(features, training=dropout_seed is not None, dropout_seed=dropout_seed)
+        out = self.pretrainer(
+            features, training=dropout_seed is not None, dropout_seed=dropout_seed
+        )
         return self._loss_of(out, features, totals)
 
     def _loss_of(self, out: PretrainingOutput, features: dict, totals: dict) -> tuple:
@@ -107,14 +123,18 @@ class PretrainingObjective(_Metrics):
         }
 
     def _labels(self, features: dict) -> tuple:
-        """Returns the masked words, int32[B*P], and the labels, int32[B], 1 for a random second segment."""
+        """Returns the masked words, int32[B*P], and the labels, int32[B], 1 for a random second
+        segment.
+        """
         vocab_size = self.pretrainer.config.vocab_size
         words = checked_ids("masked_lm_ids", features["masked_lm_ids"], vocab_size, "vocab_size")
         labels = checked_ids("next_sentence_labels", features["next_sentence_labels"], 2, "classes")
         return ops.reshape(words, (-1,)), ops.reshape(labels, (-1,))
 
     def _loss(self, means: dict[str, float]) -> float:
-        return means["masked_lm_loss"] + (means["next_sentence_loss"] if self.use_next_sentence_loss else 0.0)
+        return means["masked_lm_loss"] + (
+            means["next_sentence_loss"] if self.use_next_sentence_loss else 0.0
+        )
 
     def _means(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
         weight = sums["masked_lm_weight"]
@@ -132,9 +152,11 @@ def masked_lm_weights(features: dict):
 
 
 def is_correct(logits, labels):
-    """Tells whether the label has the highest logit: float[N, classes] and int32[N] to float32[N] of 0 and 1."""
-    # A comparison with the maximum, which the loss needs anyway, replaces Keras' argmax, which takes a tenth of a small
-    # model's step. A label that ties with another class counts as correct.
+    """Tells whether the label has the highest logit: float[N, classes] and int32[N] to
+    float32[N] of 0 and 1.
+    """
+    # A comparison with the maximum, which the loss needs anyway, replaces Keras' argmax, which
+    # takes a tenth of a small model's step. A label that ties with another class counts as correct.
     at_label = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     return ops.cast(at_label >= ops.max(logits, axis=-1), "float32")
 
@@ -154,13 +176,21 @@ class LeftToRightObjective(_Metrics):
         return {"next_token_weight": ops.sum(_token_weights(features))}
 
     def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
-        """Returns this replica's share of the loss and the sums for the metrics, as in `PretrainingObjective`."""
+        """Returns this replica's share of the loss and the sums for the metrics, as in
+        `PretrainingObjective`.
+        """
         ids = unmasked_ids(features, self.pretrainer.config.vocab_size)  # [B, S]
         batch, length = ops.shape(ids)
         inputs = {name: features[name] for name in ENCODER_INPUTS} | {"input_ids": ids}
-        inputs[MASKED_LM_POSITIONS] = ops.broadcast_to(ops.arange(length - 1, dtype="int32"), (batch, length - 1))
+        inputs[MASKED_LM_POSITIONS] = ops.broadcast_to(
+            ops.arange(length - 1, dtype="int32"), (batch, length - 1)
+        )
         out = self.pretrainer(inputs, training=dropout_seed is not None, dropout_seed=dropout_seed)
-        words, weights = ops.reshape(ids[:, 1:], (-1,)), ops.reshape(_token_weights(features), (-1,))  # [B*(S-1)]
+        # [B*(S-1)].
+        words, weights = (
+            ops.reshape(ids[:, 1:], (-1,)),
+            ops.reshape(_token_weights(features), (-1,)),
+        )
         losses = cross_entropy(out.masked_lm_logits, words)
         loss = masked_lm_loss(losses, weights, totals["next_token_weight"])
         return loss, {
@@ -182,7 +212,9 @@ class LeftToRightObjective(_Metrics):
 
 
 def perplexity(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns the perplexity of the masked words or of the next tokens, the exponential of their mean loss."""
+    """Returns the perplexity of the masked words or of the next tokens, the exponential of their
+    mean loss.
+    """
     with np.errstate(over="ignore"):  # inf, of a training that diverges
         return {
             f"{words}_perplexity": float(np.exp(metrics[f"{words}_loss"]))
@@ -199,7 +231,9 @@ def unmasked_ids(features: dict, vocab_size: int):
     # Padding predicts nothing: it puts back what is in its place.
     there = ops.take_along_axis(ids, positions, axis=1)
     words = ops.where(ops.convert_to_tensor(features["masked_lm_weights"]) > 0, words, there)
-    rows = ops.broadcast_to(ops.arange(ops.shape(ids)[0], dtype="int32")[:, None], ops.shape(positions))
+    rows = ops.broadcast_to(
+        ops.arange(ops.shape(ids)[0], dtype="int32")[:, None], ops.shape(positions)
+    )
     return ops.scatter_update(ids, ops.stack([rows, positions], axis=-1), words)
 
 

@@ -14,7 +14,13 @@ from official_bert.data.pretraining.masks import DynamicMasks
 from official_bert.data.pretraining.settings import InstanceVocabulary, mask_config
 from official_bert.data.records import pretraining_input
 from official_bert.data.records.record_files import expand_records, record_contents
-from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS, Feature, pretraining_features, unmasked_features
+from official_bert.features import (
+    ENCODER_INPUTS,
+    MASKED_LM_POSITIONS,
+    Feature,
+    pretraining_features,
+    unmasked_features,
+)
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
 from official_bert.options.shared import MaskingOptions
@@ -30,7 +36,11 @@ from official_bert.tasks.pretraining.client import (
     TOP_K,
     PretrainingClient,
 )
-from official_bert.tasks.pretraining.losses import DistillationObjective, MappedPretrainer, check_teacher
+from official_bert.tasks.pretraining.losses import (
+    DistillationObjective,
+    MappedPretrainer,
+    check_teacher,
+)
 from official_bert.tasks.pretraining.objective import LeftToRightObjective, PretrainingObjective
 from official_bert.tokenization import FullTokenizer, load_vocab
 
@@ -39,7 +49,9 @@ _POOLER, _MASKED_LM, _NEXT_SENTENCE = "bert/pooler", "cls/predictions", "cls/seq
 
 @dataclasses.dataclass(frozen=True)
 class RecordSet:
-    """Record files with these features; `masks` makes from a seed what masks the batches of records without masks."""
+    """Record files with these features; `masks` makes from a seed what masks the batches of
+    records without masks.
+    """
 
     files: Sequence[str]
     features: Sequence[Feature]
@@ -48,15 +60,23 @@ class RecordSet:
     def training(
         self, config: BertConfig, batch_size: int, seed: int, shuffles_each_pass: bool
     ) -> tuple[tf.data.Dataset, int]:
-        """Returns endless shuffled batches, and the key without which their position has no meaning."""
+        """Returns endless shuffled batches, and the key without which their position has no
+        meaning.
+        """
         reading = self.files, self.features, batch_size
         masks = self.masks and self.masks(seed)
         limits = self._limits(config)
-        dataset = pretraining_input.training_dataset(*reading, seed, limits, masks, shuffles_each_pass)
+        dataset = pretraining_input.training_dataset(
+            *reading, seed, limits, masks, shuffles_each_pass
+        )
         contents = record_contents(self.files)
-        return dataset, pretraining_input.reading_key(contents, self.features, batch_size, shuffles_each_pass)
+        return dataset, pretraining_input.reading_key(
+            contents, self.features, batch_size, shuffles_each_pass
+        )
 
-    def evaluation(self, config: BertConfig, batch_size: int, seed: int, repeat: bool) -> tf.data.Dataset:
+    def evaluation(
+        self, config: BertConfig, batch_size: int, seed: int, repeat: bool
+    ) -> tf.data.Dataset:
         """Returns batches in the order of the files: endless with `repeat`, else every record once."""
         masks = self.masks and self.masks(seed)
         return pretraining_input.evaluation_dataset(
@@ -70,16 +90,22 @@ class RecordSet:
         return pretraining_input.count_records(self.files)
 
     def explaining_errors(self, config: BertConfig) -> contextlib.AbstractContextManager:
-        return pretraining_input.explaining_input_errors(self.files, self.features, self._limits(config))
+        return pretraining_input.explaining_input_errors(
+            self.files, self.features, self._limits(config)
+        )
 
     def _limits(self, config: BertConfig) -> dict[str, pretraining_input.Limit]:
         length = next(feature.length for feature in self.features if feature.name == "input_ids")
-        limits = pretraining_input.pretraining_limits(config.vocab_size, config.type_vocab_size, length)
+        limits = pretraining_input.pretraining_limits(
+            config.vocab_size, config.type_vocab_size, length
+        )
         return {feature.name: limits[feature.name] for feature in self.features}
 
 
 class PretrainingTask(TrainableTask):
-    """The objectives of pre-training; of an export, the outputs of the encoder and of the heads of a checkpoint."""
+    """The objectives of pre-training; of an export, the outputs of the encoder and of the heads
+    of a checkpoint.
+    """
 
     text_inputs: ClassVar = {"text_a": [None], "text_b": [None]}
 
@@ -90,7 +116,9 @@ class PretrainingTask(TrainableTask):
         has_masked_lm: bool = True,
         flags: Settings | None = None,
     ):
-        """Sets the outputs of the model, and the flags of run_pretraining.py, which an export has not."""
+        """Sets the outputs of the model, and the flags of run_pretraining.py, which an export
+        has not.
+        """
         self.tokens, self.has_pooler, self.has_masked_lm = tokens, has_pooler, has_masked_lm
         self._flags, self._teacher = flags, None
 
@@ -103,14 +131,18 @@ class PretrainingTask(TrainableTask):
         return cls(flags=settings)
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[str]]:
-        """Returns the names of the record files; those of the training set are evaluated if there are no others."""
+        """Returns the names of the record files; those of the training set are evaluated if
+        there are no others.
+        """
         patterns = data_files.named.get(set_name)
         flag = "eval_input_file" if patterns and set_name == "dev" else "input_file"
         return {"": expand_records(patterns or data_files.named["train"], flag)}
 
     def encode(self, examples: list[str], tokenizer, max_seq_length, set_name) -> RecordSet:
         # An evaluation may have fixed masks, which compare well.
-        if self._flags["dynamic_masking"] and not (set_name == "dev" and pretraining_input.have_masks(examples)):
+        if self._flags["dynamic_masking"] and not (
+            set_name == "dev" and pretraining_input.have_masks(examples)
+        ):
             return RecordSet(examples, unmasked_features(max_seq_length), self._masks)
         return RecordSet(examples, pretraining_features(**self.settings()))
 
@@ -127,9 +159,11 @@ class PretrainingTask(TrainableTask):
     def objective(
         self, model: BertPretrainer, batch_size: int | None = None
     ) -> PretrainingObjective | LeftToRightObjective:
-        """Returns the objective of the attention's direction, with a teacher that of a distillation.
+        """Returns the objective of the attention's direction, with a teacher that of a
+        distillation.
 
-        `batch_size`, the examples over all replicas, is given in an evaluation, in which no teacher has a part.
+        `batch_size`, the examples over all replicas, is given in an evaluation, in which no teacher
+        has a part.
         """
         if self._teacher and not batch_size:
             return DistillationObjective(model, self._teacher, self._flags)
@@ -143,15 +177,22 @@ class PretrainingTask(TrainableTask):
         names = ("max_seq_length", "max_predictions_per_seq") if self._flags else ()
         return {name: self._flags[name] for name in names}
 
-    def for_checkpoint(self, names: Collection[str], tokenizer: FullTokenizer, config) -> "PretrainingTask":
+    def for_checkpoint(
+        self, names: Collection[str], tokenizer: FullTokenizer, config
+    ) -> "PretrainingTask":
         """Returns the task with the heads of the checkpoint; the log names the missing heads."""
         has = {head: any(name.startswith(head) for name in names) for head in (_POOLER, _MASKED_LM)}
         if config.direction == LEFT_TO_RIGHT:
-            logging.warning("The model predicts from left to right, not masked words: %s is left out", MASK_SIGNATURE)
+            logging.warning(
+                "The model predicts from left to right, not masked words: %s is left out",
+                MASK_SIGNATURE,
+            )
             return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has_masked_lm=False)
         for head, output in ((_POOLER, POOLED), (_MASKED_LM, MASK_SIGNATURE)):
             if not has[head]:
-                logging.warning("The checkpoint has no %s: %s is left out of the export", head, output)
+                logging.warning(
+                    "The checkpoint has no %s: %s is left out of the export", head, output
+                )
         return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has[_MASKED_LM])
 
     def build_model(self, config, **arguments) -> BertPretrainer:
@@ -159,15 +200,18 @@ class PretrainingTask(TrainableTask):
             return self._build_trained_model(config, **arguments)
         model = BertPretrainer(config, **arguments)
         absent = {_POOLER: not self.has_pooler, _MASKED_LM: not self.has_masked_lm}
-        model.unused_weights = (_NEXT_SENTENCE, *(name for name, is_absent in absent.items() if is_absent))
+        model.unused_weights = (
+            _NEXT_SENTENCE,
+            *(name for name, is_absent in absent.items() if is_absent),
+        )
         return model
 
     def _build_trained_model(self, config, use_one_hot_embeddings: bool) -> BertPretrainer:
         flags = self._flags
         if config.num_layers_on_top:
             raise InputError(
-                f"{flags['bert_config_file']}: has num_bilstm_layers={config.num_layers_on_top}, which is for "
-                "fine-tuning; remove the field"
+                f"{flags['bert_config_file']}: has num_bilstm_layers={config.num_layers_on_top}, "
+                "which is for fine-tuning; remove the field"
             )
         if self._teacher and HIDDEN in flags["distillation"]:
             return MappedPretrainer(
@@ -176,10 +220,14 @@ class PretrainingTask(TrainableTask):
                 use_one_hot_embeddings,
                 recompute_layers=flags["recompute_layers"],
             )
-        return BertPretrainer(config, use_one_hot_embeddings, recompute_layers=flags["recompute_layers"])
+        return BertPretrainer(
+            config, use_one_hot_embeddings, recompute_layers=flags["recompute_layers"]
+        )
 
     def serving_outputs(self, model, features: dict) -> dict:
-        """Returns `sequence_output`, float32[B, S, hidden], and `pooled_output`, float32[B, hidden]."""
+        """Returns `sequence_output`, float32[B, S, hidden], and `pooled_output`, float32[B,
+        hidden].
+        """
         encoded = _encoded(model, features)
         outputs = {SEQUENCE: tf.cast(encoded.sequence_output, tf.float32)}
         if self.has_pooler:
@@ -187,7 +235,9 @@ class PretrainingTask(TrainableTask):
         return outputs
 
     def further_signatures(self, model, reader=None) -> dict[str, Callable[[dict], dict]]:
-        """Returns `masked_words` or, of text, `fill_masks`, if the checkpoint has a masked LM head for [MASK]."""
+        """Returns `masked_words` or, of text, `fill_masks`, if the checkpoint has a masked LM
+        head for [MASK].
+        """
         if not self.has_masked_lm or (reader and MASK not in reader.vocab):
             return {}
         if reader:
@@ -195,10 +245,14 @@ class PretrainingTask(TrainableTask):
         return {MASK_SIGNATURE: lambda features: self.masked_words(model, features)}
 
     def masked_words(self, model, features: dict) -> dict:
-        """Returns the most probable words at `masked_lm_positions`, int32[B, P], in order, each [B, P, k]."""
+        """Returns the most probable words at `masked_lm_positions`, int32[B, P], in order, each
+        [B, P, k].
+        """
         positions = features[MASKED_LM_POSITIONS]
         encoded = _encoded(model, features)
-        logits = model.cls.predictions(encoded.sequence_output, positions, model.bert.embedding_table)
+        logits = model.cls.predictions(
+            encoded.sequence_output, positions, model.bert.embedding_table
+        )
         probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))  # [B*P, V]
         best, ids = tf.math.top_k(probabilities, k=min(TOP_K, len(self.tokens)))
         shape = tf.concat([tf.shape(positions), [-1]], axis=0)
@@ -209,19 +263,23 @@ class PretrainingTask(TrainableTask):
         }
 
     def serving_text(self, model, texts: dict, reader) -> dict:
-        """Returns `serving_outputs` for a text, or for a pair if `text_b` has a token, and its `tokens`, string[B, S].
+        """Returns `serving_outputs` for a text, or for a pair if `text_b` has a token, and its
+        `tokens`, string[B, S].
 
         The tokenizer keeps [MASK] as one token.
         """
         features = _text_features(texts, reader)
         numbers = tf.where(features["input_mask"] > 0, features["input_ids"] + 1, 0)
-        return self.serving_outputs(model, features) | {"tokens": tf.gather(tf.constant(["", *self.tokens]), numbers)}
+        return self.serving_outputs(model, features) | {
+            "tokens": tf.gather(tf.constant(["", *self.tokens]), numbers)
+        }
 
     def fill_masks(self, model, texts: dict, reader) -> dict:
         """Returns `masked_words` for every [MASK] in a text or a pair, [B, masks], in order.
 
-        Further outputs are `num_masks`, int32[B], and `positions`, int32[B, masks], the positions among the tokens.
-        After the last mask of a text, positions and ids are -1, probabilities are 0 and tokens are "".
+        Further outputs are `num_masks`, int32[B], and `positions`, int32[B, masks], the positions
+        among the tokens. After the last mask of a text, positions and ids are -1, probabilities are
+        0 and tokens are "".
         """
         features = _text_features(texts, reader)
         is_mask = features["input_ids"] == reader.vocab[MASK]
@@ -230,7 +288,9 @@ class PretrainingTask(TrainableTask):
         found = self.masked_words(model, features | {MASKED_LM_POSITIONS: positions.to_tensor()})
         is_there = tf.sequence_mask(positions.row_lengths())[..., None]
         nothing = {"top_k_probabilities": 0.0, "top_k_ids": -1, "top_k_tokens": ""}
-        return {name: tf.where(is_there, values, nothing[name]) for name, values in found.items()} | {
+        return {
+            name: tf.where(is_there, values, nothing[name]) for name, values in found.items()
+        } | {
             "num_masks": tf.cast(positions.row_lengths(), tf.int32),
             "positions": positions.to_tensor(-1),
         }
@@ -246,14 +306,15 @@ def _check_masking(flags: Settings):
         mask_config(types.SimpleNamespace(**flags))
         if flags["vocab_file"] is None:
             raise InputError(
-                "--dynamic_masking: needs the vocabulary that the records were made with; give --vocab_file"
+                "--dynamic_masking: needs the vocabulary that the records were made with; give "
+                "--vocab_file"
             )
         return
     for field in dataclasses.fields(MaskingOptions):
         if flags[field.name] != field.default:
             raise InputError(
-                f"--{field.name}: the records have their masks; give --dynamic_masking with records that have none, or "
-                "give the flag to create_pretraining_data.py"
+                f"--{field.name}: the records have their masks; give --dynamic_masking with "
+                "records that have none, or give the flag to create_pretraining_data.py"
             )
 
 
@@ -263,7 +324,9 @@ def _tokens(tokenizer: FullTokenizer, config) -> list[str]:
 
 
 def _text_features(texts: dict, reader) -> dict:
-    """Makes encoder features of `text_inputs`; [MASK] stays one token if the vocabulary contains it."""
+    """Makes encoder features of `text_inputs`; [MASK] stays one token if the vocabulary contains
+    it.
+    """
     tokenizer = reader.tokenizer
     encode = tokenizer.encode_with_masks if MASK in reader.vocab else tokenizer.encode
     return reader.inputs_of_ids(encode(texts["text_a"]), encode(texts["text_b"]))

@@ -1,6 +1,8 @@
-"""Chooses answers by start and end logits, by the original's rules, and writes its three files of answers.
+"""Chooses answers by start and end logits, by the original's rules, and writes its three files of
+answers.
 
-`rank_answers` holds the rules; in_graph.py finds the best answer by the same rules for exports of text.
+`rank_answers` holds the rules; in_graph.py finds the best answer by the same rules for exports of
+text.
 """
 
 import functools
@@ -37,15 +39,19 @@ def get_final_text(
     verbose_logging: bool = False,
     strip_accents: bool | None = None,
 ) -> str:
-    """Returns the part of the words that the pieces cover: "steve smith" gives "Steve Smith" of "Steve Smith's".
+    """Returns the part of the words that the pieces cover: "steve smith" gives "Steve Smith" of
+    "Steve Smith's".
 
-    Returns `orig_text` itself if the two cannot be aligned, for example because lower-casing changes the length.
+    Returns `orig_text` itself if the two cannot be aligned, for example because lower-casing
+    changes the length.
     """
     return FinalText(do_lower_case, strip_accents, verbose_logging)(pred_text, orig_text)
 
 
 class FinalText:
-    """`get_final_text` for many answers, with a cache of tokenized words; it takes the arguments of the function."""
+    """`get_final_text` for many answers, with a cache of tokenized words; it takes the arguments
+    of the function.
+    """
 
     def __init__(self, do_lower_case: bool, strip_accents: bool | None, verbose_logging: bool):
         tokenize = BasicTokenizer(do_lower_case, strip_accents).tokenize
@@ -59,27 +65,35 @@ class FinalText:
             self._log("'%s' does not occur in the words '%s'", pred_text, orig_text)
             return orig_text
         if len(orig_text) - orig_text.count(" ") != len(tok_text) - tok_text.count(" "):
-            self._log("Normalization changed the number of characters: '%s' became '%s'", orig_text, tok_text)
+            self._log(
+                "Normalization changed the number of characters: '%s' became '%s'",
+                orig_text,
+                tok_text,
+            )
             return orig_text
         end = start + len(pred_text) - 1
         if end < start or " " in (tok_text[start], tok_text[end]):
             self._log("'%s' begins or ends between two words of '%s'", pred_text, tok_text)
             return orig_text
-        # Both texts have the same characters apart from spaces, so counting characters before the match aligns them.
+        # Both texts have the same characters apart from spaces, so counting characters before the
+        # match aligns them.
         first, last = (_unspaced(orig_text, at - tok_text.count(" ", 0, at)) for at in (start, end))
         return orig_text[first : last + 1]
 
 
 def _unspaced(text: str, number: int) -> int:
-    """Returns the index of the character of `text` that `number` other characters precede, not counting spaces."""
+    """Returns the index of the character of `text` that `number` other characters precede, not
+    counting spaces.
+    """
     index, found = -1, number
     while index < found:
         index, found = found, number + text.count(" ", 0, found + 1)
     return index
 
 
-# The null odds of a question without any span: higher than any threshold that logits give. The original, which crashed
-# on such questions, starts its search for the lowest null score with this value.
+# The null odds of a question without any span: higher than any threshold that logits give. The
+# original, which crashed on such questions, starts its search for the lowest null score with this
+# value.
 CERTAINLY_NO_ANSWER = 1000000.0
 
 
@@ -92,7 +106,9 @@ class RawResult(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An n-best entry, "" for "no answer"; `words` are its first and last word, None if it is not in the document."""
+    """An n-best entry, "" for "no answer"; `words` are its first and last word, None if it is
+    not in the document.
+    """
 
     text: str
     start_logit: float
@@ -107,7 +123,9 @@ class Ranking(NamedTuple):
     null_odds: float | None
 
     def nbest(self) -> list[dict[str, Any]]:
-        """Returns the entries as in `Candidates`, with the softmax of their scores, keys in the original's order."""
+        """Returns the entries as in `Candidates`, with the softmax of their scores, keys in the
+        original's order.
+        """
         shares = softmax([entry.start_logit + entry.end_logit for entry in self.entries])
         return [
             {"text": text, "probability": share, "start_logit": start_logit, "end_logit": end_logit}
@@ -124,14 +142,19 @@ def softmax(scores: Sequence[float]) -> list[float]:
 
 
 class Candidates(NamedTuple):
-    """N-best lists and, with version 2, null odds by question id: the score of "no answer" minus that of the best."""
+    """N-best lists and, with version 2, null odds by question id: the score of "no answer" minus
+    that of the best.
+    """
 
     nbest: dict[str, list[dict[str, Any]]]
     null_odds: dict[str, float]
 
 
 def extract_candidates(
-    examples: Sequence[SquadExample], windows: Iterable[InputFeatures], results: Iterable[RawResult], rules: SquadRules
+    examples: Sequence[SquadExample],
+    windows: Iterable[InputFeatures],
+    results: Iterable[RawResult],
+    rules: SquadRules,
 ) -> Candidates:
     """Extracts n-best lists and null odds of all questions."""
     rankings = rank_answers(examples, windows, results, rules)
@@ -144,16 +167,23 @@ def extract_candidates(
 
 
 def rank_answers(
-    examples: Sequence[SquadExample], windows: Iterable[InputFeatures], results: Iterable[RawResult], rules: SquadRules
+    examples: Sequence[SquadExample],
+    windows: Iterable[InputFeatures],
+    results: Iterable[RawResult],
+    rules: SquadRules,
 ) -> Iterator[Ranking]:
-    """Yields the ranked answers to each question, with their words in the document; see `extract_candidates`."""
+    """Yields the ranked answers to each question, with their words in the document; see
+    `extract_candidates`.
+    """
     windows_by_example = defaultdict(list)
     for window in windows:
         windows_by_example[window.example_index].append(window)
     result_of = {result.unique_id: result for result in results}
     final_text = FinalText(rules.do_lower_case, rules.strip_accents, rules.verbose_logging)
     for index, example in enumerate(counted(examples, "questions answered")):
-        found = [_window(feature, result_of, example.qas_id) for feature in windows_by_example[index]]
+        found = [
+            _window(feature, result_of, example.qas_id) for feature in windows_by_example[index]
+        ]
         null = _null_span(found) if rules.version_2_with_negative else None
         spans = _ranked_spans(found, rules, null)
         entries = _nbest(spans, found, example, rules.n_best_size, final_text)
@@ -161,7 +191,13 @@ def rank_answers(
             if all(entry.text for entry in entries):
                 entries.append(Entry("", null.start_logit, null.end_logit))
             elif rules.n_best_size == 1:  # without a span there would be no null odds
-                entries += _nbest(_ranked_spans(found, rules.of_all_positions(), None), found, example, 1, final_text)
+                entries += _nbest(
+                    _ranked_spans(found, rules.of_all_positions(), None),
+                    found,
+                    example,
+                    1,
+                    final_text,
+                )
                 entries.sort(key=lambda entry: -entry.start_logit - entry.end_logit)
         elif not entries:
             entries.append(Entry("empty", 0.0, 0.0))
@@ -169,22 +205,33 @@ def rank_answers(
 
 
 def choose_answers(
-    nbest: Mapping[str, Sequence[Mapping]], null_odds: Mapping[str, float], null_score_diff_threshold: float = 0.0
+    nbest: Mapping[str, Sequence[Mapping]],
+    null_odds: Mapping[str, float],
+    null_score_diff_threshold: float = 0.0,
 ) -> dict[str, str]:
-    """Returns the answer to each question: the first entry of its list or, with null odds, the first that is not "".
+    """Returns the answer to each question: the first entry of its list or, with null odds, the
+    first that is not "".
 
     The answer is "" if the null odds exceed the threshold, or if the list contains only "".
     """
     if not null_odds:
         return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
     best = {
-        qas_id: next((entry["text"] for entry in entries if entry["text"]), "") for qas_id, entries in nbest.items()
+        qas_id: next((entry["text"] for entry in entries if entry["text"]), "")
+        for qas_id, entries in nbest.items()
     }
-    return {qas_id: "" if null_odds[qas_id] > null_score_diff_threshold else text for qas_id, text in best.items()}
+    return {
+        qas_id: "" if null_odds[qas_id] > null_score_diff_threshold else text
+        for qas_id, text in best.items()
+    }
 
 
-def raw_results(windows: Sequence[InputFeatures], outputs: Mapping[str, np.ndarray]) -> list[RawResult]:
-    """Makes the original's results of `start_logits` and `end_logits`, float[n, S], of windows in their order."""
+def raw_results(
+    windows: Sequence[InputFeatures], outputs: Mapping[str, np.ndarray]
+) -> list[RawResult]:
+    """Makes the original's results of `start_logits` and `end_logits`, float[n, S], of windows
+    in their order.
+    """
     if not windows:
         return []
     rows = zip(windows, outputs["start_logits"], outputs["end_logits"], strict=True)
@@ -215,14 +262,17 @@ def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
         columns = [arrays[name] for name in _LOGIT_ARRAYS]
         if not all(np.isfinite(column).all() for column in columns):
             raise ValueError("it holds values that are not finite")
-        results = [RawResult(int(unique_id), start, end) for unique_id, start, end in zip(*columns, strict=True)]
+        results = [
+            RawResult(int(unique_id), start, end)
+            for unique_id, start, end in zip(*columns, strict=True)
+        ]
     except (ValueError, TypeError) as error:  # arrays of another form
         raise InputError(f"{path}: no file of logits ({brief(error)}); {remedy}") from error
     differing = [name for name, value in made_from.items() if written_for.get(name) != value]
     if differing:
         raise InputError(
-            f"{path}: its logits are of another {' and another '.join(differing)}; all runs of an ensemble have to "
-            "predict the same file with the same vocabulary and settings"
+            f"{path}: its logits are of another {' and another '.join(differing)}; all runs of an "
+            "ensemble have to predict the same file with the same vocabulary and settings"
         )
     return results
 
@@ -231,7 +281,9 @@ def average_results(runs: Sequence[Sequence[RawResult]]) -> list[RawResult]:
     """Averages the logits of several runs, which `read_logits` has found to be of the same windows."""
     averaged = []
     for members in zip(*runs, strict=True):
-        start, end = (np.mean([member[kind] for member in members], axis=0, dtype=float) for kind in (1, 2))
+        start, end = (
+            np.mean([member[kind] for member in members], axis=0, dtype=float) for kind in (1, 2)
+        )
         averaged.append(RawResult(members[0].unique_id, start, end))
     return averaged
 
@@ -262,11 +314,13 @@ class _Span(NamedTuple):
 
 def _window(feature: InputFeatures, results: Mapping[int, RawResult], qas_id: str) -> _Window:
     result = results[feature.unique_id]
-    window = _Window(feature, np.asarray(result.start_logits, float), np.asarray(result.end_logits, float))
+    window = _Window(
+        feature, np.asarray(result.start_logits, float), np.asarray(result.end_logits, float)
+    )
     if not (np.isfinite(window.start_logits).all() and np.isfinite(window.end_logits).all()):
         raise InputError(
-            f"question {qas_id}: the model gives logits that are no finite numbers; its checkpoint is corrupt, or its "
-            "training diverged"
+            f"question {qas_id}: the model gives logits that are no finite numbers; its checkpoint "
+            "is corrupt, or its training diverged"
         )
     return window
 
@@ -277,11 +331,17 @@ def _null_span(windows: Sequence[_Window]) -> _Span:
         _Span(number, 0, 0, float(window.start_logits[0]), float(window.end_logits[0]))
         for number, window in enumerate(windows)
     )
-    return min(nulls, key=lambda null: null.start_logit + null.end_logit, default=_Span(0, 0, 0, 0.0, 0.0))
+    return min(
+        nulls, key=lambda null: null.start_logit + null.end_logit, default=_Span(0, 0, 0, 0.0, 0.0)
+    )
 
 
-def _ranked_spans(windows: Sequence[_Window], rules: SquadRules, null: _Span | None) -> Iterator[_Span]:
-    """Yields candidates by decreasing sum of logits; equal ones by window, rank of start and of end, `null` last."""
+def _ranked_spans(
+    windows: Sequence[_Window], rules: SquadRules, null: _Span | None
+) -> Iterator[_Span]:
+    """Yields candidates by decreasing sum of logits; equal ones by window, rank of start and of
+    end, `null` last.
+    """
     parts = [_spans(number, window, rules) for number, window in enumerate(windows)]
     if null:
         parts.append(tuple(np.array([value]) for value in null))
@@ -289,11 +349,15 @@ def _ranked_spans(windows: Sequence[_Window], rules: SquadRules, null: _Span | N
         return
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.argsort(-(columns[3] + columns[4]), kind="stable")
-    yield from itertools.starmap(_Span, zip(*(column[order].tolist() for column in columns), strict=True))
+    yield from itertools.starmap(
+        _Span, zip(*(column[order].tolist() for column in columns), strict=True)
+    )
 
 
 def _spans(number: int, window: _Window, rules: SquadRules) -> tuple[np.ndarray, ...]:
-    """Returns the valid pairs of positions, the most probable starts first, as the columns of `_Span`, [candidates]."""
+    """Returns the valid pairs of positions, the most probable starts first, as the columns of
+    `_Span`, [candidates].
+    """
     size = len(window.feature.tokens)
     in_document = dense(window.feature.token_to_orig_map, size, -1) >= 0
     is_start = in_document & dense(window.feature.token_is_max_context, size, False)
@@ -302,18 +366,30 @@ def _spans(number: int, window: _Window, rules: SquadRules) -> tuple[np.ndarray,
     num_tokens = ends - starts[:, None] + 1  # [starts, ends]
     rows, columns = np.nonzero((num_tokens >= 1) & (num_tokens <= rules.max_answer_length))
     starts, ends = starts[rows], ends[columns]
-    return (np.full(len(starts), number), starts, ends, window.start_logits[starts], window.end_logits[ends])
+    return (
+        np.full(len(starts), number),
+        starts,
+        ends,
+        window.start_logits[starts],
+        window.end_logits[ends],
+    )
 
 
 def _best_positions(logits: np.ndarray, n_best_size: int, allowed: np.ndarray) -> np.ndarray:
-    """Returns the positions of the `n_best_size` highest logits, first among equals, without those not allowed."""
+    """Returns the positions of the `n_best_size` highest logits, first among equals, without
+    those not allowed.
+    """
     best = np.argsort(-logits, kind="stable")[:n_best_size]
     best = best[best < len(allowed)]
     return best[allowed[best]]
 
 
 def _nbest(
-    spans: Iterable[_Span], windows: Sequence[_Window], example: SquadExample, n_best_size: int, final_text: FinalText
+    spans: Iterable[_Span],
+    windows: Sequence[_Window],
+    example: SquadExample,
+    n_best_size: int,
+    final_text: FinalText,
 ) -> list[Entry]:
     """Returns the first candidates with different texts; the text of "no answer" is ""."""
     entries, seen = [], set()
@@ -333,7 +409,11 @@ def _nbest(
 
 
 def _text(
-    span: _Span, feature: InputFeatures, example: SquadExample, words: tuple[int, int], final_text: FinalText
+    span: _Span,
+    feature: InputFeatures,
+    example: SquadExample,
+    words: tuple[int, int],
+    final_text: FinalText,
 ) -> str:
     pieces = " ".join(feature.tokens[span.start : span.end + 1])
     pred_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())

@@ -13,7 +13,9 @@ from official_bert.tasks.squad.windows import encode_questions
 
 
 class SquadClient(TextClient):
-    """A client that asks for the answer to a question about a context, with its offsets and its score."""
+    """A client that asks for the answer to a question about a context, with its offsets and its
+    score.
+    """
 
     method = "answer"
 
@@ -25,8 +27,9 @@ class SquadClient(TextClient):
             return
         if rules.is_tuned:
             raise InputError(
-                "--null_score_diff_threshold: must be given, the model was exported before the number was tuned; "
-                "run_squad.py with --do_predict tunes it and writes it into eval_results.txt"
+                "--null_score_diff_threshold: must be given, the model was exported before the "
+                "number was tuned; run_squad.py with --do_predict tunes it and writes it into "
+                "eval_results.txt"
             )
         rules.check_room()
 
@@ -35,11 +38,12 @@ class SquadClient(TextClient):
         return len(self.model.tokenizer.encode(texts[0])) > self._rules.max_query_length
 
     def postprocess(self, texts: Texts, answer: dict) -> dict:
-        """Returns `answer`, `start`, `end`, and `score`: the probability, or from an export of text the logits' sum.
+        """Returns `answer`, `start`, `end`, and `score`: the probability, or from an export of text
+        the logits' sum.
 
-        Where the n best starts and ends of version 1 make no span, the answer is the best of all spans. If there is
-        none, or an export of text searched for it, the answer is "" with the score 0, and not "empty" with the
-        probability 1 as in the original's files.
+        Where the n best starts and ends of version 1 make no span, the answer is the best of all
+        spans. If there is none, or an export of text searched for it, the answer is "" with the
+        score 0, and not "empty" with the probability 1 as in the original's files.
         """
         if answer["start"] is None and not self._rules.version_2_with_negative:
             if not self.model.reads_text:
@@ -50,10 +54,12 @@ class SquadClient(TextClient):
         return brief | {"score": answer.get("probability", answer["score"])}
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """Returns `answer`, `start`, `end`, `score`, `probability` and, with version 2, `null_odds`.
+        """Returns `answer`, `start`, `end`, `score`, `probability` and, with version 2,
+        `null_odds`.
 
-        `score` is the sum of its two logits, `probability` that among the n-best answers, which an export of text does
-        not give. The offsets are None for an answer that is no part of the context: "", or "empty" in version 1.
+        `score` is the sum of its two logits, `probability` that among the n-best answers, which an
+        export of text does not give. The offsets are None for an answer that is no part of the
+        context: "", or "empty" in version 1.
         """
         if self.model.reads_text:
             return super().answers(requests)
@@ -71,7 +77,9 @@ class SquadClient(TextClient):
         outputs = self.model.run(encoded, pads_to_longest=not is_padded) if encoded.windows else {}
         if not is_padded:
             outputs = {
-                name: np.where(np.arange(logits.shape[1]) < encoded.lengths[:, None], logits, NO_POSITION)
+                name: np.where(
+                    np.arange(logits.shape[1]) < encoded.lengths[:, None], logits, NO_POSITION
+                )
                 for name, logits in outputs.items()
             }
         results = raw_results(encoded.windows, outputs)
@@ -115,7 +123,9 @@ class SquadClient(TextClient):
 def _offsets(
     text: str, words: tuple[int, int], word_starts: Sequence[int], doc_tokens: Sequence[str]
 ) -> tuple[int, int]:
-    """Returns the offsets of an answer in its context, whose words may be separated by any white space."""
+    """Returns the offsets of an answer in its context, whose words may be separated by any white
+    space.
+    """
     joined = " ".join(doc_tokens[words[0] : words[1] + 1])
 
     def in_context(index: int) -> int:

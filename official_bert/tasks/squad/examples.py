@@ -1,4 +1,6 @@
-"""Reads SQuAD files and tables with its columns: questions, and documents as words, by the original's rules."""
+"""Reads SQuAD files and tables with its columns: questions, and documents as words, by the
+original's rules.
+"""
 
 import bisect
 import itertools
@@ -17,7 +19,8 @@ from official_bert.io.errors import InputError
 from official_bert.io.reading import field, is_of_kind
 from official_bert.metrics.squad import Question
 
-# The separators of a document's words; other white space, such as the no-break space, is part of a word.
+# The separators of a document's words; other white space, such as the no-break space, is part of a
+# word.
 find_words = re.compile("[^ \t\r\n\u202f]+").finditer
 _ROLES = [Role(name, (name,)) for name in ("id", "question", "context", "answers", "is_impossible")]
 _SHARE_OF_AMBIGUOUS = 0.01  # of the questions; text with blanks has a few such answers, as in "3-3"
@@ -30,7 +33,8 @@ class SquadExample:
     Attributes:
         doc_tokens: the words of the document; the questions of a paragraph share one list.
         orig_answer_text: the answer as in the file, "" if there is none; None in prediction.
-        start_position, end_position: indices of the answer's first and last word, -1 if there is none.
+        start_position, end_position: indices of the answer's first and last word, -1 if there is
+            none.
     """
 
     qas_id: str
@@ -43,13 +47,18 @@ class SquadExample:
 
 
 def read_squad_examples(
-    input_file: str, is_training: bool, version_2_with_negative: bool = False, flag: str | None = None
+    input_file: str,
+    is_training: bool,
+    version_2_with_negative: bool = False,
+    flag: str | None = None,
 ) -> list[SquadExample]:
-    """Reads a SQuAD file of version 1.1, or of 2.0, whose `is_impossible` is read, `version_2_with_negative`.
+    """Reads a SQuAD file of version 1.1, or of 2.0, whose `is_impossible` is read,
+    `version_2_with_negative`.
 
-    In training, a question whose answer does not occur in its document is skipped with a warning. In prediction, the
-    answers are ignored. A repeated id causes a warning: all its questions are kept, but a file of answers can hold only
-    the last answer. Errors name the file as the value of `flag`, if it names none.
+    In training, a question whose answer does not occur in its document is skipped with a warning.
+    In prediction, the answers are ignored. A repeated id causes a warning: all its questions are
+    kept, but a file of answers can hold only the last answer. Errors name the file as the value of
+    `flag`, if it names none.
     """
     examples, num_questions = [], 0
     flag = flag or ("train_file" if is_training else "predict_file")
@@ -61,7 +70,9 @@ def read_squad_examples(
             num_questions += 1
             qas_id = _id(question, f"{where}, question {number}")
             at_question = f"{input_file}: question {qas_id}"
-            example = SquadExample(qas_id, field(question, "question", str, at_question), doc_tokens)
+            example = SquadExample(
+                qas_id, field(question, "question", str, at_question), doc_tokens
+            )
             if is_training:
                 if version_2_with_negative:
                     example.is_impossible = field(question, "is_impossible", bool, at_question)
@@ -83,7 +94,9 @@ def read_squad_examples(
 
 
 def read_gold_answers(input_file: str) -> list[Question] | None:
-    """Reads the true answers of a SQuAD file for the metrics; None if a question lacks the field of the answers."""
+    """Reads the true answers of a SQuAD file for the metrics; None if a question lacks the field
+    of the answers.
+    """
     gold, num_without = [], 0
     for where, paragraph in _paragraphs(input_file, "predict_file"):
         for number, question in enumerate(field(paragraph, "qas", list, where), 1):
@@ -93,7 +106,9 @@ def read_gold_answers(input_file: str) -> list[Question] | None:
                 continue
             at_question = f"{input_file}: question {qas_id}"
             answers = field(question, "answers", list, at_question)
-            gold.append(Question(qas_id, [field(answer, "text", str, at_question) for answer in answers]))
+            gold.append(
+                Question(qas_id, [field(answer, "text", str, at_question) for answer in answers])
+            )
     if gold and num_without:
         logging.warning(
             '%s: %d of %d questions have no field "answers", so nothing is scored; add it, or leave it out of all',
@@ -121,15 +136,22 @@ def _paragraphs(input_file: str, flag: str) -> Iterator[tuple[str, dict]]:
 
 
 def _paragraphs_of_table(given: str, flag: str) -> Iterator[tuple[str, dict]]:
-    """Yields neighbouring rows with the same `context` as a paragraph, from the columns of Hugging Face's data set."""
+    """Yields neighbouring rows with the same `context` as a paragraph, from the columns of
+    Hugging Face's data set.
+    """
     records = _records(given, flag)
     for context, group in itertools.groupby(records, key=lambda found: found[1].get("context")):
         rows = list(group)
-        yield rows[0][0].where, {"context": context, "qas": [_question(row, record) for row, record in rows]}
+        yield (
+            rows[0][0].where,
+            {"context": context, "qas": [_question(row, record) for row, record in rows]},
+        )
 
 
 def _records(given: str, flag: str) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Yields the rows of tables and their fields by the names of Hugging Face's columns, which may be in any case."""
+    """Yields the rows of tables and their fields by the names of Hugging Face's columns, which
+    may be in any case.
+    """
     path, columns = "", {}
     for row, record in read_records(given, flag):
         if path != row.path:
@@ -140,18 +162,30 @@ def _records(given: str, flag: str) -> Iterator[tuple[Row, dict[str, Any]]]:
 
 
 def _question(row: Row, record: dict[str, Any]) -> dict[str, Any]:
-    question = {name: record[name] for name in ("id", "question", "is_impossible") if record.get(name) is not None}
+    question = {
+        name: record[name]
+        for name in ("id", "question", "is_impossible")
+        if record.get(name) is not None
+    }
     if record.get("answers") is None:
         return question
-    texts, starts = (field(record["answers"], name, list, row.where) for name in ("text", "answer_start"))
+    texts, starts = (
+        field(record["answers"], name, list, row.where) for name in ("text", "answer_start")
+    )
     if len(texts) != len(starts):
-        raise row.error(f'its "answers" have {len(texts)} "text" and {len(starts)} "answer_start"; give as many')
-    answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+        raise row.error(
+            f'its "answers" have {len(texts)} "text" and {len(starts)} "answer_start"; give as many'
+        )
+    answers = [
+        {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+    ]
     return {"is_impossible": not answers, "answers": answers} | question
 
 
 def _id(question: Any, where: str) -> str:
-    """Returns the id of a question; a number is converted to the string that the files of answers contain."""
+    """Returns the id of a question; a number is converted to the string that the files of
+    answers contain.
+    """
     if isinstance(question, dict) and is_of_kind(question.get("id"), int):
         return str(question["id"])
     return field(question, "id", str, where)
@@ -167,11 +201,17 @@ def _check_one_answer(question: dict, version_2_with_negative: bool, where: str)
         remedy = 'give it one, or "is_impossible": true'
     else:
         remedy = "pass --version_2_with_negative if some questions have none"
-    raise InputError(f"{where}: has {len(answers)} answers, but a question to train on has one; {remedy}")
+    raise InputError(
+        f"{where}: has {len(answers)} answers, but a question to train on has one; {remedy}"
+    )
 
 
-def _add_answer(example: SquadExample, question: dict, context: str, word_starts: Sequence[int], where: str) -> bool:
-    """Sets text and positions of a training answer; returns False, after a warning, if the context lacks the answer."""
+def _add_answer(
+    example: SquadExample, question: dict, context: str, word_starts: Sequence[int], where: str
+) -> bool:
+    """Sets text and positions of a training answer; returns False, after a warning, if the
+    context lacks the answer.
+    """
     if example.is_impossible:
         example.orig_answer_text, example.start_position, example.end_position = "", -1, -1
         return True
@@ -193,12 +233,15 @@ def _add_answer(example: SquadExample, question: dict, context: str, word_starts
 
 
 def _warn_of_ambiguous_answers(input_file: str, examples: Sequence[SquadExample]):
-    """Warns of a text without blanks, of which the original takes the first place of an answer, not `answer_start`."""
+    """Warns of a text without blanks, of which the original takes the first place of an answer,
+    not `answer_start`.
+    """
     num_ambiguous = sum(map(_is_ambiguous, examples))
     if num_ambiguous > _SHARE_OF_AMBIGUOUS * len(examples):
         logging.warning(
-            "%s: of %d questions, the answer stands several times in the same word, and the training takes the first "
-            "place, whatever answer_start says, as the original does; separate the words of the text by blanks",
+            "%s: of %d questions, the answer stands several times in the same word, and the "
+            "training takes the first place, whatever answer_start says, as the original does; "
+            "separate the words of the text by blanks",
             input_file,
             num_ambiguous,
         )
@@ -218,7 +261,8 @@ def _warn_of_repeated_ids(input_file: str, examples: Sequence[SquadExample]):
         seen.add(example.qas_id)
     if repeated:
         logging.warning(
-            "%s: %d questions repeat an id, the first %s; of the answers to one id only the last is written",
+            "%s: %d questions repeat an id, the first %s; of the answers to one id only the last "
+            "is written",
             input_file,
             len(repeated),
             repeated[0],

@@ -1,4 +1,6 @@
-"""The settings of SQuAD: one object for all functions that make windows of questions or answers of logits."""
+"""The settings of SQuAD: one object for all functions that make windows of questions or answers
+of logits.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,21 +11,24 @@ from official_bert.io.errors import InputError
 from official_bert.options.fields import MAX_LENGTH
 from official_bert.options.fine_tuning import AUTO, SquadServing
 
-NO_POSITION = -1e4  # the logit of a position outside a window: finite, and below every logit of a model
+# The logit of a position outside a window: finite, and below every logit of a model.
+NO_POSITION = -1e4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadRules(SquadServing):
-    """The rules that cut questions into windows and choose answers by logits. The fields are named like the flags.
+    """The rules that cut questions into windows and choose answers by logits. The fields are named
+    like the flags.
 
     Attributes:
         max_seq_length: length of a window with its question and the special tokens, in tokens.
-        n_best_size: number of start and end positions considered in a window, and size of an n-best list; with version
-            2 the list has a further entry for "no answer".
-        null_score_diff_threshold: null odds above which the answer is ""; None while it has to be tuned. Only version 2
-            uses it.
-        length_aware_batches: whether batches of a prediction are padded to their longest window. Padding is then
-            excluded from the best start and end positions; in the original it can be among them.
+        n_best_size: number of start and end positions considered in a window, and size of an n-best
+            list; with version 2 the list has a further entry for "no answer".
+        null_score_diff_threshold: null odds above which the answer is ""; None while it has to be
+            tuned. Only version 2 uses it.
+        length_aware_batches: whether batches of a prediction are padded to their longest window.
+            Padding is then excluded from the best start and end positions; in the original it can
+            be among them.
     """
 
     max_seq_length: int = 384
@@ -34,14 +39,19 @@ class SquadRules(SquadServing):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes the rules of flags or of an export; a threshold of None, "auto" or "auto:FILE" has to be tuned."""
+        """Makes the rules of flags or of an export; a threshold of None, "auto" or "auto:FILE"
+        has to be tuned.
+        """
         names = [field.name for field in dataclasses.fields(cls)]
         given = {name: settings[name] for name in names if settings.get(name) is not None}
         threshold = settings.get("null_score_diff_threshold", 0.0)
         is_auto = threshold is None or str(threshold).startswith(AUTO)
         given["null_score_diff_threshold"] = None if is_auto else float(threshold)
         if given["null_score_diff_threshold"] and not given.get("version_2_with_negative"):
-            errors.warn("--null_score_diff_threshold=%s: is ignored without --version_2_with_negative", threshold)
+            errors.warn(
+                "--null_score_diff_threshold=%s: is ignored without --version_2_with_negative",
+                threshold,
+            )
         return cls(**given)
 
     @property
@@ -52,8 +62,9 @@ class SquadRules(SquadServing):
         """Validates that a window has room for a token of the document behind the longest question."""
         if self.max_seq_length <= self.max_query_length + 3:
             raise InputError(
-                f"--max_seq_length={self.max_seq_length}: leaves no room for a document beside --max_query_length="
-                f"{self.max_query_length} question tokens and 3 special tokens; raise it, or lower --max_query_length"
+                f"--max_seq_length={self.max_seq_length}: leaves no room for a document beside "
+                f"--max_query_length={self.max_query_length} question tokens and 3 special tokens; "
+                "raise it, or lower --max_query_length"
             )
 
     def of_all_positions(self) -> Self:

@@ -1,4 +1,6 @@
-"""SQuAD as a task: loss of a span, choice of answers, official metrics. Devlin et al. (2019), sections 4.2 and 4.3."""
+"""SQuAD as a task: loss of a span, choice of answers, official metrics. Devlin et al. (2019),
+sections 4.2 and 4.3.
+"""
 
 import dataclasses
 import math
@@ -34,10 +36,18 @@ from official_bert.tasks.squad.client import SquadClient
 from official_bert.tasks.squad.examples import SquadExample, read_gold_answers, read_squad_examples
 from official_bert.tasks.squad.in_graph import answer_questions
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
-from official_bert.tasks.squad.windows import EncodedQuestions, EncodedWindows, encode_questions, encode_training
+from official_bert.tasks.squad.windows import (
+    EncodedQuestions,
+    EncodedWindows,
+    encode_questions,
+    encode_training,
+)
 
 UNTUNED_THRESHOLD = 0.0
-_TUNING = "tune the threshold on; give a number as --null_score_diff_threshold, or auto:FILE with a file that has them"
+_TUNING = (
+    "tune the threshold on; give a number as --null_score_diff_threshold, or auto:FILE with a file "
+    "that has them"
+)
 SHUFFLE_SEED = 12345  # shuffles the training questions before they are cut into windows
 
 
@@ -71,9 +81,9 @@ class SquadTask(Task):
     ):
         """Sets how answers are chosen; by default by the original's rules.
 
-        A threshold is tuned on the questions of `threshold_file`, None for those that are predicted. The logits are
-        averaged over the runs in `ensemble_dirs`, or are those of the model. `answers_serve` says what the true answers
-        are needed for, "" if they are not needed.
+        A threshold is tuned on the questions of `threshold_file`, None for those that are
+        predicted. The logits are averaged over the runs in `ensemble_dirs`, or are those of the
+        model. `answers_serve` says what the true answers are needed for, "" if they are not needed.
         """
         self.rules = rules or SquadRules()
         self.main_metric = "best_f1" if self.rules.is_tuned else "f1"
@@ -90,15 +100,27 @@ class SquadTask(Task):
         _check_flags(settings, rules)
         threshold_file = _threshold_file(settings) if settings["do_predict"] else None
         ensemble_dirs = settings["ensemble_dirs"] or ()
-        return cls(rules, settings["vocab_file"], threshold_file, ensemble_dirs, _answers_serve(settings, rules))
+        return cls(
+            rules,
+            settings["vocab_file"],
+            threshold_file,
+            ensemble_dirs,
+            _answers_serve(settings, rules),
+        )
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, QuestionSet]:
-        """Reads the questions of the set's file; those that tune the threshold come before those of the test set."""
+        """Reads the questions of the set's file; those that tune the threshold come before those
+        of the test set.
+        """
         path = data_files.path(set_name, [])
         if set_name == "train":
             return {"": self._read_training(path)}
         if set_name == "dev":  # of an export that measures its loss
-            return {"": _read_questions(path, "measure a loss with; give a file with answers", "dev_file")}
+            return {
+                "": _read_questions(
+                    path, "measure a loss with; give a file with answers", "dev_file"
+                )
+            }
         tuning = {}
         if self._threshold_file:
             questions = _read_questions(self._threshold_file, _TUNING, "null_score_diff_threshold")
@@ -113,7 +135,8 @@ class SquadTask(Task):
         examples = read_squad_examples(path, True, self.rules.version_2_with_negative)
         if not examples:
             raise InputError(
-                f"{path}: has no question whose answer stands in its document; correct its answers or give another file"
+                f"{path}: has no question whose answer stands in its document; correct its answers "
+                "or give another file"
             )
         random.Random(SHUFFLE_SEED).shuffle(examples)
         return QuestionSet(path, examples)
@@ -135,7 +158,9 @@ class SquadTask(Task):
         return SpanObjective(model, self.losses, self.weights)
 
     def losses(self, model, features: dict):
-        """Float32[B]: the mean cross-entropy of the answer's start and end, with a softmax that includes padding."""
+        """Float32[B]: the mean cross-entropy of the answer's start and end, with a softmax that
+        includes padding.
+        """
         logits = model(features)
         targets = features["start_positions"], features["end_positions"]
         start, end = (_position_loss(*pair) for pair in zip(logits, targets, strict=True))
@@ -143,20 +168,28 @@ class SquadTask(Task):
 
     def soft_losses(self, outputs, taught, temperature: float):
         """Float32[B]: the mean of the losses of start and end, with softmaxes that include padding."""
-        outputs, taught = (ops.transpose(logits, (0, 2, 1)) for logits in (outputs, taught))  # [B, 2, S]
+        # [B, 2, S].
+        outputs, taught = (ops.transpose(logits, (0, 2, 1)) for logits in (outputs, taught))
         return ops.mean(soft_cross_entropy(outputs, taught, temperature), axis=-1)
 
     def weights(self, features: dict):
         return ops.ones_like(features["start_positions"], dtype="float32")
 
     def outputs(self, model, features: dict) -> dict:
-        """Returns `start_logits` and `end_logits`, float32[B, max_seq_length]; -10000 beyond the batch's length."""
+        """Returns `start_logits` and `end_logits`, float32[B, max_seq_length]; -10000 beyond the
+        batch's length.
+        """
         outputs = self.serving_outputs(model, features)
         missing = self.rules.max_seq_length - ops.shape(features["input_ids"])[1]
         padding = [[0, 0], [0, missing]]
-        return {name: ops.pad(logits, padding, constant_values=NO_POSITION) for name, logits in outputs.items()}
+        return {
+            name: ops.pad(logits, padding, constant_values=NO_POSITION)
+            for name, logits in outputs.items()
+        }
 
-    def metrics(self, encoded: EncodedQuestions, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+    def metrics(
+        self, encoded: EncodedQuestions, outputs: dict[str, np.ndarray]
+    ) -> dict[str, float]:
         results = raw_results(encoded.windows, outputs)
         candidates = extract_candidates(encoded.examples, encoded.windows, results, self.rules)
         threshold = math.inf if self.rules.is_tuned else self.rules.null_score_diff_threshold
@@ -166,15 +199,23 @@ class SquadTask(Task):
     def scores(
         self, gold: Sequence[Question], answers: Mapping[str, str], null_odds: Mapping[str, float]
     ) -> dict[str, float]:
-        """Computes the official script's scores of answers, which version 2's infinite threshold leaves unchanged."""
+        """Computes the official script's scores of answers, which version 2's infinite threshold
+        leaves unchanged.
+        """
         if self.rules.version_2_with_negative:
             return evaluate_v2(gold, answers, null_odds, null_odds_threshold=np.inf)
         return evaluate_v1(gold, answers)
 
     def write_predictions(
-        self, output_dir: str, encoded: EncodedQuestions, outputs: dict[str, np.ndarray], suffix: str = ""
+        self,
+        output_dir: str,
+        encoded: EncodedQuestions,
+        outputs: dict[str, np.ndarray],
+        suffix: str = "",
     ) -> dict[str, float] | None:
-        """Writes logits and answers; tunes a threshold on a set of its own, which gets no answers, or on the set."""
+        """Writes logits and answers; tunes a threshold on a set of its own, which gets no
+        answers, or on the set.
+        """
         results = self._results(output_dir, encoded, outputs)
         candidates = extract_candidates(encoded.examples, encoded.windows, results, self.rules)
         is_tuned_here = self.rules.is_tuned
@@ -185,17 +226,34 @@ class SquadTask(Task):
         scores = self._write_answers(output_dir, encoded, candidates, suffix)
         if not self._reports_threshold:
             return scores
-        scores = (scores or {}) | {"null_score_diff_threshold": self.rules.null_score_diff_threshold}
+        scores = (scores or {}) | {
+            "null_score_diff_threshold": self.rules.null_score_diff_threshold
+        }
         return scores | self._untuned_scores(encoded, candidates) if is_tuned_here else scores
 
-    def _results(self, output_dir: str, encoded: EncodedQuestions, outputs: dict) -> list[RawResult]:
-        """Returns the logits of the model, which it writes for ensembles, or the mean of those of an ensemble."""
+    def _results(
+        self, output_dir: str, encoded: EncodedQuestions, outputs: dict
+    ) -> list[RawResult]:
+        """Returns the logits of the model, which it writes for ensembles, or the mean of those
+        of an ensemble.
+        """
         name = f"{'threshold_' if encoded.tunes_threshold else ''}logits.npz"
-        settings = ("do_lower_case", "strip_accents", "max_seq_length", "doc_stride", "max_query_length")
-        made_from = {"file": files.sha256(encoded.path), "vocabulary": files.sha256(self._vocab_file)}
+        settings = (
+            "do_lower_case",
+            "strip_accents",
+            "max_seq_length",
+            "doc_stride",
+            "max_query_length",
+        )
+        made_from = {
+            "file": files.sha256(encoded.path),
+            "vocabulary": files.sha256(self._vocab_file),
+        }
         made_from |= {setting: getattr(self.rules, setting) for setting in settings}
         if self._ensemble_dirs:
-            return average_results([_logits_of_run(folder, name, made_from) for folder in self._ensemble_dirs])
+            return average_results(
+                [_logits_of_run(folder, name, made_from) for folder in self._ensemble_dirs]
+            )
         results = raw_results(encoded.windows, outputs)
         path = os.path.join(output_dir, name)
         write_logits(path, results, made_from)
@@ -212,7 +270,9 @@ class SquadTask(Task):
     def _write_answers(
         self, output_dir: str, encoded: EncodedQuestions, candidates: Candidates, suffix: str
     ) -> dict[str, float] | None:
-        """Writes predictions.json, nbest_predictions.json and, with version 2, null_odds.json; returns the scores."""
+        """Writes predictions.json, nbest_predictions.json and, with version 2, null_odds.json;
+        returns the scores.
+        """
         answers = choose_answers(*candidates, self.rules.null_score_diff_threshold)
         contents = {"predictions": answers, "nbest_predictions": candidates.nbest}
         if self.rules.version_2_with_negative:
@@ -225,10 +285,15 @@ class SquadTask(Task):
             return None
         return self.scores(encoded.gold, answers, candidates.null_odds)
 
-    def _untuned_scores(self, encoded: EncodedQuestions, candidates: Candidates) -> dict[str, float]:
-        """Returns the scores with an untuned threshold, and a mark that the other one was tuned on the same file."""
+    def _untuned_scores(
+        self, encoded: EncodedQuestions, candidates: Candidates
+    ) -> dict[str, float]:
+        """Returns the scores with an untuned threshold, and a mark that the other one was tuned
+        on the same file.
+        """
         logging.warning(
-            "The threshold was tuned on the predicted file: its scores are too good; see untuned_exact and untuned_f1"
+            "The threshold was tuned on the predicted file: its scores are too good; see "
+            "untuned_exact and untuned_f1"
         )
         answers = choose_answers(*candidates, UNTUNED_THRESHOLD)
         scores = self.scores(encoded.gold, answers, candidates.null_odds)
@@ -266,7 +331,9 @@ def _position_loss(logits, positions):
 
 
 def _read_questions(path: str, answers_serve: str, flag: str = "predict_file") -> QuestionSet:
-    """Reads the questions of a file for prediction, with their true answers, which it must have if they serve."""
+    """Reads the questions of a file for prediction, with their true answers, which it must have
+    if they serve.
+    """
     examples = read_squad_examples(path, False, flag=flag)
     if not examples:
         raise InputError(f"{path}: has no question; give a file with at least one")
@@ -281,8 +348,8 @@ def _warn_of_unanswerable(questions: QuestionSet):
     num_without = sum(not question.answers for question in questions.gold or ())
     if num_without:
         logging.warning(
-            "%s: %d of %d questions have no answer and count as wrong; for files of SQuAD 2.0, pass "
-            "--version_2_with_negative",
+            "%s: %d of %d questions have no answer and count as wrong; for files of SQuAD 2.0, "
+            "pass --version_2_with_negative",
             questions.path,
             num_without,
             len(questions.gold),
@@ -293,12 +360,17 @@ def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> l
     path = os.path.join(folder, name)
     if not files.exists(path):
         tuned = " and --null_score_diff_threshold=auto:FILE" if name.startswith("threshold") else ""
-        raise InputError(f"{path}: no such file; run_squad.py with --do_predict{tuned} writes it into its --output_dir")
+        raise InputError(
+            f"{path}: no such file; run_squad.py with --do_predict{tuned} writes it into its "
+            "--output_dir"
+        )
     return read_logits(path, made_from)
 
 
 def _check_flags(settings: Settings, rules: SquadRules):
-    """Validates the flags of run_squad.py: the original's checks in its order, then those of the new flags."""
+    """Validates the flags of run_squad.py: the original's checks in its order, then those of the
+    new flags.
+    """
     given, predicts = settings.get, settings["do_predict"]
     evaluates = given("do_train") and given("eval_every")
     if given("do_train") and not given("train_file"):
@@ -312,16 +384,21 @@ def _check_flags(settings: Settings, rules: SquadRules):
             raise InputError(f"--predict_file: must be given {purpose}")
     rules.check_room()
     if rules.null_score_diff_threshold is None and not rules.version_2_with_negative:
-        raise InputError("--null_score_diff_threshold=auto: only goes with --version_2_with_negative")
+        raise InputError(
+            "--null_score_diff_threshold=auto: only goes with --version_2_with_negative"
+        )
     if given("ensemble_dirs") is not None:
         if not all(given("ensemble_dirs") or [""]):
             raise InputError(
-                "--ensemble_dirs: the name of a folder is empty; give output folders of runs, separated by commas"
+                "--ensemble_dirs: the name of a folder is empty; give output folders of runs, "
+                "separated by commas"
             )
         if given("do_train") or not predicts:
             raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
     if given("search"):  # its runs, which start one by one, would read the file too late
-        _read_questions(given("predict_file"), "compare the runs of a search by; give a file with answers")
+        _read_questions(
+            given("predict_file"), "compare the runs of a search by; give a file with answers"
+        )
 
 
 def _threshold_file(settings: Settings) -> str:
@@ -330,7 +407,9 @@ def _threshold_file(settings: Settings) -> str:
 
 
 def _answers_serve(settings: Settings, rules: SquadRules) -> str:
-    """Returns what the flags need the answers of --predict_file for, with the remedy; "" if they are not needed."""
+    """Returns what the flags need the answers of --predict_file for, with the remedy; "" if they
+    are not needed.
+    """
     if settings.get("do_train") and settings.get("eval_every"):
         return "evaluate with; leave out --eval_every, or give a file with answers"
     tunes_here = rules.is_tuned and settings["do_predict"] and not _threshold_file(settings)

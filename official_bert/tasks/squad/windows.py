@@ -28,11 +28,12 @@ class InputFeatures:
     """A question and a window of its document: `[CLS] question [SEP] window [SEP]`, padded with 0.
 
     Attributes:
-        token_to_orig_map: position in the sequence -> index of the document's word, for the positions of the window.
+        token_to_orig_map: position in the sequence -> index of the document's word, for the
+            positions of the window.
         token_is_max_context: position -> whether no other window shows the token with more context.
         segment_ids: 1 for the window and the last [SEP].
-        start_position, end_position: positions of the answer's first and last piece; 0 if the window does not contain
-            the whole answer; None in prediction.
+        start_position, end_position: positions of the answer's first and last piece; 0 if the
+            window does not contain the whole answer; None in prediction.
         is_impossible: whether the question has no answer in the whole document.
     """
 
@@ -51,7 +52,9 @@ class InputFeatures:
 
 
 class PositionMap(Mapping):
-    """A read-only mapping from consecutive positions, of which `first` is the first, to an array of values."""
+    """A read-only mapping from consecutive positions, of which `first` is the first, to an array
+    of values.
+    """
 
     __slots__ = ("first", "values")
 
@@ -75,11 +78,15 @@ class PositionMap(Mapping):
 
 
 def dense(position_map: Mapping[int, int], length: int, default: int) -> np.ndarray:
-    """Returns the values of positions 0 to length - 1, array[length], with `default` for positions outside the map."""
+    """Returns the values of positions 0 to length - 1, array[length], with `default` for
+    positions outside the map.
+    """
     values = np.full(length, default)
     if isinstance(position_map, PositionMap):
         last = position_map.first + len(position_map)
-        values[position_map.first : last] = position_map.values[: max(0, length - position_map.first)]
+        values[position_map.first : last] = position_map.values[
+            : max(0, length - position_map.first)
+        ]
     else:
         for position, value in position_map.items():
             if position < length:
@@ -94,10 +101,14 @@ def windows_of(
     is_training: bool,
     num_logged: int = LOGGED_EXAMPLES,
 ) -> Iterator[InputFeatures]:
-    """Cuts the document of every question into overlapping windows; a document without words gives none."""
+    """Cuts the document of every question into overlapping windows; a document without words
+    gives none.
+    """
     max_seq_length, doc_stride = rules.max_seq_length, rules.doc_stride
     if doc_stride < 1:
-        raise InputError(f"--doc_stride={doc_stride}: windows must move on; give a number of at least 1")
+        raise InputError(
+            f"--doc_stride={doc_stride}: windows must move on; give a number of at least 1"
+        )
 
     @functools.lru_cache(_CACHED_WORDS)
     def pieces_of(word: str) -> tuple[list[str], list[int]]:
@@ -114,8 +125,9 @@ def windows_of(
         max_tokens = max_seq_length - len(query) - 3
         if max_tokens < 1:
             raise InputError(
-                f"--max_seq_length={max_seq_length}: question {example.qas_id} of {len(query)} tokens leaves no room "
-                "for its document; give a larger one, or a smaller --max_query_length"
+                f"--max_seq_length={max_seq_length}: question {example.qas_id} of {len(query)} "
+                "tokens leaves no room for its document; give a larger one, or a smaller "
+                "--max_query_length"
             )
         head = np.array([cls_id, *tokenizer.convert_tokens_to_ids(query), sep_id], np.int32)
         answer = _answer_tokens(example, document, tokenizer) if is_training else None
@@ -126,7 +138,11 @@ def windows_of(
             inputs = slice(start, start + length)
             offset, end = len(head), len(head) + length
             input_ids = np.zeros(max_seq_length, np.int32)
-            input_ids[:offset], input_ids[offset:end], input_ids[end] = head, document.ids[inputs], sep_id
+            input_ids[:offset], input_ids[offset:end], input_ids[end] = (
+                head,
+                document.ids[inputs],
+                sep_id,
+            )
             input_mask, segment_ids = np.zeros((2, max_seq_length), np.int8)
             input_mask[: end + 1] = 1
             segment_ids[offset : end + 1] = 1
@@ -143,7 +159,9 @@ def windows_of(
                 is_impossible=example.is_impossible,
             )
             if is_training:
-                feature.start_position, feature.end_position = _positions(answer, start, length, offset)
+                feature.start_position, feature.end_position = _positions(
+                    answer, start, length, offset
+                )
             if example_index < num_logged:
                 _log(feature)
             yield feature
@@ -152,10 +170,11 @@ def windows_of(
 
 
 def max_context_span(spans: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Returns the index of the window that shows each token of a document with the most context: int32[num_tokens].
+    """Returns the index of the window that shows each token of a document with the most context:
+    int32[num_tokens].
 
-    The score of a window is the smaller number of tokens to the left and to the right of the token in the window, plus
-    0.01 for each token of the window; the first of equal windows wins.
+    The score of a window is the smaller number of tokens to the left and to the right of the token
+    in the window, plus 0.01 for each token of the window; the first of equal windows wins.
     """
     num_tokens = sum(spans[-1]) if spans else 0
     owner = np.zeros(num_tokens, np.int32)
@@ -173,7 +192,9 @@ def max_context_span(spans: Sequence[tuple[int, int]]) -> np.ndarray:
 
 
 class _Document(NamedTuple):
-    """The pieces of a document; `first_token_of_word`, int64[num_words], of a word without pieces is the next piece."""
+    """The pieces of a document; `first_token_of_word`, int64[num_words], of a word without
+    pieces is the next piece.
+    """
 
     tokens: list[str]
     ids: np.ndarray
@@ -181,20 +202,27 @@ class _Document(NamedTuple):
     first_token_of_word: np.ndarray
 
 
-def _document(words: Sequence[str], pieces_of: Callable[[str], tuple[list[str], list[int]]]) -> _Document:
+def _document(
+    words: Sequence[str], pieces_of: Callable[[str], tuple[list[str], list[int]]]
+) -> _Document:
     pieces = [pieces_of(word) for word in words]
     counts = np.array([len(tokens) for tokens, _ in pieces], int)
     tokens = list(itertools.chain.from_iterable(tokens for tokens, _ in pieces))
-    ids = np.fromiter(itertools.chain.from_iterable(ids for _, ids in pieces), np.int32, len(tokens))
+    ids = np.fromiter(
+        itertools.chain.from_iterable(ids for _, ids in pieces), np.int32, len(tokens)
+    )
     word_of_token = np.repeat(np.arange(len(words), dtype=np.int32), counts)
     return _Document(tokens, ids, word_of_token, np.cumsum(counts) - counts)
 
 
-def _answer_tokens(example: SquadExample, document: _Document, tokenizer: FullTokenizer) -> tuple[int, int] | None:
-    """Returns the first and the last piece of the answer in the document; None if there is no answer.
+def _answer_tokens(
+    example: SquadExample, document: _Document, tokenizer: FullTokenizer
+) -> tuple[int, int] | None:
+    """Returns the first and the last piece of the answer in the document; None if there is no
+    answer.
 
-    The span of whole words is narrowed to the answer's own pieces if it contains them: the answer 1895 selects one
-    piece of "(1895-1943).".
+    The span of whole words is narrowed to the answer's own pieces if it contains them: the answer
+    1895 selects one piece of "(1895-1943).".
     """
     if example.is_impossible:
         return None
@@ -210,8 +238,12 @@ def _answer_tokens(example: SquadExample, document: _Document, tokenizer: FullTo
     return start, end
 
 
-def _positions(answer: tuple[int, int] | None, start: int, length: int, offset: int) -> tuple[int, int]:
-    """Returns the answer's positions in the sequence of a window, whose document pieces begin at position `offset`."""
+def _positions(
+    answer: tuple[int, int] | None, start: int, length: int, offset: int
+) -> tuple[int, int]:
+    """Returns the answer's positions in the sequence of a window, whose document pieces begin at
+    position `offset`.
+    """
     if answer is None or answer[0] < start or answer[1] >= start + length:
         return 0, 0
     return answer[0] - start + offset, answer[1] - start + offset
@@ -223,7 +255,10 @@ def _log(feature: InputFeatures):
             yield f"{name}: {getattr(feature, name)}"
         yield f"tokens: {' '.join(feature.tokens)}"
         for name in ("token_to_orig_map", "token_is_max_context"):
-            yield f"{name}: {' '.join(f'{key}:{value}' for key, value in getattr(feature, name).items())}"
+            yield (
+                f"{name}: "
+                f"{' '.join(f'{key}:{value}' for key, value in getattr(feature, name).items())}"
+            )
         for name in ("input_ids", "input_mask", "segment_ids"):
             yield f"{name}: {' '.join(map(str, getattr(feature, name)))}"
         if feature.start_position is None:
@@ -248,7 +283,8 @@ class EncodedWindows:
         lengths: int64[n], tokens of each window.
         offsets: int64[n], position of the document's first piece, after the question.
         positions: int32[n, 2], first and last position of the answer; None in prediction.
-        is_impossible: int32[n], 1 for the windows of questions without an answer; None in prediction.
+        is_impossible: int32[n], 1 for the windows of questions without an answer; None in
+            prediction.
     """
 
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
@@ -267,12 +303,16 @@ class EncodedWindows:
         return {"orig ": self.num_questions, "split ": len(self.lengths)}
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns encoder features, int32[b, length], and in training `start_positions` and `end_positions`."""
+        """Returns encoder features, int32[b, length], and in training `start_positions` and
+        `end_positions`.
+        """
         columns, ends = np.arange(length), self.lengths[rows, None]
         batch = {
             "input_ids": self.input_ids[rows, :length],
             "input_mask": (columns < ends).astype(np.int32),
-            "segment_ids": ((columns >= self.offsets[rows, None]) & (columns < ends)).astype(np.int32),
+            "segment_ids": ((columns >= self.offsets[rows, None]) & (columns < ends)).astype(
+                np.int32
+            ),
         }
         if self.positions is not None:
             batch["start_positions"], batch["end_positions"] = self.positions[rows].T
@@ -281,12 +321,18 @@ class EncodedWindows:
     def record(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns the features of some windows in the form of the original's record files."""
         features = {"unique_ids": FIRST_UNIQUE_ID + rows} | self.features(rows, length)
-        return features if self.is_impossible is None else features | {"is_impossible": self.is_impossible[rows]}
+        return (
+            features
+            if self.is_impossible is None
+            else features | {"is_impossible": self.is_impossible[rows]}
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedQuestions(EncodedWindows):
-    """An encoded set of questions for prediction; with `tunes_threshold` it only serves to tune the threshold."""
+    """An encoded set of questions for prediction; with `tunes_threshold` it only serves to tune
+    the threshold.
+    """
 
     examples: Sequence[SquadExample] = ()
     windows: Sequence[InputFeatures] = ()
@@ -299,8 +345,12 @@ class EncodedQuestions(EncodedWindows):
         return None if self.tunes_threshold else "eval"
 
 
-def encode_training(examples: Sequence[SquadExample], tokenizer: FullTokenizer, rules: SquadRules) -> EncodedWindows:
-    """Encodes training questions, and drops the tokens and word maps of their windows, which only prediction needs."""
+def encode_training(
+    examples: Sequence[SquadExample], tokenizer: FullTokenizer, rules: SquadRules
+) -> EncodedWindows:
+    """Encodes training questions, and drops the tokens and word maps of their windows, which
+    only prediction needs.
+    """
     arrays = _arrays(windows_of(examples, tokenizer, rules, is_training=True))
     return EncodedWindows(**arrays, num_questions=len(examples))
 
@@ -314,7 +364,12 @@ def encode_questions(
     **more: Any,
 ) -> EncodedQuestions:
     windows = list(windows_of(examples, tokenizer, rules, is_training=False, num_logged=num_logged))
-    fields = {"num_questions": len(examples), "examples": examples, "windows": windows, "gold": gold}
+    fields = {
+        "num_questions": len(examples),
+        "examples": examples,
+        "windows": windows,
+        "gold": gold,
+    }
     return EncodedQuestions(**_arrays(windows), **fields, **more)
 
 

@@ -1,4 +1,6 @@
-"""Word tagging as a task: a softmax for the first piece of each word. Devlin et al. (2019), section 5.3."""
+"""Word tagging as a task: a softmax for the first piece of each word. Devlin et al. (2019),
+section 5.3.
+"""
 
 import os
 import re
@@ -31,17 +33,25 @@ from official_bert.modeling.losses import cross_entropy, soft_cross_entropy
 from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
-from official_bert.tasks.tagging.windows import EncodedWords, check_words, encoded_words, labels_of, predicted_tags
+from official_bert.tasks.tagging.windows import (
+    EncodedWords,
+    check_words,
+    encoded_words,
+    labels_of,
+    predicted_tags,
+)
 from official_bert.tokenization import BasicTokenizer, find_words
 
 
 def tag_words(
     model: Callable[[dict], tf.Tensor], texts: tf.Tensor, reader: TextReader, labels: Sequence[str]
 ) -> dict[str, tf.Tensor]:
-    """Tags the words of texts, string[B], with a model: encoder features -> logits, float[windows, S, labels].
+    """Tags the words of texts, string[B], with a model: encoder features -> logits, float[windows,
+    S, labels].
 
-    Returns `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word; `starts` and `ends`,
-    int32[B, words], their offsets in the text in code points, 0 after the last word.
+    Returns `num_words`, int32[B]; `words` and `tags`, string[B, words], "" after the last word;
+    `starts` and `ends`, int32[B, words], their offsets in the text in code points, 0 after the last
+    word.
     """
 
     def best(features):
@@ -49,7 +59,8 @@ def tag_words(
 
     pieces = reader.tokenizer.pieces(texts, unknown_words=True)
     windows = reader.word_windows(pieces.ids, pieces.words)
-    # Each first piece of a word belongs to exactly one window; windows and words are in the order of the texts.
+    # Each first piece of a word belongs to exactly one window; windows and words are in the order
+    # of the texts.
     numbers = tf.boolean_mask(in_batches(best, windows.features, tf.int32), windows.is_own)
     starts, ends = pieces.word_starts, pieces.word_ends
     context = tf.gather(readable(texts), starts.value_rowids())
@@ -77,7 +88,9 @@ class TaggingTask(Task):
     splits_punctuation = False  # of the texts that a client tags; a file has words
 
     def __init__(self, labels: Sequence[str] | None = None, document_context: bool = False):
-        """Sets the tags in the order of the outputs, None for those of the training file, and the kind of windows."""
+        """Sets the tags in the order of the outputs, None for those of the training file, and
+        the kind of windows.
+        """
         self.labels, self._document_context = labels, document_context
 
     @classmethod
@@ -86,11 +99,13 @@ class TaggingTask(Task):
         others = [label for label in labels or () if not is_tag(label)]
         if others:
             raise InputError(
-                f"{', '.join(others)}: no tags ({TAG_FORMS}), so the model is of another task; name a checkpoint that "
-                "run_ner.py trained, or correct --labels"
+                f"{', '.join(others)}: no tags ({TAG_FORMS}), so the model is of another task; "
+                "name a checkpoint that run_ner.py trained, or correct --labels"
             )
         if labels and len(set(labels)) < len(labels):
-            raise InputError(f"--labels={','.join(labels)}: names a tag twice; name each output once")
+            raise InputError(
+                f"--labels={','.join(labels)}: names a tag twice; name each output once"
+            )
         task = cls(labels, settings.get("document_context", False))
         task.temperature = temperature.recorded(settings)
         task.splits_punctuation = bool(settings.get("split_punctuation"))
@@ -103,7 +118,11 @@ class TaggingTask(Task):
             self._known_labels()
         names = [set_name + ending for ending in _FILE_ENDINGS]
         path, labelled = data_files.path(set_name, names), set_name != "test"
-        source = read_tagged(path, f"{set_name}_file", labelled) if is_table(path) else read_conll(path, labelled)
+        source = (
+            read_tagged(path, f"{set_name}_file", labelled)
+            if is_table(path)
+            else read_conll(path, labelled)
+        )
         if set_name == "train":
             self.labels = labels_of(source.sentences)
         if set_name == "test":
@@ -115,12 +134,14 @@ class TaggingTask(Task):
         """Raises InputError if predictions.conll can't contain the tags."""
         if with_blanks := [label for label in self.labels if re.search(r"[ \t\r\n]", label)]:
             raise InputError(
-                f"{with_blanks[0]!r}: the tag has a blank, which separates the columns of predictions.conll; use "
-                "predict.py, or train on types without blanks"
+                f"{with_blanks[0]!r}: the tag has a blank, which separates the columns of "
+                "predictions.conll; use predict.py, or train on types without blanks"
             )
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedWords:
-        return encoded_words(examples, self._known_labels(), max_seq_length, tokenizer, self._document_context)
+        return encoded_words(
+            examples, self._known_labels(), max_seq_length, tokenizer, self._document_context
+        )
 
     def build_model(self, config, **arguments) -> BertTagger:
         return BertTagger(config, len(self._known_labels()), **arguments)
@@ -137,7 +158,9 @@ class TaggingTask(Task):
         return TaskObjective(model, self.losses, self.weights)
 
     def losses(self, model, features: dict):
-        """Float32[B*S]: the cross-entropy of each piece's label; undefined for pieces without a label."""
+        """Float32[B*S]: the cross-entropy of each piece's label; undefined for pieces without a
+        label.
+        """
         return self._losses(model(features), features)
 
     def _losses(self, logits, features: dict):
@@ -152,7 +175,8 @@ class TaggingTask(Task):
         return ops.reshape(ops.cast(features["label_mask"], "float32"), [-1])
 
     def outputs(self, model, features: dict) -> dict:
-        """Returns `tags`, int32[B, S], and `loss`, float32[B], the mean over the `loss_weight` words of a window.
+        """Returns `tags`, int32[B, S], and `loss`, float32[B], the mean over the `loss_weight`
+        words of a window.
 
         With `keeps_logits` there are `logits`, float32[B, S, labels].
         """
@@ -174,7 +198,9 @@ class TaggingTask(Task):
     def report(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Writes reliability.tsv of a calibrated model."""
         if self.temperature:
-            temperature.write_reliability(output_dir, suffix, *_of_words(encoded, outputs), self.temperature)
+            temperature.write_reliability(
+                output_dir, suffix, *_of_words(encoded, outputs), self.temperature
+            )
 
     def predictions(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> list[list[str]]:
         """Returns the predicted tags of each sentence of the file."""
@@ -182,29 +208,36 @@ class TaggingTask(Task):
         return predicted_tags(encoded.source.sentences, numbers, self.labels)
 
     def metrics(self, encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> dict[str, float]:
-        """Returns conlleval's scores: `eval_precision`, `eval_recall` and `eval_f1` of all entities and of each type.
+        """Returns conlleval's scores: `eval_precision`, `eval_recall` and `eval_f1` of all entities
+        and of each type.
 
         `eval_accuracy` compares tags in the scheme of the file, which predictions.conll has, too.
         """
         source = encoded.source
         targets = [[columns[-1] for columns in sentence.columns] for sentence in source.sentences]
-        predictions = [in_scheme(tags, source.scheme) for tags in self.predictions(encoded, outputs)]
+        predictions = [
+            in_scheme(tags, source.scheme) for tags in self.predictions(encoded, outputs)
+        ]
         scores = entity_scores(targets, predictions)
         found = {f"eval_{name}": value for name, value in scores.items()}
         if self.temperature:
             found |= temperature.scores(*_of_words(encoded, outputs), self.temperature)
         return found
 
-    def write_predictions(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
+    def write_predictions(
+        self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""
+    ):
         """Writes predictions.conll: the test file with the predicted tags."""
         path = os.path.join(output_dir, f"predictions{suffix}.conll")
         write_predictions(path, encoded.source, self.predictions(encoded, outputs))
         logging.info("Wrote %s", path)
 
     def serving_outputs(self, model, features: dict) -> dict:
-        """Returns `logits` and `probabilities`, float32[B, S, labels], and `tags`, string[B, S], "" at padding.
+        """Returns `logits` and `probabilities`, float32[B, S, labels], and `tags`, string[B, S], ""
+        at padding.
 
-        Each piece has a tag; the tag of a word is that of its first piece. Logits are divided by the temperature.
+        Each piece has a tag; the tag of a word is that of its first piece. Logits are divided by
+        the temperature.
         """
         logits = tf.cast(model(features), tf.float32)
         if self.temperature:
@@ -214,14 +247,16 @@ class TaggingTask(Task):
             "logits": logits,
             "probabilities": tf.nn.softmax(logits),
             # LiteRT lacks tf.where for strings.
-            "tags": tf.gather(tf.constant(["", *self.labels]), tf.where(features["input_mask"] > 0, best + 1, 0)),
+            "tags": tf.gather(
+                tf.constant(["", *self.labels]), tf.where(features["input_mask"] > 0, best + 1, 0)
+            ),
         }
 
     def serving_text(self, model, texts: dict, reader) -> dict:
         if self.splits_punctuation:
             errors.warn(
-                "The export of text splits at blanks only, so that punctuation stays at its word: an export of tensors "
-                "gives the entities that the folder of the model gives"
+                "The export of text splits at blanks only, so that punctuation stays at its word: "
+                "an export of tensors gives the entities that the folder of the model gives"
             )
         return tag_words(model, texts["text"], reader, self.labels)
 
@@ -235,14 +270,21 @@ class TaggingTask(Task):
 
 
 class TaggingClient(TextClient):
-    """A client that asks for a tag for each word of a text, cut into windows as without --document_context."""
+    """A client that asks for a tag for each word of a text, cut into windows as without
+    --document_context.
+    """
 
     method = "tag"
 
     def __init__(self, model: ServedModel, splits_punctuation: bool = False):
-        """Connects the client; `splits_punctuation` makes punctuation and ideographs words of their own."""
+        """Connects the client; `splits_punctuation` makes punctuation and ideographs words of
+        their own.
+        """
         super().__init__(model, ("text",))
-        self._splits_punctuation, self._has_warned = splits_punctuation and not model.reads_text, False
+        self._splits_punctuation, self._has_warned = (
+            splits_punctuation and not model.reads_text,
+            False,
+        )
 
     def _warn_of_running_text(self, requests: Sequence[Texts]):
         """Warns once of a text whose punctuation or whose ideographs should be words of their own."""
@@ -252,10 +294,14 @@ class TaggingClient(TextClient):
         if text is not None:
             self._has_warned = True
             remedy = (
-                "separate them, or pass split_punctuation=True (--split_punctuation), which an export of text lacks"
+                "separate them, or pass split_punctuation=True (--split_punctuation), which an "
+                "export of text lacks"
             )
             errors.warn(
-                "%.60r: a word is what blanks separate, so that its punctuation is a part of it; %s", text, remedy
+                "%.60r: a word is what blanks separate, so that its punctuation is a part of it; "
+                "%s",
+                text,
+                remedy,
             )
 
     def _words(self, text: str) -> list[tuple[str, int, int]]:
@@ -269,22 +315,29 @@ class TaggingClient(TextClient):
         return False
 
     def postprocess(self, texts: Texts, answer: dict) -> list[dict]:
-        """Returns the entities of a text: `entity_group` (the type), `word` (the text), `start` and `end`."""
+        """Returns the entities of a text: `entity_group` (the type), `word` (the text), `start`
+        and `end`.
+        """
         (text,), words = texts, answer["tags"]
         found = []
         for entity in entities_of([word["tag"] for word in words]):
             start, end = words[entity.first]["start"], words[entity.last]["end"]
-            found.append({"entity_group": entity.type, "word": text[start:end], "start": start, "end": end})
+            found.append(
+                {"entity_group": entity.type, "word": text[start:end], "start": start, "end": end}
+            )
         return found
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """Returns `tags`: for each word the word, its offsets in the text (`start`, `end`) and its `tag`."""
+        """Returns `tags`: for each word the word, its offsets in the text (`start`, `end`) and
+        its `tag`.
+        """
         self._warn_of_running_text(requests)
         if self.model.reads_text:
             return super().answers(requests)
         words = [self._words(text) for (text,) in requests]
         sentences = [
-            Sentence(number, number, [[word] for word, _, _ in of_text], None) for number, of_text in enumerate(words)
+            Sentence(number, number, [[word] for word, _, _ in of_text], None)
+            for number, of_text in enumerate(words)
         ]
         source = ConllFile("", sentences, IOB2, has_documents=False)
         encoded = encoded_words(source, (), self.model.max_seq_length, self.model.tokenizer)
@@ -303,21 +356,32 @@ class TaggingClient(TextClient):
         }
 
 
-def _of_words(encoded: EncodedWords, outputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the logits of the words of a labelled set, float32[words, labels], and the ids of their tags."""
+def _of_words(
+    encoded: EncodedWords, outputs: dict[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the logits of the words of a labelled set, float32[words, labels], and the ids of
+    their tags.
+    """
     targets = encoded.targets.values
     return encoded.of_words(outputs["logits"]), targets[targets > 0] - 1
 
 
 def _is_running_text(text: str) -> bool:
-    """Returns whether a text ends in a word with a full stop, or consists of ideographs without a blank."""
+    """Returns whether a text ends in a word with a full stop, or consists of ideographs without
+    a blank.
+    """
     has_blank = len(text.split()) > 1
-    return bool(_ends_a_sentence(text)) or (not has_blank and len(list(find_words(text))) >= _IDEOGRAPHS_OF_A_SENTENCE)
+    return bool(_ends_a_sentence(text)) or (
+        not has_blank and len(list(find_words(text))) >= _IDEOGRAPHS_OF_A_SENTENCE
+    )
 
 
 def split_words(text: str, tokenizer: BasicTokenizer) -> list[tuple[str, int, int]]:
-    """Returns the words that a BasicTokenizer makes, as they are written in the text, with their offsets."""
-    # Between two letters a character of a word adds no word, a blank one, and a word of one character two.
+    """Returns the words that a BasicTokenizer makes, as they are written in the text, with their
+    offsets.
+    """
+    # Between two letters a character of a word adds no word, a blank one, and a word of one
+    # character two.
     widths = {char: len(tokenizer.tokenize(f"a{char}a")) for char in set(text)}
     words, start = [], 0
     for position, char in enumerate([*text, " "]):

@@ -1,4 +1,6 @@
-"""Windows of pieces for word tagging; only first pieces of words have labels. Devlin et al. (2019), section 5.3."""
+"""Windows of pieces for word tagging; only first pieces of words have labels. Devlin et al.
+(2019), section 5.3.
+"""
 
 import dataclasses
 import itertools
@@ -15,7 +17,9 @@ from official_bert.tokenization import FullTokenizer
 
 @dataclasses.dataclass(frozen=True)
 class EncodedWords:
-    """The windows of a file; `targets` are 1 + the label id of each word's first piece, in one window, else 0."""
+    """The windows of a file; `targets` are 1 + the label id of each word's first piece, in one
+    window, else 0.
+    """
 
     source: ConllFile
     inputs: ModelInputs
@@ -30,7 +34,8 @@ class EncodedWords:
         return self.inputs.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch of windows: the encoder features, `label_ids` and `label_mask`, all int32[b, length].
+        """Returns a batch of windows: the encoder features, `label_ids` and `label_mask`, all
+        int32[b, length].
 
         `label_mask` is 1 at the first pieces of the words to be tagged; elsewhere `label_ids` is 0.
         """
@@ -42,7 +47,9 @@ class EncodedWords:
         }
 
     def of_words(self, values: Iterable[np.ndarray]) -> np.ndarray:
-        """Selects the outputs for the words, [words, ...], from those of the windows, [length or more, ...] each."""
+        """Selects the outputs for the words, [words, ...], from those of the windows, [length or
+        more, ...] each.
+        """
         rows = [
             value[: len(self.targets[row])][self.targets[row] > 0]
             for row, value in enumerate(itertools.islice(values, len(self)))
@@ -63,18 +70,22 @@ def encoded_words(
     tokenizer: FullTokenizer,
     document_context: bool = False,
 ) -> EncodedWords:
-    """Cuts the sentences of a file into windows of at most `max_seq_length` pieces, special tokens included.
+    """Cuts the sentences of a file into windows of at most `max_seq_length` pieces, special tokens
+    included.
 
-    A sentence that is too long becomes several windows, each of which includes as much of the rest of it as fits. A
-    word without pieces counts as [UNK], and a word that is longer than a window loses its last pieces.
+    A sentence that is too long becomes several windows, each of which includes as much of the rest
+    of it as fits. A word without pieces counts as [UNK], and a word that is longer than a window
+    loses its last pieces.
     """
     by_document = [
-        sentence.document if document_context else number for number, sentence in enumerate(source.sentences)
+        sentence.document if document_context else number
+        for number, sentence in enumerate(source.sentences)
     ]
     numbers = {label: number for number, label in enumerate(labels)}
     windows = []
     for _, group in itertools.groupby(
-        zip(by_document, counted(source.sentences, "sentences encoded"), strict=True), key=lambda pair: pair[0]
+        zip(by_document, counted(source.sentences, "sentences encoded"), strict=True),
+        key=lambda pair: pair[0],
     ):
         sentences = [sentence for _, sentence in group]
         targets = [
@@ -88,35 +99,48 @@ def encoded_words(
 
 
 def check_words(source: ConllFile, labels: Sequence[str], document_context: bool = False):
-    """Validates that all tags are known and, with document context, that the file has -DOCSTART- lines."""
+    """Validates that all tags are known and, with document context, that the file has -DOCSTART-
+    lines.
+    """
     if document_context and not source.has_documents:
         raise InputError(
-            f"{source.path}: has no -DOCSTART- line, which --document_context needs; put one before each document "
-            "or leave the flag off"
+            f"{source.path}: has no -DOCSTART- line, which --document_context needs; put one "
+            "before each document or leave the flag off"
         )
     for sentence in source.sentences:
         for word, tag in enumerate(sentence.tags or ()):
             if tag not in labels:
                 place = sentence.place or f"{source.path}: line {sentence.line + word}"
                 raise InputError(
-                    f"{place}: has the tag {sentence.columns[word][-1]!r}, which the training file lacks; its tags are "
-                    f"{', '.join(labels)}"
+                    f"{place}: has the tag {sentence.columns[word][-1]!r}, which the training file "
+                    f"lacks; its tags are {', '.join(labels)}"
                 )
 
 
-def predicted_tags(sentences: Sequence[Sentence], numbers: np.ndarray, labels: Sequence[str]) -> list[list[str]]:
+def predicted_tags(
+    sentences: Sequence[Sentence], numbers: np.ndarray, labels: Sequence[str]
+) -> list[list[str]]:
     """Returns the tags of each sentence for the label ids of all words, int32[words]."""
     tags = iter([labels[number] for number in numbers])
     return [list(itertools.islice(tags, len(sentence.columns))) for sentence in sentences]
 
 
 def _windows(
-    sentences: Sequence[Sentence], targets: np.ndarray, max_seq_length: int, tokenizer: FullTokenizer
+    sentences: Sequence[Sentence],
+    targets: np.ndarray,
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields ids and targets, int32[length] each, of the windows of a document; the argument is int32[words]."""
+    """Yields ids and targets, int32[length] each, of the windows of a document; the argument is
+    int32[words].
+    """
     room = max_seq_length - 2
     cls, sep, unknown = (tokenizer.vocab[piece] for piece in ("[CLS]", "[SEP]", "[UNK]"))
-    pieces = [(tokenizer.encode(word) or [unknown])[:room] for sentence in sentences for word in sentence.words]
+    pieces = [
+        (tokenizer.encode(word) or [unknown])[:room]
+        for sentence in sentences
+        for word in sentence.words
+    ]
     ids = np.fromiter(itertools.chain.from_iterable(pieces), np.int32)
     word_ends = np.cumsum([len(word) for word in pieces])
     word_starts = np.concatenate([[0], word_ends[:-1]])
@@ -126,7 +150,8 @@ def _windows(
     for sentence_end in sentence_ends:
         while first < sentence_end:
             start = word_starts[first]
-            last = min(sentence_end, np.searchsorted(word_ends, start + room, side="right"))  # words that fit whole
+            # Words that fit whole.
+            last = min(sentence_end, np.searchsorted(word_ends, start + room, side="right"))
             low, high = _with_context(start, word_ends[last - 1], len(ids), room)
             window_targets = np.zeros(high - low + 2, np.int32)
             window_targets[word_starts[first:last] - low + 1] = targets[first:last]
@@ -135,7 +160,9 @@ def _windows(
 
 
 def _with_context(start: int, end: int, length: int, room: int) -> tuple[int, int]:
-    """Returns a span of `room` positions, or of all `length`, round [start, end), centred as far as possible."""
+    """Returns a span of `room` positions, or of all `length`, round [start, end), centred as far
+    as possible.
+    """
     spare = room - (end - start)
     left = min(start, max(spare // 2, spare - (length - end)))
     right = min(length - end, spare - left)

@@ -1,4 +1,6 @@
-"""A corpus whose form defeats what the records are made for is warned of, once, with both generators."""
+"""A corpus whose form defeats what the records are made for is warned of, once, with both
+generators.
+"""
 
 import pytest
 
@@ -6,7 +8,12 @@ from official_bert.commands import create_pretraining_data
 from official_bert.options.data_tools import PretrainingDataOptions
 from tests import toy
 
-SENTENCES = ["the cat sat on the mat .", "it was a sunny day .", "nobody waved .", "the dog sat in the park ."]
+SENTENCES = [
+    "the cat sat on the mat .",
+    "it was a sunny day .",
+    "nobody waved .",
+    "the dog sat in the park .",
+]
 CHINESE = "北京天安門我愛"
 GENERATORS = ["exact", "sharded"]
 RANDOM_NEXT = "% of the next sentences are random, where half of them should be"
@@ -18,7 +25,9 @@ def warnings_of(tmp_path, caplog):
 
     def warnings_of(text: str, generator: str, **flags) -> list[str]:
         (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-        (tmp_path / "vocab.txt").write_text("\n".join([*toy.VOCABULARY, *CHINESE]), encoding="utf-8")
+        (tmp_path / "vocab.txt").write_text(
+            "\n".join([*toy.VOCABULARY, *CHINESE]), encoding="utf-8"
+        )
         options = PretrainingDataOptions(
             input_file=[str(tmp_path / "text.txt")],
             output_file=[str(tmp_path / "records")],
@@ -38,8 +47,8 @@ def warnings_of(tmp_path, caplog):
 def test_a_blank_line_after_each_sentence_is_warned_of(warnings_of, generator):
     (warning,) = warnings_of("\n\n".join(SENTENCES * 10), generator)
     assert warning == (
-        f"100.0 {RANDOM_NEXT}; most documents are one sentence: put blank lines between documents, not between their "
-        "sentences"
+        f"100.0 {RANDOM_NEXT}; most documents are one sentence: put blank lines between documents, "
+        "not between their sentences"
     )
 
 
@@ -52,7 +61,12 @@ def test_documents_of_few_sentences_leave_too_few_pairs_in_their_order(warnings_
 
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_long_documents_are_not_warned_of(warnings_of, generator):
-    assert warnings_of("\n\n".join(["\n".join(SENTENCES * 20)] * 4), generator, do_whole_word_mask=True) == []
+    assert (
+        warnings_of(
+            "\n\n".join(["\n".join(SENTENCES * 20)] * 4), generator, do_whole_word_mask=True
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("generator", GENERATORS)
@@ -60,8 +74,8 @@ def test_whole_words_of_chinese_characters_are_warned_of(warnings_of, generator)
     documents = "\n\n".join(["\n".join([CHINESE] * 80)] * 4)
     (warning,) = warnings_of(documents, generator, do_whole_word_mask=True)
     assert warning == (
-        "--do_whole_word_mask has next to no effect: 0 of 2240 tokens continue a word, with ##; every Chinese "
-        "character is a word of its own"
+        "--do_whole_word_mask has next to no effect: 0 of 2240 tokens continue a word, with ##; "
+        "every Chinese character is a word of its own"
     )
 
 

@@ -1,4 +1,6 @@
-"""Documents of a corpus, read by one process or several, and dealt out to files; the processes end in order."""
+"""Documents of a corpus, read by one process or several, and dealt out to files; the processes
+end in order.
+"""
 
 import contextlib
 import itertools
@@ -35,20 +37,24 @@ def as_tokens(found, tokenizer):
 def test_reads_segments_and_documents(tmp_path, tokenizer):
     found = read_documents([toy.write_text(tmp_path)], tokenizer)
     assert as_tokens(found, tokenizer) == [
-        [" ".join(tokenizer.tokenize(line)) for line in document.splitlines()] for document in toy.TEXT.split("\n\n")
+        [" ".join(tokenizer.tokenize(line)) for line in document.splitlines()]
+        for document in toy.TEXT.split("\n\n")
     ]
     assert len(found) == 3
     assert found.ids.dtype == np.uint8  # 50 pieces
 
 
 def test_what_ends_a_document(tmp_path, tokenizer):
-    first = toy.write_text(tmp_path, "\n \t\nthe ca\rt\r\n\u00ad\nsat", name="a")  # U+00AD alone: no tokens, no end
+    # U+00AD alone: no tokens, no end.
+    first = toy.write_text(tmp_path, "\n \t\nthe ca\rt\r\n\u00ad\nsat", name="a")
     second = toy.write_text(tmp_path, "\non the\n\u3000\nmat\n\n\n", name="b")
     third = toy.write_text(tmp_path, "it was", name="c")
     found = as_tokens(read_documents([first, second, third], tokenizer), tokenizer)
     assert found == [["the cat", "sat"], ["on the"], ["mat"], ["it was"]]
     # The end of a file ends no document.
-    assert as_tokens(read_documents([first, third], tokenizer), tokenizer) == [["the cat", "sat", "it was"]]
+    assert as_tokens(read_documents([first, third], tokenizer), tokenizer) == [
+        ["the cat", "sat", "it was"]
+    ]
 
 
 def test_a_line_break_within_a_line_is_white_space(tokenizer):
@@ -72,7 +78,8 @@ def test_worker_processes_read_the_same(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("largest", "dtype"), [(255, np.uint8), (256, np.uint16), (65535, np.uint16), (65536, np.uint32)]
+    ("largest", "dtype"),
+    [(255, np.uint8), (256, np.uint16), (65535, np.uint16), (65536, np.uint32)],
 )
 def test_ids_take_the_smallest_type(largest, dtype):
     assert id_type({"a": 3, "b": largest}) == dtype
@@ -98,12 +105,15 @@ def test_document_k_goes_into_file_k_mod_n(corpus, tmp_path, monkeypatch, held):
 def test_files_without_documents_are_not_written(corpus, tmp_path):
     paths = [str(tmp_path / f"{number}.txt") for number in range(9)]
     assert distribute(corpus, paths) == 5
-    assert sorted(path.name for path in tmp_path.glob("*.txt")) == [f"{number}.txt" for number in range(5)]
+    assert sorted(path.name for path in tmp_path.glob("*.txt")) == [
+        f"{number}.txt" for number in range(5)
+    ]
     (tmp_path / "blank").write_text("\n\n")
     assert distribute([str(tmp_path / "blank")], [str(tmp_path / "none.txt")]) == 0
 
 
-# Reads a corpus without an end with two workers, and prints the id of the first; others start when they are needed.
+# Reads a corpus without an end with two workers, and prints the id of the first; others start when
+# they are needed.
 ENDLESS = """
 import multiprocessing, signal, sys, threading, time
 
@@ -147,7 +157,8 @@ def ended_by(signal_of, number: int, tmp_path) -> str:
         worker = int(process.stdout.readline())
         assert not has_ended(worker, within_secs=0.1)
         signal_of(process.pid, number)
-        errors = process.communicate(timeout=60)[1]  # which ends when the last of the workers has closed the pipe
+        # Which ends when the last of the workers has closed the pipe.
+        errors = process.communicate(timeout=60)[1]
         assert has_ended(worker, within_secs=60)
         return errors
     finally:
@@ -191,7 +202,10 @@ def _die(_):
 
 def test_calls_run_in_processes_that_end():
     with worker_processes(2, _call, 40) as workers:
-        results = [future.result(timeout=60) for future in [workers.submit(_sum, value) for value in (1, 2)]]
+        results = [
+            future.result(timeout=60)
+            for future in [workers.submit(_sum, value) for value in (1, 2)]
+        ]
     assert [value for _, value in results] == [41, 42]
     assert os.getpid() not in [process for process, _ in results]
     assert all(has_ended(process, within_secs=10) for process, _ in results)

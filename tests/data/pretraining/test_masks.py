@@ -1,4 +1,6 @@
-"""Masks of many sequences: how many, where, in whole words and spans; and the streams of numbers that decide it."""
+"""Masks of many sequences: how many, where, in whole words and spans; and the streams of numbers
+that decide it.
+"""
 
 import dataclasses
 import hashlib
@@ -38,7 +40,9 @@ def test_positions_are_equally_likely_candidates_in_increasing_order(length):
 
 def test_fewer_candidates_than_wanted_are_all_drawn():
     candidates = np.array([[False, True, False, True, False]])
-    positions, is_drawn = masks.draw_positions(candidates, np.array([4]), random_streams.stream(1), 3)
+    positions, is_drawn = masks.draw_positions(
+        candidates, np.array([4]), random_streams.stream(1), 3
+    )
     assert (positions.tolist(), is_drawn.tolist()) == ([[1, 3, 0]], [[True, True, False]])
 
 
@@ -51,7 +55,11 @@ def test_units_are_drawn_whole_and_one_that_does_not_fit_is_skipped():
     found = {}
     for wanted in (1, 2, 3, 4):
         positions, is_drawn = masks.draw_units(
-            np.repeat(starts, rows, 0), np.repeat(candidates, rows, 0), np.full(rows, wanted), keys, 5
+            np.repeat(starts, rows, 0),
+            np.repeat(candidates, rows, 0),
+            np.full(rows, wanted),
+            keys,
+            5,
         )
         drawn = [tuple(row[held].tolist()) for row, held in zip(positions, is_drawn, strict=True)]
         found[wanted] = {one: drawn.count(one) / rows for one in set(drawn)}
@@ -74,7 +82,9 @@ def test_units_in_long_rows_are_those_of_a_plain_loop():
     keys = random_streams.stream(8, np.arange(rows))
     positions, is_drawn = masks.draw_units(starts, candidates, wanted, keys, 11)
     for row in range(rows):
-        units = np.split(np.flatnonzero(candidates[row]), np.flatnonzero(starts[row][candidates[row]])[1:])
+        units = np.split(
+            np.flatnonzero(candidates[row]), np.flatnonzero(starts[row][candidates[row]])[1:]
+        )
         drawn = set(positions[row][is_drawn[row]].tolist())
         taken = [unit for unit in units if drawn.issuperset(unit.tolist())]
         assert sum(map(len, taken)) == len(drawn) <= wanted[row]  # whole units only
@@ -100,7 +110,9 @@ def test_spans_have_lengths_in_proportion_to_one_over_n():
 
 
 CLS, SEP, MASK, PIECES = 0, 1, 2, 40
-VOCABULARY = InstanceVocabulary(CLS, SEP, MASK, list(range(PIECES)), [piece >= 30 for piece in range(PIECES)])
+VOCABULARY = InstanceVocabulary(
+    CLS, SEP, MASK, list(range(PIECES)), [piece >= 30 for piece in range(PIECES)]
+)
 USUAL = MaskConfig(masked_lm_prob=0.15, max_predictions_per_seq=4)
 
 
@@ -142,7 +154,12 @@ def test_masks_have_the_shares_of_the_paper_and_labels_are_the_tokens():
     error = 4 * np.sqrt(0.25 / len(seen))
     assert share_of_masks == pytest.approx(0.8 + 0.1 / PIECES, abs=error)
     assert share_kept == pytest.approx(0.1 + 0.1 / PIECES, abs=error)
-    for values, dtype in ((masked, np.int32), (positions, np.int32), (labels, np.int32), (weights, np.float32)):
+    for values, dtype in (
+        (masked, np.int32),
+        (positions, np.int32),
+        (labels, np.int32),
+        (weights, np.float32),
+    ):
         assert values.dtype == dtype
 
 
@@ -154,7 +171,9 @@ def test_a_mask_depends_on_seed_pass_and_record_alone():
     ids, mask = records(4000)
     chosen = np.random.default_rng(2).permutation(4000)[:7]
     masks = DynamicMasks(VOCABULARY, USUAL, 5)
-    for values, expected in zip(masks(ids[chosen], mask[chosen], np.zeros(7, int), chosen), first, strict=True):
+    for values, expected in zip(
+        masks(ids[chosen], mask[chosen], np.zeros(7, int), chosen), first, strict=True
+    ):
         np.testing.assert_array_equal(values, expected[chosen])
     for changes in ({"seed": 6}, {"passes": 1}):
         positions = drawn(**changes)[3]
@@ -165,19 +184,31 @@ def test_a_mask_depends_on_seed_pass_and_record_alone():
     ("changes", "digest"),
     [
         ({}, "b7e7db9a3eeed8ac"),
-        ({"masked_lm_prob": 0.9, "max_predictions_per_seq": 40, "mask_token_rate": 0.3}, "33a503409daf7edc"),
+        (
+            {"masked_lm_prob": 0.9, "max_predictions_per_seq": 40, "mask_token_rate": 0.3},
+            "33a503409daf7edc",
+        ),
         ({"do_whole_word_mask": True}, "aa2813a4302eb868"),
-        ({"do_whole_word_mask": True, "ngram_masking": 4, "max_predictions_per_seq": 9}, "36a452c7dd5884b7"),
+        (
+            {"do_whole_word_mask": True, "ngram_masking": 4, "max_predictions_per_seq": 9},
+            "36a452c7dd5884b7",
+        ),
     ],
 )
 def test_a_run_that_goes_on_after_an_update_has_the_same_masks(changes, digest):
     """Those of version 596c00a, which drew them column by column."""
     _, _, *found = drawn(dataclasses.replace(USUAL, **changes), passes=3, count=500)
-    assert hashlib.sha256(b"".join(values.tobytes() for values in found)).hexdigest().startswith(digest)
+    assert (
+        hashlib.sha256(b"".join(values.tobytes() for values in found))
+        .hexdigest()
+        .startswith(digest)
+    )
 
 
 def test_whole_words_are_masked_with_all_their_pieces():
-    config = dataclasses.replace(USUAL, do_whole_word_mask=True, mask_token_rate=1.0, random_token_rate=0.0)
+    config = dataclasses.replace(
+        USUAL, do_whole_word_mask=True, mask_token_rate=1.0, random_token_rate=0.0
+    )
     ids, mask, masked, *_ = drawn(config)
     is_masked = masked == MASK
     assert is_masked.sum() > 5000
@@ -185,9 +216,11 @@ def test_whole_words_are_masked_with_all_their_pieces():
     # A piece that goes on with a word is masked exactly when the piece before it is.
     inside = continues[:, 2:] & ~np.isin(ids[:, 1:-1], [CLS, SEP])
     np.testing.assert_array_equal(is_masked[:, 2:][inside], is_masked[:, 1:-1][inside])
-    leading = is_masked[continues[:, 1] & ~continues[:, 2]]  # a first piece is a word, although none is before it
+    # A first piece is a word, although none is before it.
+    leading = is_masked[continues[:, 1] & ~continues[:, 2]]
     assert (leading[:, 1] != leading[:, 2]).any()
-    # The second segment, from position 14 on, begins a word, unless with a piece that goes on with the last one.
+    # The second segment, from position 14 on, begins a word, unless with a piece that goes on with
+    # the last one.
     differs = is_masked[:, 12] != is_masked[:, 14]
     assert differs[~continues[:, 14]].any()
     assert not differs[continues[:, 14]].any()
@@ -201,11 +234,16 @@ def test_the_numbers_are_those_of_splitmix64():
 
 
 def test_streams_differ_by_every_part_and_their_order():
-    keys = [random_streams.stream(*parts)[0] for parts in [(1, 2), (2, 1), (1, 3), (0, 2), (1,), (1, 2, 0), (-1, 2)]]
+    keys = [
+        random_streams.stream(*parts)[0]
+        for parts in [(1, 2), (2, 1), (1, 3), (0, 2), (1,), (1, 2, 0), (-1, 2)]
+    ]
     assert len(set(keys)) == len(keys)
     documents = np.arange(5)
     together = random_streams.stream(7, 3, documents)
-    assert together.tolist() == [int(random_streams.stream(7, 3, number)[0]) for number in documents]
+    assert together.tolist() == [
+        int(random_streams.stream(7, 3, number)[0]) for number in documents
+    ]
 
 
 def test_uniform_and_below_have_the_right_range_and_mean():
@@ -222,7 +260,9 @@ def test_uniform_and_below_have_the_right_range_and_mean():
 
 def test_binomial_numbers_have_their_mean_and_variance_for_few_and_many_trials():
     num_trials = np.repeat([0, 1, 5, 64, 65, 1000, 50_001], 20_000)
-    found = random_streams.binomial(random_streams.stream(9, np.arange(len(num_trials))), 3, num_trials).reshape(7, -1)
+    found = random_streams.binomial(
+        random_streams.stream(9, np.arange(len(num_trials))), 3, num_trials
+    ).reshape(7, -1)
     assert not found[0].any()
     for row, trials in zip(found[1:], (1, 5, 64, 65, 1000, 50_001), strict=True):
         assert 0 <= row.min() <= row.max() <= trials

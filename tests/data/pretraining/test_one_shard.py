@@ -1,4 +1,6 @@
-"""The records of a shard: as those of the generator `exact` in distribution, and what they are of odd texts."""
+"""The records of a shard: as those of the generator `exact` in distribution, and what they are
+of odd texts.
+"""
 
 import collections
 import dataclasses
@@ -52,7 +54,9 @@ def joined(batches) -> dict[str, np.ndarray]:
 
 
 def exact_records(documents, vocabulary, config) -> dict[str, np.ndarray]:
-    made, order = exact.create_instances(documents, vocabulary, config.pairs, config.masks, random.Random(1))
+    made, order = exact.create_instances(
+        documents, vocabulary, config.pairs, config.masks, random.Random(1)
+    )
     return joined(made.batches(order))
 
 
@@ -92,7 +96,11 @@ def test_the_distribution_is_that_of_exact(corpus, dupe_factor, max_seq_length, 
     expected = exact_records(documents, vocabulary, config)
     if dupe_factor > 4:
         assert min(len(found["input_ids"]), len(expected["input_ids"])) >= 50_000
-    pairs = zip(figures(found, max_seq_length).items(), figures(expected, max_seq_length).values(), strict=True)
+    pairs = zip(
+        figures(found, max_seq_length).items(),
+        figures(expected, max_seq_length).values(),
+        strict=True,
+    )
     for (name, (count, total)), (other_count, other_total) in pairs:
         share = (count + other_count) / (total + other_total)
         error = np.sqrt(share * (1 - share) * (1 / total + 1 / other_total))
@@ -115,7 +123,9 @@ def test_a_record_is_two_spans_of_the_text_with_a_few_tokens_replaced(corpus):
     records = joined(features for features, _ in shard_batches(0, documents, vocabulary, config))
     text = documents.ids.astype(np.uint16).tobytes()
     for row in range(0, len(records["input_ids"]), 7):
-        ids, mask, segments = (records[name][row] for name in ("input_ids", "input_mask", "segment_ids"))
+        ids, mask, segments = (
+            records[name][row] for name in ("input_ids", "input_mask", "segment_ids")
+        )
         length, b_first = int(mask.sum()), int((mask - segments).sum())
         assert mask.tolist() == [1] * length + [0] * (64 - length)
         assert segments.tolist() == [0] * b_first + [1] * (length - b_first) + [0] * (64 - length)
@@ -142,13 +152,15 @@ def test_a_record_is_two_spans_of_the_text_with_a_few_tokens_replaced(corpus):
 def test_passes_and_shards_have_their_own_draws_and_passes_are_mixed(corpus):
     documents, vocabulary = corpus
     records, other = (
-        joined(features for features, _ in shard_batches(shard, documents, vocabulary, config_of())) for shard in (0, 1)
+        joined(features for features, _ in shard_batches(shard, documents, vocabulary, config_of()))
+        for shard in (0, 1)
     )
     rows = collections.Counter(row.tobytes() for row in records["input_ids"])
     assert max(rows.values()) <= 2  # a very short record may come twice
     assert len(rows) > 0.99 * len(records["input_ids"])
     assert len(rows.keys() & {row.tobytes() for row in other["input_ids"]}) < 0.01 * len(rows)
-    # Neighbours in the file seldom are neighbours in the text: a shared token beside [CLS] is as rare as by chance.
+    # Neighbours in the file seldom are neighbours in the text: a shared token beside [CLS] is as
+    # rare as by chance.
     first = records["input_ids"][:, 1]
     chance = float(((np.bincount(first) / len(first)) ** 2).sum())
     assert abs((first[1:] == first[:-1]).mean() - chance) < 4 * np.sqrt(chance / len(first))
@@ -156,7 +168,9 @@ def test_passes_and_shards_have_their_own_draws_and_passes_are_mixed(corpus):
 
 def test_single_segments_hold_the_whole_text_without_next_sentences(corpus):
     documents, vocabulary = corpus
-    config = config_of(dupe_factor=2, short_seq_prob=0.0, use_next_sentence=False, masked_lm_prob=0.0)
+    config = config_of(
+        dupe_factor=2, short_seq_prob=0.0, use_next_sentence=False, masked_lm_prob=0.0
+    )
     records, counts = zip(*shard_batches(0, documents, vocabulary, config), strict=True)
     records = joined(records)
     lengths = records["input_mask"].sum(axis=1)
@@ -177,11 +191,19 @@ def test_spans_and_replacement_rates_are_those_of_the_flags(corpus):
     documents, vocabulary = corpus
     lengths = {}
     for longest in (1, 4):
-        config = config_of(do_whole_word_mask=True, ngram_masking=longest, mask_token_rate=0.0, random_token_rate=1.0)
-        records = joined(features for features, _ in shard_batches(0, documents, vocabulary, config))
+        config = config_of(
+            do_whole_word_mask=True,
+            ngram_masking=longest,
+            mask_token_rate=0.0,
+            random_token_rate=1.0,
+        )
+        records = joined(
+            features for features, _ in shard_batches(0, documents, vocabulary, config)
+        )
         positions, is_masked = records["masked_lm_positions"], records["masked_lm_weights"] > 0
         neighbours = (np.diff(positions, axis=1) == 1) & is_masked[:, 1:]
-        lengths[longest] = is_masked.sum() / (is_masked.sum() - neighbours.sum())  # of a run of masked tokens
+        # Of a run of masked tokens.
+        lengths[longest] = is_masked.sum() / (is_masked.sum() - neighbours.sum())
         assert (records["input_ids"] == MASK).mean() < 1e-4
         at = np.take_along_axis(records["input_ids"], positions, axis=1)
         assert (at == records["masked_lm_ids"])[is_masked].mean() < 0.01
@@ -221,7 +243,9 @@ def test_gzip_holds_the_same_records(tmp_path, tokenizer):
     plain, records = shard_of(tmp_path, tokenizer, toy.TEXT)
     packed, others = shard_of(tmp_path, tokenizer, toy.TEXT, is_compressed=True)
     header = (tmp_path / "out").read_bytes()[:8]
-    assert header == b"\x1f\x8b\x08\0\0\0\0\0", "neither a name nor a time, so that equal records give equal bytes"
+    assert header == b"\x1f\x8b\x08\0\0\0\0\0", (
+        "neither a name nor a time, so that equal records give equal bytes"
+    )
     assert packed["bytes"] < plain["bytes"]
     assert packed["sha256"] != plain["sha256"]
     for one, other in zip(records, others, strict=True):
@@ -229,12 +253,17 @@ def test_gzip_holds_the_same_records(tmp_path, tokenizer):
 
 
 def test_the_report_counts_what_is_in_the_file(tmp_path, tokenizer):
-    text = "\n\x01\n\n" + toy.TEXT + "\nunknown words stand here .\n\n\n"  # one document without tokens
+    # One document without tokens.
+    text = "\n\x01\n\n" + toy.TEXT + "\nunknown words stand here .\n\n\n"
     report, records = shard_of(tmp_path, tokenizer, text, max_seq_length=24)
     assert (report["documents"], report["sentences"], report["tokens"]) == (4, 9, 65)
-    assert report["random_next"] == sum(int(record["next_sentence_labels"][0]) for record in records)
+    assert report["random_next"] == sum(
+        int(record["next_sentence_labels"][0]) for record in records
+    )
     assert report["positions"] == sum(int(record["input_mask"].sum()) for record in records)
-    assert report["predictions"] == sum(int(record["masked_lm_weights"].sum()) for record in records)
+    assert report["predictions"] == sum(
+        int(record["masked_lm_weights"].sum()) for record in records
+    )
     masked = kept = 0
     for record in records:
         count = int(record["masked_lm_weights"].sum())

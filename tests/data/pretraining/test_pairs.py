@@ -1,6 +1,8 @@
-"""The pairs of whole shards: each segment is used, B comes from elsewhere, truncation is that of the slow function.
+"""The pairs of whole shards: each segment is used, B comes from elsewhere, truncation is that of
+the slow function.
 
-The original's algorithm itself is compared with its recordings and an oracle in tests/commands and tests/compat.
+The original's algorithm itself is compared with its recordings and an oracle in tests/commands and
+tests/compat.
 """
 
 import random
@@ -20,7 +22,9 @@ KEY = random_streams.stream(1)
 def documents_of(*lengths: list[int]) -> Documents:
     """Documents whose segments have these lengths; token k of all has the id k."""
     flat = [length for document in lengths for length in document]
-    return Documents(np.arange(sum(flat)), np.cumsum([0, *flat]), np.cumsum([0, *map(len, lengths)]))
+    return Documents(
+        np.arange(sum(flat)), np.cumsum([0, *flat]), np.cumsum([0, *map(len, lengths)])
+    )
 
 
 def some_documents(number: int = 40) -> Documents:
@@ -41,7 +45,15 @@ def chunks_of(documents, **changes):
     chunks = list(one_shard.make_chunks(documents, config_of(**changes), KEY))
     return [
         np.concatenate([getattr(part, name) for part in chunks])
-        for name in ("document", "a_first", "a_end", "b_document", "b_first", "b_end", "is_random_next")
+        for name in (
+            "document",
+            "a_first",
+            "a_end",
+            "b_document",
+            "b_first",
+            "b_end",
+            "is_random_next",
+        )
     ]
 
 
@@ -59,7 +71,9 @@ def test_every_segment_is_used_once_in_each_pass_before_truncation(with_next):
 
 def test_the_next_segments_follow_and_the_random_ones_come_from_another_document():
     documents = some_documents()
-    document, a_first, a_end, b_document, b_first, b_end, is_random = chunks_of(documents, num_passes=50)
+    document, a_first, a_end, b_document, b_first, b_end, is_random = chunks_of(
+        documents, num_passes=50
+    )
     assert 0.4 < is_random.mean() < 0.8
     assert (b_document[is_random] != document[is_random]).all()
     assert (b_first[~is_random] == a_end[~is_random]).all()
@@ -76,20 +90,26 @@ def test_with_two_documents_the_other_one_is_drawn_and_with_one_the_same():
     document, _, _, b_document, _, _, is_random = chunks_of(documents_of([3, 3], [4]))
     assert is_random.any()
     assert (b_document[is_random] == 1 - document[is_random]).all()
-    document, *_, b_document, _, _, is_random = (chunks_of(documents_of([5, 5, 5]))[i] for i in (0, 3, 4, 5, 6))
+    document, *_, b_document, _, _, is_random = (
+        chunks_of(documents_of([5, 5, 5]))[i] for i in (0, 3, 4, 5, 6)
+    )
     assert (b_document == 0).all()
 
 
 def test_a_chunk_ends_where_the_target_is_reached():
     # Ten tokens are wanted: 4 + 2 + 4 reach them, whatever becomes of the chunk.
     documents = documents_of([4, 2, 4, 9], [7])
-    _, a_first, a_end, *_ = chunks_of(documents, num_passes=1, max_num_tokens=10, with_next=False, short=0.0)
+    _, a_first, a_end, *_ = chunks_of(
+        documents, num_passes=1, max_num_tokens=10, with_next=False, short=0.0
+    )
     assert sorted(zip(a_first.tolist(), a_end.tolist(), strict=True)) == [(0, 3), (3, 4), (4, 5)]
 
 
 def test_a_short_pass_aims_at_every_shorter_length():
     documents = documents_of([1] * 400)
-    a_first, a_end = chunks_of(documents, num_passes=400, max_num_tokens=12, with_next=False, short=1.0)[1:3]
+    a_first, a_end = chunks_of(
+        documents, num_passes=400, max_num_tokens=12, with_next=False, short=1.0
+    )[1:3]
     sizes = np.bincount((a_end - a_first)[a_first == 0], minlength=13)
     assert sizes[:2].tolist() == [0, 0]
     assert (sizes[2:] > 400 / 11 - 4 * np.sqrt(400 / 11)).all()
@@ -100,7 +120,14 @@ def truncated_pairs(documents: Documents, room: int, key: int):
     first = documents.document_starts[:-1]
     number = np.arange(len(documents))
     chunks = one_shard.Chunks(
-        number, first, first + 1, number, first + 1, first + 2, number > -1, random_streams.stream(key, number)
+        number,
+        first,
+        first + 1,
+        number,
+        first + 1,
+        first + 2,
+        number > -1,
+        random_streams.stream(key, number),
     )
     return one_shard.truncated(chunks, documents, room)
 
@@ -175,8 +202,11 @@ def test_a_length_without_room_for_both_sides_is_refused():
 
 
 def test_vocabulary_with_repeated_pieces():
-    # Lines a, [CLS], ##b, a, [SEP], [MASK], [UNK]: the repeated WordPiece keeps its position and has its last id.
-    vocabulary = InstanceVocabulary.of({"a": 3, "[CLS]": 1, "##b": 2, "[SEP]": 4, "[MASK]": 5, "[UNK]": 6})
+    # Lines a, [CLS], ##b, a, [SEP], [MASK], [UNK]: the repeated WordPiece keeps its position and
+    # has its last id.
+    vocabulary = InstanceVocabulary.of(
+        {"a": 3, "[CLS]": 1, "##b": 2, "[SEP]": 4, "[MASK]": 5, "[UNK]": 6}
+    )
     assert vocabulary.word_ids == [3, 1, 2, 4, 5, 6]
     assert vocabulary.continues == [False, False, True, False, False, False, False]
     assert (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id) == (1, 4, 5)

@@ -1,4 +1,6 @@
-"""The files of all shards: the same for any number of processes and after kills, and never half of them."""
+"""The files of all shards: the same for any number of processes and after kills, and never half
+of them.
+"""
 
 import gzip
 import hashlib
@@ -45,7 +47,9 @@ def flags_of(corpus, folder: pathlib.Path, **changes) -> dict:
 
 def make(corpus, folder: pathlib.Path, **changes):
     flags = flags_of([corpus], folder, output_file=[str(folder / "out")]) | changes
-    create_pretraining_data.run(PretrainingDataOptions(**flags | {"vocab_file": str(flags["vocab_file"])}))
+    create_pretraining_data.run(
+        PretrainingDataOptions(**flags | {"vocab_file": str(flags["vocab_file"])})
+    )
 
 
 def hashes(folder: pathlib.Path) -> dict[str, str]:
@@ -60,7 +64,10 @@ def whole(corpus, tmp_path_factory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("whole")
     make(corpus, folder)
     found = hashes(folder)
-    assert list(found) == [*(f"out-{number:05}-of-00007" for number in range(7)), "out.manifest.json"]
+    assert list(found) == [
+        *(f"out-{number:05}-of-00007" for number in range(7)),
+        "out.manifest.json",
+    ]
     return found
 
 
@@ -76,7 +83,9 @@ def test_the_files_do_not_depend_on_the_processes(corpus, whole, tmp_path, num_w
     assert hashes(folder) == whole
     manifest = json.loads((folder / "out.manifest.json").read_text())
     assert f"Wrote {manifest['counts']['records']} total instances" in log
-    assert f"*** Wrote 7 files {folder}/out-?????-of-?????, and {folder}/out.manifest.json ***" in log
+    assert (
+        f"*** Wrote 7 files {folder}/out-?????-of-?????, and {folder}/out.manifest.json ***" in log
+    )
 
 
 def test_the_manifest_says_what_is_there(corpus, tmp_path):
@@ -94,7 +103,9 @@ def test_the_manifest_says_what_is_there(corpus, tmp_path):
         assert shard["records"] == sum(1 for _ in read_examples(str(path)))
         num_records += shard["records"]
     assert manifest["counts"]["records"] == num_records
-    assert manifest["counts"]["documents"] == sum(shard["documents"] for shard in manifest["shards"])
+    assert manifest["counts"]["documents"] == sum(
+        shard["documents"] for shard in manifest["shards"]
+    )
     assert manifest["shares"]["predictions_masked"] == pytest.approx(0.8, abs=0.02)
 
 
@@ -108,7 +119,9 @@ def long_run(corpus, tmp_path_factory) -> dict[str, str]:
 
 def wait_for_shards(process, work: pathlib.Path, count: int):
     deadline_secs = time.monotonic() + 120
-    while process.poll() is None and (not work.exists() or len(list(work.glob("?????.json"))) < count):
+    while process.poll() is None and (
+        not work.exists() or len(list(work.glob("?????.json"))) < count
+    ):
         assert time.monotonic() < deadline_secs, "the shards are not made"
         time.sleep(0.002)
 
@@ -116,7 +129,9 @@ def wait_for_shards(process, work: pathlib.Path, count: int):
 @pytest.mark.parametrize("num_finished", [2, *in_test_long(0, 4)])
 def test_a_killed_run_goes_on_with_the_same_files(corpus, long_run, tmp_path, num_finished):
     flags = flag_list(**flags_of(corpus, tmp_path, num_workers=2, dupe_factor=60))
-    process = subprocess.Popen([sys.executable, str(ROOT / SCRIPT), *flags], cwd=ROOT, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / SCRIPT), *flags], cwd=ROOT, stderr=subprocess.DEVNULL
+    )
     work = tmp_path / ".out.sharded"
     wait_for_shards(process, work, num_finished)
     process.send_signal(signal.SIGKILL)
@@ -143,7 +158,9 @@ def test_a_terminated_run_leaves_its_finished_shards_and_says_so(corpus, tmp_pat
     assert process.returncode == 128 + signal.SIGTERM
     assert [path.name for path in tmp_path.iterdir()] == [".out.sharded"]
     left = sorted(path.name for path in work.iterdir())
-    assert left == sorted(name for k in range(len(left) // 2) for name in (f"{k:05}.json", f"{k:05}.records"))
+    assert left == sorted(
+        name for k in range(len(left) // 2) for name in (f"{k:05}.json", f"{k:05}.records")
+    )
 
 
 class Stop(Exception):
@@ -172,7 +189,9 @@ def made_by(corpus, folder, monkeypatch, most: int = 99, **changes) -> list[int]
     return made
 
 
-def test_resume_keeps_what_is_whole_and_what_the_run_would_make_again(corpus, whole, tmp_path, monkeypatch):
+def test_resume_keeps_what_is_whole_and_what_the_run_would_make_again(
+    corpus, whole, tmp_path, monkeypatch
+):
     work = tmp_path / ".out.sharded"
     stopped_run(corpus, tmp_path, monkeypatch, after=3)
     assert made_by(corpus, tmp_path, monkeypatch) == [3, 4, 5, 6]
@@ -183,16 +202,23 @@ def test_resume_keeps_what_is_whole_and_what_the_run_would_make_again(corpus, wh
         file.write(b"\0\0\0")
     (work / "00002.records").unlink()
     (tmp_path / "out-00002-of-00007").unlink()
-    assert made_by(corpus, tmp_path, monkeypatch) == [2, 3, 4, 5, 6]  # 1 is whole under its final name
+    # 1 is whole under its final name.
+    assert made_by(corpus, tmp_path, monkeypatch) == [2, 3, 4, 5, 6]
     assert hashes(tmp_path) == whole
 
     stopped_run(corpus, tmp_path, monkeypatch, after=3)
-    assert {name: digest for name, digest in hashes(tmp_path).items() if name in whole} == whole, "until all are made"
+    assert {name: digest for name, digest in hashes(tmp_path).items() if name in whole} == whole, (
+        "until all are made"
+    )
     assert made_by(corpus, tmp_path, monkeypatch, random_seed=2) == list(range(7))
     assert hashes(tmp_path) != whole
-    (tmp_path / "other.txt").write_text("Another sentence.\n" + pathlib.Path(corpus).read_text().split("\n", 1)[1])
+    (tmp_path / "other.txt").write_text(
+        "Another sentence.\n" + pathlib.Path(corpus).read_text().split("\n", 1)[1]
+    )
     stopped_run(corpus, tmp_path, monkeypatch, after=6, random_seed=3)
-    assert made_by(str(tmp_path / "other.txt"), tmp_path, monkeypatch, random_seed=3) == [0, 6], "those that differ"
+    assert made_by(str(tmp_path / "other.txt"), tmp_path, monkeypatch, random_seed=3) == [0, 6], (
+        "those that differ"
+    )
 
 
 def test_resume_after_a_kill_among_the_renames(corpus, whole, tmp_path, monkeypatch):
@@ -228,13 +254,17 @@ def test_fewer_documents_than_shards(tmp_path):
     assert [size > 0 for size in sizes] == [True, True, True, False, False]
 
 
-@pytest.mark.parametrize(("num_bytes", "expected"), [(0, 1), (6 << 20, 6), (24 << 20, 16), (13 << 30, 416)])
+@pytest.mark.parametrize(
+    ("num_bytes", "expected"), [(0, 1), (6 << 20, 6), (24 << 20, 16), (13 << 30, 416)]
+)
 def test_the_number_of_shards_goes_by_the_size_of_the_text(tmp_path, num_bytes, expected):
     text, packed = tmp_path / "text", tmp_path / "packed"
     text.touch()
     packed.write_bytes(gzip.compress(bytes(3 << 20)) + gzip.compress(b"another member"))
     assert shards.default_num_shards([(str(text), num_bytes)]) == expected
-    assert shards.default_num_shards([(str(text), 6 << 20), (str(packed), packed.stat().st_size)]) == 9
+    assert (
+        shards.default_num_shards([(str(text), 6 << 20), (str(packed), packed.stat().st_size)]) == 9
+    )
 
 
 @pytest.mark.parametrize("report", ["", "{", "[]", "{}", "\xff", '{"key": 1}'])
@@ -256,7 +286,9 @@ def test_the_folder_is_not_listed_for_each_shard(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "scandir", counted)
     counts = []
     for num_shards in (2, 9):
-        make(corpus, tmp_path, num_shards=num_shards, output_file=[f"{tmp_path}/out-of-{num_shards}"])
+        make(
+            corpus, tmp_path, num_shards=num_shards, output_file=[f"{tmp_path}/out-of-{num_shards}"]
+        )
         counts.append(len(listed))
     assert counts[1] == 2 * counts[0]
 
@@ -264,17 +296,35 @@ def test_the_folder_is_not_listed_for_each_shard(corpus, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"output_file": "{0}/a,{0}/b"}, "--output_file={0}/a,{0}/b: --generator=sharded names its files itself"),
+        (
+            {"output_file": "{0}/a,{0}/b"},
+            "--output_file={0}/a,{0}/b: --generator=sharded names its files itself",
+        ),
         ({"output_file": "{0}"}, "{0}: is a folder; give the beginning of the names"),
         ({"output_file": "gs://bucket/out"}, "--generator=sharded needs a folder of this machine"),
-        ({"output_file": "{0}/old"}, "{0}/old-00000-of-00099: is a shard of a run with another number"),
-        ({"output_file": "{0}/out", "input_file": "{0}/out-00000-of-00007"}, "is an input of this run, too"),
-        ({"input_file": "{0}/blank"}, "--input_file: no text in {0}/blank; give files with one sentence a line"),
-        ({"vocab_file": "{0}/blank"}, "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]"),
+        (
+            {"output_file": "{0}/old"},
+            "{0}/old-00000-of-00099: is a shard of a run with another number",
+        ),
+        (
+            {"output_file": "{0}/out", "input_file": "{0}/out-00000-of-00007"},
+            "is an input of this run, too",
+        ),
+        (
+            {"input_file": "{0}/blank"},
+            "--input_file: no text in {0}/blank; give files with one sentence a line",
+        ),
+        (
+            {"vocab_file": "{0}/blank"},
+            "--vocab_file: the vocabulary lacks [CLS], [SEP], [MASK], [UNK]",
+        ),
         ({"num_shards": 0}, "--num_shards=0: must be at least 1, and at most 99999"),
         ({"generator": "exact"}, "--num_shards: --generator=exact makes the original's files"),
         ({"mask_rates": "0.7,0.4"}, "--mask_rates=0.7,0.4: must be two numbers"),
-        ({"ngram_masking": 3}, "--ngram_masking=3: masks spans of whole words; add --do_whole_word_mask"),
+        (
+            {"ngram_masking": 3},
+            "--ngram_masking=3: masks spans of whole words; add --do_whole_word_mask",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, changes, sentence):
@@ -282,7 +332,10 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, changes, sentenc
         (tmp_path / name).write_text(content)
     (tmp_path / "out-00000-of-00007").write_text(toy.TEXT)
     flags = flags_of(toy.write_text(tmp_path), tmp_path, vocab_file=toy.write_vocabulary(tmp_path))
-    flags |= {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in changes.items()}
+    flags |= {
+        name: value.format(tmp_path) if isinstance(value, str) else value
+        for name, value in changes.items()
+    }
     before = hashes(tmp_path)
     ended = end_of(SCRIPT, *flag_list(**flags))
     assert ended.status == 1

@@ -34,7 +34,13 @@ It rains.
 A page of its title</doc>
 """
 JSON_LINES = "".join(
-    json.dumps({"title": title, "text": "\n\n".join([title, *paragraphs] if title != "Rain" else paragraphs)}) + "\n"
+    json.dumps(
+        {
+            "title": title,
+            "text": "\n\n".join([title, *paragraphs] if title != "Rain" else paragraphs),
+        }
+    )
+    + "\n"
     for title, paragraphs in PAGES.items()
 )
 FORMS = {"text": TEXT, "wikiextractor": WIKIEXTRACTOR, "json_lines": JSON_LINES}
@@ -65,9 +71,29 @@ def test_paragraphs_are_split_and_blank_lines_stay(tmp_path, form):
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_book_is_one_document_of_sentences(tmp_path, end):
-    """Wrapped lines are joined, also after Mr.; a heading ends at a blank line; the byte order mark goes."""
-    book = ["\ufeffTHE BOOK", "", "CHAPTER I", " ", "He met Mr.", "Stubbs there. It was", "late. So he", "", "left."]
-    sentences = ["THE BOOK", "CHAPTER I", "He met Mr. Stubbs there.", "It was late.", "So he", "left.", ""]
+    """Wrapped lines are joined, also after Mr.; a heading ends at a blank line; the byte order
+    mark goes.
+    """
+    book = [
+        "\ufeffTHE BOOK",
+        "",
+        "CHAPTER I",
+        " ",
+        "He met Mr.",
+        "Stubbs there. It was",
+        "late. So he",
+        "",
+        "left.",
+    ]
+    sentences = [
+        "THE BOOK",
+        "CHAPTER I",
+        "He met Mr. Stubbs there.",
+        "It was late.",
+        "So he",
+        "left.",
+        "",
+    ]
     assert lines_of(tmp_path / "file", end.join(book), "prose") == sentences
     assert lines_of(tmp_path / "file", end.join(book), "prose", splits_sentences=True) == sentences
     assert lines_of(tmp_path / "file", "", "prose") == [""]
@@ -82,14 +108,30 @@ def test_a_book_without_ends_of_sentences_is_cut(tmp_path):
 @pytest.mark.parametrize(
     ("form", "content", "sentence"),
     [
-        ("wikiextractor", "Just text.\n", "line 1: text outside of <doc ...> and </doc>; this is no output of"),
-        ("wikiextractor", '<doc id="1">\na\n<doc id="2">\n', "line 3: <doc> before the </doc> of the page before"),
-        ("wikiextractor", '<doc id="1">\na\n', "ends without </doc>; extract it again, it is not complete"),
+        (
+            "wikiextractor",
+            "Just text.\n",
+            "line 1: text outside of <doc ...> and </doc>; this is no output of",
+        ),
+        (
+            "wikiextractor",
+            '<doc id="1">\na\n<doc id="2">\n',
+            "line 3: <doc> before the </doc> of the page before",
+        ),
+        (
+            "wikiextractor",
+            '<doc id="1">\na\n',
+            "ends without </doc>; extract it again, it is not complete",
+        ),
         ("json_lines", '{"text": "a"}\n{"text"\n', "line 2: no JSON"),
         ("json_lines", '{"title": "a"}\n', 'line 1: has no field "text" with a text'),
         ("json_lines", '{"text": 3}\n', 'line 1: has no field "text" with a text'),
         ("text", gzip.compress(b"It rains.\n" * 1000, mtime=0)[:-12], "is a corrupt gzip file"),
-        ("text", gzip.compress("It rains.\n".encode("utf-16"), mtime=0), "is UTF-16; save it as UTF-8"),
+        (
+            "text",
+            gzip.compress("It rains.\n".encode("utf-16"), mtime=0),
+            "is UTF-16; save it as UTF-8",
+        ),
     ],
 )
 def test_what_has_another_form_is_refused_by_file_and_line(tmp_path, form, content, sentence):
@@ -116,9 +158,13 @@ def test_lines_that_are_no_sentences_are_warned_of(tmp_path, caplog):
 
 
 def test_the_words_before_a_mark_are_looked_at_once(monkeypatch):
-    """In a line without the end of a sentence, what stands before each mark would grow with the line."""
+    """In a line without the end of a sentence, what stands before each mark would grow with the
+    line.
+    """
     looked_at = []
-    monkeypatch.setattr(text_formats, "_ends_sentence", lambda words, boundary: looked_at.append(words))
+    monkeypatch.setattr(
+        text_formats, "_ends_sentence", lambda words, boundary: looked_at.append(words)
+    )
     split_sentences("the cat sat. " * 1000)
     assert looked_at == ["the cat sat"] * 999
 

@@ -30,7 +30,9 @@ def test_overlong_words_and_those_beyond_the_limit_are_left_out():
 
 
 def learn(counts, vocab_size, min_frequency=1):
-    return learn_vocabulary(select_words(counts, 1.0, 100), vocab_size, min_frequency, BasicTokenizer())
+    return learn_vocabulary(
+        select_words(counts, 1.0, 100), vocab_size, min_frequency, BasicTokenizer()
+    )
 
 
 def test_special_tokens_characters_words_and_fill():
@@ -45,7 +47,8 @@ def test_special_tokens_characters_words_and_fill():
 
 
 def test_what_does_not_fit_is_cut_but_never_a_character():
-    counts = {"aaaa": 5, "bbbb": 5, "cccc": 5, "dddd": 5}  # four words of one frequency: no threshold gives two
+    # Four words of one frequency: no threshold gives two.
+    counts = {"aaaa": 5, "bbbb": 5, "cccc": 5, "dddd": 5}
     vocabulary = learn(counts, vocab_size=15)
     characters = {*"abcd", *(f"##{char}" for char in "abcd")}
     assert len(vocabulary.lines) == 15
@@ -55,5 +58,6 @@ def test_what_does_not_fit_is_cut_but_never_a_character():
 
 
 def test_a_size_below_the_characters_names_the_least():
-    with pytest.raises(InputError, match="at least 10"):  # 5 special tokens, a, b, ##a, ##b and the comma
+    # 5 special tokens, a, b, ##a, ##b and the comma.
+    with pytest.raises(InputError, match="at least 10"):
         learn({"ab": 5, ",": 1}, vocab_size=9)

@@ -1,4 +1,6 @@
-"""Records as TensorFlow writes and reads them, damage named by file and record, encoded sets, and globs of files."""
+"""Records as TensorFlow writes and reads them, damage named by file and record, encoded sets,
+and globs of files.
+"""
 
 import gzip
 
@@ -6,7 +8,13 @@ import numpy as np
 import pytest
 
 from official_bert.data.records import record_files
-from official_bert.data.records.framing import frame, is_compressed, open_example_files, read_examples, read_records
+from official_bert.data.records.framing import (
+    frame,
+    is_compressed,
+    open_example_files,
+    read_examples,
+    read_records,
+)
 from official_bert.io.errors import InputError
 
 
@@ -26,7 +34,11 @@ def test_tensorflow_reads_and_parses_what_we_write(tmp_path, tf):
         files.write(features(0, 3))
     records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
     parsed = tf.io.parse_example(
-        records, {"ids": tf.io.FixedLenFeature([3], tf.int64), "weight": tf.io.FixedLenFeature([1], tf.float32)}
+        records,
+        {
+            "ids": tf.io.FixedLenFeature([3], tf.int64),
+            "weight": tf.io.FixedLenFeature([1], tf.float32),
+        },
     )
     np.testing.assert_array_equal(parsed["ids"], [[0, 0, 0], [100, 100, 100], [200, 200, 200]])
     np.testing.assert_array_equal(parsed["weight"], [[0.0], [1.0], [2.0]])
@@ -70,7 +82,8 @@ def test_damage_is_named_with_file_and_record(tmp_path, damage, number, reason):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(damage(frame(b"x" * 100) * 3))
     with pytest.raises(
-        InputError, match=rf"a\.tfrecord: record {number} \(from 0\) is corrupt: {reason}.*create_pretraining_data.py"
+        InputError,
+        match=rf"a\.tfrecord: record {number} \(from 0\) is corrupt: {reason}.*create_pretraining_data.py",
     ):
         list(read_records(str(path)))
 
@@ -78,14 +91,20 @@ def test_damage_is_named_with_file_and_record(tmp_path, damage, number, reason):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["absent/a"], r"absent/a: cannot be written \(No such file or directory\); check that its folder exists"),
+        (
+            ["absent/a"],
+            r"absent/a: cannot be written \(No such file or directory\); check that its folder exists",
+        ),
         (["ok", "."], "cannot be written, it is a folder"),
         (["a", "b", "a"], "names a file twice"),
         ([], "names no file"),
     ],
 )
 def test_files_that_cannot_be_written_are_named(tmp_path, names, message):
-    with pytest.raises(InputError, match=message), open_example_files([f"{tmp_path}/{name}" for name in names]):
+    with (
+        pytest.raises(InputError, match=message),
+        open_example_files([f"{tmp_path}/{name}" for name in names]),
+    ):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -114,9 +133,14 @@ def test_an_encoded_set_comes_back_in_order(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(record_files, "_EXAMPLES_AT_ONCE", 4)
     monkeypatch.setattr(record_files, "_EXAMPLES_BETWEEN_LINES", 8)
     caplog.set_level("INFO", logger="absl")
-    values = {"ids": np.arange(30, dtype=np.int32).reshape(10, 3), "score": np.arange(10, dtype=np.float32) / 4}
+    values = {
+        "ids": np.arange(30, dtype=np.int32).reshape(10, 3),
+        "score": np.arange(10, dtype=np.float32) / 4,
+    }
     path = str(tmp_path / "train.tf_record")
-    record_files.write_encoded_set(path, 10, lambda rows: {name: value[rows] for name, value in values.items()})
+    record_files.write_encoded_set(
+        path, 10, lambda rows: {name: value[rows] for name, value in values.items()}
+    )
     found = [record for _, record in read_examples(path)]
     np.testing.assert_array_equal([record["ids"] for record in found], values["ids"])
     np.testing.assert_array_equal([record["score"] for record in found], values["score"][:, None])

@@ -1,4 +1,6 @@
-"""The manifests beside records: the vocabulary that these were made with, and what tells them from other records."""
+"""The manifests beside records: the vocabulary that these were made with, and what tells them
+from other records.
+"""
 
 import json
 import os
@@ -26,8 +28,12 @@ def make_records(folder, generator, *flags):
         *flag_list(input_file=toy.write_text(folder), output_file=folder / "made", vocab_file=vocab_file,
                    max_seq_length=SEQ, max_predictions_per_seq=PREDICTIONS, generator=generator, dupe_factor=1),
     )  # fmt: skip
-    manifest_file = folder / (".made.manifest.json" if generator == "exact" else "made.manifest.json")
-    return [str(path) for path in sorted(folder.glob("made*")) if path != manifest_file], manifest_file
+    manifest_file = folder / (
+        ".made.manifest.json" if generator == "exact" else "made.manifest.json"
+    )
+    return [
+        str(path) for path in sorted(folder.glob("made*")) if path != manifest_file
+    ], manifest_file
 
 
 def swapped(folder):
@@ -52,7 +58,8 @@ def test_another_vocabulary_than_that_of_the_records_is_refused(tmp_path, genera
     for same in (ours, windows):
         check(same)
     with pytest.raises(
-        InputError, match=r"made.manifest.json: .*/made\S* was made with another vocabulary than .*/other/"
+        InputError,
+        match=r"made.manifest.json: .*/made\S* was made with another vocabulary than .*/other/",
     ):
         check(other)
 

@@ -1,4 +1,6 @@
-"""The order of records, what batches hold, and errors; each record contains its number, which shows the order."""
+"""The order of records, what batches hold, and errors; each record contains its number, which
+shows the order.
+"""
 
 import functools
 
@@ -46,7 +48,8 @@ def serialized(values: dict) -> bytes:
 
     features = {name: feature(value) for name, value in values.items()}
     example = tf.train.Example(features=tf.train.Features(feature=features))
-    return example.SerializeToString(deterministic=True)  # so that a file is always cut at the same place
+    # So that a file is always cut at the same place.
+    return example.SerializeToString(deterministic=True)
 
 
 def write(path, numbers, **changed) -> str:
@@ -64,7 +67,9 @@ def numbers_of(batch) -> list[int]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Five files of 40 records with the numbers 0 to 199, one of them compressed, and an empty file."""
+    """Five files of 40 records with the numbers 0 to 199, one of them compressed, and an empty
+    file.
+    """
     folder = tmp_path_factory.mktemp("records")
     (folder / "empty.tfrecord").touch()
     names = [folder / f"{i}.tfrecord{'.gz' if i == 2 else ''}" for i in range(5)]
@@ -74,7 +79,9 @@ def files(tmp_path_factory):
 
 def test_evaluation_reads_all_records_in_order_once_or_again(files):
     batches = iter(evaluation_dataset(files, FEATURES, 7, LIMITS))
-    assert [number for _ in range(43) for number in numbers_of(next(batches))] == [k % 200 for k in range(43 * 7)]
+    assert [number for _ in range(43) for number in numbers_of(next(batches))] == [
+        k % 200 for k in range(43 * 7)
+    ]
     sizes, seen = [], []
     for batch in evaluation_dataset(files, FEATURES, 7, LIMITS, repeat=False):
         sizes.append(len(batch["input_ids"]))
@@ -102,7 +109,8 @@ def trained_on(files, num_batches: int, seed: int = 1, **changes) -> list[int]:
 def test_training_reads_every_record_about_equally_often_and_shuffled_by_the_seed(files):
     seen = trained_on(files, 100)
     counts = np.bincount(seen, minlength=200)
-    # 1,000 of 200 records: 5 each, give or take a pass that the file shuffle and the buffer hold back.
+    # 1,000 of 200 records: 5 each, give or take a pass that the file shuffle and the buffer hold
+    # back.
     assert counts.min() >= 2
     assert counts.max() <= 8
     assert np.mean(np.diff(seen) == 1) < 0.1
@@ -129,20 +137,31 @@ def test_files_that_are_shuffled_in_each_pass_are_read_once_in_it(files, seed):
     assert counts.min() >= 3
     assert counts.max() <= 7
     assert repeats_nearby(seen[:100], 100) < 8, "only where one pass ends"
-    orders = [[number for number in seen[start : start + 200] if number % 40 == 0] for start in (0, 200, 400)]
+    orders = [
+        [number for number in seen[start : start + 200] if number % 40 == 0]
+        for start in (0, 200, 400)
+    ]
     assert orders[0] != orders[1] != orders[2], "the files come in another order in each pass"
 
 
 def test_the_originals_order_may_read_a_file_twice_at_the_same_time(files):
-    tf.random.set_seed(1)  # the datasets' own seeds are combined with the one that another test has left
-    assert any(repeats_nearby(trained_on(files, 10, seed), 100) >= 10 for seed in range(12)), "with some seeds"
+    # The datasets' own seeds are combined with the one that another test has left.
+    tf.random.set_seed(1)
+    assert any(repeats_nearby(trained_on(files, 10, seed), 100) >= 10 for seed in range(12)), (
+        "with some seeds"
+    )
 
 
 def test_no_pipeline_has_a_thread_for_which_its_end_waits(files):
-    """By default TensorFlow tunes a pipeline in a thread that may sleep for a minute when its iterator is deleted."""
+    """By default TensorFlow tunes a pipeline in a thread that may sleep for a minute when its
+    iterator is deleted.
+    """
     training = training_dataset(files, FEATURES, 10, seed=1, limits=LIMITS)
     evaluation = evaluation_dataset(files, FEATURES, 10, limits=LIMITS)
-    assert [dataset.options().autotune.enabled for dataset in (training, evaluation)] == [False, False]
+    assert [dataset.options().autotune.enabled for dataset in (training, evaluation)] == [
+        False,
+        False,
+    ]
     assert tf.data.Dataset.range(3).options().autotune.enabled is None  # which means that it does
 
 
@@ -165,7 +184,11 @@ WRONG = [
     ("masked_lm_positions", [0, SEQ], "masked_lm_positions holds 8, and --max_seq_length is 8; "),
     ("segment_ids", [2] * SEQ, "segment_ids holds 2, and type_vocab_size "),
     ("next_sentence_labels", [2], "next_sentence_labels holds 2, and "),
-    ("input_mask", [1] * 16, "input_mask has 16 values where 8 are expected; give --max_seq_length and "),
+    (
+        "input_mask",
+        [1] * 16,
+        "input_mask has 16 values where 8 are expected; give --max_seq_length and ",
+    ),
     ("masked_lm_weights", [1.0], "masked_lm_weights has 1 values where 2 are expected; "),
     ("masked_lm_weights", [1, 1], "masked_lm_weights holds int64 where float32 is expected; "),
 ]
@@ -187,7 +210,10 @@ def test_a_record_that_does_not_fit_is_named(tmp_path, field, value, sentence):
 
 def test_other_errors_pass_unchanged(files):
     assert diagnose(files, FEATURES, LIMITS) is None
-    with pytest.raises(tf.errors.InvalidArgumentError, match="ours"), explaining_input_errors(files, FEATURES, LIMITS):
+    with (
+        pytest.raises(tf.errors.InvalidArgumentError, match="ours"),
+        explaining_input_errors(files, FEATURES, LIMITS),
+    ):
         raise tf.errors.InvalidArgumentError(None, None, "ours")
 
 
@@ -196,7 +222,9 @@ def test_empty_files_are_warned_of_or_refused(files, tmp_path, caplog):
     assert caplog.messages == [f"{files[1]}: empty, holds no record"]
     none = [files[1], write(tmp_path / "nothing.tfrecord.gz", [])]
     for dataset in (evaluation_dataset, functools.partial(training_dataset, seed=0)):
-        with pytest.raises(InputError, match=r"empty.tfrecord, .*nothing.tfrecord.gz: no record in any file"):
+        with pytest.raises(
+            InputError, match=r"empty.tfrecord, .*nothing.tfrecord.gz: no record in any file"
+        ):
             dataset(none, FEATURES, 2, limits=LIMITS)
 
 
@@ -205,7 +233,9 @@ UNMASKED_LIMITS = {feature.name: LIMITS[feature.name] for feature in UNMASKED}
 
 
 class Spy:
-    """Puts the number of the pass and the hash of the record where the positions and the labels would be."""
+    """Puts the number of the pass and the hash of the record where the positions and the labels
+    would be.
+    """
 
     max_predictions_per_seq = PREDICTIONS
 
@@ -213,7 +243,12 @@ class Spy:
         def column(values):
             return np.repeat((values % 100_003)[:, None], PREDICTIONS, axis=1)
 
-        return (ids, column(passes).astype(np.int32), column(records).astype(np.int32), np.ones((len(ids), 2), "f4"))
+        return (
+            ids,
+            column(passes).astype(np.int32),
+            column(records).astype(np.int32),
+            np.ones((len(ids), 2), "f4"),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +260,9 @@ def unmasked(tmp_path_factory):
         with tf.io.TFRecordWriter(found[-1]) as writer:
             for number in range(40 * file, 40 * file + 40):
                 values = record_values(number)
-                writer.write(serialized({feature.name: values[feature.name] for feature in UNMASKED}))
+                writer.write(
+                    serialized({feature.name: values[feature.name] for feature in UNMASKED})
+                )
     return found
 
 
@@ -234,7 +271,10 @@ def seen(dataset, num_batches: int) -> list[tuple[int, int, int]]:
     found = []
     for batch in dataset.take(num_batches):
         assert {feature.name for feature in FEATURES} == set(batch)
-        columns = (batch[name].numpy()[:, 0].tolist() for name in ("input_ids", "masked_lm_positions", "masked_lm_ids"))
+        columns = (
+            batch[name].numpy()[:, 0].tolist()
+            for name in ("input_ids", "masked_lm_positions", "masked_lm_ids")
+        )
         found += zip(*columns, strict=True)
     return found
 
@@ -244,15 +284,22 @@ def test_masks_know_the_pass_and_the_record(unmasked):
     dataset = training_dataset(unmasked, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS, masks=Spy())
     found = seen(dataset, 60)
     passes = {number: [at for other, at, _ in found if other == number] for number in range(120)}
-    # A file of a pass may come before one of the pass before, so that the passes of 600 records have holes.
-    assert all(len(set(each)) == len(each) and max(each) <= len(each) + 1 for each in passes.values())
+    # A file of a pass may come before one of the pass before, so that the passes of 600 records
+    # have holes.
+    assert all(
+        len(set(each)) == len(each) and max(each) <= len(each) + 1 for each in passes.values()
+    )
     assert set.union(*map(set, passes.values())) >= {0, 1, 2, 3}
     assert 3 <= min(map(len, passes.values())) <= max(map(len, passes.values())) <= 7
-    assert [at for _, at, _ in found] != sorted(at for _, at, _ in found), "passes mix at their ends"
+    assert [at for _, at, _ in found] != sorted(at for _, at, _ in found), (
+        "passes mix at their ends"
+    )
     hashes = {(number, record) for number, _, record in found}
     assert len(hashes) == len({record for _, record in hashes}) == 120
     plain = training_dataset(unmasked, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS)
-    assert [number for batch in plain.take(60) for number in numbers_of(batch)] == [number for number, *_ in found]
+    assert [number for batch in plain.take(60) for number in numbers_of(batch)] == [
+        number for number, *_ in found
+    ]
 
 
 def test_passes_over_files_that_are_shuffled_in_each_are_numbered(unmasked):
@@ -278,8 +325,14 @@ def test_in_evaluation_a_record_has_one_mask(unmasked):
 @pytest.mark.parametrize(("masks", "shuffles"), [(None, False), (Spy(), False), (Spy(), True)])
 def test_an_iterator_goes_on_where_it_was_saved(files, unmasked, tmp_path, masks, shuffles):
     def iterator():
-        read, features, limits = (unmasked, UNMASKED, UNMASKED_LIMITS) if masks else (files, FEATURES, LIMITS)
-        return iter(training_dataset(read, features, 10, 1, limits, masks=masks, shuffles_each_pass=shuffles))
+        read, features, limits = (
+            (unmasked, UNMASKED, UNMASKED_LIMITS) if masks else (files, FEATURES, LIMITS)
+        )
+        return iter(
+            training_dataset(
+                read, features, 10, 1, limits, masks=masks, shuffles_each_pass=shuffles
+            )
+        )
 
     batches = iterator()
     for _ in range(33):
@@ -295,7 +348,11 @@ def test_an_iterator_goes_on_where_it_was_saved(files, unmasked, tmp_path, masks
 
 
 def test_records_with_masks_and_without_are_told_apart(files, unmasked):
-    with pytest.raises(InputError, match=r"record 0 \(from 0\) has masks already; leave out --dynamic_masking"):
+    with pytest.raises(
+        InputError, match=r"record 0 \(from 0\) has masks already; leave out --dynamic_masking"
+    ):
         training_dataset(files, UNMASKED, 10, seed=1, limits=UNMASKED_LIMITS, masks=Spy())
-    with pytest.raises(InputError, match="has no masked_lm_positions; give --dynamic_masking if no file"):
+    with pytest.raises(
+        InputError, match="has no masked_lm_positions; give --dynamic_masking if no file"
+    ):
         training_dataset(unmasked, FEATURES, 10, seed=1, limits=LIMITS)

@@ -6,7 +6,9 @@ from official_bert.io.errors import InputError
 from tests import toy
 
 
-def example_of(text: str, predictions: dict[int, str], b_first: int = 99, is_random: bool = False) -> dict:
+def example_of(
+    text: str, predictions: dict[int, str], b_first: int = 99, is_random: bool = False
+) -> dict:
     """A record of twelve tokens and four predictions, whose special tokens are part of the text."""
     ids = [toy.VOCABULARY.index(token) for token in text.split()]
     weights = np.arange(4) < len(predictions)
@@ -44,7 +46,8 @@ def test_the_statistics_are_those_counted_by_hand(tokenizer):
     statistics.add(block_of([PAIR, SINGLE], ["", ""], 50))
     assert dict(statistics.lengths) == {9: 1, 6: 1}
     assert dict(statistics.predictions) == {2: 1, 3: 1}
-    # 15 tokens in all; of 5 predictions 2 are [MASK], 1 is kept and 2 are other words; one original is [UNK].
+    # 15 tokens in all; of 5 predictions 2 are [MASK], 1 is kept and 2 are other words; one original
+    # is [UNK].
     assert statistics.lines() == [
         "records               2",
         "tokens of a record    7.5 on average, median 8, 6 to 9 of 12",
@@ -60,26 +63,41 @@ def test_the_statistics_are_those_counted_by_hand(tokenizer):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"masked_lm_ids": None}, "has no masked_lm_ids; give records of create_pretraining_data.py"),
+        (
+            {"masked_lm_ids": None},
+            "has no masked_lm_ids; give records of create_pretraining_data.py",
+        ),
         ({"segment_ids": np.zeros(3, int)}, "segment_ids has 3 values where 12 are expected"),
-        ({"input_ids": np.full(12, 50)}, "input_ids has a value that is not from 0 to below 50; give the --vocab_file"),
-        ({"masked_lm_positions": np.full(4, 12)}, "masked_lm_positions has a value that is not from 0 to below 12"),
+        (
+            {"input_ids": np.full(12, 50)},
+            "input_ids has a value that is not from 0 to below 50; give the --vocab_file",
+        ),
+        (
+            {"masked_lm_positions": np.full(4, 12)},
+            "masked_lm_positions has a value that is not from 0 to below 12",
+        ),
     ],
 )
 def test_what_is_no_record_is_refused(changes, sentence):
     changed = {name: value for name, value in (PAIR | changes).items() if value is not None}
     with pytest.raises(InputError) as refused:
-        block_of([PAIR, changed], ["a.tfrecord: record 6 (from 0)", "a.tfrecord: record 7 (from 0)"], 50)
+        block_of(
+            [PAIR, changed], ["a.tfrecord: record 6 (from 0)", "a.tfrecord: record 7 (from 0)"], 50
+        )
     assert str(refused.value).startswith("a.tfrecord: record 7 (from 0)")
     assert sentence in str(refused.value)
 
 
 def test_records_and_blocks_of_two_lengths_are_refused(tokenizer):
     shorter = {name: values[:11] for name, values in PAIR.items()}
-    with pytest.raises(InputError, match="second: has another length than first; give files of one length"):
+    with pytest.raises(
+        InputError, match="second: has another length than first; give files of one length"
+    ):
         block_of([PAIR, shorter], ["first", "second"], 50)
     statistics = Statistics(tokenizer)
     statistics.add(block_of([PAIR], [""], 50))
-    padded = PAIR | {name: np.pad(PAIR[name], (0, 1)) for name in ("input_ids", "input_mask", "segment_ids")}
+    padded = PAIR | {
+        name: np.pad(PAIR[name], (0, 1)) for name in ("input_ids", "input_mask", "segment_ids")
+    }
     with pytest.raises(InputError, match="the records have 12 and 13 tokens"):
         statistics.add(block_of([padded], [""], 50))

@@ -1,4 +1,6 @@
-"""run_experiment.py: what it prints and refuses, a kill in the middle, and each table of the paper at its smallest."""
+"""run_experiment.py: what it prints and refuses, a kill in the middle, and each table of the
+paper at its smallest.
+"""
 
 import json
 import os
@@ -62,7 +64,12 @@ def test_a_report_of_what_is_finished(run, tmp_path, caplog, monkeypatch):
     run(only="table")  # a run is found, and nothing more is needed
     found, of_step = map(json.loads, (tmp_path / "out/smoke/two.jsonl").read_text().splitlines())
     assert (of_step["secs"], of_step["step"]) == (3.0, "fine-tuning STS-B 2/16/2 seed 1")
-    assert (found["arm"], found["task"], found["value"], found["secs"]) == ("BERT", "STS-B", 50.0, 3.0)
+    assert (found["arm"], found["task"], found["value"], found["secs"]) == (
+        "BERT",
+        "STS-B",
+        50.0,
+        3.0,
+    )
     assert "| BERT | – | 3.5 | 50.0 (1) | 85.8 |" in (tmp_path / "out/smoke/two.md").read_text()
     with pytest.raises(InputError, match="elsewhere/STS-B: no such file or folder, which "):
         run(only="table", data_dir=str(write_data(tmp_path / "elsewhere", tasks=())))
@@ -86,11 +93,16 @@ def test_what_is_refused(run, changes, sentence, tmp_path):
 
 def test_models_by_name(run, tmp_path):
     one, two = (str(toy.make_bert_base_dir(tmp_path / name)) for name in ("one", "x=two"))
-    assert run_experiment.read_encoders([f"base={one}", f"large={two}"]) == {"base": one, "large": two}
+    assert run_experiment.read_encoders([f"base={one}", f"large={two}"]) == {
+        "base": one,
+        "large": two,
+    }
     assert run_experiment.read_encoders([two]) == {"base": two}
     with pytest.raises(InputError, match="names base twice"):
         run_experiment.read_encoders([one, f"base={two}"])
-    with pytest.raises(InputError, match="no row of table1 starts from lrage; name one of base, large"):
+    with pytest.raises(
+        InputError, match="no row of table1 starts from lrage; name one of base, large"
+    ):
         run(name="table1", model=[one, f"lrage={two}"])
     with pytest.raises(InputError, match="no row of table6 starts from base; leave it out"):
         run(name="table6", model=[one])
@@ -114,7 +126,11 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
 
     command = [sys.executable, str(ROOT / "run_experiment.py"), *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_for(lambda: list(steps.glob("pretraining-*/output/model.ckpt-200.index")), process, within_secs=400)
+    wait_for(
+        lambda: list(steps.glob("pretraining-*/output/model.ckpt-200.index")),
+        process,
+        within_secs=400,
+    )
     with pytest.raises(InputError, match="works in it; wait for its end"):
         run_experiment.run(ExperimentOptions(name=flags[0], **places))
     training = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
@@ -133,7 +149,10 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
     assert (result.parent / "output" / "model.ckpt-600.index").exists()
     row = json.loads((tmp_path / "out" / "smoke" / "one.jsonl").read_text().splitlines()[0])
     assert 1 < row["value"] < 400  # words of the vocabulary
-    assert f"| BERT | {row['value']:.2f} (1) | 3.5 |" in (tmp_path / "out" / "smoke" / "one.md").read_text()
+    assert (
+        f"| BERT | {row['value']:.2f} (1) | 3.5 |"
+        in (tmp_path / "out" / "smoke" / "one.md").read_text()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -158,14 +177,21 @@ def places(tmp_path_factory) -> dict[str, object]:
         ("table6", ["LM (perplexity)", "BLiMP", "STS-B for MNLI-m", "CoLA for MRPC"]),
         ("table7", ["WNUT-17 for Dev F1", "WNUT-17 for Test F1"]),
         ("table8", ["BLiMP", "STS-B for MNLI", "WNUT-17 for NER, fine-tuned"]),
-        ("figure5", [f"{one} at {20 * at} %" for one in ("STS-B for MNLI", "BLiMP") for at in range(1, 6)]),
+        (
+            "figure5",
+            [f"{one} at {20 * at} %" for one in ("STS-B for MNLI", "BLiMP") for at in range(1, 6)],
+        ),
     ],
 )
 def test_an_experiment_of_the_paper(places, name, columns):
     """Every cell has the result that its run has written; the rows are those of the declaration."""
     declared = tomllib.loads((ROOT / "experiments" / f"{name}.toml").read_text())["rows"]
     rows = [row["label"] for row in declared if "first_task" not in row]  # there is no TriviaQA
-    used = [one for one in places["model"].split(",") if one.split("=")[0] in {row.get("encoder") for row in declared}]
+    used = [
+        one
+        for one in places["model"].split(",")
+        if one.split("=")[0] in {row.get("encoder") for row in declared}
+    ]
     flags = places | {"model": ",".join(used)}
     run_script("run_experiment.py", name, *flag_list(scale="smoke", **flags), timeout_secs=1800)
     output = places["output_dir"] / "smoke"

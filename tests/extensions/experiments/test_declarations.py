@@ -1,4 +1,6 @@
-"""The declarations: ours are read, and whoever writes a wrong one is told the file, the field and the remedy."""
+"""The declarations: ours are read, and whoever writes a wrong one is told the file, the field
+and the remedy.
+"""
 
 import pytest
 
@@ -14,7 +16,17 @@ TASK, ENCODER = '{ task = "CoLA" }', 'encoder = "base"'
 def test_the_papers_tables_are_all_there():
     assert names_of(CATALOGUE.folder) == OURS
     assert list(CATALOGUE.scales) == ["smoke", "desk", "small", "paper"]
-    assert [len(read_experiment(name, CATALOGUE).rows) for name in OURS] == [2, 2, 6, 2, 2, 4, 6, 2, 6]
+    assert [len(read_experiment(name, CATALOGUE).rows) for name in OURS] == [
+        2,
+        2,
+        6,
+        2,
+        2,
+        4,
+        6,
+        2,
+        6,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -27,11 +39,27 @@ def test_the_papers_tables_are_all_there():
         ("encoder", "encodr", "rows, number 1: unknown field 'encodr'; did you mean encoder?"),
         (ENCODER, "", "rows, 'A': has neither or both of encoder and size"),
         (ENCODER, f"{ENCODER}\nrecords = {{ dupe_factor = 2 }}", "encoder names a given model"),
-        (ENCODER, f'{ENCODER}\npaper = {{ "COLA" = 1.0 }}', "there is no column 'COLA'; did you mean CoLA?"),
-        (ENCODER, f'{ENCODER}\npaper = {{ "CoLA" = "1" }}', "paper: must be a table, each value a number"),
-        (ENCODER, f'{ENCODER}\nfirst_task = "CoLa"', "'CoLa' is no task of tasks.toml; did you mean CoLA?"),
+        (
+            ENCODER,
+            f'{ENCODER}\npaper = {{ "COLA" = 1.0 }}',
+            "there is no column 'COLA'; did you mean CoLA?",
+        ),
+        (
+            ENCODER,
+            f'{ENCODER}\npaper = {{ "CoLA" = "1" }}',
+            "paper: must be a table, each value a number",
+        ),
+        (
+            ENCODER,
+            f'{ENCODER}\nfirst_task = "CoLa"',
+            "'CoLa' is no task of tasks.toml; did you mean CoLA?",
+        ),
         (ENCODER, f"{ENCODER}\nensemble = 1", "rows, 'A': ensemble must be at least 2, got 1"),
-        (ENCODER, f"{ENCODER}\nfine_tuning = {{ dtype = [[1]] }}", "each value a text, a number, true, false, or a"),
+        (
+            ENCODER,
+            f"{ENCODER}\nfine_tuning = {{ dtype = [[1]] }}",
+            "each value a text, a number, true, false, or a",
+        ),
         (TASK, f"{TASK}, {TASK}", "have the same label; give each its own"),
         (TASK, '{ task = "CoLA", set = "tets" }', "set is 'tets'; write dev or test"),
         (TASK, '{ task = "CoLA", at = 0.5 }', "column 'CoLA' needs one that is pre-trained"),

@@ -1,4 +1,6 @@
-"""Steps: their identity, folders and commands; and how they run, with a script of a few lines in place of ours."""
+"""Steps: their identity, folders and commands; and how they run, with a script of a few lines in
+place of ours.
+"""
 
 import dataclasses
 import os
@@ -26,7 +28,10 @@ for name in ("model.ckpt-1", "eval_results.txt"):
 
 
 RECORDS = Step(
-    "records", "of text", "create_pretraining_data", (("input_file", Place(DATA, "text*.txt")), ("num_workers", 2))
+    "records",
+    "of text",
+    "create_pretraining_data",
+    (("input_file", Place(DATA, "text*.txt")), ("num_workers", 2)),
 )
 FLAGS = (
     ("input_file", Place(RECORDS, "train")),
@@ -34,7 +39,9 @@ FLAGS = (
     ("output_dir", Place(OWN)),
     ("do_train", True),
 )
-MODEL = Step("pretraining", "2/16/2 seed 1", "run_pretraining", FLAGS, (("hidden_size", 16),), seed=1)
+MODEL = Step(
+    "pretraining", "2/16/2 seed 1", "run_pretraining", FLAGS, (("hidden_size", 16),), seed=1
+)
 
 
 @pytest.fixture
@@ -119,14 +126,24 @@ def test_a_corrupt_result_is_named_with_its_remedy(layout):
     assert execution.execute([made], layout) == []
     folder = layout.folder(made)
     pathlib.Path(folder, "result.json").write_text('{"secs": 1.5,')
-    with pytest.raises(InputError, match=f"^{folder}/result.json: line 1, column 14: .*; delete the folder {folder}"):
+    with pytest.raises(
+        InputError,
+        match=f"^{folder}/result.json: line 1, column 14: .*; delete the folder {folder}",
+    ):
         execution.read_result(layout, made)
 
 
 def test_metrics_of_all_sets_and_of_the_best_run_of_a_search(tmp_path):
-    (tmp_path / "eval_results.txt").write_text("eval_accuracy = 0.25\neval_matthews = nan\nglobal_step = 7\n")
+    (tmp_path / "eval_results.txt").write_text(
+        "eval_accuracy = 0.25\neval_matthews = nan\nglobal_step = 7\n"
+    )
     (tmp_path / "eval_results_mm.txt").write_text("eval_accuracy = 0.5\n")
-    found = {"eval_accuracy": 0.25, "eval_matthews": None, "global_step": 7.0, "eval_accuracy_mm": 0.5}
+    found = {
+        "eval_accuracy": 0.25,
+        "eval_matthews": None,
+        "global_step": 7.0,
+        "eval_accuracy_mm": 0.5,
+    }
     assert execution.read_metrics(str(tmp_path)) == found
     rows = "island\tisland_1\t2\t0.5\nisland\tall\t2\t0.5\nquantifiers\tall\t2\t0.75\nall\tall\t4\t0.625\n"
     (tmp_path / "minimal_pairs.tsv").write_text(f"phenomenon\tparadigm\tpairs\taccuracy\n{rows}")
@@ -157,7 +174,8 @@ def test_command_and_folders(layout):
 
 def test_a_step_is_another_one_when_its_flags_or_its_inputs_are(layout, tmp_path):
     before = layout.key(MODEL)
-    other_flags = [RECORDS.flags[::-1], (RECORDS.flags[0], ("num_workers", 8))]  # which change no record
+    # Which change no record.
+    other_flags = [RECORDS.flags[::-1], (RECORDS.flags[0], ("num_workers", 8))]
     for flags in (*other_flags, (*RECORDS.flags, ("dupe_factor", 2))):
         step = dataclasses.replace(RECORDS, flags=flags)
         assert (layout.key(step) == layout.key(RECORDS)) == (flags in other_flags)
@@ -171,7 +189,9 @@ def test_a_step_is_another_one_when_its_flags_or_its_inputs_are(layout, tmp_path
 def test_models_are_told_apart_by_their_weights_and_not_by_their_folders(tmp_path):
     def key_of(folder) -> str:
         layout = Layout("steps", "data", {"base": str(folder)})
-        return layout.key(Step("fine-tuning", "CoLA", "run_classifier", (("model", Place("base")),)))
+        return layout.key(
+            Step("fine-tuning", "CoLA", "run_classifier", (("model", Place("base")),))
+        )
 
     for name, weights in (("a", "1234"), ("b", "5678"), ("c", "1234")):
         (tmp_path / name / "best").mkdir(parents=True)

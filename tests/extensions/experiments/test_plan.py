@@ -1,4 +1,6 @@
-"""The expansion of declarations into commands: by value, for every table at every scale, and what is shared."""
+"""The expansion of declarations into commands: by value, for every table at every scale, and
+what is shared.
+"""
 
 import collections
 import dataclasses
@@ -16,7 +18,9 @@ from tests.shared import ROOT
 
 @pytest.fixture
 def two_rows(tmp_path):
-    """A function that plans the experiment of two rows at the scale smoke with a change of its text."""
+    """A function that plans the experiment of two rows at the scale smoke with a change of its
+    text.
+    """
 
     def plan(old: str = "", new: str = "", **settings) -> Plan:
         path = tmp_path / "two.toml"
@@ -28,7 +32,9 @@ def two_rows(tmp_path):
 
 
 def commands(plan: Plan) -> list[str]:
-    """The commands with K for the identity of each step, which is another for each change of a flag."""
+    """The commands with K for the identity of each step, which is another for each change of a
+    flag.
+    """
     layout = Layout("out", "data", {"base": "bert", "large": "bert_large"})
     lines = []
     for step in plan.steps:
@@ -48,23 +54,30 @@ def test_the_commands_of_a_pretraining_by_value(two_rows, monkeypatch):
     model = "out/pretraining-2-16-2-use-next-sentence-false-seed-1-K"
     assert commands(plan)[2:] == [
         "official-bert create_pretraining_data '--input_file=data/corpus/train*.txt' "
-        f"--output_file=out/records-train-K/output/train --vocab_file={vocab} {lengths} --dupe_factor=2 "
-        "--generator=sharded",
-        "official-bert run_pretraining --do_train=true '--input_file=out/records-train-K/output/train-?????-of-?????' "
-        f"--bert_config_file={model}/bert_config.json --vocab_file={vocab} --output_dir={model}/output {lengths} "
-        "--train_batch_size=8 --num_train_steps=10 --num_warmup_steps=2 --learning_rate=0.001 "
-        "--save_checkpoints_steps=2 --keep_checkpoint_max=0 --use_next_sentence=false --random_seed=1 "
-        "--dtype=bfloat16",
-        f"official-bert run_pretraining --do_eval=true --input_file=out/records-held-out-K/output/held_out.tfrecord "
-        f"--model={model}/output --output_dir={model.replace('pretraining', 'evaluation')}/output --eval_batch_size=32 "
+        f"--output_file=out/records-train-K/output/train --vocab_file={vocab} {lengths} "
+        "--dupe_factor=2 --generator=sharded",
+        "official-bert run_pretraining --do_train=true "
+        "'--input_file=out/records-train-K/output/train-?????-of-?????' "
+        f"--bert_config_file={model}/bert_config.json --vocab_file={vocab} "
+        f"--output_dir={model}/output {lengths} --train_batch_size=8 --num_train_steps=10 "
+        "--num_warmup_steps=2 --learning_rate=0.001 --save_checkpoints_steps=2 "
+        "--keep_checkpoint_max=0 --use_next_sentence=false --random_seed=1 --dtype=bfloat16",
+        "official-bert run_pretraining --do_eval=true "
+        f"--input_file=out/records-held-out-K/output/held_out.tfrecord --model={model}/output "
+        f"--output_dir={model.replace('pretraining', 'evaluation')}/output --eval_batch_size=32 "
         f"--max_eval_steps=0 {lengths} --use_next_sentence=false --dtype=bfloat16",
         f"official-bert run_classifier --model={model}/output "
-        f"--output_dir={model.replace('pretraining', 'fine-tuning-sts-b')}/output --do_train=true --do_eval=true "
-        "--data_dir=data/STS-B --task_name=STS-B --num_train_epochs=1.0 --train_batch_size=8 --eval_batch_size=32 "
-        "--shuffle_buffer_size=0 --max_seq_length=32 --dtype=bfloat16 --random_seed=1",
+        f"--output_dir={model.replace('pretraining', 'fine-tuning-sts-b')}/output --do_train=true "
+        "--do_eval=true --data_dir=data/STS-B --task_name=STS-B --num_train_epochs=1.0 "
+        "--train_batch_size=8 --eval_batch_size=32 --shuffle_buffer_size=0 --max_seq_length=32 "
+        "--dtype=bfloat16 --random_seed=1",
     ]
     config = next(dict(step.config) for step in plan.steps if step.kind == "pretraining")
-    assert (config["hidden_size"], config["intermediate_size"], config["max_position_embeddings"]) == (16, 64, 128)
+    assert (
+        config["hidden_size"],
+        config["intermediate_size"],
+        config["max_position_embeddings"],
+    ) == (16, 64, 128)
 
 
 def test_minimal_pairs_are_scored_by_the_pretrained_model(two_rows, monkeypatch):
@@ -83,8 +96,14 @@ def test_a_scale_leaves_rows_and_columns_out(tmp_path):
     (tmp_path / "two.toml").write_text(TWO_ROWS)
     scale = dataclasses.replace(CATALOGUE.scales["smoke"], leaves_out=["No NSP", "STS-B"])
     plan = plan_of(str(tmp_path / "two.toml"), scale)
-    assert ([row.label for row in plan.rows], [column.label for column in plan.columns]) == (["BERT"], ["Perplexity"])
-    sentences = "column 'STS-B': --scale=smoke does not measure it", "row 'No NSP': --scale=smoke does not run it"
+    assert ([row.label for row in plan.rows], [column.label for column in plan.columns]) == (
+        ["BERT"],
+        ["Perplexity"],
+    )
+    sentences = (
+        "column 'STS-B': --scale=smoke does not measure it",
+        "row 'No NSP': --scale=smoke does not run it",
+    )
     assert plan.left_out == [*sentences]
 
 
@@ -92,12 +111,20 @@ def test_an_ensemble_after_triviaqa(monkeypatch):
     monkeypatch.chdir(ROOT)
     experiment = read_experiment("table2", CATALOGUE)
     last = dataclasses.replace(experiment.rows[-1], ensemble=2)
-    first, second, *_, ensemble = commands(plan_of(dataclasses.replace(experiment, rows=[last]), "paper"))
+    first, second, *_, ensemble = commands(
+        plan_of(dataclasses.replace(experiment, rows=[last]), "paper")
+    )
     trained = "out/fine-tuning-triviaqa-large-seed-1-K/output"
-    assert f" --model=bert_large --output_dir={trained} --do_train=true --train_file=data/TriviaQA/train.json " in first
+    assert (
+        f" --model=bert_large --output_dir={trained} --do_train=true "
+        "--train_file=data/TriviaQA/train.json " in first
+    )
     assert "do_predict" not in first
     member = "out/fine-tuning-squad-1.1-large-after-triviaqa-seed-{}-K/output"
-    assert f" --model={trained} --output_dir={member.format(1)} --do_train=true --do_predict=true " in second
+    assert (
+        f" --model={trained} --output_dir={member.format(1)} --do_train=true --do_predict=true "
+        in second
+    )
     assert "do_train" not in ensemble
     assert ensemble.endswith(f" --ensemble_dirs={member.format(1)},{member.format(2)}")
 
@@ -105,13 +132,15 @@ def test_an_ensemble_after_triviaqa(monkeypatch):
 def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
     monkeypatch.chdir(ROOT)
     plan = plan_of("table7", encoders=["base"], num_seeds=1)
-    assert plan.left_out == ["row 'Fine-tuned, BERT-Large': its model is not given; add --model=large=FOLDER"]
+    assert plan.left_out == [
+        "row 'Fine-tuned, BERT-Large': its model is not given; add --model=large=FOLDER"
+    ]
     tuned = "out/fine-tuning-wnut-17-base-seed-1-K/output"
     assert commands(plan)[1] == (
-        f"official-bert run_ner --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output --do_eval=true "
-        "--data_dir=data/WNUT-17 --num_train_epochs=3.0 --learning_rate=5e-05 --train_batch_size=32 "
-        "--eval_batch_size=32 --optimizer_type=adamw_bias_correction --max_seq_length=64 "
-        "--dev_file=data/WNUT-17/test.conll"
+        f"official-bert run_ner --model={tuned} --output_dir=out/test-wnut-17-base-seed-1-K/output "
+        "--do_eval=true --data_dir=data/WNUT-17 --num_train_epochs=3.0 --learning_rate=5e-05 "
+        "--train_batch_size=32 --eval_batch_size=32 --optimizer_type=adamw_bias_correction "
+        "--max_seq_length=64 --dev_file=data/WNUT-17/test.conll"
     )
 
 
@@ -128,47 +157,78 @@ def test_every_table_expands_at_every_scale_with_flags_that_the_scripts_have(nam
 
 
 def test_rows_share_what_is_equal():
-    """Table 5 has three models for four rows; in table 3 two columns are SQuAD, with one run for both."""
+    """Table 5 has three models for four rows; in table 3 two columns are SQuAD, with one run for
+    both.
+    """
 
     def count_of(name: str, scale: str = "desk") -> dict[str, int]:
         return collections.Counter(step.kind for step in plan_of(name, scale).steps)
 
     steps = count_of("table5", "paper")
-    assert (steps["records"], steps["pretraining"], steps["fine-tuning"]) == (2, 3 * 2, 4 * 5 * 5)  # of two phases
+    # Of two phases.
+    assert (steps["records"], steps["pretraining"], steps["fine-tuning"]) == (2, 3 * 2, 4 * 5 * 5)
     assert count_of("table8", "paper")["records"] == 6 * 2  # for each mix
     shared = {"vocabulary": 1, "records": 1, "minimal pairs": 3 * 2}
-    assert count_of("table5") == shared | {"pretraining": 3 * 2, "fine-tuning": 3 * 3 * 2}  # rows, columns, seeds
+    # Rows, columns, seeds.
+    assert count_of("table5") == shared | {"pretraining": 3 * 2, "fine-tuning": 3 * 3 * 2}
     shared |= {"minimal pairs": 4 * 2, "pretraining": 4 * 2}
-    assert count_of("table8") == shared | {"fine-tuning": 4 * 2 * 2}  # whose trainings draw the masks
-    assert count_of("table6") == shared | {"records": 1 + 1, "evaluation": 4 * 2, "fine-tuning": 4 * 3 * 2}
+    # Whose trainings draw the masks.
+    assert count_of("table8") == shared | {"fine-tuning": 4 * 2 * 2}
+    assert count_of("table6") == shared | {
+        "records": 1 + 1,
+        "evaluation": 4 * 2,
+        "fine-tuning": 4 * 3 * 2,
+    }
 
 
 def test_experiments_share_what_is_equal():
-    """BERT-Base of tables 6 and 8; at the scale desk it is the second row of table 5, without next sentences."""
+    """BERT-Base of tables 6 and 8; at the scale desk it is the second row of table 5, without
+    next sentences.
+    """
     layout = Layout("out", "data", {"base": "bert"})
 
     def models(name, scale="desk"):
-        return {layout.folder(step) for step in plan_of(name, scale).steps if step.kind == "pretraining"}
+        return {
+            layout.folder(step) for step in plan_of(name, scale).steps if step.kind == "pretraining"
+        }
 
     assert len(models("table5") & models("table6") & models("table8")) == 2  # two seeds
-    assert len(models("table5", "paper") & models("table6", "paper") & models("table8", "paper")) == 2  # two phases
+    # Two phases.
+    assert (
+        len(models("table5", "paper") & models("table6", "paper") & models("table8", "paper")) == 2
+    )
     assert models("figure5") < models("table5")  # masked LM and left to right
-    first, second, *_ = {step.label: step for step in plan_of("table5").steps if step.kind == "pretraining"}
-    assert (first, second) == ("4/256/4 use_next_sentence=True seed 1", "4/256/4 use_next_sentence=True seed 2")
+    first, second, *_ = {
+        step.label: step for step in plan_of("table5").steps if step.kind == "pretraining"
+    }
+    assert (first, second) == (
+        "4/256/4 use_next_sentence=True seed 1",
+        "4/256/4 use_next_sentence=True seed 2",
+    )
 
 
 def test_masks_are_a_training_s_where_it_draws_them(two_rows):
     """Else they are those of the records, where other flags of records stay."""
-    for scale, kind, other in (("desk", "pretraining", "records"), ("small", "records", "pretraining")):
+    for scale, kind, other in (
+        ("desk", "pretraining", "records"),
+        ("small", "records", "pretraining"),
+    ):
         steps = plan_of("table8", scale).steps
-        rates = {step.flag("mask_rates") for step in steps if step.kind == kind and "mask_rates" in step.label}
+        rates = {
+            step.flag("mask_rates")
+            for step in steps
+            if step.kind == kind and "mask_rates" in step.label
+        }
         assert {"1.0,0.0", "0.8,0.2", "0.0,1.0"} <= rates
         assert {step.flag("mask_rates") for step in steps if step.kind == other} == {None}
     experiment = two_rows(
         "pretraining = {", 'records = { dupe_factor = 7, mask_rates = "0.8,0.1" }\npretraining = {'
     ).experiment
     steps = plan_of(experiment, "desk", num_seeds=1).steps
-    assert {(step.flag("dupe_factor"), step.flag("mask_rates")) for step in steps} >= {(2, None), (7, None)}
+    assert {(step.flag("dupe_factor"), step.flag("mask_rates")) for step in steps} >= {
+        (2, None),
+        (7, None),
+    }
     assert all(step.flag("mask_rates") is None for step in steps), "it is the default"
     of_row = 'records = { mask_rates = "1.0,0.0" }\npretraining = { dynamic_masking = true, '
     steps = plan_of(two_rows("pretraining = {", of_row).experiment, "small").steps
@@ -176,20 +236,27 @@ def test_masks_are_a_training_s_where_it_draws_them(two_rows):
 
 
 def test_a_row_s_flags_count_where_they_change_a_phase(two_rows):
-    """Those that do not make no other model, and flags of the experiment's own are refused in any case."""
+    """Those that do not make no other model, and flags of the experiment's own are refused in
+    any case.
+    """
 
     def models(flags: str, scale: str) -> list:
-        plan = two_rows("pretraining = { use_next_sentence = false }", f"pretraining = {{ {flags} }}")
+        plan = two_rows(
+            "pretraining = { use_next_sentence = false }", f"pretraining = {{ {flags} }}"
+        )
         steps = plan_of(plan.experiment, scale, num_seeds=1).steps
         return [step for step in steps if step.kind == "pretraining"]
 
-    assert len(models("use_next_sentence = true, adam_beta1 = 0.9", "paper")) == 2  # phases of one model
+    # Phases of one model.
+    assert len(models("use_next_sentence = true, adam_beta1 = 0.9", "paper")) == 2
     phases = models("learning_rate = 1e-5", "paper")  # the rate of the second phase alone
     assert [step.flag("learning_rate") for step in phases] == [1e-4, 1e-5, 1e-5, 1e-5]
     assert phases[2].label == "12/768/12 learning_rate=1e-05 seed 1 phase 1"
     with pytest.raises(InputError, match="sets --do_train itself"):
         models("do_train = false", "paper")
-    (evaluation,) = {step for step in plan_of("table6").steps if step.name == "evaluation 4/256/4 seed 1"}
+    (evaluation,) = {
+        step for step in plan_of("table6").steps if step.name == "evaluation 4/256/4 seed 1"
+    }
     assert evaluation.flag("use_next_sentence") is False
 
 
@@ -209,7 +276,9 @@ def test_a_figure_starts_from_the_checkpoints_of_one_training():
 
     def start_of(at: float) -> Place:
         columns = [dataclasses.replace(plan.experiment.columns[0], at=at)]
-        steps = plan_of(dataclasses.replace(plan.experiment, columns=columns), plan.scale, num_seeds=1).steps
+        steps = plan_of(
+            dataclasses.replace(plan.experiment, columns=columns), plan.scale, num_seeds=1
+        ).steps
         return next(step.flag("model") for step in steps if step.kind == "fine-tuning")
 
     end, within = start_of(0.9), start_of(0.94)
@@ -220,9 +289,12 @@ def test_a_figure_starts_from_the_checkpoints_of_one_training():
 def test_a_checkpoint_that_is_not_kept_is_refused():
     experiment = read_experiment("figure5", CATALOGUE)
     odd = [dataclasses.replace(experiment.columns[0], at=0.25)]
-    with pytest.raises(InputError, match=r"needs the checkpoint of update 1250 of phase 1; set keep_checkp"):
+    with pytest.raises(
+        InputError, match=r"needs the checkpoint of update 1250 of phase 1; set keep_checkp"
+    ):
         plan_of(dataclasses.replace(experiment, columns=odd))
-    phases = [{"num_train_steps": 5000, "save_checkpoints_steps": 1000}]  # of which the last five are kept
+    # Of which the last five are kept.
+    phases = [{"num_train_steps": 5000, "save_checkpoints_steps": 1000}]
     with pytest.raises(InputError, match=r"update 1000 of phase 1; .* in desk.pretraining"):
         plan_of(experiment, dataclasses.replace(CATALOGUE.scales["desk"], pretraining=phases))
 
@@ -231,15 +303,24 @@ def test_seeds_of_fine_tunings_go_round_the_pretrainings():
     scale = dataclasses.replace(CATALOGUE.scales["desk"], seeds=4, pretraining_seeds=2)
     plan = plan_of("table6", scale)
     tuned = [step for step in plan.steps if step.name.startswith("fine-tuning SST-2 2/128/2")]
-    assert [(step.seed, step.flag("model").root.seed) for step in tuned] == [(1, 1), (2, 2), (3, 1), (4, 2)]
+    assert [(step.seed, step.flag("model").root.seed) for step in tuned] == [
+        (1, 1),
+        (2, 2),
+        (3, 1),
+        (4, 2),
+    ]
     assert {cell.seed for cell in plan.cells if cell.column.task is None} == {1, 2}
 
 
 def test_the_more_special_flags_of_a_fine_tuning_win(two_rows):
     """The task's recipe, then models from text, then the task's recipe for them, then the row."""
     wanted = "learning_rate", "num_train_epochs", "train_batch_size"
-    recipes = CATALOGUE.scales["desk"].recipes | {"WNUT-17": {"learning_rate": 1e-4, "train_batch_size": 8}}
-    scale = dataclasses.replace(CATALOGUE.scales["desk"], recipes=recipes | {"STS-B": {"num_train_epochs": 1.5}})
+    recipes = CATALOGUE.scales["desk"].recipes | {
+        "WNUT-17": {"learning_rate": 1e-4, "train_batch_size": 8}
+    }
+    scale = dataclasses.replace(
+        CATALOGUE.scales["desk"], recipes=recipes | {"STS-B": {"num_train_epochs": 1.5}}
+    )
     found = {}
     for name in ("table7", "table8"):
         for step in plan_of(name, scale, encoders=["base"]).steps:
@@ -248,8 +329,13 @@ def test_the_more_special_flags_of_a_fine_tuning_win(two_rows):
     assert found["table7", "WNUT-17"] == (1e-4, 3.0, 8)
     assert found["table8", "STS-B"] == (2e-4, 1.5, 32)
     assert found["table8", "WNUT-17"] == (5e-4, 5.0, 16)
-    of_row = two_rows('label = "BERT"', 'label = "BERT"\nfine_tuning = { num_train_epochs = 9.0 }').steps
-    assert {step.flag("num_train_epochs") for step in of_row if step.kind == "fine-tuning"} == {9.0, 1.0}
+    of_row = two_rows(
+        'label = "BERT"', 'label = "BERT"\nfine_tuning = { num_train_epochs = 9.0 }'
+    ).steps
+    assert {step.flag("num_train_epochs") for step in of_row if step.kind == "fine-tuning"} == {
+        9.0,
+        1.0,
+    }
 
 
 def test_what_is_left_out_has_its_reason(two_rows):
@@ -261,32 +347,66 @@ def test_what_is_left_out_has_its_reason(two_rows):
         "column 'MRPC': what may stand in for its task (CoLA) is that of another column",
     ]
     of_absent_task = [dataclasses.replace(plan.experiment.rows[0], first_task="SWAG")]
-    with pytest.raises(InputError, match=r"nothing is left .*row 'BERT': --scale=smoke has no task 'SWAG'"):
+    with pytest.raises(
+        InputError, match=r"nothing is left .*row 'BERT': --scale=smoke has no task 'SWAG'"
+    ):
         plan_of(dataclasses.replace(plan.experiment, rows=of_absent_task), "smoke")
-    with pytest.raises(InputError, match=r"table1.toml: nothing is left .*add --model=base=FOLDER; row"):
+    with pytest.raises(
+        InputError, match=r"table1.toml: nothing is left .*add --model=base=FOLDER; row"
+    ):
         plan_of("table1", encoders=[])
 
 
 def test_a_stand_in_keeps_its_own_metric_and_only_fractions_become_percentages():
     pairs, *columns = plan_of("table5", "paper").columns
     assert (pairs.metric, pairs.factor) == ("minimal_pairs", 1.0)  # it is read as percentages
-    assert [column.metric for column in columns] == ["eval_accuracy"] * 4 + ["f1"]  # MRPC's own metric is F1
+    # MRPC's own metric is F1.
+    assert [column.metric for column in columns] == ["eval_accuracy"] * 4 + ["f1"]
     assert [column.factor for column in columns] == [100.0] * 4 + [1.0]  # SQuAD's is in percent
     columns = plan_of("table5").columns
-    assert [column.metric for column in columns] == ["minimal_pairs", "eval_spearman", "eval_accuracy", "f1"]
+    assert [column.metric for column in columns] == [
+        "minimal_pairs",
+        "eval_spearman",
+        "eval_accuracy",
+        "f1",
+    ]
 
 
 @pytest.mark.parametrize(
     ("field", "sentence"),
     [
-        ("pretraining = { lerning_rate = 1.0 }", "has no lerning_rate; did you mean learning_rate?"),
-        ("pretraining = { output_dir = 'here' }", "the experiment sets --output_dir itself; remove it"),
-        ("pretraining = { num_warmup_steps = 2.5 }", "--num_warmup_steps: must be a whole number, got 2.5"),
-        ("pretraining = { num_train_steps = 0 }", "--num_train_steps: must be positive and at most"),
-        ("pretraining = { learning_rate = [1e-3, 2.0] }", "takes one value, and no list, got 0.001,2.0"),
-        ("pretraining = { dtype = 'float8' }", "run_pretraining, --dtype: must be one of float32, "),
-        ("config = { hiden_size = 4 }", "bert_config.json has no hiden_size; did you mean hidden_size?"),
-        ('first_task = "CoLA"\nfine_tuning = { search = "paper" }', "is a search, which leaves several models"),
+        (
+            "pretraining = { lerning_rate = 1.0 }",
+            "has no lerning_rate; did you mean learning_rate?",
+        ),
+        (
+            "pretraining = { output_dir = 'here' }",
+            "the experiment sets --output_dir itself; remove it",
+        ),
+        (
+            "pretraining = { num_warmup_steps = 2.5 }",
+            "--num_warmup_steps: must be a whole number, got 2.5",
+        ),
+        (
+            "pretraining = { num_train_steps = 0 }",
+            "--num_train_steps: must be positive and at most",
+        ),
+        (
+            "pretraining = { learning_rate = [1e-3, 2.0] }",
+            "takes one value, and no list, got 0.001,2.0",
+        ),
+        (
+            "pretraining = { dtype = 'float8' }",
+            "run_pretraining, --dtype: must be one of float32, ",
+        ),
+        (
+            "config = { hiden_size = 4 }",
+            "bert_config.json has no hiden_size; did you mean hidden_size?",
+        ),
+        (
+            'first_task = "CoLA"\nfine_tuning = { search = "paper" }',
+            "is a search, which leaves several models",
+        ),
     ],
 )
 def test_flags_that_no_script_would_take_are_refused(two_rows, field, sentence):

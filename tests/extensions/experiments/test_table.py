@@ -36,7 +36,9 @@ def page_of(plan: Plan, results: dict) -> str:
 def test_summaries_and_differences():
     first, other = [80.0, 81.0, 83.0], [78.0, 77.0, 79.5]
     found = summary(first)
-    np.testing.assert_allclose((found.mean, found.deviation), (np.mean(first), np.std(first, ddof=1)))
+    np.testing.assert_allclose(
+        (found.mean, found.deviation), (np.mean(first), np.std(first, ddof=1))
+    )
     gap, errors = difference(summary(first), summary(other))
     error = np.sqrt(np.var(first, ddof=1) / 3 + np.var(other, ddof=1) / 3)
     np.testing.assert_allclose((gap, errors), (np.mean(other) - np.mean(first), gap / error))
@@ -44,23 +46,33 @@ def test_summaries_and_differences():
     assert difference(Summary(1.0, None, 1), Summary(3.0, 0.1, 3)) == (2.0, None)
     assert difference(Summary(1.0, 0.0, 2), Summary(3.0, 0.0, 2)) == (2.0, None)
     huge, small = summary([1e300, 3e300]), summary([1.0, 2.0])  # whose squares are no float64
-    np.testing.assert_allclose(difference(small, huge)[1], 2e300 / (np.sqrt(2) * 1e300 / np.sqrt(2)))
+    np.testing.assert_allclose(
+        difference(small, huge)[1], 2e300 / (np.sqrt(2) * 1e300 / np.sqrt(2))
+    )
 
 
 def test_the_perplexity_is_that_of_the_loss():
     for name in ("masked_lm_loss", "next_token_loss"):
-        np.testing.assert_allclose(table.value_of({name: 1.5, "loss": 2.0}, "perplexity"), np.exp(1.5))
+        np.testing.assert_allclose(
+            table.value_of({name: 1.5, "loss": 2.0}, "perplexity"), np.exp(1.5)
+        )
 
 
 def test_the_page(plan):
-    cells = [cell for cell in plan.cells if cell.column.task and (cell.row, cell.seed) != ("No NSP", 3)]
+    cells = [
+        cell for cell in plan.cells if cell.column.task and (cell.row, cell.seed) != ("No NSP", 3)
+    ]
     scores = [0.40, 0.42, 0.44, 0.41, 0.42]
-    results = {cell.step: result(18.0, eval_spearman=score) for cell, score in zip(cells, scores, strict=True)}
+    results = {
+        cell.step: result(18.0, eval_spearman=score)
+        for cell, score in zip(cells, scores, strict=True)
+    }
     first, second, *_ = [step for step in plan.steps if step.kind == "pretraining"]
     page = page_of(plan, results | {first: result(1800.0, is_resumed=True), second: result(1925.4)})
     for text in (
         "\n| BERT | – | 3.5 | 42.0 ± 2.0 (3) | 85.8 |\n| No NSP | – | – | 41.5 ± 0.7 (2) | – |\n",
-        "\n| No NSP | – | -0.5 (0.4, within noise) |\n",  # -0.5 / sqrt(2^2 / 3 + 0.7071^2 / 2) = -0.40
+        # -0.5 / sqrt(2^2 / 3 + 0.7071^2 / 2) = -0.40.
+        "\n| No NSP | – | -0.5 (0.4, within noise) |\n",
         "\n| pretraining | 2 of 2 | 01:02:05 |\n",
         "\n| fine-tuning | 5 of 6 | 00:01:30 |\n",
         "Interrupted steps, of which there are 1, count",
@@ -87,7 +99,13 @@ def test_numbers_that_are_not_finite_are_shown_and_are_null_in_json(plan):
     assert of_steps[-1] == ran | {"step": plan.cells[-1].step.name}
     lines = lines[: -len(of_steps)]
     assert [line["value"] for line in lines if line["task"] is None] == [None, 20.0]
-    place = {"arm": "No NSP", "column": "STS-B", "task": "STS-B", "seed": 3, "metric": "eval_spearman"}
+    place = {
+        "arm": "No NSP",
+        "column": "STS-B",
+        "task": "STS-B",
+        "seed": 3,
+        "metric": "eval_spearman",
+    }
     folder = LAYOUT.folder(plan.cells[-1].step).removeprefix("out/")
     ran = {"experiment": "two", "scale": "small", "value": None, "secs": 1.0, "folder": folder}
     assert lines[-1] == place | ran
@@ -102,4 +120,6 @@ def test_the_committed_pages_are_those_of_the_committed_lines():
         page = experiment_report.page_of(path)
         assert path.with_suffix(".md").read_text() == page
         assert experiment_report.digest_of(path).encode() in path.with_suffix(".png").read_bytes()
-        assert f"<!-- {path.stem} -->\n\n{experiment_report.table_of(page)}\n\n<!-- end -->" in report
+        assert (
+            f"<!-- {path.stem} -->\n\n{experiment_report.table_of(page)}\n\n<!-- end -->" in report
+        )

@@ -5,14 +5,22 @@ import pytest
 
 from official_bert.data.model_inputs import ModelInputs
 from official_bert.io.errors import InputError
-from official_bert.tasks.choice.examples import ChoiceExample, EncodedChoices, encoded_choices, read_codah, read_swag
+from official_bert.tasks.choice.examples import (
+    ChoiceExample,
+    EncodedChoices,
+    encoded_choices,
+    read_codah,
+    read_swag,
+)
 from official_bert.tasks.choice.task import ChoiceTask
 from tests.tasks.classification.test_task import Answering
 
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
 SWAG_ROW = "0,v,1,s,a,b,g,w,x,y,z"
 LOGITS = np.float32([[2.0, -1.0, 0.5, 0.0], [0.0, 0.0, 3.0, 1.0]])
-OF_CODAH = "instead of 7: category, stem, ending 0, ending 1, ending 2, ending 3, answer; correct the row"
+OF_CODAH = (
+    "instead of 7: category, stem, ending 0, ending 1, ending 2, ending 3, answer; correct the row"
+)
 OF_UNLABELLED = "instead of 6: category, stem, ending 0, ending 1, ending 2, ending 3; correct"
 COMPLETE = "complete the row, and put texts with commas into quotes"
 
@@ -42,7 +50,9 @@ def test_swag_as_json_lines(tmp_path):
     """Labels are numbers or texts; columns that SWAG lacks do not count."""
     texts = {"sent1": "A cat, sat.", "sent2": "It"} | {f"ending{k}": "abcd"[k] for k in range(4)}
     path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"label": label, "id": [1], **texts}) + "\n" for label in (2, "3")))
+    path.write_text(
+        "".join(json.dumps({"label": label, "id": [1], **texts}) + "\n" for label in (2, "3"))
+    )
     expected = [("A cat, sat.", ("It a", "It b", "It c", "It d"), label) for label in (2, 3)]
     assert [example[1:] for example in read_swag(str(path), "train")] == expected
     assert [example[1:] for example in read_swag(f"{path},{path}", "train")] == expected * 2
@@ -55,7 +65,9 @@ def test_swag_as_json_lines(tmp_path):
         with pytest.raises(InputError, match=f"^{path}: {message}"):
             read_swag(str(path), "train")
     path.write_text(json.dumps(texts))
-    with pytest.raises(InputError, match=f"^{path}: has no column label; its first row must name SWAG's columns"):
+    with pytest.raises(
+        InputError, match=f"^{path}: has no column label; its first row must name SWAG's columns"
+    ):
         read_swag(str(path), "train")
 
 
@@ -70,13 +82,38 @@ def test_codah(write):
 @pytest.mark.parametrize(
     ("read", "labelled", "text", "message"),
     [
-        (read_swag, True, f"{HEADER}\n", "has no column label; its first row must name SWAG's columns"),
+        (
+            read_swag,
+            True,
+            f"{HEADER}\n",
+            "has no column label; its first row must name SWAG's columns",
+        ),
         (read_swag, True, f"{HEADER},label\n", "holds no example"),
-        (read_swag, True, f"{HEADER},label\n{SWAG_ROW},4\n", "line 2: has the label '4', which is none of 0 to 3"),
-        (read_swag, True, f"{HEADER},label\n{SWAG_ROW}\n", f"line 2: has 11 columns and the header 12; {COMPLETE}"),
+        (
+            read_swag,
+            True,
+            f"{HEADER},label\n{SWAG_ROW},4\n",
+            "line 2: has the label '4', which is none of 0 to 3",
+        ),
+        (
+            read_swag,
+            True,
+            f"{HEADER},label\n{SWAG_ROW}\n",
+            f"line 2: has 11 columns and the header 12; {COMPLETE}",
+        ),
         (read_swag, False, f"{HEADER}\n{SWAG_ROW},3\n", "line 2: has 12 columns and the header 11"),
-        (read_swag, True, f"{HEADER},label,ending1\n", "names the column ending1 twice; name each column once"),
-        (read_swag, True, f"{HEADER},label,Label\n", "names the column label twice; name each column once"),
+        (
+            read_swag,
+            True,
+            f"{HEADER},label,ending1\n",
+            "names the column ending1 twice; name each column once",
+        ),
+        (
+            read_swag,
+            True,
+            f"{HEADER},label,Label\n",
+            "names the column label twice; name each column once",
+        ),
         (
             read_swag,
             True,
@@ -84,10 +121,25 @@ def test_codah(write):
             "has the column ending4, but there are 4 choices; keep ending0 to ending3",
         ),
         (read_codah, True, "i\ts\ta\tb\tc\td\n", f"line 1: has 6 columns {OF_CODAH}"),
-        (read_codah, True, "i\ts\ta\tb\tc\td\tx\n", "line 1: has the label 'x', which is none of 0 to 3"),
+        (
+            read_codah,
+            True,
+            "i\ts\ta\tb\tc\td\tx\n",
+            "line 1: has the label 'x', which is none of 0 to 3",
+        ),
         (read_codah, False, "i\ts\ta\tb\tc\n", f"line 1: has 5 columns {OF_CODAH}"),
-        (read_codah, False, "i\ts\ta\tb\tc\t3\n", "line 1: has the answer 3 instead of an ending; give it 4"),
-        (read_codah, False, "i\ts\ta\tb\tc\td\ni\ts\ta\tb\tc\tc\td\n", f"line 2: has 7 columns {OF_UNLABELLED}"),
+        (
+            read_codah,
+            False,
+            "i\ts\ta\tb\tc\t3\n",
+            "line 1: has the answer 3 instead of an ending; give it 4",
+        ),
+        (
+            read_codah,
+            False,
+            "i\ts\ta\tb\tc\td\ni\ts\ta\tb\tc\tc\td\n",
+            f"line 2: has 7 columns {OF_UNLABELLED}",
+        ),
     ],
 )
 def test_files_that_cannot_be_used(write, read, labelled, text, message):
@@ -102,9 +154,16 @@ def test_every_choice_stands_behind_its_context(tokenizer):
         ChoiceExample("b", "it", ("a", "a", "a", "his hand"), None),
     ]
     encoded = encoded_choices(examples, 7, tokenizer)
-    assert (len(encoded), encoded.lengths.tolist(), encoded.label_ids.tolist()) == (2, [7, 6], [1, 0])
+    assert (len(encoded), encoded.lengths.tolist(), encoded.label_ids.tolist()) == (
+        2,
+        [7, 6],
+        [1, 0],
+    )
     batch = encoded.features(np.array([1, 0]), 7)
-    pieces = [[" ".join(tokenizer.convert_ids_to_tokens(row)) for row in rows] for rows in batch["input_ids"].tolist()]
+    pieces = [
+        [" ".join(tokenizer.convert_ids_to_tokens(row)) for row in rows]
+        for rows in batch["input_ids"].tolist()
+    ]
     assert pieces == [
         ["[CLS] it [SEP] a [SEP] [PAD] [PAD]"] * 3 + ["[CLS] it [SEP] his hand [SEP] [PAD]"],
         [
@@ -130,7 +189,10 @@ def test_a_softmax_over_the_choices():
     expected = -np.log(softmax[[0, 1], [0, 3]])
     np.testing.assert_allclose(ChoiceTask().losses(Answering(LOGITS), batch), expected, rtol=1e-6)
     np.testing.assert_array_equal(ChoiceTask().weights(batch), [1.0, 1.0])
-    outputs = {name: np.asarray(value) for name, value in ChoiceTask().outputs(Answering(LOGITS), batch).items()}
+    outputs = {
+        name: np.asarray(value)
+        for name, value in ChoiceTask().outputs(Answering(LOGITS), batch).items()
+    }
     np.testing.assert_allclose(outputs["probabilities"], softmax, rtol=1e-6)
     np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-6)
     encoded = EncodedChoices(ModelInputs([([1], 1)] * 8), batch["label_ids"])
@@ -139,5 +201,8 @@ def test_a_softmax_over_the_choices():
 
 def test_probabilities_are_written_a_line_an_example(tmp_path):
     probabilities = np.float32([[0.5, 0.25, 0.125, 0.125]])
-    assert ChoiceTask().write_predictions(str(tmp_path), None, {"probabilities": probabilities}) is None
+    assert (
+        ChoiceTask().write_predictions(str(tmp_path), None, {"probabilities": probabilities})
+        is None
+    )
     assert (tmp_path / "test_results.tsv").read_text() == "0.5\t0.25\t0.125\t0.125\n"

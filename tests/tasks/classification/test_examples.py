@@ -11,7 +11,11 @@ from official_bert.compat.input_functions import (
 from official_bert.data.records.framing import read_examples
 from official_bert.features import classifier_features
 from official_bert.io.errors import InputError
-from official_bert.tasks.classification.examples import InputExample, PaddingInputExample, encoded_examples
+from official_bert.tasks.classification.examples import (
+    InputExample,
+    PaddingInputExample,
+    encoded_examples,
+)
 from official_bert.tokenization import FullTokenizer
 from tests import toy
 from tests.shared import GOLDEN
@@ -66,7 +70,9 @@ def test_padding_and_later_examples_are_not_logged(tokenizer, logged):
 
 
 def as_arrays(features: list[InputFeatures]):
-    columns = {name: np.array([getattr(one, name) for one in features]) for name in vars(features[0])}
+    columns = {
+        name: np.array([getattr(one, name) for one in features]) for name in vars(features[0])
+    }
     return columns | {"label_ids": columns.pop("label_id")}
 
 
@@ -76,7 +82,9 @@ def test_the_bulk_path_and_the_file_give_the_same_numbers(tokenizer, tmp_path):
     encoded = encoded_examples(EXAMPLES, labels, length, tokenizer)
     assert (len(encoded), encoded.lengths.tolist()) == (5, [8, 3, 0, 5, 5])
     batch = encoded.features(np.arange(5), length)
-    assert batch.keys() == expected.keys() == {feature.name for feature in classifier_features(length)}
+    assert (
+        batch.keys() == expected.keys() == {feature.name for feature in classifier_features(length)}
+    )
     for name, values in batch.items():
         assert values.dtype == np.int32
         np.testing.assert_array_equal(values, expected[name], name)
@@ -94,7 +102,10 @@ def test_the_bulk_path_and_the_file_give_the_same_numbers(tokenizer, tmp_path):
 def test_a_batch_is_as_long_as_it_needs(tokenizer):
     batch = encoded_examples(EXAMPLES, ["yes", "no"], 128, tokenizer).features(np.array([3, 1]), 5)
     pieces = [tokenizer.convert_ids_to_tokens(row) for row in batch["input_ids"].tolist()]
-    assert pieces == [["[CLS]", "rain", "start", "##ed", "[SEP]"], ["[CLS]", "rain", "[SEP]", "[PAD]", "[PAD]"]]
+    assert pieces == [
+        ["[CLS]", "rain", "start", "##ed", "[SEP]"],
+        ["[CLS]", "rain", "[SEP]", "[PAD]", "[PAD]"],
+    ]
     assert batch["label_ids"].tolist() == [1, 0]
 
 
@@ -102,7 +113,11 @@ def test_scores_and_several_labels(tokenizer):
     examples = [InputExample("a", "rain", None, "2.5"), PaddingInputExample()]
     encoded = encoded_examples(examples, None, 8, tokenizer)
     assert (encoded.label_ids.dtype, encoded.label_ids.tolist()) == (np.float32, [2.5, 0.0])
-    examples = [InputExample("a", "rain", None, ("x", "z")), InputExample("b", "cat", None, ()), PaddingInputExample()]
+    examples = [
+        InputExample("a", "rain", None, ("x", "z")),
+        InputExample("b", "cat", None, ()),
+        PaddingInputExample(),
+    ]
     encoded = encoded_examples(examples, ["x", "y", "z"], 8, tokenizer)
     assert encoded.label_ids.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 0]]
 
@@ -110,7 +125,9 @@ def test_scores_and_several_labels(tokenizer):
 @pytest.mark.parametrize("label", ["maybe", ("yes", "maybe")])
 def test_an_unknown_label_is_refused(tokenizer, label):
     example = InputExample("dev-7", "rain", None, label)
-    with pytest.raises(InputError, match=r"^example dev-7: has the label 'maybe'; the labels are yes, no$"):
+    with pytest.raises(
+        InputError, match=r"^example dev-7: has the label 'maybe'; the labels are yes, no$"
+    ):
         convert_single_example(0, example, ["yes", "no"], 8, tokenizer)
     with pytest.raises(InputError, match="dev-7"):
         encoded_examples([example], ["yes", "no"], 8, tokenizer)
@@ -125,7 +142,8 @@ def test_no_examples(tokenizer, tmp_path):
 @pytest.mark.parametrize("length", [24, 128])
 @pytest.mark.parametrize(("key", "labels"), [("CoLA", ["0", "1"]), ("STSB", ["0"])])
 def test_the_originals_features_of_made_up_words(tmp_path, key, labels, length):
-    """GLUE's texts cannot be copied: a word that stands for an id goes in wherever the original met that id.
+    """GLUE's texts cannot be copied: a word that stands for an id goes in wherever the original met
+    that id.
 
     No recorded text is cut at length 128, so that all of it is known at length 24, where many are.
     """
@@ -143,7 +161,9 @@ def test_the_originals_features_of_made_up_words(tmp_path, key, labels, length):
         examples.append(InputExample(str(number), text_a, text_b or None, label))
     tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, vocabulary))
     one_by_one = as_arrays(convert_examples_to_features(examples, labels, length, tokenizer))
-    in_bulk = encoded_examples(examples, labels, length, tokenizer).features(np.arange(len(examples)), length)
+    in_bulk = encoded_examples(examples, labels, length, tokenizer).features(
+        np.arange(len(examples)), length
+    )
     for name in ("input_ids", "input_mask", "segment_ids", "label_ids"):
         expected = recorded[f"{key}_{length}_{name.replace('label_ids', 'label')}"]
         np.testing.assert_array_equal(one_by_one[name], expected, name)

@@ -10,7 +10,13 @@ ROWS = {
     "CoLA": ("src\t1\t*\tA b.", "5\tA b.", "A b.", None, "1"),
     "SST-2": ("nice film \t1", "5\tnice film ", "nice film ", None, "1"),
     "MRPC": ("1\t11\t12\tA.\tB.", "5\t11\t12\tA.\tB.", "A.", "B.", "1"),
-    "STS-B": ("0\tg\tf\ty\to\ts1\ts2\tA.\tB.\t3.250", "5\tg\tf\ty\to\ts1\ts2\tA.\tB.", "A.", "B.", "3.250"),
+    "STS-B": (
+        "0\tg\tf\ty\to\ts1\ts2\tA.\tB.\t3.250",
+        "5\tg\tf\ty\to\ts1\ts2\tA.\tB.",
+        "A.",
+        "B.",
+        "3.250",
+    ),
     "QQP": ("5\t1\t2\tA?\tB?\t1", "5\tA?\tB?", "A?", "B?", "1"),
     "MNLI": (
         "5\tp\tq\tg\tb1\tb2\tp1\tp2\tA.\tB.\tl1\tneutral",
@@ -40,10 +46,16 @@ def test_columns(name, tmp_path):
     data_dir = write(tmp_path, train=text, **{f"dev{file}": text, f"test{file}": test_text})
     processor = glue.PROCESSORS[name]()
     number, test_number = {"CoLA": (0, 1), "MNLI": (5, 5)}.get(name, (1, 1))
-    assert processor.get_train_examples(data_dir) == [InputExample(f"train-{number}", text_a, text_b, label)]
-    assert processor.get_dev_examples(data_dir) == [InputExample(f"dev{file}-{number}", text_a, text_b, label)]
+    assert processor.get_train_examples(data_dir) == [
+        InputExample(f"train-{number}", text_a, text_b, label)
+    ]
+    assert processor.get_dev_examples(data_dir) == [
+        InputExample(f"dev{file}-{number}", text_a, text_b, label)
+    ]
     first_label = (processor.get_labels() or ["0.0"])[0]
-    assert processor.get_test_examples(data_dir) == [InputExample(f"test-{test_number}", text_a, text_b, first_label)]
+    assert processor.get_test_examples(data_dir) == [
+        InputExample(f"test-{test_number}", text_a, text_b, first_label)
+    ]
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -53,7 +65,10 @@ def test_a_copy_of_the_dev_set_as_the_test_set(tmp_path, name):
     text = {"test_matched" if name == "MNLI" else "test": f"h\n{row}\n{row}\n"}
     processor = glue.PROCESSORS[name]()
     if name in ("CoLA", "SST-2", "QQP"):
-        with pytest.raises(InputError, match=r"test.tsv: each text, in column 2, is a number, the first 1; give the"):
+        with pytest.raises(
+            InputError,
+            match=r"test.tsv: each text, in column 2, is a number, the first 1; give the",
+        ):
             processor.get_test_examples(write(tmp_path, **text))
     else:
         assert processor.get_test_examples(write(tmp_path, **text))[1].text_a == text_a
@@ -81,7 +96,9 @@ def test_metrics_and_the_order_of_labels():
 
 def test_qqp_skips_its_short_rows_and_no_other_task_does(tmp_path, caplog):
     good = ROWS["QQP"][0]
-    data_dir = write(tmp_path, train=f"h\n9\t1\t2\tA?\n\n{good}\textra\n9\t1\n{good}\n", test="h\n5\tA?\n")
+    data_dir = write(
+        tmp_path, train=f"h\n9\t1\t2\tA?\n\n{good}\textra\n9\t1\n{good}\n", test="h\n5\tA?\n"
+    )
     guids = [example.guid for example in glue.QqpProcessor().get_train_examples(data_dir)]
     assert guids == ["train-3", "train-5"]  # rows of the file, with the header and blank lines
     assert caplog.messages[-1:] == [f"{data_dir}/train.tsv: skipped 2 rows with too few columns"]
@@ -89,14 +106,19 @@ def test_qqp_skips_its_short_rows_and_no_other_task_does(tmp_path, caplog):
         glue.QqpProcessor().get_test_examples(data_dir)
     labelled, unlabelled = ROWS["MNLI"][:2]
     with pytest.raises(InputError, match=r"train.tsv: line 3: has 10 columns, but 11 are needed"):
-        glue.MnliProcessor().get_train_examples(write(tmp_path, train=f"h\n{labelled}\n{unlabelled}\n"))
+        glue.MnliProcessor().get_train_examples(
+            write(tmp_path, train=f"h\n{labelled}\n{unlabelled}\n")
+        )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("header\n", "holds no example; check the file$"),
-        ("h\n\n0\tg\tf\ty\to\ts1\ts2\tA.\tB.\tnan\n", "line 3: has the score 'nan', which is no number; correct it$"),
+        (
+            "h\n\n0\tg\tf\ty\to\ts1\ts2\tA.\tB.\tnan\n",
+            "line 3: has the score 'nan', which is no number; correct it$",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used(tmp_path, text, message):
@@ -129,9 +151,13 @@ def test_ax_without_labels_is_only_predicted(tmp_path, place):
     path.parent.mkdir(exist_ok=True)
     path.write_text("index\tsentence1\tsentence2\n0\tA.\tB.\n")
     ax = glue.AxProcessor()
-    assert ax.test_sets(str(tmp_path)) == {"": [InputExample("test-0", "A.", "B.", "contradiction")]}
+    assert ax.test_sets(str(tmp_path)) == {
+        "": [InputExample("test-0", "A.", "B.", "contradiction")]
+    }
     assert ax.dev_sets(str(tmp_path)) == {}
-    with pytest.raises(InputError, match="has no column 'label' to evaluate with; predict it instead"):
+    with pytest.raises(
+        InputError, match="has no column 'label' to evaluate with; predict it instead"
+    ):
         ax.get_dev_examples(str(tmp_path))
     with pytest.raises(InputError, match="train on MNLI"):
         ax.get_train_examples(str(tmp_path))
@@ -141,7 +167,9 @@ def test_ax_with_labels_is_evaluated(tmp_path):
     with pytest.raises(InputError, match=r"has none of AX.tsv, diagnostic.tsv"):
         glue.AxProcessor().test_sets(str(tmp_path))
     data_dir = write(tmp_path, AX="index\tsentence1\tsentence2\tx\tlabel\n0\tA.\tB.\t\tneutral\n")
-    assert glue.AxProcessor().dev_sets(data_dir) == {"": [InputExample("test-0", "A.", "B.", "neutral")]}
+    assert glue.AxProcessor().dev_sets(data_dir) == {
+        "": [InputExample("test-0", "A.", "B.", "neutral")]
+    }
 
 
 @pytest.mark.parametrize(
@@ -155,10 +183,14 @@ def test_ax_with_labels_is_evaluated(tmp_path):
     ],
 )
 def test_submissions(tmp_path, name, suffix, predictions, file, answers):
-    test_file = {"MNLI": "test_matched", "MNLI_mm": "test_mismatched", "AX": "AX"}.get(name + suffix, "test")
+    test_file = {"MNLI": "test_matched", "MNLI_mm": "test_mismatched", "AX": "AX"}.get(
+        name + suffix, "test"
+    )
     data_dir = write(tmp_path, **{test_file: "index\tsentence\n3\tA.\n4\tB.\n9\tC.\n"})
     processor = glue.PROCESSORS[name]()
-    path = processor.write_submission(str(tmp_path / "out"), data_dir, np.array(predictions), suffix)
+    path = processor.write_submission(
+        str(tmp_path / "out"), data_dir, np.array(predictions), suffix
+    )
     assert path == str(tmp_path / "out" / file)
     with open(path) as written:
         rows = [f"{number}\t{answer}\n" for number, answer in zip([3, 4, 9], answers, strict=True)]
@@ -198,7 +230,9 @@ def test_xnli_is_chinese_by_default(xnli):
         InputExample("dev-2", "C.", "D.", "entailment"),
         InputExample("dev-3", "E.", "F.", "contradiction"),
     ]
-    assert processor.get_test_examples(xnli) == [InputExample("test-2", "E.", "F.", "contradiction")]
+    assert processor.get_test_examples(xnli) == [
+        InputExample("test-2", "E.", "F.", "contradiction")
+    ]
 
 
 def test_xnli_in_another_language(xnli):
@@ -206,6 +240,7 @@ def test_xnli_in_another_language(xnli):
     assert processor.get_train_examples(xnli)[0].text_a == "wir sind"
     assert processor.get_dev_examples(xnli) == [InputExample("dev-1", "A.", "B.", "neutral")]
     with pytest.raises(
-        InputError, match=r"xnli.dev.tsv: has no row in the language 'fr', but in de, zh; write --task_name=XNLI-"
+        InputError,
+        match=r"xnli.dev.tsv: has no row in the language 'fr', but in de, zh; write --task_name=XNLI-",
     ):
         glue.XnliProcessor("fr").get_dev_examples(xnli)

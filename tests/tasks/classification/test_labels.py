@@ -13,8 +13,13 @@ ROW = Row("a.csv", 2, [])
 def examples(values, label_type="multi", **settings):
     """The labels of the training set with these values in the column of the label."""
     processor = TextProcessor.from_settings({"columns": None, "label_type": label_type, **settings})
-    fields = [["text", "label"], *([f"text {number}", value] for number, value in enumerate(values))]
-    processor.named = {"train": [Row("train", number, row, "row") for number, row in enumerate(fields)]}
+    fields = [
+        ["text", "label"],
+        *([f"text {number}", value] for number, value in enumerate(values)),
+    ]
+    processor.named = {
+        "train": [Row("train", number, row, "row") for number, row in enumerate(fields)]
+    }
     return [example.label for example in processor.get_train_examples(None)]
 
 
@@ -44,13 +49,16 @@ def test_printed_lists_are_lists(text, expected):
 @pytest.mark.parametrize("text", ["['a' 'b']", "[1 0 1]", "[a, b]", "['a'\n 'b']", "['a', b]"])
 def test_printed_lists_that_cannot_be_read(text):
     with pytest.raises(
-        InputError, match=r"line 2: the label .* is a printed list that cannot be read; write the labels"
+        InputError,
+        match=r"line 2: the label .* is a printed list that cannot be read; write the labels",
     ):
         labels.split_labels(ROW, text, ",")
 
 
 def test_printed_and_real_lists_are_equal():
-    assert examples(["['a', 'b']", "['b']"]) == examples([["a", "b"], ["b"]]) == [("a", "b"), ("b",)]
+    assert (
+        examples(["['a', 'b']", "['b']"]) == examples([["a", "b"], ["b"]]) == [("a", "b"), ("b",)]
+    )
     assert examples([[0], [0, 1], []]) == [("0",), ("0", "1"), ()]  # labels that are called so
 
 
@@ -67,7 +75,9 @@ def test_printed_and_real_lists_are_equal():
     ],
 )
 def test_zeros_and_ones_are_no_names_of_labels(values):
-    with pytest.raises(InputError, match="zeros or ones in place of labels; give the names of its labels"):
+    with pytest.raises(
+        InputError, match="zeros or ones in place of labels; give the names of its labels"
+    ):
         examples(values)
 
 
@@ -108,7 +118,10 @@ def test_a_list_where_an_example_has_one_label(value):
 @pytest.mark.parametrize("label", ["a\nb", "a\rb", "a\tb"])
 @pytest.mark.parametrize("label_type", ["single", "multi"])
 def test_labels_that_the_files_of_a_model_cannot_contain(label, label_type):
-    with pytest.raises(InputError, match=r"train: the label .* has a tab or a line end, which the files of the model"):
+    with pytest.raises(
+        InputError,
+        match=r"train: the label .* has a tab or a line end, which the files of the model",
+    ):
         examples([label, "c"], label_type)
     with pytest.raises(InputError, match=r"^--labels: the label .* has a tab or a line end"):
         TextProcessor.from_settings({"labels": [label, "c"]})

@@ -41,34 +41,51 @@ def test_one_label():
     np.testing.assert_array_equal(task.weights(features([0, 1], real=(1, 0))), [1, 0])
 
 
-@pytest.mark.parametrize(("labels", "keys"), [("no yes", ("f1",)), ("a b c", ("micro_f1", "macro_f1"))])
-def test_f1_of_two_labels_is_that_of_the_second_and_of_more_an_average(tmp_path, caplog, labels, keys):
+@pytest.mark.parametrize(
+    ("labels", "keys"), [("no yes", ("f1",)), ("a b c", ("micro_f1", "macro_f1"))]
+)
+def test_f1_of_two_labels_is_that_of_the_second_and_of_more_an_average(
+    tmp_path, caplog, labels, keys
+):
     caplog.set_level("INFO", logger="absl")
     task = ClassificationTask(TextProcessor("0", labels=labels.split()))
     encoded = types.SimpleNamespace(label_ids=np.array([0, 0, 0, 1, 1, 1, 1]))
-    outputs = {"probabilities": np.eye(len(task.labels))[[0, 1, 1, 1, 0, 1, 1]]}  # 3 of 5 said, 3 of 4 found
+    # 3 of 5 said, 3 of 4 found.
+    outputs = {"probabilities": np.eye(len(task.labels))[[0, 1, 1, 1, 0, 1, 1]]}
     found = task.metrics(encoded, outputs)
     of_first, of_second = 2 * 1 / (2 + 3), 2 * 3 / (5 + 4)
     expected = {"f1": of_second, "micro_f1": 4 / 7, "macro_f1": (of_first + of_second) / 3}
-    assert {name: found[f"eval_{name}"] for name in keys} == pytest.approx({name: expected[name] for name in keys})
+    assert {name: found[f"eval_{name}"] for name in keys} == pytest.approx(
+        {name: expected[name] for name in keys}
+    )
     assert {"eval_f1", "eval_micro_f1"} & set(found) == {f"eval_{keys[0]}"}
     assert found["eval_accuracy"] == 4 / 7
     task.report(str(tmp_path), encoded, outputs)
-    assert ("eval_precision, eval_recall, eval_f1: of the label yes" in caplog.messages) == (keys == ("f1",))
+    assert ("eval_precision, eval_recall, eval_f1: of the label yes" in caplog.messages) == (
+        keys == ("f1",)
+    )
 
 
 @pytest.mark.parametrize(
     ("labels", "main", "other"),
-    [("no yes", "micro_f1", "name f1$"), ("a b c", "f1", "name micro_f1 or macro_f1$"), ("a b c", "macro_f1", None)],
+    [
+        ("no yes", "micro_f1", "name f1$"),
+        ("a b c", "f1", "name micro_f1 or macro_f1$"),
+        ("a b c", "macro_f1", None),
+    ],
 )
 def test_the_main_metric_is_one_that_the_labels_have(tmp_path, labels, main, other):
     (tmp_path / "train.tsv").write_text("text\tlabel\nthe cat\t" + labels.split()[0])
     task = ClassificationTask(TextProcessor("text", labels=labels.split()))
     task.processor.metrics, task.processor.main_metric = ("recall",), main
     encoded = types.SimpleNamespace(label_ids=np.array([0, 1]))
-    assert "eval_macro_f1" in task.metrics(encoded, {"probabilities": np.eye(len(task.labels))[[0, 1]]})
+    assert "eval_macro_f1" in task.metrics(
+        encoded, {"probabilities": np.eye(len(task.labels))[[0, 1]]}
+    )
     if other:
-        with pytest.raises(InputError, match=f"the main metric {main} is none of .* labels; {other}"):
+        with pytest.raises(
+            InputError, match=f"the main metric {main} is none of .* labels; {other}"
+        ):
             task.read(DataFiles(str(tmp_path)), "train")
         return
     task.read(DataFiles(str(tmp_path)), "train")
@@ -79,11 +96,15 @@ def test_several_labels_at_once():
     task = ClassificationTask(processor)
     targets = np.int32([[1, 0, 1], [0, 0, 0]])
     probabilities = 1 / (1 + np.exp(-LOGITS))
-    expected = -(targets * np.log(probabilities) + (1 - targets) * np.log(1 - probabilities)).mean(1)
+    expected = -(targets * np.log(probabilities) + (1 - targets) * np.log(1 - probabilities)).mean(
+        1
+    )
     outputs = task.outputs(Answering(LOGITS), features(targets))
     np.testing.assert_allclose(outputs["loss"], expected, rtol=1e-5)
     np.testing.assert_allclose(outputs["probabilities"], probabilities, rtol=1e-6)
-    np.testing.assert_array_equal(task.predictions({"probabilities": probabilities}), [[1, 0, 1], [0, 0, 1]])
+    np.testing.assert_array_equal(
+        task.predictions({"probabilities": probabilities}), [[1, 0, 1], [0, 0, 1]]
+    )
 
 
 def test_a_score(tmp_path):
@@ -108,7 +129,8 @@ def test_losses_of_the_best_constant_output():
     np.testing.assert_allclose(losses, [4.0, 1.0, 9.0])
     several = TextProcessor("0", labels=["x", "y"], is_multi_label=True)
     losses = constant_losses(several, np.int32([[1, 0], [0, 0], [0, 0], [0, 0]]))
-    np.testing.assert_allclose(losses, -np.log([0.25, 0.75, 0.75, 0.75]) / 2)  # the second label says nothing
+    # The second label says nothing.
+    np.testing.assert_allclose(losses, -np.log([0.25, 0.75, 0.75, 0.75]) / 2)
     assert constant_losses(ColaProcessor(), np.int32([1, 0]), class_weights=[1.0, 3.5]) is None
 
 
@@ -121,7 +143,9 @@ def test_weights_of_the_labels(tmp_path, caplog):
     task.read(DataFiles(str(tmp_path)), "train")
     assert "Class weights: 0: 1, 1: 3.5" in caplog.messages
     with pytest.raises(InputError, match="1 weights for 2 labels"):
-        ClassificationTask(ColaProcessor(), class_weights=[1.0]).read(DataFiles(str(tmp_path)), "train")
+        ClassificationTask(ColaProcessor(), class_weights=[1.0]).read(
+            DataFiles(str(tmp_path)), "train"
+        )
     with pytest.raises(InputError, match="--class_weights: only for tasks with one label"):
         ClassificationTask(StsbProcessor(), class_weights=[1.0])
 
@@ -131,8 +155,11 @@ def test_a_run_goes_on_without_glues_file(tmp_path, caplog):
     (tmp_path / "test.tsv").write_text("index\tsentence\n0\tthe cat\n")
     task.read(DataFiles(str(tmp_path)), "test")
     (tmp_path / "glue_submission").write_text("a file in the folder's place")
-    task.write_predictions(str(tmp_path), None, {"probabilities": np.float32([[0.99953365, 4.663804e-05]])})
-    assert (tmp_path / "test_results.tsv").read_text() == "0.99953365\t4.663804e-05\n"  # digits as the original's
+    task.write_predictions(
+        str(tmp_path), None, {"probabilities": np.float32([[0.99953365, 4.663804e-05]])}
+    )
+    # Digits as the original's.
+    assert (tmp_path / "test_results.tsv").read_text() == "0.99953365\t4.663804e-05\n"
     assert f"no file for GLUE's site is written: {tmp_path}/glue_submission" in caplog.text
 
 

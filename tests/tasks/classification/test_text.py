@@ -23,7 +23,9 @@ def write(tmp_path):
 
 def test_columns_by_name_may_move_between_files(write):
     data_dir = write(
-        train="id\ttext\tlabel\n1\tgood\tpos\n2\tbad\tneg\n", dev="label\ttext\npos\tfine\n", test="text\nwell\n"
+        train="id\ttext\tlabel\n1\tgood\tpos\n2\tbad\tneg\n",
+        dev="label\ttext\npos\tfine\n",
+        test="text\nwell\n",
     )
     processor = TextProcessor("text")
     assert processor.get_train_examples(data_dir) == [
@@ -33,7 +35,10 @@ def test_columns_by_name_may_move_between_files(write):
     assert processor.get_labels() == ["neg", "pos"]
     assert processor.get_dev_examples(data_dir) == [InputExample("dev-1", "fine", None, "pos")]
     assert processor.get_test_examples(data_dir) == [InputExample("test-1", "well", None, None)]
-    assert (processor.metrics, processor.main_metric) == (("accuracy", "precision", "recall", "f1"), "accuracy")
+    assert (processor.metrics, processor.main_metric) == (
+        ("accuracy", "precision", "recall", "f1"),
+        "accuracy",
+    )
 
 
 def test_pairs_by_number_without_a_header(write):
@@ -54,12 +59,22 @@ def test_a_number_that_is_a_column_name_is_the_name(write):
 
 def test_several_labels_at_once(write):
     data_dir = write(train="text\tlabel\na\tx; y\nb\t\nc\tz;\n")
-    processor = TextProcessor.from_settings({"columns": "text_a=text, label=label,separator=;", "label_type": "multi"})
-    assert [example.label for example in processor.get_train_examples(data_dir)] == [("x", "y"), (), ("z",)]
+    processor = TextProcessor.from_settings(
+        {"columns": "text_a=text, label=label,separator=;", "label_type": "multi"}
+    )
+    assert [example.label for example in processor.get_train_examples(data_dir)] == [
+        ("x", "y"),
+        (),
+        ("z",),
+    ]
     assert processor.get_labels() == ["x", "y", "z"]
     assert processor.main_metric == "micro_f1"
-    with pytest.raises(InputError, match=r"train.tsv: line 2: has the label 'y', which is none of x, z; correct"):
-        TextProcessor("text", labels=["x", "z"], is_multi_label=True, label_separator=";").get_train_examples(data_dir)
+    with pytest.raises(
+        InputError, match=r"train.tsv: line 2: has the label 'y', which is none of x, z; correct"
+    ):
+        TextProcessor(
+            "text", labels=["x", "z"], is_multi_label=True, label_separator=";"
+        ).get_train_examples(data_dir)
 
 
 def test_scores(write):
@@ -68,15 +83,25 @@ def test_scores(write):
     assert processor.get_train_examples(data_dir)[0].label == "1.5"
     assert processor.get_labels() is None
     assert processor.metrics == ("pearson", "spearman")
-    with pytest.raises(InputError, match=r"dev.tsv: line 2: has the score 'low', which is no number"):
+    with pytest.raises(
+        InputError, match=r"dev.tsv: line 2: has the score 'low', which is no number"
+    ):
         processor.get_dev_examples(data_dir)
 
 
 @pytest.mark.parametrize(
     ("rows", "settings", "message"),
     [
-        ("", {"text_a_column": "body"}, r"--columns=text_a=body: .*has no such column, only text, label$"),
-        ("", {"text_a_column": "text", "has_header": False}, r"--columns=text_a=text: .*; give its number from 0"),
+        (
+            "",
+            {"text_a_column": "body"},
+            r"--columns=text_a=body: .*has no such column, only text, label$",
+        ),
+        (
+            "",
+            {"text_a_column": "text", "has_header": False},
+            r"--columns=text_a=text: .*; give its number from 0",
+        ),
         (
             "",
             {"text_a_column": "7", "labels": ["x", "y"]},
@@ -86,7 +111,11 @@ def test_scores(write):
         ("", {"labels": ["a", "b", "a"]}, "--labels=a,b,a: names a label twice"),
         ("", {"is_multi_label": True, "label_separator": ""}, "--columns: separator= is empty"),
         # Counted from its own end, the label of this row would be its text.
-        ("sunny\n", {}, r"line 3: has 1 columns, but --columns=label=label is expected in column 2"),
+        (
+            "sunny\n",
+            {},
+            r"line 3: has 1 columns, but --columns=label=label is expected in column 2",
+        ),
         ("a\tb\tx\n", {}, r"line 3: has 3 columns, the header 2; take the tabs out"),
         ("a\t \n", {}, r"line 3: has no label; complete the row"),
         ("", {"label_column": "text"}, r"--columns=label=text: is the column of text_a=0, too"),
@@ -96,13 +125,19 @@ def test_scores(write):
             {"text_a_column": None, "label_column": "0"},
             "--columns=label=0: is the column that text_a is read from; name that of text_a",
         ),
-        ("b\ty\n", {"text_a_column": None, "text_b_column": "0"}, "text_b=0: is the column that text_a is read from;"),
+        (
+            "b\ty\n",
+            {"text_a_column": None, "text_b_column": "0"},
+            "text_b=0: is the column that text_a is read from;",
+        ),
     ],
 )
 def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
     data_dir = write(train=f"text\tlabel\nfine\tx\n{rows}")
     with pytest.raises(InputError, match=message):
-        TextProcessor(**({"text_a_column": "0", "label_column": "-1"} | settings)).get_train_examples(data_dir)
+        TextProcessor(
+            **({"text_a_column": "0", "label_column": "-1"} | settings)
+        ).get_train_examples(data_dir)
 
 
 @pytest.mark.parametrize(
@@ -114,11 +149,26 @@ def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
         ("Label\tid\tbody", ("c", "a")),
         ("TEXT\t label \tdate", ("a", "b")),
         ("text\tkind\tid", ("a", "b")),  # the column that is left
-        ("id\tkind\tReview Text", "has 3 columns, id, kind, Review Text; name that of text_a, --columns=text_a=..."),
-        ("text\tkind\tdate", "has 3 columns, text, kind, date; name that of label, --columns=label=..."),
-        ("text\tsentence\tlabel", "each of the columns text and sentence could be text_a; name the right one"),
-        ("text\tlabel\tLABEL", "each of the columns label and LABEL could be label; name the right one"),
-        ("sentence1\tsentence2\tlabel", "the column sentence2 is a second text; name it, --columns=text_b=sentence2"),
+        (
+            "id\tkind\tReview Text",
+            "has 3 columns, id, kind, Review Text; name that of text_a, --columns=text_a=...",
+        ),
+        (
+            "text\tkind\tdate",
+            "has 3 columns, text, kind, date; name that of label, --columns=label=...",
+        ),
+        (
+            "text\tsentence\tlabel",
+            "each of the columns text and sentence could be text_a; name the right one",
+        ),
+        (
+            "text\tlabel\tLABEL",
+            "each of the columns label and LABEL could be label; name the right one",
+        ),
+        (
+            "sentence1\tsentence2\tlabel",
+            "the column sentence2 is a second text; name it, --columns=text_b=sentence2",
+        ),
     ],
 )
 @pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
@@ -140,15 +190,25 @@ def test_columns_are_known_by_their_names_in_every_format(tmp_path, ending, head
 
 
 def test_two_columns_without_usual_names_are_the_text_and_the_label_of_all_sets(write):
-    data_dir = write(train="body\tkind\na\tx\nb\ty\n", dev="Kind\tBody\nx\tc\n".lower(), test="kind\tbody\nx\td\n")
+    data_dir = write(
+        train="body\tkind\na\tx\nb\ty\n",
+        dev="Kind\tBody\nx\tc\n".lower(),
+        test="kind\tbody\nx\td\n",
+    )
     processor = TextProcessor.from_settings({"columns": None})
-    assert [(one.text_a, one.label) for one in processor.get_train_examples(data_dir)] == [("a", "x"), ("b", "y")]
+    assert [(one.text_a, one.label) for one in processor.get_train_examples(data_dir)] == [
+        ("a", "x"),
+        ("b", "y"),
+    ]
     assert [(one.text_a, one.label) for one in processor.get_dev_examples(data_dir)] == [("c", "x")]
-    assert [(one.text_a, one.label) for one in processor.get_test_examples(data_dir)] == [("d", None)]
+    assert [(one.text_a, one.label) for one in processor.get_test_examples(data_dir)] == [
+        ("d", None)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("columns", "text_b"), [("text_b=", None), ("text_b=sentence2", "b"), ("text_a=sentence1", None)]
+    ("columns", "text_b"),
+    [("text_b=", None), ("text_b=sentence2", "b"), ("text_a=sentence1", None)],
 )
 def test_a_second_text_is_read_or_left_out_as_columns_says(write, columns, text_b):
     data_dir = write(train="sentence1\tSentence2\tlabel\na\tb\tx\nc\td\ty\n")
@@ -159,7 +219,9 @@ def test_a_second_text_is_read_or_left_out_as_columns_says(write, columns, text_
 def test_a_column_with_another_label_for_each_example(write, caplog):
     rows = "".join(f"text {number}\t{number}\n" for number in range(4))
     data_dir = write(train=f"text\tnumber\n{rows}")
-    with pytest.raises(InputError, match="4 examples have 4 different labels in the column number; name the column"):
+    with pytest.raises(
+        InputError, match="4 examples have 4 different labels in the column number; name the column"
+    ):
         TextProcessor.from_settings({"columns": None}).get_train_examples(data_dir)
     TextProcessor.from_settings({"columns": "label=number"}).get_train_examples(data_dir)
     assert "4 examples have 4 different labels; check the label of --columns" in caplog.text
@@ -171,34 +233,52 @@ def test_known_labels_are_as_many_as_they_are(write, caplog):
     processor = TextProcessor.from_settings({"columns": None})
     processor.get_train_examples(data_dir)
     processor.get_dev_examples(data_dir)
-    TextProcessor("text", labels=["x", "y", "z"]).get_train_examples(write(train=f"text\tlabel\n{rows}"))
+    TextProcessor("text", labels=["x", "y", "z"]).get_train_examples(
+        write(train=f"text\tlabel\n{rows}")
+    )
     assert "different labels" not in caplog.text
 
 
 def test_labels_before_texts_that_repeat(write):
     """Of two columns the first is guessed to be the text, and reviews are seldom the same."""
     rows = "".join(f"{number % 2}\treview {number % 18}\n" for number in range(20))
-    with pytest.raises(InputError, match="20 examples have 18 different labels in the column review; name"):
-        TextProcessor.from_settings({"columns": None}).get_train_examples(write(train=f"kind\treview\n{rows}"))
+    with pytest.raises(
+        InputError, match="20 examples have 18 different labels in the column review; name"
+    ):
+        TextProcessor.from_settings({"columns": None}).get_train_examples(
+            write(train=f"kind\treview\n{rows}")
+        )
 
 
 def test_the_text_of_a_test_set_alone(write):
     """Without a training set only the names of the columns tell which is the text."""
 
     def texts(header: str, columns: str | None = None):
-        processor = TextProcessor.from_settings({"columns": columns, "checkpoint_labels": ["x", "y"]})
+        processor = TextProcessor.from_settings(
+            {"columns": columns, "checkpoint_labels": ["x", "y"]}
+        )
         data_dir = write(test=f"{header}\nx\tb c\ny\td\n")
         return [example.text_a for example in processor.get_test_examples(data_dir)]
 
-    assert texts("id\treview") == texts("\treview") == texts("kind\treview", "text_a=review") == ["b c", "d"]
+    assert (
+        texts("id\treview")
+        == texts("\treview")
+        == texts("kind\treview", "text_a=review")
+        == ["b c", "d"]
+    )
     assert texts("text\tother") == ["x", "y"]
-    with pytest.raises(InputError, match=r"test.tsv: each text that would be read is a label, the first 'x'; name it"):
+    with pytest.raises(
+        InputError,
+        match=r"test.tsv: each text that would be read is a label, the first 'x'; name it",
+    ):
         texts("kind\treview")
 
 
 def test_both_texts_of_qnli(write):
     data_dir = write(train="question\tsentence\tlabel\tidx\na\tb\t0\t0\nc\td\t1\t1\n")
-    with pytest.raises(InputError, match="the column question is a second text; name it, --columns=text_b=question"):
+    with pytest.raises(
+        InputError, match="the column question is a second text; name it, --columns=text_b=question"
+    ):
         TextProcessor.from_settings({"columns": None}).get_train_examples(data_dir)
     for columns, text_b in (("text_b=question", "a"), ("text_b=", None)):
         processor = TextProcessor.from_settings({"columns": columns})
@@ -220,14 +300,20 @@ def test_a_column_called_score_is_that_of_a_regression(write, label_type, label)
 def test_equal_scores(write, caplog, has_teacher):
     """Only a teacher's answers make a training of them."""
     data_dir = write(train="text\tlabel\na\t3\nb\t3.0\n", dev="text\tlabel\na\t2\nb\t2\n")
-    processor = TextProcessor.from_settings({"columns": None, "label_type": "score", "teacher": has_teacher})
+    processor = TextProcessor.from_settings(
+        {"columns": None, "label_type": "score", "teacher": has_teacher}
+    )
     processor.get_dev_examples(data_dir)
-    assert "dev.tsv: all examples have the score 2, with which no correlation is defined" in caplog.text
+    assert (
+        "dev.tsv: all examples have the score 2, with which no correlation is defined"
+        in caplog.text
+    )
     if has_teacher:
         processor.get_train_examples(data_dir)
         return
     with pytest.raises(
-        InputError, match=r"train.tsv: all examples have the score 3, so that there is nothing to learn"
+        InputError,
+        match=r"train.tsv: all examples have the score 3, so that there is nothing to learn",
     ):
         processor.get_train_examples(data_dir)
 
@@ -236,7 +322,9 @@ def test_equal_scores(write, caplog, has_teacher):
 def test_scores_are_plain_numbers(write, text):
     data_dir = write(train=f"text\tlabel\na\t{text}\nb\t2\n")
     with pytest.raises(InputError, match=f"line 2: has the score {text!r}, which is no number"):
-        TextProcessor.from_settings({"columns": None, "label_type": "score"}).get_train_examples(data_dir)
+        TextProcessor.from_settings({"columns": None, "label_type": "score"}).get_train_examples(
+            data_dir
+        )
 
 
 def test_a_set_with_one_label_is_warned_of(write, caplog):
@@ -255,14 +343,16 @@ def test_a_set_with_one_label_is_warned_of(write, caplog):
         ('"Fine" it says\tx\nbad "\ty\n', None),
     ],
 )
-def test_fields_in_quotes_are_read_with_quoting_csv_and_warned_of_without(write, caplog, rows, line):
+def test_fields_in_quotes_are_read_with_quoting_csv_and_warned_of_without(
+    write, caplog, rows, line
+):
     data_dir = write(train=f"text\tlabel\n{rows}")
     with contextlib.suppress(InputError):
         TextProcessor.from_settings({"quoting": "none"}).get_train_examples(data_dir)
     warned = [message for message in caplog.messages if "give --quoting=csv" in message]
-    assert [re.search(r"train.tsv: line (\d+): a field is in quotes", text)[1] for text in warned] == [str(line)][
-        : bool(line)
-    ]
+    assert [
+        re.search(r"train.tsv: line (\d+): a field is in quotes", text)[1] for text in warned
+    ] == [str(line)][: bool(line)]
     expected = list(csv.reader(io.StringIO(rows), delimiter="\t"))
     if line:
         examples = TextProcessor.from_settings({"quoting": "csv"}).get_train_examples(data_dir)
@@ -288,12 +378,24 @@ def test_labels_that_are_given_keep_their_order_and_others_must_be_known(write):
     assert TextProcessor("text", labels=["yes", "no"]).get_labels() == ["yes", "no"]
     with pytest.raises(InputError, match="--labels: are not known; name them"):
         TextProcessor("text").get_dev_examples(write(dev="text\tlabel\na\tx\n"))
-    with pytest.raises(InputError, match=r"train.tsv: holds no label; check the label of --columns"):
-        TextProcessor("text", is_multi_label=True).get_train_examples(write(train="text\tlabel\na\t\n"))
+    with pytest.raises(
+        InputError, match=r"train.tsv: holds no label; check the label of --columns"
+    ):
+        TextProcessor("text", is_multi_label=True).get_train_examples(
+            write(train="text\tlabel\na\t\n")
+        )
 
 
 def test_labels_that_are_the_same_number_have_an_order_and_blanks_do_not_count(write):
-    data_dir = write(train="text\tlabel\n" + "".join(f"a\t{label}\n" for label in ("1", " 01", "10", "2 ", "1 ")))
+    data_dir = write(
+        train="text\tlabel\n" + "".join(f"a\t{label}\n" for label in ("1", " 01", "10", "2 ", "1 "))
+    )
     processor = TextProcessor("text")
-    assert [example.label for example in processor.get_train_examples(data_dir)] == ["1", "01", "10", "2", "1"]
+    assert [example.label for example in processor.get_train_examples(data_dir)] == [
+        "1",
+        "01",
+        "10",
+        "2",
+        "1",
+    ]
     assert processor.get_labels() == ["01", "1", "2", "10"]

@@ -1,4 +1,6 @@
-"""What an evaluation of sentence vectors refuses or counts, because it would give a value that says nothing."""
+"""What an evaluation of sentence vectors refuses or counts, because it would give a value that
+says nothing.
+"""
 
 import numpy as np
 import pytest
@@ -13,7 +15,13 @@ UNIT = np.eye(4, dtype=np.float32)
 def pairs(*texts: str, labels: str = "") -> list[Example]:
     """Examples of pairs, "ab" for a -> b, with a label of one character each."""
     return [
-        Example(f"dev.tsv: line {number}", one[0], tuple(one[1:2]), tuple(one[2:]), labels[number - 2 : number - 1])
+        Example(
+            f"dev.tsv: line {number}",
+            one[0],
+            tuple(one[1:2]),
+            tuple(one[2:]),
+            labels[number - 2 : number - 1],
+        )
         for number, one in enumerate(texts, start=2)
     ]
 
@@ -24,16 +32,27 @@ def metrics_of(examples: list[Example], vectors: dict, kind: str) -> dict[str, f
     return metrics(np.float32([vectors[text] for text in rows.texts]))
 
 
-@pytest.mark.parametrize("texts", [("ab", "ba", "cd"), ("ab", "bc", "cd"), ("ab", "ba", "cd", "dc")])
+@pytest.mark.parametrize(
+    "texts", [("ab", "ba", "cd"), ("ab", "bc", "cd"), ("ab", "ba", "cd", "dc")]
+)
 def test_a_query_that_is_an_answer_does_not_rank_first(texts):
     """Perfect vectors give 1.0, as those of pairs that share no text."""
-    vectors = {"a": [1, 0, 0, 0], "b": [0.99, 0.1, 0, 0], "c": [0.9, 0.3, 0, 0], "d": [0.8, 0.45, 0, 0]}
+    vectors = {
+        "a": [1, 0, 0, 0],
+        "b": [0.99, 0.1, 0, 0],
+        "c": [0.9, 0.3, 0, 0],
+        "d": [0.8, 0.45, 0, 0],
+    }
     if texts[1] == "ba":
         vectors |= {"c": UNIT[2], "d": UNIT[2] + 0.1 * UNIT[3]}
     else:
         vectors |= {"c": [0.97, 0.2, 0, 0], "d": [0.95, 0.29, 0, 0]}
     found = metrics_of(pairs(*texts), vectors, "retrieval")
-    assert {name: value for name, value in found.items() if name in ("eval_accuracy_at_1", "eval_ndcg_at_10")} == {
+    assert {
+        name: value
+        for name, value in found.items()
+        if name in ("eval_accuracy_at_1", "eval_ndcg_at_10")
+    } == {
         "eval_accuracy_at_1": 1.0,
         "eval_ndcg_at_10": 1.0,
     }

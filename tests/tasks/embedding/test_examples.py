@@ -1,4 +1,6 @@
-"""Examples of texts that belong together: the columns of tables in every form, and the rows of a training."""
+"""Examples of texts that belong together: the columns of tables in every form, and the rows of a
+training.
+"""
 
 import json
 import re
@@ -10,7 +12,12 @@ import pytest
 from official_bert.io.errors import InputError
 from official_bert.tasks.embedding.examples import Example, read_examples, rows_of_examples
 
-QUESTION = {"query": "where is it", "positive": ["here", "there"], "negatives": ["then", "now"], "label": 1}
+QUESTION = {
+    "query": "where is it",
+    "positive": ["here", "there"],
+    "negatives": ["then", "now"],
+    "label": 1,
+}
 
 
 def read(path, content: str, **settings) -> list[Example]:
@@ -22,10 +29,30 @@ def read(path, content: str, **settings) -> list[Example]:
     ("name", "content", "settings", "expected"),
     [
         ("a.tsv", "Sentence1\tsentence2\tscore\na\tb\t2.5\n", {}, ("a", ("b",), (), "2.5")),
-        ("a.csv", 'question,answer,negative_1,negative_2\n"a, b",c,d,e\n', {}, ("a, b", ("c",), ("d", "e"), "")),
-        ("a.jsonl", json.dumps(QUESTION), {}, ("where is it", ("here", "there"), ("then", "now"), "1")),
-        ("a.tsv", "4\ta\tb\n", {"columns": "header=false,label=0,anchor=1,positive=2"}, ("a", ("b",), (), "4")),
-        ("a.tsv", 'x\ty\n"a"\tb\n', {"columns": "anchor=x,positive=y", "quoting": "csv"}, ("a", ("b",), (), "")),
+        (
+            "a.csv",
+            'question,answer,negative_1,negative_2\n"a, b",c,d,e\n',
+            {},
+            ("a, b", ("c",), ("d", "e"), ""),
+        ),
+        (
+            "a.jsonl",
+            json.dumps(QUESTION),
+            {},
+            ("where is it", ("here", "there"), ("then", "now"), "1"),
+        ),
+        (
+            "a.tsv",
+            "4\ta\tb\n",
+            {"columns": "header=false,label=0,anchor=1,positive=2"},
+            ("a", ("b",), (), "4"),
+        ),
+        (
+            "a.tsv",
+            'x\ty\n"a"\tb\n',
+            {"columns": "anchor=x,positive=y", "quoting": "csv"},
+            ("a", ("b",), (), ""),
+        ),
         ("a.tsv", "text\tx\ty\na\tb\tc\n", {"columns": "negative=x,y"}, ("a", (), ("b", "c"), "")),
         ("a.txt", "\n\n a text \n", {}, (" a text ", (), (), "")),
         ("a.txt", "text\tanswer\na\tb\n", {"data_format": "tsv"}, ("a", ("b",), (), "")),
@@ -37,7 +64,12 @@ def read(path, content: str, **settings) -> list[Example]:
             ("a", ("b",), ("c",), ""),
         ),
         ("a.csv", "anchor,positive,label\na,b,0\n", {"columns": "label="}, ("a", ("b",), (), "")),
-        ("a.csv", "Frage,Antwort\na,b\n", {"columns": "anchor=frage,positive=ANTWORT"}, ("a", ("b",), (), "")),
+        (
+            "a.csv",
+            "Frage,Antwort\na,b\n",
+            {"columns": "anchor=frage,positive=ANTWORT"},
+            ("a", ("b",), (), ""),
+        ),
         ("a.csv", "sentence1,sentence2\na,b\n", {"columns": "anchor=sentence2"}, ("b", (), (), "")),
     ],
 )
@@ -51,9 +83,17 @@ def test_columns_of_usual_and_of_given_names(tmp_path, name, content, settings, 
     ("names", "columns", "message"),
     [
         ("a,b", "anchor=a,positive=a", "--columns=positive=a: is the column of anchor=a, too"),
-        ("text,b", "positive=b,negative=b", "--columns=negative=b: is the column of positive=b, too"),
+        (
+            "text,b",
+            "positive=b,negative=b",
+            "--columns=negative=b: is the column of positive=b, too",
+        ),
         ("a,b", "anchor=a,label=a", "--columns=label=a: is the column of anchor=a, too"),
-        ("text,question", "", "each of the columns text and question could be anchor; name the right one"),
+        (
+            "text,question",
+            "",
+            "each of the columns text and question could be anchor; name the right one",
+        ),
         ("Anchor,anchor", "", "each of the columns Anchor and anchor could be anchor"),
         ("text,score,label", "", "each of the columns score and label could be label"),
     ],
@@ -98,7 +138,9 @@ def test_several_files_are_one_set(tmp_path):
 
 
 def rows_of(*examples: Example, num_texts=(2, 1000), repeats=1) -> list[list[str]]:
-    rows, found = rows_of_examples(examples, types.SimpleNamespace(num_texts=num_texts, repeats=repeats), "a_loss")
+    rows, found = rows_of_examples(
+        examples, types.SimpleNamespace(num_texts=num_texts, repeats=repeats), "a_loss"
+    )
     assert found.dtype == np.int32
     assert len(set(rows.texts)) == len(rows.texts)
     return [[rows.texts[text] for text in row] for row in found]

@@ -13,10 +13,18 @@ from official_bert.tasks.embedding.losses import LOSSES as REGISTERED_LOSSES
 RANKING, SIMCSE, COSENT, COSINE, TRIPLET, MSE = LOSSES
 
 
-def pairs(labels: str = "", negatives: tuple[str, ...] = (), texts: str = "abcdefgh", answers: str = "stuvwxyz"):
+def pairs(
+    labels: str = "",
+    negatives: tuple[str, ...] = (),
+    texts: str = "abcdefgh",
+    answers: str = "stuvwxyz",
+):
     """Pairs of texts with labels, which are separated by blanks."""
     rows = zip(texts, answers, labels.split() or [""] * len(texts), strict=False)
-    return [Example(f"t.csv: line {k}", a, (b,), negatives, label) for k, (a, b, label) in enumerate(rows, 2)]
+    return [
+        Example(f"t.csv: line {k}", a, (b,), negatives, label)
+        for k, (a, b, label) in enumerate(rows, 2)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +47,9 @@ def test_examples_that_a_loss_reads(loss, examples):
 def test_classes_without_pairs_lack_the_second_text():
     examples = [Example("t.csv: line 2", "a", label="x"), Example("t.csv: line 3", "b", label="y")]
     check_training(examples, RANKING)
-    with pytest.raises(InputError, match=r"line 2: --loss=multiple_negatives_ranking needs two texts"):
+    with pytest.raises(
+        InputError, match=r"line 2: --loss=multiple_negatives_ranking needs two texts"
+    ):
         rows_of_examples(examples, REGISTERED_LOSSES[RANKING], RANKING)
 
 
@@ -64,10 +74,26 @@ def test_classes_without_pairs_lack_the_second_text():
             pairs("1 1", ("n",)),
             "line 2: has the label 1, which --loss=triplet does not read; leave the column",
         ),
-        (COSENT, pairs("2 2.0 2"), "line 2: all pairs have the label 2, and --loss=cosent orders them"),
-        (COSENT, pairs("1 2", ("n",)), "line 2: has a negative text, which --loss=cosent does not read; choose"),
-        (COSINE, pairs("1 0", ("n",)), "line 2: has a negative text, which --loss=cosine_similarity does not read"),
-        (COSINE, pairs("1 5 0"), "line 3: has the label 5, but --loss=cosine_similarity learns cosines, from -1 to 1;"),
+        (
+            COSENT,
+            pairs("2 2.0 2"),
+            "line 2: all pairs have the label 2, and --loss=cosent orders them",
+        ),
+        (
+            COSENT,
+            pairs("1 2", ("n",)),
+            "line 2: has a negative text, which --loss=cosent does not read; choose",
+        ),
+        (
+            COSINE,
+            pairs("1 0", ("n",)),
+            "line 2: has a negative text, which --loss=cosine_similarity does not read",
+        ),
+        (
+            COSINE,
+            pairs("1 5 0"),
+            "line 3: has the label 5, but --loss=cosine_similarity learns cosines, from -1 to 1;",
+        ),
         (COSINE, pairs("1 x"), "line 3: the label 'x' is no number"),
     ],
 )
@@ -78,7 +104,12 @@ def test_examples_that_a_loss_does_not_read(loss, examples, message):
 
 @pytest.mark.parametrize(
     ("kind", "unread"),
-    [("triplets", "label"), ("sts", "negative"), ("clustering", "positive and the negative"), ("retrieval", None)],
+    [
+        ("triplets", "label"),
+        ("sts", "negative"),
+        ("clustering", "positive and the negative"),
+        ("retrieval", None),
+    ],
 )
 def test_an_evaluation_says_what_it_does_not_read(kind, unread, caplog):
     warn_of_unread_parts(pairs("1 0", ("n",)), kind)

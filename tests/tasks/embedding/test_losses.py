@@ -1,4 +1,6 @@
-"""The losses of sentence embeddings, beside their formulas in numpy, and what a batch in parts changes: nothing."""
+"""The losses of sentence embeddings, beside their formulas in numpy, and what a batch in parts
+changes: nothing.
+"""
 
 import dataclasses
 import math
@@ -32,7 +34,9 @@ def cosine(a, b) -> float:
 
 def ranked(vectors, excluded=(), scale=20.0) -> list[float]:
     """-log of the share of each anchor's second text among the second texts, then the third ones."""
-    candidates = [vectors[row, column] for column in range(1, vectors.shape[1]) for row in range(len(vectors))]
+    candidates = [
+        vectors[row, column] for column in range(1, vectors.shape[1]) for row in range(len(vectors))
+    ]
     losses = []
     for row, anchor in enumerate(vectors[:, 0]):
         logits = [scale * cosine(anchor, one) for one in candidates]
@@ -55,7 +59,9 @@ def test_the_symmetric_loss_finds_the_first_text_too():
 
 
 def test_a_right_text_is_no_negative():
-    """Row 3 has the second text of row 0, row 4 the first one of row 1, and row 2 that of row 1 as a hard negative."""
+    """Row 3 has the second text of row 0, row 4 the first one of row 1, and row 2 that of row 1
+    as a hard negative.
+    """
     ids = DIFFERENT.copy()
     ids[3, 1], ids[4, 0], ids[2, 2] = ids[0, 1], ids[1, 0], ids[1, 1]
     excluded = {(0, 3), (3, 0), (1, 4), (4, 1), (1, 5 + 2)}
@@ -66,13 +72,20 @@ def test_a_right_text_is_no_negative():
 def test_cosent_counts_pairs_in_the_wrong_order():
     cosines = [cosine(*pair) for pair in VECTORS[:, :2]]
     total = 1 + sum(
-        math.exp(20 * (cosines[i] - cosines[j])) for i in range(5) for j in range(5) if SCORES[i] < SCORES[j]
+        math.exp(20 * (cosines[i] - cosines[j]))
+        for i in range(5)
+        for j in range(5)
+        if SCORES[i] < SCORES[j]
     )
-    assert computed("cosent", VECTORS[:, :2], {"scores": SCORES}) == pytest.approx(math.log(total), rel=1e-5)
+    assert computed("cosent", VECTORS[:, :2], {"scores": SCORES}) == pytest.approx(
+        math.log(total), rel=1e-5
+    )
 
 
 def test_losses_of_single_examples():
-    differences = [(cosine(*pair) - score) ** 2 for pair, score in zip(VECTORS[:, :2], SCORES, strict=True)]
+    differences = [
+        (cosine(*pair) - score) ** 2 for pair, score in zip(VECTORS[:, :2], SCORES, strict=True)
+    ]
     found = computed("cosine_similarity", VECTORS[:, :2], {"scores": SCORES})
     np.testing.assert_allclose(found, differences, rtol=1e-4)
 
@@ -124,7 +137,11 @@ def test_micro_batches_train_as_whole_batches(tmp_path, loss, flags):
     losses = [scalars(tmp_path / name, "loss") for name in ("parts", "whole")]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     assert len(losses[0]) == 3
-    weights = [checkpoint_values(latest_checkpoint(str(tmp_path / name))) for name in ("parts", "whole")]
+    weights = [
+        checkpoint_values(latest_checkpoint(str(tmp_path / name))) for name in ("parts", "whole")
+    ]
     assert_close(*weights, weights=1e-5, first_moments=1e-5)
     before = checkpoint_values(options.init_checkpoint)["bert/encoder/layer_0/output/dense/kernel"]
-    assert np.abs(weights[0]["bert/encoder/layer_0/output/dense/kernel"] - before).max() > 1e-3, "it learns"
+    assert np.abs(weights[0]["bert/encoder/layer_0/output/dense/kernel"] - before).max() > 1e-3, (
+        "it learns"
+    )

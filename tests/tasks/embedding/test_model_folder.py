@@ -1,4 +1,6 @@
-"""A folder that knows how it makes its vectors: flags that contradict it are refused, except to train from it."""
+"""A folder that knows how it makes its vectors: flags that contradict it are refused, except to
+train from it.
+"""
 
 import pytest
 
@@ -21,22 +23,35 @@ def trained(tmp_path):
     vocab_file = toy.write_vocabulary(tmp_path)
     record = model_dir.TaskRecord(EMBEDDING, EMBEDDING, SETTINGS)
     config = BertConfig.from_dict(toy.BERT_CONFIG)
-    model_dir.write(str(tmp_path / "trained"), config, vocab_file, TokenizerConfig(True, None, 48), record)
+    model_dir.write(
+        str(tmp_path / "trained"), config, vocab_file, TokenizerConfig(True, None, 48), record
+    )
     return str(tmp_path / "trained")
 
 
 USES = {
-    "an evaluation": lambda model, **flags: EmbeddingOptions(output_dir="absent", do_eval=True, model=model, **flags),
-    "an export": lambda model, **flags: ExportOptions(export_dir="absent", model=model, task_name=EMBEDDING, **flags),
+    "an evaluation": lambda model, **flags: EmbeddingOptions(
+        output_dir="absent", do_eval=True, model=model, **flags
+    ),
+    "an export": lambda model, **flags: ExportOptions(
+        export_dir="absent", model=model, task_name=EMBEDDING, **flags
+    ),
 }
-OTHERS = [({"pooling": "mean"}, "cls"), ({"normalize": True}, "False"), ({"max_seq_length": 32}, "16")]
+OTHERS = [
+    ({"pooling": "mean"}, "cls"),
+    ({"normalize": True}, "False"),
+    ({"max_seq_length": 32}, "16"),
+]
 
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize(("flags", "recorded"), OTHERS)
 def test_flags_that_contradict_a_training_are_refused(trained, use, flags, recorded):
     ((name, value),) = flags.items()
-    with pytest.raises(InputError, match=f"^--{name}={value}: .*task.json says {recorded}, with which the model was"):
+    with pytest.raises(
+        InputError,
+        match=f"^--{name}={value}: .*task.json says {recorded}, with which the model was",
+    ):
         resolve(USES[use](trained, **flags), EMBEDDING)
 
 
@@ -54,7 +69,9 @@ def test_another_projection_is_refused_in_an_evaluation(trained):
 
 
 def test_a_training_from_the_folder_may_pool_otherwise(trained):
-    options = EmbeddingOptions(output_dir="absent", do_train=True, model=trained, pooling="mean", projection=8)
+    options = EmbeddingOptions(
+        output_dir="absent", do_train=True, model=trained, pooling="mean", projection=8
+    )
     completed = resolve(options, EMBEDDING).options
     assert (completed.pooling, completed.projection) == ("mean", 8)
 
@@ -67,8 +84,13 @@ def test_modules_of_sentence_transformers_are_contradicted_by_a_training_only(tm
 
     assert (task().pooling, task().normalize) == ("mean", False)
     assert task(pooling="mean", normalize=False).pooling == "mean"
-    for flags, words in (({"pooling": "cls"}, "=cls: .* say mean"), ({"normalize": True}, "=True: .* say False")):
-        with pytest.raises(InputError, match=f"^--{next(iter(flags))}{words}, with which the model was trained"):
+    for flags, words in (
+        ({"pooling": "cls"}, "=cls: .* say mean"),
+        ({"normalize": True}, "=True: .* say False"),
+    ):
+        with pytest.raises(
+            InputError, match=f"^--{next(iter(flags))}{words}, with which the model was trained"
+        ):
             task(**flags)
         task(**flags, do_train=True)
 
@@ -76,14 +98,18 @@ def test_modules_of_sentence_transformers_are_contradicted_by_a_training_only(tm
 @pytest.mark.parametrize("model", [None, "theirs"])
 @pytest.mark.parametrize("flags", [{"do_train": True}, {"do_train": False, "pooling": "cls"}])
 def test_a_run_in_its_folder_has_the_vectors_of_the_folder(tmp_path, trained, model, flags):
-    """Whichever model it began with, whose modules here say mean, and whether a flag names that one again."""
+    """Whichever model it began with, whose modules here say mean, and whether a flag names that
+    one again.
+    """
     folder = tmp_path / "theirs"
     folder.mkdir()
     toy.write_sentence_modules(folder)
     settings = {name: value for name, value in SETTINGS.items() if name != "projection"}
     model_dir.write_record(trained, model_dir.TaskRecord(EMBEDDING, EMBEDDING, settings))
     (tmp_path / "trained" / "checkpoint").touch()
-    task = EmbeddingTask.from_settings(None, {"init_checkpoint": model and str(folder), "output_dir": trained, **flags})
+    task = EmbeddingTask.from_settings(
+        None, {"init_checkpoint": model and str(folder), "output_dir": trained, **flags}
+    )
     assert (task.pooling, task.normalize) == ("cls", False)
 
 
@@ -95,7 +121,9 @@ def test_texts_that_the_library_lower_cases_first_are_warned_of(tmp_path, caplog
     assert not caplog.records
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     EmbeddingTask.from_settings(None, {"init_checkpoint": str(folder), "do_train": True})
-    assert "has do_lower_case beside a cased tokenizer, which the training leaves out" in caplog.text
+    assert (
+        "has do_lower_case beside a cased tokenizer, which the training leaves out" in caplog.text
+    )
 
 
 def test_a_teacher_that_is_no_model_is_named_by_its_flag(tmp_path):
@@ -106,7 +134,11 @@ def test_a_teacher_that_is_no_model_is_named_by_its_flag(tmp_path):
 
 @pytest.mark.parametrize("widths", ["8,8,8", "8,08", "0", "8,half", "²", "٣", "9" * 5000])
 def test_widths_are_different_positive_numbers(widths):
-    (field,) = (field for field in EmbeddingOptions.__dataclass_fields__.values() if field.name == "matryoshka")
+    (field,) = (
+        field
+        for field in EmbeddingOptions.__dataclass_fields__.values()
+        if field.name == "matryoshka"
+    )
     is_valid, sentence = field.metadata["check"]
     assert is_valid(["8", "4"])
     assert not is_valid(widths.split(","))

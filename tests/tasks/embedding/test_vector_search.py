@@ -1,4 +1,6 @@
-"""Search and pairs of like texts against numpy's sorting; blocks change nothing; what an index holds is checked."""
+"""Search and pairs of like texts against numpy's sorting; blocks change nothing; what an index
+holds is checked.
+"""
 
 import concurrent.futures
 import os
@@ -8,7 +10,13 @@ import numpy as np
 import pytest
 
 from official_bert.io.errors import InputError
-from official_bert.tasks.embedding.vector_search import Index, TextComparisons, paraphrases, search, write_index
+from official_bert.tasks.embedding.vector_search import (
+    Index,
+    TextComparisons,
+    paraphrases,
+    search,
+    write_index,
+)
 
 DRAWS = np.random.default_rng(3)
 # Rows of equal direction, whose cosines are equal, among others, and one of zeros.
@@ -19,14 +27,17 @@ QUERIES = np.concatenate([DRAWS.normal(size=(5, 48)).astype(np.float32), CORPUS[
 
 def cosine_table(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """All cosines, rounded to float32 like those that are returned."""
-    norms = np.linalg.norm(a.astype(float), axis=1)[:, None] * np.linalg.norm(b.astype(float), axis=1)
+    norms = np.linalg.norm(a.astype(float), axis=1)[:, None] * np.linalg.norm(
+        b.astype(float), axis=1
+    )
     return (a.astype(float) @ b.astype(float).T / np.maximum(norms, 1e-12)).astype(np.float32)
 
 
 @pytest.mark.parametrize("k", [1, 4, 41, 100])
 def test_the_nearest_are_those_of_numpy_whatever_the_blocks(k):
     table = cosine_table(QUERIES, CORPUS)
-    order = np.argsort(-table, axis=1, kind="stable")[:, :k]  # of equal ones the lower row comes first
+    # Of equal ones the lower row comes first.
+    order = np.argsort(-table, axis=1, kind="stable")[:, :k]
     for corpus_rows in range(1, len(CORPUS) + 2):
         scores, rows = search(QUERIES, CORPUS, k, corpus_rows, query_rows=1 + corpus_rows % 7)
         np.testing.assert_array_equal(rows, order)
@@ -70,7 +81,12 @@ def test_a_corpus_is_read_once_in_blocks():
 @pytest.mark.parametrize(("limit", "threshold"), [(3, -1.0), (7, -1.0), (1000, 0.1), (1000, -1.0)])
 def test_pairs_are_those_of_numpy_whatever_the_blocks(limit, threshold):
     table = cosine_table(CORPUS, CORPUS)
-    pairs = [(i, j) for i in range(len(CORPUS)) for j in range(i + 1, len(CORPUS)) if table[i, j] >= threshold]
+    pairs = [
+        (i, j)
+        for i in range(len(CORPUS))
+        for j in range(i + 1, len(CORPUS))
+        if table[i, j] >= threshold
+    ]
     pairs = sorted(pairs, key=lambda pair: (-table[pair], pair))[:limit]
     assert len(pairs) == limit or limit == 1000
     for block_rows in (1, 2, 7, 40, 41, 100):
@@ -90,7 +106,11 @@ def test_nothing_has_no_neighbours():
 def test_numbers_that_are_not_finite_are_refused(number):
     broken = CORPUS.copy()
     broken[5, 5] = number
-    for call in (lambda: search(QUERIES, broken, 3), lambda: search(broken, CORPUS, 3), lambda: paraphrases(broken, 3)):
+    for call in (
+        lambda: search(QUERIES, broken, 3),
+        lambda: search(broken, CORPUS, 3),
+        lambda: paraphrases(broken, 3),
+    ):
         with pytest.raises(InputError, match="not finite; take a model whose training"):
             call()
 
@@ -103,7 +123,11 @@ class Table(TextComparisons):
 
     def encode(self, texts):
         texts = [texts] if isinstance(texts, str) else texts
-        return np.stack([CORPUS[len(text)] for text in texts]) if texts else np.empty((0, 0), np.float32)
+        return (
+            np.stack([CORPUS[len(text)] for text in texts])
+            if texts
+            else np.empty((0, 0), np.float32)
+        )
 
 
 def test_an_index_has_what_was_written(tmp_path):
@@ -115,7 +139,9 @@ def test_an_index_has_what_was_written(tmp_path):
     with np.load(path, allow_pickle=False) as arrays:
         np.testing.assert_array_equal(arrays["vectors"], vectors)
     queries = ["the cat", "two lines"]
-    order = np.argsort(-cosine_table(Table().encode(queries), vectors), axis=1, kind="stable")[:, :2].tolist()
+    order = np.argsort(-cosine_table(Table().encode(queries), vectors), axis=1, kind="stable")[
+        :, :2
+    ].tolist()
     for corpus in (path, tmp_path / "corpus.npz", index, tuple(TEXTS)):
         found = Table().search(queries, corpus, k=2)
         assert [[hit["row"] for hit in hits] for hits in found] == order
@@ -137,8 +163,14 @@ def damaged(change):
     """A function that writes an index of which some arrays are others."""
 
     def write(path):
-        arrays = {"texts": np.frombuffer(b"ab", np.uint8), "ends": np.int64([1, 2]), "vectors": CORPUS[:2]}
-        np.savez(path, **{name: value for name, value in (arrays | change).items() if value is not None})
+        arrays = {
+            "texts": np.frombuffer(b"ab", np.uint8),
+            "ends": np.int64([1, 2]),
+            "vectors": CORPUS[:2],
+        }
+        np.savez(
+            path, **{name: value for name, value in (arrays | change).items() if value is not None}
+        )
 
     return write
 
@@ -148,15 +180,30 @@ def damaged(change):
     [
         (lambda path: path.write_bytes(b""), "cannot be read as a .zip file"),
         (lambda path: path.write_text("the cat\n"), "cannot be read as a .zip file"),
-        (lambda path: path.write_bytes(zipfile.ZipFile.__doc__.encode()), "cannot be read as a .zip file"),
+        (
+            lambda path: path.write_bytes(zipfile.ZipFile.__doc__.encode()),
+            "cannot be read as a .zip file",
+        ),
         (lambda path: np.save(path.open("wb"), CORPUS), "cannot be read as a .zip file"),
         (damaged({"ends": None}), "lacks the array ends; make it anew with predict.py --index="),
-        (damaged({"ends": np.float64([1, 2])}), "is no index (the ends of its texts are no list of int64)"),
-        (damaged({"ends": np.int64([[1, 2]])}), "is no index (the ends of its texts are no list of int64)"),
-        (damaged({"texts": np.empty(0, np.uint8), "ends": np.int64([]), "vectors": CORPUS[:0]}), "it has no text"),
+        (
+            damaged({"ends": np.float64([1, 2])}),
+            "is no index (the ends of its texts are no list of int64)",
+        ),
+        (
+            damaged({"ends": np.int64([[1, 2]])}),
+            "is no index (the ends of its texts are no list of int64)",
+        ),
+        (
+            damaged({"texts": np.empty(0, np.uint8), "ends": np.int64([]), "vectors": CORPUS[:0]}),
+            "it has no text",
+        ),
         (damaged({"vectors": CORPUS[:2, :0]}), "vectors without a component"),
         (damaged({"texts": np.frombuffer(b"a\xff", np.uint8)}), "can't decode byte 0xff"),
-        (damaged({"texts": np.array(["a", None])}), "its array texts cannot be read (it has Python objects"),
+        (
+            damaged({"texts": np.array(["a", None])}),
+            "its array texts cannot be read (it has Python objects",
+        ),
         (damaged({"ends": np.int64([3, 2])}), "do not belong together"),
         (damaged({"ends": np.int64([1, 3])}), "do not belong together"),
         (damaged({"vectors": CORPUS[:3]}), "do not belong together"),
@@ -196,7 +243,9 @@ def test_similarity_is_the_cosine():
 def test_paraphrases_are_pairs_of_texts():
     first, *others = Table().paraphrases(TEXTS, limit=3, threshold=-1)
     assert first == {"text_a": "the cat", "text_b": "the cat", "row_a": 0, "row_b": 4, "score": 1.0}
-    assert [one["score"] for one in others] == [Table().similarity(one["text_a"], one["text_b"]) for one in others]
+    assert [one["score"] for one in others] == [
+        Table().similarity(one["text_a"], one["text_b"]) for one in others
+    ]
     assert len(others) == 2
     assert len(Table().paraphrases(TEXTS, threshold=0.999)) == 1
 
@@ -210,7 +259,10 @@ def test_paraphrases_are_pairs_of_texts():
         (lambda table: table.search("a", ["b", 7]), "corpus: number 1"),
         (lambda table: table.search("a", "absent.npz"), "absent.npz: no such file"),
         (lambda table: table.paraphrases(TEXTS, limit=0), "limit=0: must be a whole number from 1"),
-        (lambda table: table.paraphrases(TEXTS, threshold="high"), "threshold='high': must be a number from -1"),
+        (
+            lambda table: table.paraphrases(TEXTS, threshold="high"),
+            "threshold='high': must be a number from -1",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(call, message):

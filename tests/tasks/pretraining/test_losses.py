@@ -1,4 +1,6 @@
-"""Distillation on plain text: each loss beside its formula in numpy, and that parts and kills change nothing."""
+"""Distillation on plain text: each loss beside its formula in numpy, and that parts and kills
+change nothing.
+"""
 
 import json
 import pathlib
@@ -14,7 +16,13 @@ from official_bert.io.errors import InputError
 from official_bert.options.training import TAUGHT_OF_TEXT
 from official_bert.tasks.pretraining.losses import DistillationObjective, MappedPretrainer
 from tests import toy, training_state
-from tests.commands.pretraining_run import checkpoint_values, first_batches, flags_of, scalars, write_records
+from tests.commands.pretraining_run import (
+    checkpoint_values,
+    first_batches,
+    flags_of,
+    scalars,
+    write_records,
+)
 from tests.golden_model import losses_of, named_weights
 from tests.hostile.rows import edit_json
 from tests.scripts import flag_list, run_here
@@ -23,9 +31,19 @@ from tests.training_state import assert_close
 
 # Another width, other heads, other layers; four relation heads divide both widths.
 SMALL = toy.BERT_CONFIG | toy.NO_DROPOUT | {"num_hidden_layers": 2}
-LARGE = SMALL | {"hidden_size": 24, "num_attention_heads": 3, "num_hidden_layers": 5, "intermediate_size": 40}
+LARGE = SMALL | {
+    "hidden_size": 24,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 5,
+    "intermediate_size": 40,
+}
 HEADS, T, WEIGHT = 4, 3.0, 0.7
-FLAGS = {"distillation_temperature": T, "relation_heads": HEADS, "teacher_layer": 2, "use_next_sentence": True}
+FLAGS = {
+    "distillation_temperature": T,
+    "relation_heads": HEADS,
+    "teacher_layer": 2,
+    "use_next_sentence": True,
+}
 FLAGS |= {"train_batch_size": 8, "distillation_weight": WEIGHT}
 
 
@@ -42,7 +60,10 @@ def write_model(folder: pathlib.Path, config: dict, seed: int) -> str:
     folder.mkdir()
     toy.write_vocabulary(folder)
     (folder / "bert_config.json").write_text(json.dumps(config))
-    tf1.write(str(folder / "bert_model.ckpt"), {name: value.numpy() for name, value in named_variables(model).items()})
+    tf1.write(
+        str(folder / "bert_model.ckpt"),
+        {name: value.numpy() for name, value in named_variables(model).items()},
+    )
     return str(folder)
 
 
@@ -62,7 +83,9 @@ def states(model, batch) -> list[np.ndarray]:
 
 
 def plain_logits(student, teacher, batch) -> float:
-    ours, theirs = (np.array(model(batch, training=False).masked_lm_logits) for model in (student, teacher))
+    ours, theirs = (
+        np.array(model(batch, training=False).masked_lm_logits) for model in (student, teacher)
+    )
     losses, weights = T * T * divergence(theirs / T, ours / T), batch["masked_lm_weights"].ravel()
     return (losses * weights).sum() / (weights.sum() + 1e-5)
 
@@ -70,20 +93,27 @@ def plain_logits(student, teacher, batch) -> float:
 def plain_hidden(student, teacher, batch) -> float:
     """The layers 0, 1 and 2 of two learn the layers 0, 2 and 5 of five."""
     ours, theirs = states(student, batch), states(teacher, batch)
-    is_token, kernel = batch["input_mask"] == 1, dict(named_weights(student))["distillation/hidden"].numpy()
+    is_token, kernel = (
+        batch["input_mask"] == 1,
+        dict(named_weights(student))["distillation/hidden"].numpy(),
+    )
     pairs = [(ours[0], theirs[0]), (ours[1], theirs[2]), (ours[2], theirs[5])]
     return np.mean([((one @ kernel - other)[is_token] ** 2).mean() for one, other in pairs])
 
 
 def plain_relations(student, teacher, batch) -> float:
-    """For each sequence, head and token by itself, without padding; the last of two layers and layer 2 of five."""
+    """For each sequence, head and token by itself, without padding; the last of two layers and
+    layer 2 of five.
+    """
     losses = []
     for part in ("query", "key", "value"):
         vectors = []
         for model, layer in ((student, 1), (teacher, 2)):
             weights = {name: variable.numpy() for name, variable in named_weights(model)}
             scope = f"bert/encoder/layer_{layer}/attention/self/{part}"
-            vectors.append(states(model, batch)[layer] @ weights[f"{scope}/kernel"] + weights[f"{scope}/bias"])
+            vectors.append(
+                states(model, batch)[layer] @ weights[f"{scope}/kernel"] + weights[f"{scope}/bias"]
+            )
         for row, mask in enumerate(batch["input_mask"]):
             for head in range(HEADS):
                 relations = []
@@ -106,11 +136,15 @@ def models():
 
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory):
-    (found,) = first_batches(write_records(tmp_path_factory.mktemp("r") / "records", is_padded=True), 1, 8)
+    (found,) = first_batches(
+        write_records(tmp_path_factory.mktemp("r") / "records", is_padded=True), 1, 8
+    )
     return found
 
 
-@pytest.mark.parametrize("names", [*[[name] for name in TAUGHT_OF_TEXT], list(TAUGHT_OF_TEXT)], ids=str)
+@pytest.mark.parametrize(
+    "names", [*[[name] for name in TAUGHT_OF_TEXT], list(TAUGHT_OF_TEXT)], ids=str
+)
 def test_each_loss_is_that_of_its_formula(models, batch, names):
     student, teacher = models
     objective = DistillationObjective(student, teacher, FLAGS | {"distillation": names})
@@ -120,14 +154,21 @@ def test_each_loss_is_that_of_its_formula(models, batch, names):
         assert value > 0.1
         assert float(sums[f"{name}_loss"]) == pytest.approx(value, rel=1e-5)
     own = float(losses_of(student, batch).total)
-    assert float(loss) == pytest.approx(WEIGHT * sum(expected.values()) + (1 - WEIGHT) * own, rel=1e-5)
+    assert float(loss) == pytest.approx(
+        WEIGHT * sum(expected.values()) + (1 - WEIGHT) * own, rel=1e-5
+    )
     metrics = objective.metrics({name: 2 * float(value) for name, value in sums.items()}, 2)
     assert metrics[f"{names[0]}_loss"] == pytest.approx(expected[names[0]], rel=1e-5)
     # Replicas and accumulation cut a batch: each part's share, with the totals of the whole.
-    parts = [{name: values[rows] for name, values in batch.items()} for rows in (slice(0, 3), slice(3, 8))]
+    parts = [
+        {name: values[rows] for name, values in batch.items()}
+        for rows in (slice(0, 3), slice(3, 8))
+    ]
     totals = [objective.totals(part) for part in parts]
     whole = {name: sum(total[name] for total in totals) for name in totals[0]}
-    assert sum(float(objective.loss(part, whole, None)[0]) for part in parts) == pytest.approx(float(loss), rel=1e-5)
+    assert sum(float(objective.loss(part, whole, None)[0]) for part in parts) == pytest.approx(
+        float(loss), rel=1e-5
+    )
 
 
 def test_the_gradient_is_that_of_the_student_alone(models, batch):
@@ -140,7 +181,9 @@ def test_the_gradient_is_that_of_the_student_alone(models, batch):
     assert set(of_teacher.values()) == {None}
     # A weight of 1 leaves out the labels of next sentences.
     lacking = {name for name, gradient in gradients.items() if gradient is None}
-    assert lacking == {name for name in ours if name.startswith(("bert/pooler", "cls/seq_relationship"))}
+    assert lacking == {
+        name for name in ours if name.startswith(("bert/pooler", "cls/seq_relationship"))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +196,15 @@ def base(tmp_path_factory):
 
 
 def run(base, folder, **changes):
-    flags = flags_of(base, folder, bert_config_file=None, init_checkpoint=None, model=base / "student")
+    flags = flags_of(
+        base, folder, bert_config_file=None, init_checkpoint=None, model=base / "student"
+    )
     flags |= {"teacher": base / "teacher", "relation_heads": HEADS, "distillation_weight": WEIGHT}
-    flags |= {"distillation": ",".join(TAUGHT_OF_TEXT), "save_checkpoints_steps": 5, "learning_rate": 1e-3}
+    flags |= {
+        "distillation": ",".join(TAUGHT_OF_TEXT),
+        "save_checkpoints_steps": 5,
+        "learning_rate": 1e-3,
+    }
     given = {name: value for name, value in (flags | changes).items() if value is not None}
     return run_here("run_pretraining.py", *flag_list(**given))
 
@@ -182,7 +231,9 @@ def test_a_run_learns_and_has_the_numbers_of_its_parts(base, whole, tmp_path):
 def test_a_run_that_was_killed_ends_as_one_that_was_not(base, whole, tmp_path):
     run(base, rewind(whole, tmp_path / "resumed", step=5))
     assert sorted(scalars(tmp_path / "resumed", "loss")) == list(range(6, 11))
-    resumed, expected = (checkpoint_values(folder / "model.ckpt-10") for folder in (tmp_path / "resumed", whole))
+    resumed, expected = (
+        checkpoint_values(folder / "model.ckpt-10") for folder in (tmp_path / "resumed", whole)
+    )
     training_state.assert_equal(resumed, expected)
 
 
@@ -193,10 +244,17 @@ def test_nothing_of_the_teacher_is_in_the_folder(base, whole, tmp_path):
     weights = {name for name in names if not name.endswith(("adam_m", "adam_v"))}
     assert weights == plain | {"distillation/hidden", "global_step"}
     student = BertPretrainer.from_pretrained(str(whole))
-    assert student.config.to_dict() == BertConfig.from_json_file(str(base / "student" / "bert_config.json")).to_dict()
+    assert (
+        student.config.to_dict()
+        == BertConfig.from_json_file(str(base / "student" / "bert_config.json")).to_dict()
+    )
     teacher_flags = ("teacher", "distillation", "distillation_weight", "relation_heads")
-    evaluation = {"do_train": False, "do_eval": True, "max_eval_steps": 0} | dict.fromkeys(teacher_flags)
-    again = shutil.copytree(whole, tmp_path / "again", ignore=shutil.ignore_patterns("eval_results.txt"))
+    evaluation = {"do_train": False, "do_eval": True, "max_eval_steps": 0} | dict.fromkeys(
+        teacher_flags
+    )
+    again = shutil.copytree(
+        whole, tmp_path / "again", ignore=shutil.ignore_patterns("eval_results.txt")
+    )
     ended = run(base, again, **evaluation)
     assert (again / "eval_results.txt").read_text() == (whole / "eval_results.txt").read_text()
     assert "does not use" not in ended.stderr
@@ -210,7 +268,13 @@ def test_a_teacher_of_a_task_teaches_its_vectors_in_bfloat16(base, tmp_path):
     values = {name: value for name, value in values.items() if name.startswith("bert/")}
     tf1.write(str(teacher / "bert_model.ckpt"), values | {"output_bias": np.zeros(2, np.float32)})
     run(base, tmp_path / "whole", distillation="hidden,attention_relations", num_train_steps=2)
-    run(base, tmp_path / "out", teacher=teacher, distillation="hidden,attention_relations", num_train_steps=2)
+    run(
+        base,
+        tmp_path / "out",
+        teacher=teacher,
+        distillation="hidden,attention_relations",
+        num_train_steps=2,
+    )
     losses = [scalars(tmp_path / name, "loss") for name in ("whole", "out")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     hidden = {"distillation": "hidden", "relation_heads": None, "num_train_steps": 1}
@@ -218,16 +282,27 @@ def test_a_teacher_of_a_task_teaches_its_vectors_in_bfloat16(base, tmp_path):
     run(base, tmp_path / "full", **hidden)
     half, full = (scalars(tmp_path / name, "hidden_loss")[1] for name in ("half", "full"))
     assert 0 < abs(half / full - 1) < 0.05
-    with pytest.raises(InputError, match="has no masked LM head for --distillation=logits; give hidden or"):
+    with pytest.raises(
+        InputError, match="has no masked LM head for --distillation=logits; give hidden or"
+    ):
         run(base, tmp_path / "refused", teacher=teacher)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"teacher": None}, f"--distillation_weight={WEIGHT}: has no effect without --teacher; add that, or"),
-        ({"distillation": "logits"}, "--relation_heads=4: has no effect without --distillation=attention_relations"),
-        ({"relation_heads": None}, "--relation_heads=3: does not divide the widths 16 of the student and 24"),
+        (
+            {"teacher": None},
+            f"--distillation_weight={WEIGHT}: has no effect without --teacher; add that, or",
+        ),
+        (
+            {"distillation": "logits"},
+            "--relation_heads=4: has no effect without --distillation=attention_relations",
+        ),
+        (
+            {"relation_heads": None},
+            "--relation_heads=3: does not divide the widths 16 of the student and 24",
+        ),
         ({"teacher_layer": 3}, "--teacher_layer=3: the teacher has the layers 0 to 2"),
     ],
 )
@@ -244,5 +319,7 @@ def test_teacher_and_student_share_a_vocabulary_and_a_direction(base, tmp_path):
         run(base, tmp_path / "refused", teacher=other)
     toy.write_vocabulary(other)
     edit_json(other / "bert_config.json", attention_direction="left_to_right")
-    with pytest.raises(InputError, match="only models that read in both directions can teach and learn"):
+    with pytest.raises(
+        InputError, match="only models that read in both directions can teach and learn"
+    ):
         run(base, tmp_path / "refused", teacher=other)

@@ -86,7 +86,11 @@ def test_the_loss_left_to_right_is_the_mean_over_the_next_tokens(tmp_path):
     loss, sums = loss_without_next_sentences(model, objective, batch)
 
     ids = numpy_ids(batch)
-    inputs = {"input_ids": ids, "input_mask": batch["input_mask"], "segment_ids": batch["segment_ids"]}
+    inputs = {
+        "input_ids": ids,
+        "input_mask": batch["input_mask"],
+        "segment_ids": batch["segment_ids"],
+    }
     log_probs = model(inputs).masked_lm_log_probs.numpy()[:, :-1]  # [B, S-1, V]
     at_next = np.take_along_axis(log_probs, ids[:, 1:, None], axis=-1)[..., 0]
     is_token = batch["input_mask"][:, 1:] == 1
@@ -94,10 +98,15 @@ def test_the_loss_left_to_right_is_the_mean_over_the_next_tokens(tmp_path):
     correct = (log_probs.argmax(-1) == ids[:, 1:])[is_token]
     metrics = objective.metrics_of_all({name: float(value) for name, value in sums.items()}, 8)
     assert metrics["next_token_accuracy"] == np.float32(correct.mean())
-    np.testing.assert_allclose([metrics["loss"], metrics["next_token_loss"]], -at_next[is_token].mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        [metrics["loss"], metrics["next_token_loss"]], -at_next[is_token].mean(), rtol=1e-5
+    )
 
     # Replicas and accumulation cut a batch: each part's share, with the totals of the whole.
-    parts = [{name: values[rows] for name, values in batch.items()} for rows in (slice(0, 3), slice(3, 8))]
+    parts = [
+        {name: values[rows] for name, values in batch.items()}
+        for rows in (slice(0, 3), slice(3, 8))
+    ]
     totals = [objective.totals(part) for part in parts]
     whole = {name: sum(total[name] for total in totals) for name in totals[0]}
     shares = [float(objective.loss(part, whole, None)[0]) for part in parts]
@@ -107,12 +116,18 @@ def test_the_loss_left_to_right_is_the_mean_over_the_next_tokens(tmp_path):
 def test_the_script_trains_and_evaluates_left_to_right(tmp_path):
     base = toy.make_bert_base_dir(tmp_path / "base")
     write_records(base / "records.tfrecord")
-    config = json.loads((base / "bert_config.json").read_text()) | {"attention_direction": "left_to_right"}
+    config = json.loads((base / "bert_config.json").read_text()) | {
+        "attention_direction": "left_to_right"
+    }
     (base / "ltr_config.json").write_text(json.dumps(config))
-    flags = flags_of(base, tmp_path / "out", bert_config_file=base / "ltr_config.json", init_checkpoint=None)
+    flags = flags_of(
+        base, tmp_path / "out", bert_config_file=base / "ltr_config.json", init_checkpoint=None
+    )
     flags |= {"do_eval": True, "max_eval_steps": 0, "learning_rate": 1e-2}
     run_here("run_pretraining.py", *flag_list(**flags))
-    results = dict(line.split(" = ") for line in (tmp_path / "out/eval_results.txt").read_text().splitlines())
+    results = dict(
+        line.split(" = ") for line in (tmp_path / "out/eval_results.txt").read_text().splitlines()
+    )
     assert list(results) == ["global_step", "loss", "next_token_accuracy", "next_token_loss"]
     losses = scalars(tmp_path / "out", "loss")
     assert losses[10] < losses[1]

@@ -26,7 +26,9 @@ _AT_ONCE = 16
 
 
 class Difference(NamedTuple):
-    """A question that is answered otherwise: one of KINDS, how far the script's best score leads, and both answers."""
+    """A question that is answered otherwise: one of KINDS, how far the script's best score
+    leads, and both answers.
+    """
 
     kind: str
     gap: float
@@ -52,8 +54,12 @@ def examples_of(pairs: list[tuple[str, str]]) -> list[SquadExample]:
     ]
 
 
-def agreement(folder: str, export_dir: str, pairs: list[tuple[str, str]]) -> tuple[dict, list[Difference]]:
-    """Exports a folder's checkpoint, and compares what it answers to texts with what the script makes of them."""
+def agreement(
+    folder: str, export_dir: str, pairs: list[tuple[str, str]]
+) -> tuple[dict, list[Difference]]:
+    """Exports a folder's checkpoint, and compares what it answers to texts with what the script
+    makes of them.
+    """
     import tensorflow as tf
 
     options = ExportOptions(
@@ -87,7 +93,9 @@ def agreement(folder: str, export_dir: str, pairs: list[tuple[str, str]]) -> tup
         gap = ranked[0][3] - ranked[1][3] if len(ranked) > 1 else math.inf
         num_close += gap < CLOSE
         script, text = nbest[str(number)][0]["text"], found["answer"][number].decode()
-        expected = plain_squad.pieces_of(ranked[0], own[number], LENGTH, STRIDE) if ranked else (-1, -1)
+        expected = (
+            plain_squad.pieces_of(ranked[0], own[number], LENGTH, STRIDE) if ranked else (-1, -1)
+        )
         if (found["start_piece"][number], found["end_piece"][number]) != expected:
             differing.append(Difference("span", gap, script, text))
             continue
@@ -95,7 +103,9 @@ def agreement(folder: str, export_dir: str, pairs: list[tuple[str, str]]) -> tup
             assert context[found["start"][number] : found["end"][number]] == text
         if text != script:
             window, start, end = own[number][ranked[0][0]][0], *ranked[0][1:3]
-            differing.append(Difference(_kind(script, text, window.tokens[start : end + 1]), gap, script, text))
+            differing.append(
+                Difference(_kind(script, text, window.tokens[start : end + 1]), gap, script, text)
+            )
     counts = {
         "questions": len(pairs),
         "windows": len(windows),
@@ -118,10 +128,16 @@ def _script(options: ExportOptions, task: SquadTask, examples: list[SquadExample
     """Windows and logits as in run_squad.py."""
     import tensorflow as tf
 
-    encoded = encode_questions(examples, FullTokenizer(options.vocab_file, task.rules.do_lower_case), task.rules)
-    model = task.build_model(BertConfig.from_json_file(options.bert_config_file), use_one_hot_embeddings=False)
+    encoded = encode_questions(
+        examples, FullTokenizer(options.vocab_file, task.rules.do_lower_case), task.rules
+    )
+    model = task.build_model(
+        BertConfig.from_json_file(options.bert_config_file), use_one_hot_embeddings=False
+    )
     load_checkpoint(model, options.init_checkpoint)
-    run = tf.function(lambda features: task.outputs(model, features), autograph=False, reduce_retracing=True)
+    run = tf.function(
+        lambda features: task.outputs(model, features), autograph=False, reduce_retracing=True
+    )
     outputs = collections.defaultdict(list)
     for start in range(0, len(encoded.windows), _AT_ONCE):
         rows = np.arange(start, min(start + _AT_ONCE, len(encoded.windows)))

@@ -27,11 +27,18 @@ from tests.tasks.squad.sample import fed_logits, recorded
 
 
 def in_one_window(start_logits, end_logits, n_best_size=20):
-    """n-best lists and null odds of a question whose document "a b" stands at positions 1 and 2 of its window."""
-    feature = InputFeatures(0, 0, 0, ["[CLS]", "a", "b", "[SEP]"], {1: 0, 2: 1}, {1: True, 2: True}, None, None, None)
+    """n-best lists and null odds of a question whose document "a b" stands at positions 1 and 2
+    of its window.
+    """
+    feature = InputFeatures(
+        0, 0, 0, ["[CLS]", "a", "b", "[SEP]"], {1: 0, 2: 1}, {1: True, 2: True}, None, None, None
+    )
     rules = SquadRules(n_best_size=n_best_size, version_2_with_negative=True)
     return extract_candidates(
-        [SquadExample("q", "?", ["a", "b"])], [feature], [RawResult(0, start_logits, end_logits)], rules
+        [SquadExample("q", "?", ["a", "b"])],
+        [feature],
+        [RawResult(0, start_logits, end_logits)],
+        rules,
     )
 
 
@@ -39,7 +46,9 @@ def in_one_window(start_logits, end_logits, n_best_size=20):
 def test_recorded_files_of_the_original_byte_for_byte(tmp_path, name):
     settings, examples, features = recorded(name)
     fed = zip(*fed_logits(len(features), settings["max_seq_length"]), strict=True)
-    results = [RawResult(feature.unique_id, *logits) for feature, logits in zip(features, fed, strict=True)]
+    results = [
+        RawResult(feature.unique_id, *logits) for feature, logits in zip(features, fed, strict=True)
+    ]
     names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
     num_recorded = 3 if name == "squad_v2" else 2
     write_predictions(
@@ -65,7 +74,8 @@ def test_the_threshold_is_strict():
 
 
 def test_a_list_of_one_has_the_best_span_beside_no_answer():
-    candidates = in_one_window([9, 2, 1, 0], [8, 1, 2, 0], n_best_size=1)  # 17 and 4; the original crashed
+    # 17 and 4; the original crashed.
+    candidates = in_one_window([9, 2, 1, 0], [8, 1, 2, 0], n_best_size=1)
     assert [entry["text"] for entry in candidates.nbest["q"]] == ["", "a b"]
     assert candidates.null_odds == {"q": 13.0}
     assert choose_answers(*candidates, null_score_diff_threshold=13.0) == {"q": "a b"}
@@ -74,33 +84,49 @@ def test_a_list_of_one_has_the_best_span_beside_no_answer():
 
 @pytest.mark.parametrize(("version_2", "text"), [(False, "empty"), (True, "")])
 def test_an_empty_document_is_answered(version_2, text):
-    candidates = extract_candidates([SquadExample("q", "?", [])], [], [], SquadRules(version_2_with_negative=version_2))
-    assert candidates.nbest == {"q": [{"text": text, "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}]}
+    candidates = extract_candidates(
+        [SquadExample("q", "?", [])], [], [], SquadRules(version_2_with_negative=version_2)
+    )
+    assert candidates.nbest == {
+        "q": [{"text": text, "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}]
+    }
     assert candidates.null_odds == ({"q": CERTAINLY_NO_ANSWER} if version_2 else {})
     assert CERTAINLY_NO_ANSWER == 1000000.0
     assert choose_answers(*candidates) == {"q": text}
 
 
 def test_logits_that_are_no_numbers_are_refused():
-    with pytest.raises(InputError, match="question q: the model gives logits that are no finite numbers"):
+    with pytest.raises(
+        InputError, match="question q: the model gives logits that are no finite numbers"
+    ):
         in_one_window([0, math.nan, 0, 0], [0] * 4)
 
 
 @st.composite
 def questions(draw):
-    """A document in up to three windows of which each has few different logits, so that many scores are equal."""
+    """A document in up to three windows of which each has few different logits, so that many
+    scores are equal.
+    """
     logits = st.lists(st.integers(0, 2), min_size=12, max_size=12)
     words = draw(st.lists(st.sampled_from(["Ab", "c,", "Éd", "(e)"]), min_size=8, max_size=8))
     pieces = {"Ab": "ab", "c,": "c", "Éd": "ed", "(e)": "e"}
     windows = []
     for number in range(draw(st.integers(1, 3))):
         length = draw(st.integers(1, 6))
-        tokens = ["[CLS]", "?", "[SEP]", *(pieces[words[number + i]] for i in range(length)), "[SEP]"]
+        tokens = [
+            "[CLS]",
+            "?",
+            "[SEP]",
+            *(pieces[words[number + i]] for i in range(length)),
+            "[SEP]",
+        ]
         words_of = PositionMap(3, np.arange(number, number + length))
         is_max = draw(st.lists(st.booleans(), min_size=length, max_size=length))
         if draw(st.booleans()):  # users' own windows have dictionaries
             words_of = dict(words_of)
-        feature = InputFeatures(number, 0, number, tokens, words_of, PositionMap(3, np.array(is_max)), None, None, None)
+        feature = InputFeatures(
+            number, 0, number, tokens, words_of, PositionMap(3, np.array(is_max)), None, None, None
+        )
         windows.append((feature, draw(logits), draw(logits)))
     return words, windows
 
@@ -116,8 +142,14 @@ def test_lists_are_those_of_the_plain_rules(question, n_best_size, max_answer_le
 
     expected = plain_squad.nbest(windows, words, n_best_size, max_answer_length, cut, version_2)
     results = [RawResult(feature.unique_id, start, end) for feature, start, end in windows]
-    rules = SquadRules(n_best_size=n_best_size, max_answer_length=max_answer_length, version_2_with_negative=version_2)
-    candidates = extract_candidates([SquadExample("q", "?", words)], [window[0] for window in windows], results, rules)
+    rules = SquadRules(
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        version_2_with_negative=version_2,
+    )
+    candidates = extract_candidates(
+        [SquadExample("q", "?", words)], [window[0] for window in windows], results, rules
+    )
     assert [tuple(entry.values()) for entry in candidates.nbest["q"]] == expected
     if version_2 and any(text for text, *_ in expected):
         best = next(entry for entry in expected if entry[0])
@@ -172,7 +204,10 @@ def test_cuts_are_those_of_the_plain_rule(orig_text, data, do_lower_case):
 
 
 def test_logits_of_another_run_are_refused(tmp_path):
-    path, made_from = str(tmp_path / "logits.npz"), {"file": "abc", "strip_accents": None, "max_seq_length": 3}
+    path, made_from = (
+        str(tmp_path / "logits.npz"),
+        {"file": "abc", "strip_accents": None, "max_seq_length": 3},
+    )
     write_logits(path, [], made_from)
     with pytest.raises(InputError, match="logits are of another file and another max_seq_length;"):
         read_logits(path, made_from | {"file": "abd", "max_seq_length": 4})

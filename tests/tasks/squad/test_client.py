@@ -1,4 +1,6 @@
-"""The client of a SQuAD model answers with the best span of the context, whatever the n best starts and ends are."""
+"""The client of a SQuAD model answers with the best span of the context, whatever the n best
+starts and ends are.
+"""
 
 import types
 
@@ -12,24 +14,35 @@ QUESTION, CONTEXT = "it was the cat ?", "The  cat sat on the mat"
 
 
 def client_of(tokenizer, reads_text: bool = False, **rules) -> SquadClient:
-    """A client of a model whose best starts are the last tokens, and whose best ends are the first ones."""
+    """A client of a model whose best starts are the last tokens, and whose best ends are the
+    first ones.
+    """
 
     def run(encoded, pads_to_longest):
         starts = np.tile(np.arange(32.0), (len(encoded.lengths), 1))
         return {"start_logits": starts, "end_logits": -0.9 * starts}
 
-    model = types.SimpleNamespace(tokenizer=tokenizer, reads_text=reads_text, run=run, max_seq_length=32)
+    model = types.SimpleNamespace(
+        tokenizer=tokenizer, reads_text=reads_text, run=run, max_seq_length=32
+    )
     return SquadClient(model, SquadRules(max_seq_length=32, max_query_length=8, **rules))
 
 
 def test_the_best_span_is_searched_where_the_n_best_make_none(tokenizer):
     client = client_of(tokenizer, n_best_size=3)
     (answer,) = client.answers([(QUESTION, CONTEXT)])
-    assert (answer["answer"], answer["start"], answer["probability"]) == ("empty", None, 1.0)  # as the original's files
+    # As the original's files.
+    assert (answer["answer"], answer["start"], answer["probability"]) == ("empty", None, 1.0)
     brief = client.postprocess((QUESTION, CONTEXT), answer)
-    # One token at position p has the logits p - 0.9 p, so the last token is the best, then the last but one.
+    # One token at position p has the logits p - 0.9 p, so the last token is the best, then the last
+    # but one.
     weights = np.exp(0.1 * np.arange(3))
-    assert brief == {"answer": "mat", "start": 20, "end": 23, "score": pytest.approx(weights[2] / weights.sum())}
+    assert brief == {
+        "answer": "mat",
+        "start": 20,
+        "end": 23,
+        "score": pytest.approx(weights[2] / weights.sum()),
+    }
 
 
 def test_no_span_at_all_is_no_answer_with_a_score_of_zero(tokenizer):

@@ -18,7 +18,9 @@ def test_prediction_ignores_the_answers(tmp_path):
     questions = [question("nowhere", 900), {"id": "a", "question": "?"}, IMPOSSIBLE]
     examples = read_squad_examples(write_squad(tmp_path, questions), is_training=False)
     assert [example.qas_id for example in examples] == ["q", "a", "q3"]
-    assert {(e.orig_answer_text, e.start_position, e.is_impossible) for e in examples} == {(None, None, False)}
+    assert {(e.orig_answer_text, e.start_position, e.is_impossible) for e in examples} == {
+        (None, None, False)
+    }
 
 
 def test_only_some_blanks_separate_words(tmp_path):
@@ -35,7 +37,9 @@ def test_an_answer_within_a_word_and_one_over_several(tmp_path):
     assert (over.start_position, over.end_position) == (1, 2)
 
 
-@pytest.mark.parametrize(("text", "start"), [("driver", 4), ("Driver", 1000), ("Driver", -61), ("", 4), (" ", 3)])
+@pytest.mark.parametrize(
+    ("text", "start"), [("driver", 4), ("Driver", 1000), ("Driver", -61), ("", 4), (" ", 3)]
+)
 def test_an_answer_that_is_not_there_is_skipped_and_counted(tmp_path, caplog, text, start):
     path = write_squad(tmp_path, [question(text, start), QUESTIONS[1]])
     examples = read_squad_examples(path, is_training=True)
@@ -50,11 +54,17 @@ def test_version_2_reads_what_is_impossible(tmp_path):
     assert (possible.is_impossible, possible.start_position) == (False, 1)
     assert possible.doc_tokens is impossible.doc_tokens  # windows_of cuts a document once
     assert impossible.is_impossible
-    assert (impossible.orig_answer_text, impossible.start_position, impossible.end_position) == ("", -1, -1)
+    assert (impossible.orig_answer_text, impossible.start_position, impossible.end_position) == (
+        "",
+        -1,
+        -1,
+    )
 
 
 def test_repeated_ids_stay_and_are_counted(tmp_path, caplog):
-    assert len(read_squad_examples(write_squad(tmp_path, [QUESTIONS[0]] * 3), is_training=False)) == 3
+    assert (
+        len(read_squad_examples(write_squad(tmp_path, [QUESTIONS[0]] * 3), is_training=False)) == 3
+    )
     assert "2 questions repeat an id, the first q1" in caplog.text
 
 
@@ -93,13 +103,21 @@ def test_what_is_no_squad_file_is_refused(tmp_path, content, message):
     [
         ({"is_impossible": 1}, True, 'question q: "is_impossible" is not true or false'),
         ({}, True, 'question q: "is_impossible" is missing'),
-        ({"answers": []}, False, "has 0 answers, but a question to train on has one; pass --version_2_with_negative"),
+        (
+            {"answers": []},
+            False,
+            "has 0 answers, but a question to train on has one; pass --version_2_with_negative",
+        ),
         (
             {"answers": [], "is_impossible": False},
             True,
             'has 0 answers, but a question to train on has one; give it one, or "is_impossible": true',
         ),
-        ({"answers": [{}, {}]}, False, "has 2 answers, but a question to train on has one; keep one"),
+        (
+            {"answers": [{}, {}]},
+            False,
+            "has 2 answers, but a question to train on has one; keep one",
+        ),
         ({"answers": [{"text": 3, "answer_start": 0}]}, False, 'question q: "text" is not a text'),
         ({"answers": None}, False, 'question q: "answers" is not a list'),
     ],
@@ -137,10 +155,19 @@ def test_rows_of_hugging_face_are_the_questions_of_a_squad_file(tmp_path):
     """Neighbours with one context share its words."""
     context = "The Driver waved his hand."
     possible = {"is_impossible": False}
-    questions = [question("Driver", 4, **possible), question("hand", 21, id="r", **possible), IMPOSSIBLE]
+    questions = [
+        question("Driver", 4, **possible),
+        question("hand", 21, id="r", **possible),
+        IMPOSSIBLE,
+    ]
     rows = [
         {"id": one["id"], "title": "t", "context": context, "question": one["question"]}
-        | {"answers": {name: [answer[name] for answer in one["answers"]] for name in ("text", "answer_start")}}
+        | {
+            "answers": {
+                name: [answer[name] for answer in one["answers"]]
+                for name in ("text", "answer_start")
+            }
+        }
         for one in questions
     ]
     path, expected = write_rows(tmp_path, rows), write_squad(tmp_path, questions, context)
@@ -149,17 +176,26 @@ def test_rows_of_hugging_face_are_the_questions_of_a_squad_file(tmp_path):
         assert examples == read_squad_examples(expected, *settings)
         assert examples[0].doc_tokens is examples[1].doc_tokens
     assert read_gold_answers(path) == read_gold_answers(expected)
-    assert read_gold_answers(write_rows(tmp_path, [row | {"answers": None} for row in rows])) is None
+    assert (
+        read_gold_answers(write_rows(tmp_path, [row | {"answers": None} for row in rows])) is None
+    )
     capitals = [{name.title(): value for name, value in row.items()} for row in rows]
-    assert read_squad_examples(write_rows(tmp_path, capitals), False) == read_squad_examples(expected, False)
-    with pytest.raises(InputError, match="each of the columns answers and Answers could be answers; rename all but"):
+    assert read_squad_examples(write_rows(tmp_path, capitals), False) == read_squad_examples(
+        expected, False
+    )
+    with pytest.raises(
+        InputError, match="each of the columns answers and Answers could be answers; rename all but"
+    ):
         read_squad_examples(write_rows(tmp_path, [rows[0] | {"Answers": None}]), True)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"answers": {"text": ["a"], "answer_start": []}}, 'line 1: its "answers" have 1 "text" and 0 "answer_start"'),
+        (
+            {"answers": {"text": ["a"], "answer_start": []}},
+            'line 1: its "answers" have 1 "text" and 0 "answer_start"',
+        ),
         ({"answers": {"text": "a", "answer_start": [0]}}, 'line 1: "text" is not a list'),
         (
             {"answers": [{"text": "a", "answer_start": 0}]},
@@ -171,13 +207,19 @@ def test_rows_of_hugging_face_are_the_questions_of_a_squad_file(tmp_path):
     ],
 )
 def test_rows_that_cannot_be_used(tmp_path, changes, message):
-    row = {"id": "q", "context": "a", "question": "?", "answers": {"text": ["a"], "answer_start": [0]}} | changes
+    row = {
+        "id": "q",
+        "context": "a",
+        "question": "?",
+        "answers": {"text": ["a"], "answer_start": [0]},
+    } | changes
     with pytest.raises(InputError, match=message):
         read_squad_examples(write_rows(tmp_path, [row]), is_training=True)
 
 
 @pytest.mark.parametrize(
-    ("given", "flag"), [({}, "predict_file"), ({"is_training": True}, "train_file"), ({"flag": "init"}, "init")]
+    ("given", "flag"),
+    [({}, "predict_file"), ({"is_training": True}, "train_file"), ({"flag": "init"}, "init")],
 )
 def test_a_glob_without_files_is_refused_by_the_name_of_its_flag(given, flag):
     with pytest.raises(InputError, match=rf"--{flag}: no file matches 'absent\*.jsonl'"):
@@ -188,16 +230,26 @@ CHINESE = "我爱北京天安门.北京的人民在上海工作.我的北京"
 
 
 @pytest.mark.parametrize(("answer", "num_ambiguous"), [("北京", 2), ("上海", 0)])
-def test_answers_that_stand_several_times_in_a_word_are_counted(tmp_path, caplog, answer, num_ambiguous):
-    questions = [question(answer, CHINESE.index(answer)), question(answer, CHINESE.rindex(answer), id="r")]
+def test_answers_that_stand_several_times_in_a_word_are_counted(
+    tmp_path, caplog, answer, num_ambiguous
+):
+    questions = [
+        question(answer, CHINESE.index(answer)),
+        question(answer, CHINESE.rindex(answer), id="r"),
+    ]
     read_squad_examples(write_squad(tmp_path, questions, CHINESE), is_training=True)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == bool(num_ambiguous)
-    assert all(f"of {num_ambiguous} questions, the answer stands several times" in warning for warning in warnings)
+    assert all(
+        f"of {num_ambiguous} questions, the answer stands several times" in warning
+        for warning in warnings
+    )
 
 
 def test_a_rare_ambiguous_answer_is_not_warned_of(tmp_path, caplog):
     common = [question("Driver", 4, id=str(number)) for number in range(99)]
     rare = question("3", 18, id="rare")
-    read_squad_examples(write_squad(tmp_path, [*common, rare], "The Driver waved, 3-3."), is_training=True)
+    read_squad_examples(
+        write_squad(tmp_path, [*common, rare], "The Driver waved, 3-3."), is_training=True
+    )
     assert caplog.text == ""

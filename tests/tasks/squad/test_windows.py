@@ -32,13 +32,17 @@ def test_recorded_windows_of_the_original(name):
     assert (len(examples), len(features)) == (settings["examples"], settings["features"])
     with np.load(recording(name, "features.npz")) as expected:
         for key in expected.files:
-            np.testing.assert_array_equal([getattr(f, key) for f in features], expected[key], err_msg=key)
+            np.testing.assert_array_equal(
+                [getattr(f, key) for f in features], expected[key], err_msg=key
+            )
     if name == "squad_train":
         return
     recorded_spans = json.loads(recording(name, "spans.json").read_text())
     for feature, spans in zip(features, recorded_spans, strict=True):
         for key, expected in spans.items():
-            assert getattr(feature, key) == {int(position): value for position, value in expected.items()}
+            assert getattr(feature, key) == {
+                int(position): value for position, value in expected.items()
+            }
 
 
 def test_an_answer_shrinks_to_its_own_pieces(tmp_path):
@@ -78,7 +82,10 @@ def test_words_without_pieces_are_passed_over(tokenizer):
 
 
 def test_a_long_question_is_cut_and_an_empty_document_gives_no_window(tokenizer, caplog):
-    examples = [SquadExample("empty", "the", []), SquadExample("q", "the cat sat on the mat", ["train"])]
+    examples = [
+        SquadExample("empty", "the", []),
+        SquadExample("q", "the cat sat on the mat", ["train"]),
+    ]
     (feature,) = features_of(examples, tokenizer, False)
     assert " ".join(feature.tokens) == "[CLS] the cat sat on [SEP] train [SEP]"
     assert (feature.unique_id, feature.example_index) == (1000000000, 1)
@@ -94,7 +101,9 @@ def test_a_long_question_is_cut_and_an_empty_document_gives_no_window(tokenizer,
 )
 def test_lengths_without_room_are_refused(tokenizer, changed, message):
     with pytest.raises(InputError, match=message):
-        features_of([SquadExample("q", "the cat sat on", ["mat"])], tokenizer, False, LENGTHS | changed)
+        features_of(
+            [SquadExample("q", "the cat sat on", ["mat"])], tokenizer, False, LENGTHS | changed
+        )
 
 
 def test_a_stride_beyond_the_window_becomes_its_length():
@@ -130,7 +139,9 @@ def test_batches_and_records_are_the_windows(tmp_path, tokenizer):
     batch, record = encoded.features(rows, 14), encoded.record(rows, 14)
     for name in ("input_ids", "input_mask", "segment_ids"):
         np.testing.assert_array_equal(batch[name], expected[name])
-        np.testing.assert_array_equal(encoded.features(rows[1:2], 12)[name], expected[name][1:2, :12])
+        np.testing.assert_array_equal(
+            encoded.features(rows[1:2], 12)[name], expected[name][1:2, :12]
+        )
     for name in ("start_positions", "end_positions"):
         np.testing.assert_array_equal(batch[name], expected[name][:, 0])
     assert {value.dtype for value in batch.values()} == {np.dtype(np.int32)}

@@ -1,4 +1,6 @@
-"""The client of a tagger: which words of a text have a tag, and of which a text should be separated."""
+"""The client of a tagger: which words of a text have a tag, and of which a text should be
+separated.
+"""
 
 import types
 
@@ -29,13 +31,23 @@ def tagged_words(client: TaggingClient, text: str) -> list[str]:
 def test_split_words_are_those_of_the_tokenizer(text, lower):
     basic = BasicTokenizer(lower)
     words = split_words(text, basic)
-    assert [basic.tokenize(word) for word, _, _ in words] == [[word] for word in basic.tokenize(text)]
+    assert [basic.tokenize(word) for word, _, _ in words] == [
+        [word] for word in basic.tokenize(text)
+    ]
     assert all(text[start:end] == word for word, start, end in words)
 
 
 def test_words_of_running_text_and_of_a_file(tokenizer):
     split = client_of(tokenizer, splits=True)
-    assert tagged_words(split, "the cat sat, (the dog).") == [*["the", "cat", "sat"], ",", "(", "the", "dog", ")", "."]
+    assert tagged_words(split, "the cat sat, (the dog).") == [
+        *["the", "cat", "sat"],
+        ",",
+        "(",
+        "the",
+        "dog",
+        ")",
+        ".",
+    ]
     assert tagged_words(split, "我在北京") == ["我", "在", "北", "京"]
     assert tagged_words(split, "") == []
     whole = client_of(tokenizer, splits=False)
@@ -60,13 +72,19 @@ def test_running_text_for_a_model_of_words_is_warned_of_once(tokenizer, caplog, 
     for client in (client_of(tokenizer, splits=False), client_of(tokenizer, splits=True)):
         client.answers([(text,)])
         client.answers([(text,)])
-    warnings = [record.getMessage() for record in caplog.records if "a word is what blanks separate" in record.msg]
+    warnings = [
+        record.getMessage()
+        for record in caplog.records
+        if "a word is what blanks separate" in record.msg
+    ]
     assert len(warnings) == is_warned
     assert all("split_punctuation=True" in warning for warning in warnings)
 
 
 def test_the_record_of_an_export_names_how_words_are_separated():
-    assert TaggingTask.from_settings(None, {"labels": ["O"], "split_punctuation": True}).settings() == {
-        "split_punctuation": True
+    assert TaggingTask.from_settings(
+        None, {"labels": ["O"], "split_punctuation": True}
+    ).settings() == {"split_punctuation": True}
+    assert TaggingTask.from_settings(None, {"labels": ["O"]}).settings() == {
+        "split_punctuation": False
     }
-    assert TaggingTask.from_settings(None, {"labels": ["O"]}).settings() == {"split_punctuation": False}

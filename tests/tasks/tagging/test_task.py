@@ -11,8 +11,12 @@ from tests.tasks.classification.test_task import Answering
 
 TASK = TaggingTask(["O", "B-X", "I-X"])
 LOGITS = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
-# [CLS] and pieces that go on with a word carry no label; the second window has one word and padding.
-BATCH = {"label_ids": np.int32([[0, 1, 0, 2], [0, 0, 0, 0]]), "label_mask": np.int32([[0, 1, 0, 1], [0, 1, 0, 0]])}
+# [CLS] and pieces that go on with a word carry no label; the second window has one word and
+# padding.
+BATCH = {
+    "label_ids": np.int32([[0, 1, 0, 2], [0, 0, 0, 0]]),
+    "label_mask": np.int32([[0, 1, 0, 1], [0, 1, 0, 0]]),
+}
 
 
 def cross_entropies():
@@ -30,7 +34,9 @@ def test_outputs_are_a_tag_for_each_piece_and_the_mean_loss_of_the_words():
     outputs = TASK.outputs(Answering(LOGITS), BATCH)
     np.testing.assert_array_equal(outputs["tags"], LOGITS.argmax(-1))
     each = cross_entropies()
-    np.testing.assert_allclose(outputs["loss"], [(each[0, 1] + each[0, 3]) / 2, each[1, 1]], rtol=1e-5)
+    np.testing.assert_allclose(
+        outputs["loss"], [(each[0, 1] + each[0, 3]) / 2, each[1, 1]], rtol=1e-5
+    )
     np.testing.assert_array_equal(outputs["loss_weight"], [2.0, 1.0])
 
 
@@ -42,7 +48,8 @@ def test_metrics_are_those_of_the_files_sentences():
     targets = [[0, 2, 3, 0], [0, 1, 2, 0]]
     source = ConllFile("here", sentences, "IOB2", False)
     encoded = EncodedWords(source, ModelInputs(([9] * 4, 4) for _ in targets), RaggedRows(targets))
-    # The second sentence's entity begins a word too early; what [CLS] and [SEP] get does not matter.
+    # The second sentence's entity begins a word too early; what [CLS] and [SEP] get does not
+    # matter.
     outputs = {"tags": np.int32([[1, 1, 2, 1], [2, 1, 2, 2]])}
     assert TASK.predictions(encoded, outputs) == [["B-X", "I-X"], ["B-X", "I-X"]]
     expected = {"eval_precision": 0.5, "eval_recall": 0.5, "eval_f1": 0.5, "eval_accuracy": 0.5}
@@ -59,7 +66,9 @@ def test_metrics_are_those_of_the_files_sentences():
         ("IOB2", ["I-X", "B-X"], [1, 1], 1 / 2),  # an odd beginning is compared as it is written
     ],
 )
-def test_the_accuracy_is_that_of_the_tags_as_predictions_conll_has_them(scheme, written, predicted, accuracy):
+def test_the_accuracy_is_that_of_the_tags_as_predictions_conll_has_them(
+    scheme, written, predicted, accuracy
+):
     sentence = Sentence(1, 0, [["a", written[0]], ["b", written[1]]], to_iob2(written))
     source = ConllFile("here", [sentence], scheme, False)
     encoded = EncodedWords(source, ModelInputs([([9] * 4, 4)]), RaggedRows([[0, 2, 3, 0]]))
@@ -70,7 +79,9 @@ def test_the_accuracy_is_that_of_the_tags_as_predictions_conll_has_them(scheme, 
 def test_entities_without_types():
     sentence = Sentence(1, 0, [["a", "B"], ["b", "I"]], ["B", "I"])
     encoded = EncodedWords(
-        ConllFile("here", [sentence], "IOB2", False), ModelInputs([([9] * 4, 4)]), RaggedRows([[0, 2, 3, 0]])
+        ConllFile("here", [sentence], "IOB2", False),
+        ModelInputs([([9] * 4, 4)]),
+        RaggedRows([[0, 2, 3, 0]]),
     )
     task = TaggingTask.from_settings(None, {"checkpoint_labels": ["O", "B", "I"]})
     metrics = task.metrics(encoded, {"tags": np.int32([[0, 1, 2, 0]])})
@@ -92,6 +103,10 @@ def test_labels_that_are_no_tags(labels, message):
 def test_predictions_of_types_with_blanks_are_refused_before_they_are_written(tmp_path):
     """A model of Hugging Face may have such types, and Predictor can say them."""
     (tmp_path / "test.conll").write_text("the\ncat\n")
-    task = TaggingTask.from_settings(None, {"checkpoint_labels": ["O", "B-Body Part", "I-Body Part"]})
-    with pytest.raises(InputError, match=r"'B-Body Part': the tag has a blank, .* columns of predictions.conll"):
+    task = TaggingTask.from_settings(
+        None, {"checkpoint_labels": ["O", "B-Body Part", "I-Body Part"]}
+    )
+    with pytest.raises(
+        InputError, match=r"'B-Body Part': the tag has a blank, .* columns of predictions.conll"
+    ):
         task.read(DataFiles(str(tmp_path)), "test")

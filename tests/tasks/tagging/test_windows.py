@@ -8,7 +8,12 @@ import pytest
 from official_bert.data.table_formats import read_tagged
 from official_bert.data.tables import read_conll
 from official_bert.io.errors import InputError
-from official_bert.tasks.tagging.windows import check_words, encoded_words, labels_of, predicted_tags
+from official_bert.tasks.tagging.windows import (
+    check_words,
+    encoded_words,
+    labels_of,
+    predicted_tags,
+)
 
 TEXT = """-DOCSTART- O
 
@@ -47,14 +52,21 @@ def test_tags_without_types_have_labels_without_types(read):
 
 
 def windows(encoded, tokenizer):
-    """Each window as text: pieces with the number of their label behind a slash, where they have one."""
+    """Each window as text: pieces with the number of their label behind a slash, where they have
+    one.
+    """
     texts = []
     for row, length in enumerate(encoded.lengths):
-        batch = {name: values[0] for name, values in encoded.features(np.array([row]), length).items()}
+        batch = {
+            name: values[0] for name, values in encoded.features(np.array([row]), length).items()
+        }
         assert batch["input_mask"].all()
         assert not batch["segment_ids"].any()
         pieces = tokenizer.convert_ids_to_tokens(batch["input_ids"].tolist())
-        marks = [f"/{label}" if on else "" for label, on in zip(batch["label_ids"], batch["label_mask"], strict=True)]
+        marks = [
+            f"/{label}" if on else ""
+            for label, on in zip(batch["label_ids"], batch["label_mask"], strict=True)
+        ]
         texts.append(" ".join(map("".join, zip(pieces, marks, strict=True))))
     return texts
 
@@ -85,14 +97,20 @@ def test_batches_are_padded(read, tokenizer):
 def test_document_context_fills_the_window_and_carries_no_label(read, tokenizer):
     source = read(TEXT)
     labels = labels_of(source.sentences)
-    assert windows(encoded_words(source, labels, 9, tokenizer, document_context=True), tokenizer) == [
+    assert windows(
+        encoded_words(source, labels, 9, tokenizer, document_context=True), tokenizer
+    ) == [
         "[CLS] the/0 sun/1 ##ny day/2 child ##ren play [SEP]",
         "[CLS] sun ##ny day child/0 ##ren play/3 ##ing [SEP]",
         "[CLS] [UNK]/0 foot/3 ##ball [SEP]",  # another document
     ]
     # In the middle there is as much on the left as on the right, as far as there is something.
-    source = read("-DOCSTART- O\n\n" + "\n\n".join(f"{word} O" for word in ["the", "cat", "sat", "on"]))
-    assert windows(encoded_words(source, ["O"], 5, tokenizer, document_context=True), tokenizer) == [
+    source = read(
+        "-DOCSTART- O\n\n" + "\n\n".join(f"{word} O" for word in ["the", "cat", "sat", "on"])
+    )
+    assert windows(
+        encoded_words(source, ["O"], 5, tokenizer, document_context=True), tokenizer
+    ) == [
         "[CLS] the/0 cat sat [SEP]",
         "[CLS] the cat/0 sat [SEP]",
         "[CLS] cat sat/0 on [SEP]",
@@ -119,7 +137,10 @@ def test_no_word_is_lost_whatever_the_length(read, tokenizer):
     blocks = []
     for k in range(40):
         blocks += ["-DOCSTART- O"] if k % 7 == 0 else []
-        rows = (f"{draw.choice(words)} {draw.choice(['O', 'B-x', 'I-x'])}" for _ in range(draw.randint(1, 30)))
+        rows = (
+            f"{draw.choice(words)} {draw.choice(['O', 'B-x', 'I-x'])}"
+            for _ in range(draw.randint(1, 30))
+        )
         blocks.append("\n".join(rows))
     source = read("\n\n".join(blocks))
     labels = labels_of(source.sentences)
@@ -138,7 +159,10 @@ def test_files_without_tags_are_predicted(read, tokenizer):
     source = read("the\ncat\n\nsat\n", labelled=False)
     encoded = encoded_words(source, ["O", "B-x"], 8, tokenizer)
     assert windows(encoded, tokenizer) == ["[CLS] the/0 cat/0 [SEP]", "[CLS] sat/0 [SEP]"]
-    logits = [np.array([[9, 9], [0, 1], [1, 0], [9, 9], [9, 9]]), np.array([[9, 9], [0, 2], [9, 9]])]
+    logits = [
+        np.array([[9, 9], [0, 1], [1, 0], [9, 9], [9, 9]]),
+        np.array([[9, 9], [0, 2], [9, 9]]),
+    ]
     assert encoded.of_words(logits).tolist() == [[0, 1], [1, 0], [0, 2]]
     numbers = encoded.of_words(logits).argmax(axis=1)
     assert predicted_tags(source.sentences, numbers, ["O", "B-x"]) == [["B-x", "O"], ["B-x"]]
@@ -146,18 +170,23 @@ def test_files_without_tags_are_predicted(read, tokenizer):
 
 def test_what_cannot_be_used(read):
     source = read("the O\ncat I-z\n")
-    with pytest.raises(InputError, match=r"train.conll: has no -DOCSTART- line, which --document_context needs"):
+    with pytest.raises(
+        InputError, match=r"train.conll: has no -DOCSTART- line, which --document_context needs"
+    ):
         check_words(source, ["O", "B-z"], document_context=True)
 
 
 def test_rows_of_several_files_are_sentences_of_their_own(tmp_path, tokenizer):
     """Each file has one line, so that the number of the line tells no sentence from another."""
     for name, word, tag in (("a", "cat", "O"), ("b", "sat", "I-z")):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"tokens": ["the", word], "tags": ["O", tag]}))
+        (tmp_path / f"{name}.jsonl").write_text(
+            json.dumps({"tokens": ["the", word], "tags": ["O", tag]})
+        )
     source = read_tagged(f"{tmp_path}/a.jsonl,{tmp_path}/b.jsonl", "dev_file")
     encoded = encoded_words(source, ["O", "B-z"], 8, tokenizer)
     assert windows(encoded, tokenizer) == ["[CLS] the/0 cat/0 [SEP]", "[CLS] the/0 sat/1 [SEP]"]
     with pytest.raises(
-        InputError, match=r"/b.jsonl: line 1: has the tag 'I-z', which the training file lacks; its tags are"
+        InputError,
+        match=r"/b.jsonl: line 1: has the tag 'I-z', which the training file lacks; its tags are",
     ):
         check_words(source, ["O", "B-x"])
