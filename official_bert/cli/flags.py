@@ -16,6 +16,12 @@ from official_bert.io import files, processes, writing
 from official_bert.io.errors import InputError, Terminated, WorkerLost, brief, did_you_mean
 from official_bert.io.progress import updated_line
 from official_bert.options.fields import (
+    COMMON,
+    DEVICES,
+    MODEL,
+    NEEDED,
+    TEXT,
+    THIS_SCRIPT,
     command_field,
     first_word_field,
     flag_fields,
@@ -23,38 +29,11 @@ from official_bert.options.fields import (
     kind_of,
     without_flag,
 )
-from official_bert.options.fine_tuning import DataFilesOptions, FineTuningOptions, TextOptions
-from official_bert.options.shared import (
-    ConfigOptions,
-    DistributionOptions,
-    ModelOptions,
-    PrecisionOptions,
-    TokenizerOptions,
-)
-from official_bert.options.training import OptimizationOptions, TrainingOptions
+from official_bert.options.shared import ModelOptions
 
-NEEDED, MODEL, THIS_SCRIPT, COMMON = (
-    "Needed",
-    "The model",
-    "This script",
-    "Common to the training scripts",
-)
-TEXT, DEVICES, EVERY_SCRIPT = "With --task_name=text", "Devices", "Every script"
+EVERY_SCRIPT = "Every script"
 ORDER = (NEEDED, MODEL, THIS_SCRIPT, TEXT, COMMON, DEVICES)
 MAX_BASIC = 10  # a script with more flags shows only the basic ones in --help
-
-_OF_CLASSES = {
-    ModelOptions: MODEL,
-    ConfigOptions: MODEL,
-    TokenizerOptions: MODEL,
-    TrainingOptions: COMMON,
-    FineTuningOptions: COMMON,
-    DataFilesOptions: COMMON,
-    DistributionOptions: DEVICES,
-    OptimizationOptions: COMMON,
-    PrecisionOptions: COMMON,
-    TextOptions: TEXT,
-}
 
 
 def is_required(field: dataclasses.Field) -> bool:
@@ -69,7 +48,7 @@ def heading_of(options_class: type, field: dataclasses.Field) -> str:
     defined_in = next(
         cls for cls in options_class.__mro__ if field.name in vars(cls).get("__annotations__", ())
     )
-    return _OF_CLASSES.get(defined_in, THIS_SCRIPT)
+    return vars(defined_in).get("chapter", THIS_SCRIPT)
 
 
 flags.disclaim_key_flags()  # the flags belong to the running script, whose --help lists them

@@ -13,6 +13,16 @@ MAX_NUMBER = 2**31 - 1
 MAX_SIZE, MAX_LENGTH, MAX_PROCESSES = 2**22, 2**16, 2**10
 
 
+# The chapters of --help. An options class names that of its flags in its attribute `chapter`;
+# the flags of a class without it are in THIS_SCRIPT.
+NEEDED = "Needed"
+MODEL = "The model"
+THIS_SCRIPT = "This script"
+TEXT = "With --task_name=text"
+COMMON = "Common to the training scripts"
+DEVICES = "Devices"
+
+
 def between(low: int, high: int, meaning: str = "") -> Check:
     """Returns the check of a number from `low`, whose meaning the sentence tells, to `high`."""
     sentence = f"must be at least {low}{meaning}, and at most {high}"

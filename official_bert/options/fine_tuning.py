@@ -6,6 +6,7 @@ import re
 from typing import ClassVar, NamedTuple
 
 from official_bert.options.fields import (
+    COMMON,
     LENGTH,
     LENGTH_OR_NONE,
     MIN_SEQ_LENGTH,
@@ -13,6 +14,7 @@ from official_bert.options.fields import (
     POSITIVE,
     PROBABILITY,
     SIZE,
+    TEXT,
     Check,
     are_settings,
     option,
@@ -66,6 +68,7 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     several tasks.
     """
 
+    chapter: ClassVar[str] = COMMON
     script: ClassVar[str]
     task_name: ClassVar[str]
     # Run_squad.py has a flag, since its original ranks padding.
@@ -176,6 +179,8 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFilesOptions(FineTuningOptions):
+    chapter: ClassVar[str] = COMMON
+
     data_dir: str | None = option(
         None,
         basic=True,
@@ -228,6 +233,8 @@ COLUMNS = {"text_a": "0", "text_b": "", "label": "-1", "header": "true", "separa
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOptions:
     """Flags that only go with --task_name=text, also called tsv."""
+
+    chapter: ClassVar[str] = TEXT
 
     columns: str | None = option(
         None,

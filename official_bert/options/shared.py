@@ -5,7 +5,17 @@ masking, text formats.
 import dataclasses
 from typing import ClassVar
 
-from official_bert.options.fields import POSITIVE, PROBABILITY, PROCESSES, SIZE, between, option
+from official_bert.options.fields import (
+    COMMON,
+    DEVICES,
+    MODEL,
+    POSITIVE,
+    PROBABILITY,
+    PROCESSES,
+    SIZE,
+    between,
+    option,
+)
 
 ALLOW_MISSING_WEIGHTS = (
     "Use the model although its checkpoint lacks weights, which are then random, or has layers "
@@ -26,6 +36,7 @@ class ModelOptions:
         optional_files: flags of files that a run can do without.
     """
 
+    chapter: ClassVar[str] = MODEL
     optional_files: ClassVar[tuple[str, ...]] = ()
 
     model: str | None = option(
@@ -42,6 +53,8 @@ class ModelOptions:
 class ConfigOptions(ModelOptions):
     """Where the model's configuration is."""
 
+    chapter: ClassVar[str] = MODEL
+
     bert_config_file: str | None = option(
         None,
         help="The model's configuration: bert_config.json of the original, or config.json of "
@@ -52,6 +65,8 @@ class ConfigOptions(ModelOptions):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerOptions(ModelOptions):
     """How text becomes WordPiece tokens."""
+
+    chapter: ClassVar[str] = MODEL
 
     vocab_file: str | None = option(
         None,
@@ -81,6 +96,8 @@ FLOAT32, BFLOAT16, FLOAT16, AUTO = "float32", "bfloat16", "float16", "auto"
 class PrecisionOptions:
     """A flag that all scripts share which run a model from a checkpoint."""
 
+    chapter: ClassVar[str] = COMMON
+
     dtype: str = option(
         FLOAT32,
         choices=(FLOAT32, BFLOAT16, FLOAT16, AUTO),
@@ -100,6 +117,8 @@ NCCL, RING = "nccl", "ring"
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistributionOptions:
     """Flags that every trainer shares."""
+
+    chapter: ClassVar[str] = DEVICES
 
     use_tpu: bool = option(
         False,

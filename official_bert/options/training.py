@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.options.fields import (
+    COMMON,
     LENGTH,
     NOT_NEGATIVE,
     POSITIVE,
@@ -35,6 +36,8 @@ _DECAY_RATE: Check = (lambda beta: 0.0 <= beta < 1.0, "must be at least 0 and be
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizationOptions:
     """Flags that the trainers share."""
+
+    chapter: ClassVar[str] = COMMON
 
     optimizer_type: str = option(
         ADAMW,
@@ -116,6 +119,8 @@ class OptimizationOptions:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions, ConfigOptions):
     """Flags that the trainers share; their scripts add the others."""
+
+    chapter: ClassVar[str] = COMMON
 
     output_dir: str = option(
         help="The folder for checkpoints and results. If it holds a checkpoint, the run continues "
