@@ -23,7 +23,15 @@ from typing import NamedTuple
 
 # The places at which the core calls extensions: the name of a hook -> its arguments, what it
 # returns, and when it is called. Add the place here before you add the call.
-HOOKS: Mapping[str, str] = MappingProxyType({})
+HOOKS: Mapping[str, str] = MappingProxyType(
+    {
+        "predictor_methods": "No arguments -> a mapping: name of a method of "
+        "official_bert.Predictor -> a function whose first argument is the Predictor. Called when "
+        "a method that the Predictor's class lacks is used or listed.",
+        "predict_mode": "The options of predict.py -> a PredictMode of commands/predict_mode.py, "
+        "or None where no flag of the extension chooses one. Called before any file is opened.",
+    }
+)
 
 
 class Command(NamedTuple):

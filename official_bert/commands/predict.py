@@ -1,8 +1,8 @@
 """Answers lines of text: the runner of predict.py.
 
 In: an exported model, and lines from a file or a pipe. Out: a JSON object for each line, in order,
-or with --index one file. Available lines are answered at once: a line typed at a terminal gets its
-answer, a long file is answered in batches of similar length.
+or the file of a mode (predict_mode.py). Available lines are answered at once: a line typed at a
+terminal gets its answer, a long file is answered in batches of similar length.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from typing import BinaryIO
 
 from absl import logging
 
+from official_bert import catalog
+from official_bert.commands.predict_mode import STANDARD, PredictMode, Window, input_name
+from official_bert.commands.vector_modes import vector_mode
 from official_bert.data.column_roles import fold_name
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.options.serving import JSON, STOP, TOP_K, PredictOptions, PredictorOptions
+from official_bert.options.serving import JSON, STOP, PredictOptions, PredictorOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
-from official_bert.tasks.embedding import vector_search
 from official_bert.training import memory
 from official_bert.training.distribution import log_devices
 
-STANDARD = "-"
 # Of columns of tables, beside those of the requests.
 _TEXT_NAMES = ("text", "sentence", "sentence1", "sentence2")
 _BYTES_AT_ONCE = 1 << 16  # the capacity of a pipe
@@ -40,8 +41,8 @@ def run(options: PredictOptions):
     settings = {
         field.name: getattr(options, field.name) for field in dataclasses.fields(PredictorOptions)
     }
-    _check_vectors(options)
-    _check_files(options)
+    mode = _chosen_mode(options)
+    _check_files(options, mode)
     with contextlib.ExitStack() as stack:
         if options.input_file == STANDARD:
             lines_in = sys.stdin.buffer
@@ -50,22 +51,65 @@ def run(options: PredictOptions):
         memory.keep_freed_memory()
         predictor = Predictor(settings.pop("model"), **settings)
         log_devices()
-        if options.index:
-            _write_index(lines_in, predictor, options)
+        mode.start(predictor)
+        if not mode.writes_answers:
+            mode.consume(_windows(lines_in, mode))
+            mode.finish()
             return
-        answers_to = _answers_of(predictor, options)
         if options.output_file == STANDARD:
             lines_out = stack.enter_context(_standard_output())
         else:
             lines_out = stack.enter_context(writing.replacing(options.output_file, "wb"))
-        _answer_lines(lines_in, lines_out, predictor, answers_to, options)
-        if options.score:
-            scorer = predictor.scorer
-            logging.info(
-                "The perplexity of all %d tokens is %.4f", scorer.num_tokens, scorer.perplexity
-            )
+        _answer_lines(lines_in, lines_out, mode)
+        mode.finish()
     if options.output_file != STANDARD:
         logging.info("Wrote %s", options.output_file)
+
+
+def _chosen_mode(options: PredictOptions) -> PredictMode:
+    """Returns what the flags choose to do with the input; raises InputError for two modes at once."""
+    makers = [vector_mode, _score_mode, *catalog.hooks("predict_mode")]
+    modes = [mode for make in makers if (mode := make(options))]
+    if len(modes) > 1:
+        raise InputError(
+            f"{modes[1].flag}: does not go with {modes[0].flag}; leave one of them out"
+        )
+    return modes[0] if modes else PredictMode(options)
+
+
+class _ScoreMode(PredictMode):
+    """Answers each line with the logarithm of its probability."""
+
+    flag = "--score"
+
+    def __init__(self, options: PredictOptions):
+        super().__init__(options)
+        if options.pooling:
+            raise InputError(
+                "--pooling: does not go with --score, which reads the heads of the words; leave it "
+                "out"
+            )
+
+    def start(self, predictor: Predictor):
+        super().start(predictor)
+        self._scorer = predictor.scorer
+
+    def check(self, texts: Sequence[str]):
+        self.predictor.check_scored(texts)
+
+    def answers(self, requests: Requests) -> Iterator[dict]:
+        return iter(self._scorer.score([text for (text,) in requests], self.options.score))
+
+    def finish(self):
+        logging.info(
+            "The perplexity of all %d tokens is %.4f",
+            self._scorer.num_tokens,
+            self._scorer.perplexity,
+        )
+
+
+def _score_mode(options: PredictOptions) -> PredictMode | None:
+    return _ScoreMode(options) if options.score else None
 
 
 def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
@@ -103,7 +147,7 @@ def _warn_of_other_format(first_line: bytes, columns: Sequence[str], options: Pr
     """
     if options.input_format == JSON:
         return
-    name = _name(options.input_file)
+    name = input_name(options)
     if name.endswith(".csv"):
         logging.warning(
             "%s: each line is read as a text, with its quotes; write texts or JSON lines", name
@@ -131,73 +175,29 @@ def _is_json_object(line: bytes) -> bool:
     return True
 
 
-def _write_index(lines_in: BinaryIO, predictor: Predictor, options: PredictOptions):
-    """Writes the texts and their vectors into the file of --index."""
-    predictor.encode([])  # refuses a model without vectors
-    texts, blocks, progress = [], [], Progress("lines")
-    num_lines, num_blank, has_ids = 0, 0, False
+def _windows(lines_in: BinaryIO, mode: PredictMode) -> Iterator[Window]:
+    """Yields the requests of all lines, some at a time; raises InputError for a line that is none."""
+    options, progress, num_lines = mode.options, Progress("lines"), 0
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         if not num_lines:
-            _warn_of_other_format(lines[0], predictor.columns, options)
-        requests, errors, further = _parsed(lines, num_lines, predictor, options)
+            _warn_of_other_format(lines[0], mode.predictor.columns, options)
+        requests, errors, further = _parsed(lines, num_lines, mode)
         for row, error in errors.items():
-            raise _stopped(options, num_lines + row, error)
-        window = [text for (text,) in requests if text.strip()]
+            raise _stopped(mode, num_lines + row, error)
+        yield Window(requests, further)
         num_lines += len(lines)
-        num_blank += len(lines) - len(window)
-        has_ids = has_ids or any("id" in fields for fields in further)
-        if window:
-            blocks.append(predictor.encode(window))
-            texts += window
         progress(num_lines)
-    if not texts:
-        raise InputError(f"{_name(options.input_file)}: has no line to embed; give one text a line")
-    if num_blank:
-        logging.warning(
-            "%s: skipped %d blank lines; rows count the texts", _name(options.input_file), num_blank
-        )
-    if has_ids:
-        logging.warning(
-            "%s: an index keeps no ids; rows count its texts from 0", _name(options.input_file)
-        )
-    vector_search.write_index(options.index, texts, blocks)
-    logging.info("Wrote %s, with the vectors of %d texts", options.index, len(texts))
-
-
-def _answers_of(
-    predictor: Predictor, options: PredictOptions
-) -> Callable[[Requests], Iterator[dict]]:
-    """Returns a function from requests to what the flags ask for: scores, hits of a search, or
-    the model's answers.
-    """
-    if options.score:
-        return lambda requests: iter(
-            predictor.scorer.score([text for (text,) in requests], options.score)
-        )
-    return _search(predictor, options) if options.search else predictor.answers_to_checked
-
-
-def _search(predictor: Predictor, options: PredictOptions) -> Callable[[Requests], Iterator[dict]]:
-    """Returns a function from texts to the nearest ones of the index, which is read once."""
-    index, top_k = predictor.index_of(options.search), options.top_k or TOP_K
-
-    def answers_to(requests):
-        return (
-            {"hits": hits}
-            for hits in predictor.search([text for (text,) in requests], index, top_k)
-        )
-
-    return answers_to
 
 
 def _parsed(
-    lines: Sequence[bytes], done: int, predictor: Predictor, options: PredictOptions
+    lines: Sequence[bytes], done: int, mode: PredictMode
 ) -> tuple[list[Sequence[str]], dict[int, InputError], list[dict]]:
     """Returns the requests of lines, the errors of others by row, and the fields of answers that
     are not the model's.
 
     It stops at the first error unless --on_error=report; `done` lines came before.
     """
+    options, predictor = mode.options, mode.predictor
     requests, errors, further = [], {}, [{} for _ in lines]
     is_json = options.input_format == JSON
     for row, line in enumerate(lines):
@@ -207,7 +207,7 @@ def _parsed(
                 found = _json_object(line, predictor.columns)
                 further[row] |= {"id": found["id"]} if "id" in found else {}
             texts = _texts_of(found, predictor) if is_json else line.split("\t")
-            (predictor.check_scored if options.score else predictor.check)(texts)
+            mode.check(texts)
             further[row] |= {"truncated": True} if predictor.is_cut(texts) else {}
             requests.append(texts)
         except InputError as error:
@@ -217,36 +217,33 @@ def _parsed(
     return requests, errors, further
 
 
-def _stopped(options: PredictOptions, row: int, error: InputError) -> InputError:
+def _stopped(mode: PredictMode, row: int, error: InputError) -> InputError:
     """Returns the error of a line, from 0, that ends the job."""
-    remedy = "correct it" if options.index else "correct it, or give --on_error=report to go on"
-    return InputError(f"{_name(options.input_file)}: line {row + 1}: {error}; {remedy}")
+    alternative = ", or give --on_error=report to go on" if mode.writes_answers else ""
+    where = f"{input_name(mode.options)}: line {row + 1}"
+    return InputError(f"{where}: {error}; correct it{alternative}")
 
 
-def _answer_lines(
-    lines_in: BinaryIO,
-    lines_out: BinaryIO,
-    predictor: Predictor,
-    answers_to: Callable[[Requests], Iterator[dict]],
-    options: PredictOptions,
-):
+def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, mode: PredictMode):
+    options = mode.options
     is_conversation = STANDARD in (options.input_file, options.output_file)
     progress, done, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
-    answer_all = answers_to if options.on_error == STOP else functools.partial(_answers, answers_to)
+    stops = options.on_error == STOP
+    answer_all = mode.answers if stops else functools.partial(_answers, mode.answers)
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         if not done:
-            _warn_of_other_format(lines[0], predictor.columns, options)
-        requests, errors, further = _parsed(lines, done, predictor, options)
+            _warn_of_other_format(lines[0], mode.predictor.columns, options)
+        requests, errors, further = _parsed(lines, done, mode)
         answers = answer_all(requests)
         for row in range(len(requests) + len(errors)):
-            if row in errors and options.on_error == STOP:
+            if row in errors and stops:
                 lines_out.flush()
-                raise _stopped(options, done + row, errors[row])
+                raise _stopped(mode, done + row, errors[row])
             answer = errors[row] if row in errors else next(answers)
             try:
                 line = _json_line(answer, further[row])
             except InputError as error:
-                if options.on_error == STOP:
+                if stops:
                     raise
                 errors[row], line = error, _json_line(error, further[row])
             lines_out.write(line)
@@ -255,9 +252,7 @@ def _answer_lines(
         num_bad += len(errors)
         progress(done)
     if num_bad:
-        logging.warning(
-            "%s: %d of %d lines are no requests", _name(options.input_file), num_bad, done
-        )
+        logging.warning("%s: %d of %d lines are no requests", input_name(options), num_bad, done)
 
 
 def _decoded(line: bytes, is_first: bool) -> str:
@@ -368,37 +363,7 @@ def _has_more(file: BinaryIO) -> bool:
     return bool(select.select([file.fileno()], [], [], 0)[0])
 
 
-def _check_vectors(options: PredictOptions):
-    """Refuses flags that do not go together with --index, --search or --score."""
-    for is_wrong, what in (
-        (
-            options.index and options.search,
-            "--search: does not go with --index; make the index first, then search it",
-        ),
-        (
-            options.score and (options.index or options.search),
-            "--score: does not go with --index or --search, which are for models of vectors; leave "
-            "it out",
-        ),
-        (
-            options.score and options.pooling,
-            "--pooling: does not go with --score, which reads the heads of the words; leave it out",
-        ),
-        (
-            options.index and options.output_file != STANDARD,
-            "--output_file: does not go with --index, the one file that is written; leave it out",
-        ),
-        (
-            options.index and options.on_error != STOP,
-            "--on_error=report: does not go with --index, which has no place for errors; leave it "
-            "out",
-        ),
-    ):
-        if is_wrong:
-            raise InputError(what)
-
-
-def _check_files(options: PredictOptions):
+def _check_files(options: PredictOptions, mode: PredictMode):
     """Checks that the standard streams in use are open, and that the output is no input and no
     file of the model.
     """
@@ -407,14 +372,14 @@ def _check_files(options: PredictOptions):
         (options.output_file, "output_file", sys.__stdout__),
     ):
         if path == STANDARD and stream is None:
-            raise InputError(f"--{flag}=-: {_name(path, flag)} is closed; name a file")
-    output = options.index or options.output_file
-    if output == STANDARD:
+            name = flag.removesuffix("_file")
+            raise InputError(f"--{flag}=-: standard {name} is closed; name a file")
+    if mode.output_file == STANDARD:
         return
     writing.keep_apart(
-        [output],
+        [mode.output_file],
         {
-            "search": [options.search],
+            **mode.files_read,
             "input_file": ["/dev/stdin" if options.input_file == STANDARD else options.input_file],
             "model": files_of_model(options.model),
         },
@@ -445,7 +410,3 @@ def _standard_output() -> Iterator[BinaryIO]:
             raise InputError(
                 f"standard output: cannot be written ({error.strerror}); {remedy}"
             ) from error
-
-
-def _name(path: str, flag: str = "input_file") -> str:
-    return f"standard {flag.removesuffix('_file')}" if path == STANDARD else path

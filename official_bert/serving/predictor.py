@@ -7,11 +7,13 @@ import functools
 import itertools
 import numbers
 import os
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from official_bert import catalog
 from official_bert.io import reading
 from official_bert.io.errors import InputError
 from official_bert.options.fields import fault_of, kind_of
@@ -43,11 +45,21 @@ class Predictor(TextComparisons):
         {"label": "1", "probabilities": {"0": ..., "1": ...}} predictor.classify("The cat sat.", "A
         cat was sitting.")  # {"label": "1", "score": ...}
 
+    Extensions add methods, such as score: dir(predictor) lists them, and help(predictor.score)
+    describes one.
+
     Attributes:
         columns: names of the texts of a request, in order: `text_a` and `text_b`; `question` and
             `context`; `context` and `ending0` to `ending3`.
         num_required: how many of them a request must have; the rest are optional.
         path: the folder of the loaded version.
+        task_name: the name of the model's task.
+        batch_size: number of examples that the model processes at once.
+        model: the opened model, an Export or an InMemoryModel of serving/model.py.
+        method: the method that gives the model's answers in the form of transformers' pipelines,
+            such as "classify"; "" if there is none.
+        client: what sends texts to the model, a Client of tasks/clients.py.
+        cache: what the methods of extensions keep from one call to the next, by name.
     """
 
     def __init__(self, model_dir: str | os.PathLike, batch_size: int = 32, **settings: Any):
@@ -80,12 +92,22 @@ class Predictor(TextComparisons):
         model = open_model(os.fspath(model_dir), batch_size, **how)
         record = model.record
         _check_settings(given, model)
-        self._model = model
-        self.path, self._batch_size, self._task_name = model.path, batch_size, record.task_name
+        self.model, self.path = model, model.path
+        self.batch_size, self.task_name = batch_size, record.task_name
+        self.cache: dict[str, Any] = {}
         of_client = {"pooling": POOLER} | record.settings | {"labels": model.labels} | given
-        self._client = registry.task_class(record.family).client(model, of_client)
-        self.columns, self.num_required = self._client.columns, self._client.num_required
-        self._method = getattr(self._client, "method", "")  # a client of the user's own may lack it
+        self.client = registry.task_class(record.family).client(model, of_client)
+        self.columns, self.num_required = self.client.columns, self.client.num_required
+        self.method = getattr(self.client, "method", "")  # a client of the user's own may lack it
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns a method of an extension."""
+        if function := _extension_methods().get(name):
+            return types.MethodType(function, self)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *_extension_methods()]
 
     def __call__(self, *texts: str | tuple[str, ...] | list) -> dict | list[dict]:
         """Answers one request or several.
@@ -96,7 +118,7 @@ class Predictor(TextComparisons):
 
         Raises InputError if the model cannot answer a request.
         """
-        requests, is_one = _as_requests(texts)
+        requests, is_one = split_requests(texts)
         answers = list(self.answers(requests))
         return answers[0] if is_one else answers
 
@@ -131,14 +153,14 @@ class Predictor(TextComparisons):
 
     def encode(self, texts: str | list[str]) -> np.ndarray:
         """Returns the vectors of texts, float32[n, width]; a single text is a list of one."""
-        vectors_of = getattr(self._client, "vectors", None)
+        vectors_of = getattr(self.client, "vectors", None)
         if vectors_of is None:
             raise InputError(
-                f"{self.path}: a model of {self._task_name} gives no vectors of texts; name an "
+                f"{self.path}: a model of {self.task_name} gives no vectors of texts; name an "
                 "export of --task_name=embedding, or a folder of sentence-transformers"
             )
         requests = list(map(self._checked, listed_texts("texts", texts)))
-        vectors, size = np.empty((0, 0), np.float32), self._batch_size * WINDOW_BATCHES
+        vectors, size = np.empty((0, 0), np.float32), self.batch_size * WINDOW_BATCHES
         for start in range(0, len(requests), size):
             window = vectors_of(requests[start : start + size])
             if not start:
@@ -150,7 +172,7 @@ class Predictor(TextComparisons):
         """Returns the ids of the WordPieces that the model reads of a text; those of two texts
         tell if they differ.
         """
-        return tuple(self._model.tokenizer.encode(text)[: self._model.max_seq_length - 2])
+        return tuple(self.model.tokenizer.encode(text)[: self.model.max_seq_length - 2])
 
     def rank(self, query: str, texts: list[str]) -> list[dict]:
         """Returns the texts in the order in which they fit a query, best first, each with `text`,
@@ -161,17 +183,17 @@ class Predictor(TextComparisons):
         the cosine. `row` counts from 0.
         """
         texts = listed_texts("texts", texts)
-        if hasattr(self._client, "vectors"):
+        if hasattr(self.client, "vectors"):
             return self.search(query, texts, max(len(texts), 1))
-        labels, is_multi_label = self._model.labels, "labels" in self._model.outputs
+        labels, is_multi_label = self.model.labels, "labels" in self.model.outputs
         if (
-            self._method != "classify"
+            self.method != "classify"
             or len(self.columns) != 2
             or is_multi_label
             or len(labels or "12") != 2
         ):
             raise InputError(
-                f"{self.path}: rank is not for a model of {self._task_name}; it takes one of pairs "
+                f"{self.path}: rank is not for a model of {self.task_name}; it takes one of pairs "
                 "with two labels or a score, or one of vectors"
             )
         answers = self.answers([(query, text) for text in texts])
@@ -191,7 +213,7 @@ class Predictor(TextComparisons):
         formulas). The pseudo-perplexity of texts is exp(-sum(scores) / sum(num_tokens)). It needs
         the folder of a model, no export.
         """
-        requests, is_one = _as_requests(texts)
+        requests, is_one = split_requests(texts)
         for request in requests:
             self.check_scored(request)
         found = self.scorer.score([text for (text,) in requests], method)
@@ -200,7 +222,7 @@ class Predictor(TextComparisons):
     @functools.cached_property
     def scorer(self) -> Scorer:
         """What scores texts; raises InputError for a model that does not predict words."""
-        return Scorer(self._model, self._batch_size)
+        return Scorer(self.model, self.batch_size)
 
     def explain(
         self,
@@ -222,20 +244,20 @@ class Predictor(TextComparisons):
         """
         chosen = {"label": label, "method": method, "baseline": baseline, "steps": steps}
         explain = functools.partial(
-            explanation.explain, self._model, self.columns, self._batch_size, **chosen
+            explanation.explain, self.model, self.columns, self.batch_size, **chosen
         )
         return self._postprocessed("classify", texts, explain)
 
     def _postprocessed(
         self, name: str, texts: Sequence, explain: Callable | None = None, **settings: Any
     ) -> Any:
-        if self._method != name:
-            hint = f"call {self._method}" if self._method else "call the predictor itself"
+        if self.method != name:
+            hint = f"call {self.method}" if self.method else "call the predictor itself"
             what = "explain" if explain else name
-            raise InputError(f"{self.path}: {what} is not for a model of {self._task_name}; {hint}")
-        requests, is_one = _as_requests(texts)
+            raise InputError(f"{self.path}: {what} is not for a model of {self.task_name}; {hint}")
+        requests, is_one = split_requests(texts)
         found = [
-            (explain or self._client.postprocess)(request, answer, **settings)
+            (explain or self.client.postprocess)(request, answer, **settings)
             for request, answer in zip(requests, self.answers(requests), strict=True)
         ]
         return found[0] if is_one else found
@@ -249,8 +271,8 @@ class Predictor(TextComparisons):
     def answers_to_checked(self, requests: Iterable[Texts]) -> Iterator[dict]:
         """Answers many requests that have passed `check`, as `answers` does."""
         requests = iter(requests)
-        while window := list(itertools.islice(requests, self._batch_size * WINDOW_BATCHES)):
-            yield from self._client.answers(window)
+        while window := list(itertools.islice(requests, self.batch_size * WINDOW_BATCHES)):
+            yield from self.client.answers(window)
 
     def _checked(self, request: str | Texts) -> Texts:
         texts = _as_request(request)
@@ -259,8 +281,8 @@ class Predictor(TextComparisons):
 
     def check(self, texts: Texts):
         """Validates a request; raises InputError if the model cannot answer it."""
-        self._check_characters(texts)
-        self._client.check(texts)
+        self.check_characters(texts)
+        self.client.check(texts)
 
     def check_scored(self, texts: Texts):
         """Validates a request for a score, which needs no pooler; raises InputError for a pair,
@@ -268,9 +290,10 @@ class Predictor(TextComparisons):
         """
         if len(texts) != 1:
             raise InputError(f"a score is of a single text, and not of {len(texts)} texts")
-        self._check_characters(texts)
+        self.check_characters(texts)
 
-    def _check_characters(self, texts: Texts):
+    def check_characters(self, texts: Texts):
+        """Raises InputError for a text with half of a surrogate pair."""
         for name, text in zip(self.columns, texts, strict=False):
             if half := reading.half_pair_in(text):
                 raise InputError(f"the field {name} has {half}")
@@ -280,11 +303,26 @@ class Predictor(TextComparisons):
         effect.
         """
         # A client of the user's own may lack it.
-        return getattr(self._client, "is_cut", lambda _: False)(texts)
+        return getattr(self.client, "is_cut", lambda _: False)(texts)
 
 
-def _as_requests(texts: Sequence) -> tuple[list[Texts], bool]:
-    """Returns the requests of a call, and whether it was one request that is no list."""
+def _extension_methods() -> Mapping[str, Callable]:
+    """Returns the methods that extensions add, by name."""
+    methods: dict[str, Callable] = {}
+    for hook in catalog.hooks("predictor_methods"):
+        for name, function in hook().items():
+            if name in methods or hasattr(Predictor, name):
+                raise ValueError(f"two methods of Predictor are called {name}; rename one of them")
+            methods[name] = function
+    return methods
+
+
+def split_requests(texts: Sequence) -> tuple[list[Texts], bool]:
+    """Returns the requests in the arguments of a method, and whether it was a single one.
+
+    Args:
+        texts: a text, the texts of one request, or a list of requests, as `*texts` collects them.
+    """
     if len(texts) == 1 and isinstance(texts[0], list):
         return list(map(_as_request, texts[0])), False
     return [_as_request(texts[0] if len(texts) == 1 else texts)], True

@@ -200,7 +200,7 @@ def test_a_trained_classifier_keeps_its_task_and_its_answers(folder):
     assert new.explain("sea")["words"][0]["attribution"] != 0
     text = "the cat sat on a mat"
     assert new(text)["probabilities"] == pytest.approx(old(text)["probabilities"], abs=1e-6)
-    assert new._model.max_seq_length == 9
+    assert new.model.max_seq_length == 9
 
 
 @pytest.mark.parametrize(

@@ -370,7 +370,7 @@ def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeyp
         r"onnxruntime answers: .* 2 rows of 24 tokens: tensorflow 2\d\d\.\d, onnxruntime ",
         logged[-1],
     )
-    assert isinstance(predictor._model._runtime, RUNTIMES["onnx"])
+    assert isinstance(predictor.model._runtime, RUNTIMES["onnx"])
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert isinstance(OpenedExport(str(made.path))._runtime, RUNTIMES["saved_model"])
     assert "is not tried (onnxruntime: cannot be imported" in logged[-2]

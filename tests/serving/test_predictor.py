@@ -316,7 +316,7 @@ def test_a_model_that_reads_text_answers_the_same(make, kind):
     flags = exported.SQUAD_2 if kind == "squad" else {}
     exports = make(kind), make(kind, export_text=True, **flags)
     tensors, text = predictor_of(exports[0], **flags), predictor_of(exports[1])
-    assert text._model.record.settings.items() >= flags.items()
+    assert text.model.record.settings.items() >= flags.items()
     assert (text.columns, text.num_required) == (tensors.columns, tensors.num_required)
     wanted = list(tensors.answers(TEXT_REQUESTS[kind]))
     for answer in wanted:
@@ -469,7 +469,7 @@ def test_masked_words_are_filled_into_the_text(make):
 @pytest.mark.parametrize("export_text", [False, *in_test_long(True)])
 def test_a_mask_that_the_model_does_not_read_is_refused(make, export_text):
     predictor = predictor_of(make("pretraining", export_text=export_text))
-    length = predictor._client.model.max_seq_length
+    length = predictor.client.model.max_seq_length
     # Beside [CLS] and [SEP].
     fits, longer = ("cat " * (length - 3) + "[MASK]", "cat " * (length - 2) + "[MASK]")
     assert len(predictor(fits)["masks"]) == 1

@@ -168,7 +168,7 @@ def test_predict_scores_lines_and_tells_the_perplexity(masked, tmp_path):
 
 def test_a_long_text_is_cut(masked):
     predictor = load_predictor(masked[0])
-    most = predictor._model.max_seq_length - 2
+    most = predictor.model.max_seq_length - 2
     found = predictor.score(["cat " * (most + 9), "cat " * most])
     assert found[0]["score"] == pytest.approx(found[1]["score"], rel=1e-6)
     assert [one["num_tokens"] for one in found] == [most, most]

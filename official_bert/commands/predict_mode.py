@@ -1,0 +1,85 @@
+"""What predict.py does with the lines of its input: `PredictMode`.
+
+By default the model answers every line. An extension does something else with a flag of its own,
+such as --score: its hook `predict_mode` returns an instance of a subclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from official_bert.options.serving import PredictOptions
+from official_bert.serving.predictor import Predictor
+
+STANDARD = "-"  # the name of standard input and standard output
+
+
+class Window(NamedTuple):
+    """The requests of a few lines.
+
+    Attributes:
+        requests: the texts of each line.
+        extra_fields: fields that the answer to each line gets in addition to the mode's: `id` and
+            `truncated`, if the line has them.
+    """
+
+    requests: list[Sequence[str]]
+    extra_fields: list[dict[str, Any]]
+
+
+class PredictMode:
+    """Answers every line by the model.
+
+    The command makes a mode before it opens any file, so that the mode's `__init__` can refuse
+    flags that do not go together. It then calls `start` and, for some lines at a time, `check` and
+    `answers`; with `writes_answers = False` it calls `consume` instead. In the end it calls
+    `finish`.
+
+    Attributes:
+        flag: the flag that chooses the mode, with its hyphens. Two modes are refused.
+        writes_answers: whether the mode answers lines. Otherwise it reads the whole input and
+            writes a file of its own, and a wrong line ends the job.
+    """
+
+    flag: ClassVar[str] = ""
+    writes_answers: ClassVar[bool] = True
+
+    predictor: Predictor
+
+    def __init__(self, options: PredictOptions):
+        self.options = options
+
+    @property
+    def output_file(self) -> str:
+        """The file that is written; "-" is standard output."""
+        return self.options.output_file
+
+    @property
+    def files_read(self) -> Mapping[str, list[str]]:
+        """The files that the mode reads, by flag; the output must not replace them."""
+        return {}
+
+    def start(self, predictor: Predictor):
+        """Prepares the answers; raises InputError if the model cannot give them."""
+        self.predictor = predictor
+
+    def check(self, texts: Sequence[str]):
+        """Raises InputError for a request that the model cannot answer."""
+        self.predictor.check(texts)
+
+    def answers(self, requests: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
+        """Yields an answer for each request; all have passed `check`."""
+        return self.predictor.answers_to_checked(requests)
+
+    def consume(self, windows: Iterable[Window]):
+        """Reads the requests of all lines and writes the mode's file."""
+        raise NotImplementedError
+
+    def finish(self):
+        """Logs what is known after the last answer."""
+
+
+def input_name(options: PredictOptions) -> str:
+    """Returns the name of the input in messages."""
+    return "standard input" if options.input_file == STANDARD else options.input_file
