@@ -60,7 +60,7 @@ options/training.py: test_original_flags.py optimization
     1e-6, check=POSITIVE, changes_training -> 1e-8, check=POSITIVE, changes_training
     0.01, -> 0.1,
 options/fine_tuning.py: test_original_flags.py
-    30, check=LENGTH, help="The number of tokens of the longest -> 40, check=LENGTH, help="The number of tokens of the longest
+    30, check=LENGTH, help="The -> 40, check=LENGTH, help="The
     0.1, -> 0.2,
 options/data_tools.py: test_original_flags.py
     random_seed: int = option( 12345, -> random_seed: int = option( 1234,
@@ -176,8 +176,8 @@ checkpoints/tf1.py: checkpoints/test_tf1.py
 checkpoints/manager.py: checkpoints/test_manager.py
     self._check_inputs(self._step(checkpoint)) -> pass
     tf1.append_checksum(temporary) -> pass
-    self._wait_for_all()  # -> pass  #
-    self._is_true_of_any(invalid is not None) -> invalid is not None
+    self._workers.wait()  # -> pass  #
+    self._workers.any_worker(invalid is not None) -> invalid is not None
 checkpoints/folder.py: checkpoints/test_manager.py
     key=lambda name: name != STATE_NAME) -> key=lambda name: name == STATE_NAME)
 checkpoints/loading.py: checkpoints/test_loading.py
@@ -261,7 +261,7 @@ training/batches.py: training/test_example_batches.py
     LENGTH_MULTIPLE = 8 -> LENGTH_MULTIPLE = 4
     default_rng([seed, epoch]) -> default_rng([seed])
     assign_add(num_batches * self._batch_size) -> assign_add(num_batches)
-training/loop.py: training/test_loop.py
+training/calls.py: training/test_loop.py
     FIRST_LOG_STEPS = 10 -> FIRST_LOG_STEPS = 5
     step == self.num_train_steps or any( -> any(
 training/precision.py: training/test_precision.py -k scale_is
@@ -328,7 +328,7 @@ extensions/experiments/plan.py: extensions/experiments/test_plan.py
     if any(each.get(name) -> if all(each.get(name)
     (of_phase | row.pretraining).get( -> of_phase.get(
     self._free(of_phase) | own | {"random_seed" -> own | self._free(of_phase) | {"random_seed"
-    for name, value in self._scale.phases[-1][0].items() if name == "use_next_sentence" -> for name, value in self._scale.phases[-1][0].items() if name == "next_sentence"
+    if name == "use_next_sentence" } -> if name == "next_sentence" }
 extensions/experiments/table.py: extensions/experiments/test_table.py
     NOISE_ERRORS = 2.0 -> NOISE_ERRORS = 1.0
     statistics.stdev(values) -> statistics.pstdev(values)

@@ -133,10 +133,10 @@ def measure(size: str, kind: str, count: int):
     from official_bert.optimization import AdamWeightDecayOptimizer
     from official_bert.options.shared import DistributionOptions
     from official_bert.tasks.pretraining.objective import PretrainingObjective
-    from official_bert.training import workers
     from official_bert.training.distribution import make_strategy, split_over_replicas
     from official_bert.training.loop import compiled_steps
     from official_bert.training.step import TrainingStep, all_reduced
+    from official_bert.training.workers import Workers
 
     replicas = 1 if kind == "alone" else count
     options = {"distribution_strategy": "mirrored", "num_devices": replicas}
@@ -187,7 +187,7 @@ def measure(size: str, kind: str, count: int):
     run_steps(parts, STEPS)
     reduce_once(tf.constant(0.5))
     for _ in range(ROUNDS):
-        workers.wait_for_all(strategy)
+        Workers(strategy).wait()
         step_secs.append(timed(lambda: run_steps(parts, STEPS)) / STEPS)
         reduce_secs.append(
             timed(lambda: [reduce_once(tf.constant(0.5)) for _ in range(STEPS)]) / STEPS
@@ -205,9 +205,9 @@ def measure(size: str, kind: str, count: int):
         "step_secs": statistics.median(step_secs), "reduce_secs": reduced,
         "gradient_bytes": 4 * sum(shape.num_elements() for shape in shapes),
     }  # fmt: skip
-    if workers.is_chief(strategy):
+    if Workers(strategy).is_chief:
         print("ROW", json.dumps(row), flush=True)
-    workers.wait_for_all(strategy)
+    Workers(strategy).wait()
 
 
 def timed(call) -> float:

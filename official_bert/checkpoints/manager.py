@@ -9,7 +9,7 @@ since the last `save` whose writing has ended.
 import concurrent.futures
 import os
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import tensorflow as tf
 from absl import logging
@@ -19,6 +19,31 @@ from official_bert.checkpoints.in_use import WeightsInUse, check_goes_on
 from official_bert.io.errors import Diverged, InputError
 
 T = TypeVar("T")
+
+
+class WorkerGroup(Protocol):
+    """The processes that save checkpoints together; see training/workers.py."""
+
+    index: int
+
+    def any_worker(self, condition: bool) -> bool:
+        """Returns whether the condition holds on some worker; all of them call it."""
+
+    def wait(self):
+        """Returns when all workers have called it."""
+
+
+class LoneWorker:
+    """A process that asks no other one, whatever its number is."""
+
+    def __init__(self, index: int = 0):
+        self.index = index
+
+    def any_worker(self, condition: bool) -> bool:
+        return condition
+
+    def wait(self):
+        pass
 
 
 class CheckpointManager:
@@ -39,11 +64,11 @@ class CheckpointManager:
         output_dir: str,
         variables: dict,
         keep_max: int = 5,
-        worker: int = 0,
-        wait_for_all: Callable[[], None] | None = None,
+        *,
+        workers: WorkerGroup | None = None,
+        saves_all_inputs: bool = False,
         goes_on: bool = True,
         in_background: bool = False,
-        is_true_of_any: Callable[[bool], bool] = bool,
     ):
         """Manages the checkpoints in a folder, including those of earlier runs; the first `save`
         creates it.
@@ -52,23 +77,18 @@ class CheckpointManager:
             variables: tf.Variables, Keras or mirrored variables by TF1 name, including
                 `global_step`.
             keep_max: the number of newest checkpoints to keep; 0 keeps all.
-            worker: the number of this worker. Worker 0 writes the files, and all workers read them.
-            wait_for_all: given if each worker writes the state of its own input; returns when all
-                have called it.
+            workers: the workers of the run, of which the first writes the files, and all read them.
+                All of them call `save`. By default this process is the only one.
+            saves_all_inputs: whether each worker saves the state of its own input.
             goes_on: whether `restore` is for a training that goes on; if not, it reads the weights
                 as they are used.
             in_background: whether `save` returns while a thread still writes, whose end `wait`
                 awaits.
-            is_true_of_any: tells all workers whether a condition holds on one of them, if all of
-                them call `save`.
         """
-        self.output_dir, self.variables = output_dir, dict(variables)
-        self.keep_max, self.worker, self._wait_for_all = keep_max, worker, wait_for_all
-        self._goes_on, self._in_background, self._is_true_of_any = (
-            goes_on,
-            in_background,
-            is_true_of_any,
-        )
+        self.output_dir, self.variables, self.keep_max = output_dir, dict(variables), keep_max
+        self._workers = workers or LoneWorker()
+        self._saves_all_inputs = saves_all_inputs
+        self._goes_on, self._in_background = goes_on, in_background
         self._writer = concurrent.futures.ThreadPoolExecutor(1)  # which a process awaits at its end
         self._writing: concurrent.futures.Future[str] | None = None
         self._corrupt: set[str] = set()  # prefixes of checkpoints that the run does not use
@@ -118,8 +138,8 @@ class CheckpointManager:
         return self._step(tf1.Tf1Checkpoint(self.latest)) if self.latest else None
 
     def save(self, step: int, input_state: tf.train.Checkpoint | None = None):
-        """Writes the checkpoint of a step, with the state of the input; a worker other than 0
-        writes at most that.
+        """Writes the checkpoint of a step, with the state of the input; other workers
+        than the first write at most that.
 
         In the background a thread writes the weights and slots, with the values that they have now;
         until it has done so, they take their memory twice. All else, and what all workers do
@@ -130,20 +150,21 @@ class CheckpointManager:
             InputError: a file cannot be written, or one of the checkpoint before could not.
         """
         self.wait()
-        invalid = None if self.worker else tf1.find_invalid(self.variables)
-        if self._is_true_of_any(invalid is not None):
+        is_writer = self._workers.index == 0
+        invalid = tf1.find_invalid(self.variables) if is_writer else None
+        if self._workers.any_worker(invalid is not None):
             raise Diverged(
                 f"the weights of step {step} are not saved, since "
                 f"{invalid or 'the chief finds them invalid'}"
             )
         tf.io.gfile.makedirs(self.output_dir)
-        if input_state is not None and (self.worker == 0 or self._wait_for_all):
+        if input_state is not None and (is_writer or self._saves_all_inputs):
             with tf1.replacing(self._input_prefix(step)) as temporary:
                 input_state.write(temporary)
                 tf1.append_checksum(temporary)
-        if self._wait_for_all:
-            self._wait_for_all()  # a checkpoint is complete with the inputs of all workers
-        if self.worker:
+        if self._saves_all_inputs:
+            self._workers.wait()  # a checkpoint is complete with the inputs of all workers
+        if not is_writer:
             return
         values = tf1.on_host(self.variables)
         if self._in_background:
@@ -181,10 +202,9 @@ class CheckpointManager:
         """Deletes what a killed run left in the folder: parts of checkpoints, and checkpoints
         beyond `keep_max`.
 
-        Only worker 0 does so. A checkpoint of whose deletion the kill left a part is still on the
-        list.
+        Only the first worker does so. A half-deleted checkpoint is still listed.
         """
-        if self.worker:
+        if self._workers.index:
             return
         listed = folder.listed_paths(self.output_dir)
         if listed and self.latest == listed[-1]:  # else an older one is needed
@@ -284,10 +304,8 @@ class CheckpointManager:
         return int(checkpoint.read(names.GLOBAL_STEP))
 
     def _input_prefix(self, step: int) -> str:
-        return os.path.join(
-            self.output_dir,
-            f"{folder.INPUT_PREFIX}{step}-{self.worker if self._wait_for_all else 0}",
-        )
+        worker = self._workers.index if self._saves_all_inputs else 0
+        return os.path.join(self.output_dir, f"{folder.INPUT_PREFIX}{step}-{worker}")
 
     def _remove(self, prefix: str):
         """Deletes a checkpoint and the input states of all workers at its step."""

@@ -27,10 +27,11 @@ from official_bert.model_dir import ADAPTERS_NAME
 from official_bert.modeling.lora import write_adapters
 from official_bert.options.fine_tuning import FineTuningOptions, every
 from official_bert.tasks.base import Task
-from official_bert.training import distribution, reporting, run_log, workers
+from official_bert.training import distribution, reporting, run_log
 from official_bert.training.batches import ExampleBatches
 from official_bert.training.loop import compiled_outputs, predict
 from official_bert.training.periodic_evaluation import PeriodicEvaluation
+from official_bert.training.plan import TrainPlan, WeightPlan
 from official_bert.training.trainer import Trainer
 
 # Gains on a constant prediction that say nothing: they may be chance, or too small to matter.
@@ -108,20 +109,20 @@ class Finetuner:
                 "epochs; lower it"
             )
         recomputing = {"recompute_layers": True} if options.recompute_layers else {}
-        self.trainer = Trainer(
-            options,
-            run_dir,
-            strategy,
-            config,
-            lambda: adapted(
+        plan = TrainPlan(
+            run_dir=run_dir,
+            build_model=lambda: adapted(
                 task.build_model(config, use_one_hot_embeddings=on_tpu, **recomputing), options
             ),
-            max(num_train_steps, 1),
-            int(num_train_steps * options.warmup_proportion),
-            frozen=frozen_weights(options),
-            redrawn=redrawn_weights(options, config),
-            rate_factor=rate_factor(options, config),
+            num_train_steps=max(num_train_steps, 1),
+            num_warmup_steps=int(num_train_steps * options.warmup_proportion),
+            weights=WeightPlan(
+                frozen=frozen_weights(options),
+                redrawn=redrawn_weights(options, config),
+                rate_factor=rate_factor(options, config),
+            ),
         )
+        self.trainer = Trainer(options, strategy, config, plan)
         model = self.trainer.model
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(model, features))
         self.score: Score | None = None
@@ -190,7 +191,7 @@ class Finetuner:
         self._warn_of_nothing_learnt(objective, encoded)
         if evaluation:
             # For the chief, which may still write the best checkpoint.
-            workers.wait_for_all(self.strategy)
+            trainer.workers.wait()
             self._best.restore()
         if options.lora_rank:
             write_adapters(os.path.join(options.output_dir, ADAPTERS_NAME), trainer.trained)

@@ -26,10 +26,12 @@ from official_bert.tasks.pretraining.objective import perplexity
 from official_bert.tasks.pretraining.task import PretrainingTask, RecordSet
 from official_bert.tokenization import FullTokenizer, load_vocab
 from official_bert.tokenizer_config import TokenizerConfig
-from official_bert.training import distribution, loop, reporting, run_log, starting_point, workers
+from official_bert.training import distribution, loop, reporting, run_log, starting_point
 from official_bert.training.batches import HostBatches, RecordBatches
+from official_bert.training.calls import Ramp
+from official_bert.training.plan import TrainPlan
 from official_bert.training.trainer import Trainer
-from official_bert.training.workers import output_folder
+from official_bert.training.workers import Workers, output_folder
 
 _EVALUATION_SEED = 12345  # of the masks, so that evaluations of different runs compare
 _MOST_EXCESS = 0.05  # of the records of one worker over those of another
@@ -77,7 +79,7 @@ def pretrain(options: PretrainingOptions):
         "bert_config_file": config.to_dict(),
         "input_file": {name: size for name, (size, _) in written.items()},
     }
-    with output_folder(given, strategy, contents) as folder:
+    with output_folder(given, Workers(strategy), contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         facts = {"records": starting_point.facts_of(written)}
         if options.teacher and options.do_train:
@@ -87,13 +89,16 @@ def pretrain(options: PretrainingOptions):
         build = functools.partial(
             task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy)
         )
-        steps = options.num_train_steps, options.num_warmup_steps
-        kind = {
-            "has_own_input": options.file_order in OF_OWN_FILES,
-            "max_train_hours": options.max_train_hours,
-        }
-        trainer = Trainer(own, options.output_dir, strategy, config, build, *steps, **kind)
-        if workers.is_chief(strategy) and options.do_train and trainer.global_step:
+        plan = TrainPlan(
+            run_dir=options.output_dir,
+            build_model=build,
+            num_train_steps=options.num_train_steps,
+            num_warmup_steps=options.num_warmup_steps,
+            max_train_hours=options.max_train_hours,
+            has_own_input=options.file_order in OF_OWN_FILES,
+        )
+        trainer = Trainer(own, strategy, config, plan)
+        if trainer.workers.is_chief and options.do_train and trainer.global_step:
             starting_point.warn_of_other_records(options, trainer.global_step, written)
         if options.do_train:  # nothing is written before a record of each file has been looked at
             with train.explaining_errors(config):
@@ -109,7 +114,7 @@ def pretrain(options: PretrainingOptions):
             _evaluate(own, trainer, task, dev)
 
 
-def _ramp(options: PretrainingOptions) -> loop.Ramp:
+def _ramp(options: PretrainingOptions) -> Ramp:
     """Reads --train_batch_size_ramp."""
     names, multiples, starts = options.train_batch_size_ramp or [], [1], [0]
     for name in names:
@@ -128,7 +133,7 @@ def _ramp(options: PretrainingOptions) -> loop.Ramp:
             )
         multiples.append(multiple)
         starts.append(start)
-    return loop.Ramp(tuple(starts), tuple(multiples))
+    return Ramp(tuple(starts), tuple(multiples))
 
 
 def _tokenizer(vocab_file: str | None, settings: TokenizerConfig | None) -> FullTokenizer:
@@ -156,17 +161,17 @@ def _batches(
     _log_input("Running training", batch_size, records)
     hosts = [*dict.fromkeys(distribution.hosts_of_replicas(strategy))] if has_own_files else []
     if has_own_files:
-        names, count = records.files, len(hosts) or workers.num_workers(strategy)
+        names, count = records.files, len(hosts) or trainer.workers.count
         if len(names) < count:
             raise InputError(
                 f"--file_order=own: {len(names)} input files are too few for {count} "
                 f"{'hosts' if hosts else 'workers'}; leave the flag out, or make more files"
             )
         shares = [dataclasses.replace(records, files=names[index::count]) for index in range(count)]
-        records = shares[workers.worker_index(strategy)]
+        records = shares[trainer.workers.index]
         # Of one machine or of workers there are none.
         of_hosts = dict(zip(hosts, shares, strict=False))
-        _check_shares(_counts(of_hosts) if hosts else workers.from_all(strategy, records.count()))
+        _check_shares(_counts(of_hosts) if hosts else trainer.workers.gather(records.count()))
         batch_size //= count
     if 1 < len(records.files) <= _FEW_FILES and not each_pass:
         logging.warning(

@@ -33,7 +33,7 @@ from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles, Task
 from official_bert.tokenization import FullTokenizer, validate_case_matches_checkpoint
 from official_bert.training import distribution, reporting, run_log, starting_point
-from official_bert.training.workers import check_equal, num_workers, output_folder
+from official_bert.training.workers import Workers, output_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,13 +88,14 @@ def fine_tune(
     strategy = distribution.make_strategy(options)
     _check_run(source, strategy.num_replicas_in_sync)
     contents = {"bert_config_file": config.to_dict(), "vocab_file": tokenizer.vocab}
-    with output_folder(given, strategy, contents) as folder:
+    workers = Workers(strategy)
+    with output_folder(given, workers, contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         # All sets are read and encoded before training, so that a corrupt file does not stop the
         # run after it.
         sets = _encode(own, task, tokenizer, _read(source, task, in_memory))
-        if num_workers(strategy) > 1:
-            check_equal(strategy, sets.digests())
+        if workers.count > 1:
+            workers.check_equal(sets.digests())
         if task.predicts_without_model:
             _predict_without_model(own, task, sets)
             return run_log.write_start(folder, own, own.random_seed, strategy)

@@ -26,7 +26,8 @@ from official_bert.options.shared import (
     RING,
     DistributionOptions,
 )
-from official_bert.training import memory, workers
+from official_bert.training import memory
+from official_bert.training.workers import Workers, read_cluster
 
 INSTALL_GPU = 'pip install "tensorflow[and-cuda]>=2.20,<2.22"'
 # Values of CUDA_VISIBLE_DEVICES with which a user hides the GPUs.
@@ -129,7 +130,9 @@ def split_over_replicas(
     Values are [steps, batch, ...] with `axis` 1, and become distributed ones, [steps, batch /
     replicas, ...]; of one replica they stay as they are.
     """
-    num_replicas = strategy.num_replicas_in_sync // (workers.num_workers(strategy) if is_own else 1)
+    num_replicas = strategy.num_replicas_in_sync
+    if is_own:
+        num_replicas //= Workers(strategy).count
     if strategy.num_replicas_in_sync == 1:
         return dict(batch)
 
@@ -181,7 +184,7 @@ def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
 
 def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
     """Returns the strategy of several processes, when all of them have been started."""
-    cluster = workers.cluster()
+    cluster = read_cluster()
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
     if options.collective == NCCL and not has_gpu:
         raise InputError(

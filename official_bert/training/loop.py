@@ -4,9 +4,8 @@ outputs of a set.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -17,9 +16,6 @@ from official_bert.io.progress import Progress
 from official_bert.training.batches import padded_length
 from official_bert.training.distribution import is_tpu, split_over_replicas
 from official_bert.training.step import Objective, TrainingStep, evaluation_step
-
-FIRST_LOG_STEPS = 10  # of the first progress line
-SECS_OF_A_CALL = 1.0  # into TensorFlow, after which a signal is noticed, at the end of a step
 
 Sums = dict[str, float]
 
@@ -43,101 +39,6 @@ class Batches(Protocol):
 
     def have_run(self, num_batches: int):
         """Moves the position in `state` behind so many batches."""
-
-
-class Stops(NamedTuple):
-    """The steps at which a training leaves TensorFlow: no call crosses a progress line, a
-    checkpoint or a hook.
-
-    A checkpoint is saved at the multiples of each number in `save_every_steps`, and at the end.
-    """
-
-    first_step: int
-    num_train_steps: int
-    steps_per_loop: int
-    log_every_steps: int
-    save_every_steps: tuple[int, ...]
-    single_steps: tuple[int, ...] = ()
-
-    def next_count(self, step: int) -> int:
-        """Returns the number of updates in the next call; the first call, which compiles, makes
-        a single one.
-        """
-        single_stops = self.first_step + 1, self.first_step + FIRST_LOG_STEPS, *self.single_steps
-        multiples = (
-            (step // every + 1) * every for every in (self.log_every_steps, *self.save_every_steps)
-        )
-        stops = self.num_train_steps, *multiples, *(stop for stop in single_stops if stop > step)
-        return min(self.steps_per_loop, min(stops) - step)
-
-    def is_due(self, step: int, *intervals: int) -> bool:
-        """Whether this step is the last one, or a multiple of an interval."""
-        return step == self.num_train_steps or any(step % every == 0 for every in intervals)
-
-    def logs_at(self, step: int) -> bool:
-        """Whether a progress line is due: besides its multiples, there is one after the first
-        FIRST_LOG_STEPS.
-        """
-        return self.is_due(step, self.log_every_steps) or step == self.first_step + FIRST_LOG_STEPS
-
-    def saves_at(self, step: int) -> bool:
-        """Whether a checkpoint is due."""
-        return self.is_due(step, *self.save_every_steps)
-
-
-class TimeLimit:
-    """The hours of --max_train_hours, and how many of them a training has used, its earlier runs
-    included.
-
-    `position`, float32[], is the share of the time that is used, in updates; `state` is saved
-    beside a checkpoint.
-    """
-
-    clock = staticmethod(time.monotonic)
-
-    def __init__(self, hours: float, num_train_steps: int):
-        """Makes the variables, in the scope of the current strategy."""
-        self._secs, self._num_train_steps = 3600 * hours, num_train_steps
-        self._used = tf.Variable(0, trainable=False, dtype=tf.int64, name="train_millisecs")
-        self.position = tf.Variable(0.0, trainable=False, name="position")
-        self.state = {"train_millisecs": self._used}
-
-    @property
-    def secs_left(self) -> float:
-        """The seconds that are left, at least 0."""
-        return max(0.0, self._secs - int(self._used.numpy()) / 1000)
-
-    def restore(self, used: int | None, from_chief: Callable[[int], int]):
-        """Starts the clock, at the milliseconds that were saved if there are any."""
-        self._use(from_chief(used or 0))
-        self._start_secs = self.clock() - int(self._used.numpy()) / 1000
-
-    def look(self, from_chief: Callable[[int], int]) -> bool:
-        """Looks at the clock, which for all workers is the chief's; returns whether the time is
-        over.
-        """
-        self._use(from_chief(round(1000 * (self.clock() - self._start_secs))))
-        return not self.secs_left
-
-    def _use(self, millisecs: int):
-        self._used.assign(millisecs)
-        self.position.assign(self._num_train_steps * (1 - self.secs_left / self._secs))
-
-
-class Ramp(NamedTuple):
-    """Larger batches from some updates on, as multiples of the first size, in increasing order."""
-
-    starts: tuple[int, ...] = ()
-    multiples: tuple[int, ...] = ()
-
-    def multiple_at(self, position: float) -> int:
-        """Returns the multiple of the update at a position, in updates."""
-        begun = [
-            each
-            for each, start in zip(self.multiples, self.starts, strict=True)
-            if start <= position
-        ]
-        return max(begun, default=1)
 
 
 # A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of

@@ -15,8 +15,9 @@ from absl import logging
 
 from official_bert.io.errors import Diverged, InputError
 from official_bert.options.shared import AUTO, BFLOAT16, FLOAT16, FLOAT32
-from official_bert.training import distribution, workers
+from official_bert.training import distribution
 from official_bert.training.distribution import kind_of_device
+from official_bert.training.workers import Workers
 
 DTYPE_KEY = "dtype"  # in the start line of run_log.py
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
@@ -42,7 +43,7 @@ def choose(dtype: str, strategy: tf.distribute.Strategy) -> tuple[str, dict[str,
     if dtype == AUTO:
         reason = reason_for_bfloat16(strategy)
         # The workers of a run compute in one type: the chief's.
-        if workers.from_chief(strategy, int(reason is not None)):
+        if Workers(strategy).broadcast_from_chief(int(reason is not None)):
             dtype, reason = BFLOAT16, reason or "the chief computes in it"
         else:
             dtype, reason = FLOAT32, "the devices do not multiply bfloat16"

@@ -19,10 +19,11 @@ from official_bert.io.progress import clock_time, updated_line
 from official_bert.optimization import AdamWeightDecayOptimizer
 from official_bert.options.training import TrainingOptions
 from official_bert.training import precision, run_log
-from official_bert.training.loop import Sums, TimeLimit
+from official_bert.training.loop import Sums
 from official_bert.training.memory import peak_memory
 from official_bert.training.precision import UPDATES, LossScale
 from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
+from official_bert.training.time_limit import TimeLimit
 
 FINISHED, STOPPED_EARLY = "finished", "stopped early"
 _LARGEST = float(np.finfo(np.float32).max)  # beyond it is the perplexity of a loss above 88

@@ -17,7 +17,8 @@ from official_bert.io.errors import InputError
 from official_bert.model_source import ModelSource, check_config_beside, difference_beside
 from official_bert.options.fields import flag_names, format_flag
 from official_bert.options.training import TrainingOptions
-from official_bert.training import run_log, workers
+from official_bert.training import run_log
+from official_bert.training.workers import Workers
 
 
 def check_config(options: TrainingOptions, checkpoints: CheckpointManager, config: BertConfig):
@@ -124,37 +125,35 @@ def _check_frozen(
             )
 
 
-def check_same_folder(strategy: tf.distribute.Strategy, checkpoints: CheckpointManager):
+def check_same_folder(workers: Workers, checkpoints: CheckpointManager):
     """Checks that all workers find the checkpoints that the chief finds, before anything is
     written.
     """
     step = -1 if checkpoints.latest is None else checkpoints.latest_step()
-    step_of_chief = workers.from_chief(strategy, step)
-    if workers.is_true_of_any(strategy, step != step_of_chief):
-        if step == step_of_chief:
+    chief_step = workers.broadcast_from_chief(step)
+    if workers.any_worker(step != chief_step):
+        if step == chief_step:
             raise InputError(
                 "--output_dir: another worker finds other checkpoints in it; see its log"
             )
-        own, of_chief = (
-            "no checkpoint" if one < 0 else f"model.ckpt-{one}" for one in (step, step_of_chief)
-        )
+        names = ["no checkpoint" if one < 0 else f"model.ckpt-{one}" for one in (step, chief_step)]
         raise InputError(
-            f"--output_dir={checkpoints.output_dir}: worker {workers.worker_index(strategy)} finds "
-            f"{own} in it, and the chief {of_chief}; name a folder on a file system that all "
+            f"--output_dir={checkpoints.output_dir}: worker {workers.index} finds {names[0]} "
+            f"in it, and the chief {names[1]}; name a folder on a file system that all "
             "workers share"
         )
 
 
-def check_same_weights(strategy: tf.distribute.Strategy, weights: Mapping[str, tf.Variable]):
+def check_same_weights(workers: Workers, weights: Mapping[str, tf.Variable]):
     """Checks that all workers begin with the same weights, for files of one name may differ
     between machines.
     """
-    if workers.num_workers(strategy) > 1:
+    if workers.count > 1:
         sums = {
             name: zlib.crc32(np.ascontiguousarray(weight.numpy()))
             for name, weight in weights.items()
         }
-        workers.check_equal(strategy, {"the weights that they begin with": sums})
+        workers.check_equal({"the weights that they begin with": sums})
 
 
 def _flags_before(run_dir: str) -> dict[str, object]:

@@ -4,13 +4,10 @@
 """
 
 import contextlib
-import functools
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-import keras
 import tensorflow as tf
 from absl import logging
 
@@ -21,6 +18,7 @@ from official_bert.checkpoints import (
     names,
 )
 from official_bert.checkpoints.folder import check_not_lost
+from official_bert.checkpoints.manager import LoneWorker
 from official_bert.config import BertConfig
 from official_bert.io import processes
 from official_bert.io.errors import Diverged, Terminated
@@ -28,122 +26,133 @@ from official_bert.optimization import make_optimizer
 from official_bert.optimization.adam import has_xla
 from official_bert.options.shared import FLOAT16
 from official_bert.options.training import PER_REPLICA, TrainingOptions
-from official_bert.training import distribution, loop, precision, run_log, starting_point, workers
-from official_bert.training.loop import Batches, Stops, Sums, compiled_steps
+from official_bert.training import distribution, precision, run_log, starting_point
+from official_bert.training.calls import Calls, Ramp, Stops
+from official_bert.training.loop import Batches, Sums, compiled_steps
+from official_bert.training.plan import TrainPlan
 from official_bert.training.reporting import TrainingReport
 from official_bert.training.step import Objective, TrainingStep
+from official_bert.training.time_limit import TimeLimit
+from official_bert.training.workers import Workers
 
 
 class Hook(Protocol):
     """What happens every few updates of a training, such as an evaluation.
 
-    It is called at the multiples of `every_steps` and at the end, each time after a checkpoint,
+    A hook is called at the multiples of `every_steps` and at the end, each time after a checkpoint,
     which a thread may still write: before a hook keeps results of its own, it calls
-    `Trainer.finish_saving`. It is also called at the step from which a run goes on, because the
-    earlier one may have been killed before it was called.
+    `Trainer.finish_saving`. It is also called at the step from which a run resumes, because the
+    earlier run may have been killed before the call.
     """
 
     every_steps: int
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Receives the step and the metrics of the last progress line; returns whether training
-        stops here.
-        """
+        """Gets the step and the metrics of the last progress line; returns whether to stop."""
 
 
 class Trainer:
-    """A model with its optimizer and checkpoints, and the weights of the newest checkpoint, if
-    there is one.
+    """A model with its optimizer and checkpoints, loaded from the newest checkpoint, if any.
 
     Attributes:
-        seed: the seed of the run, that of the newest checkpoint, if there is one.
-        num_train_steps: updates in total, including earlier runs.
+        model: the model.
+        optimizer: its optimizer.
+        checkpoints: the checkpoints of the run.
+        seed: the seed of the run, which is that of the newest checkpoint, if there is one.
+        num_train_steps: the number of updates, with those of earlier runs.
         trained: the variables that the training changes, by name.
+        workers: the processes that train together.
     """
 
     def __init__(
         self,
         options: TrainingOptions,
-        run_dir: str,
         strategy: tf.distribute.Strategy,
         config: BertConfig,
-        build_model: Callable[[], keras.Model],
-        num_train_steps: int,
-        num_warmup_steps: int,
-        frozen: Sequence[str] = (),
-        has_own_input: bool = False,
-        redrawn: Sequence[str] = (),
-        rate_factor: Callable[[str], float] | None = None,
-        max_train_hours: float | None = None,
+        plan: TrainPlan,
     ):
         """Builds everything in the strategy's scope and loads the weights.
 
-        All workers read checkpoints from `run_dir`, which the chief writes; `options.output_dir` is
-        the folder that this worker writes to. Weights with a prefix in `frozen`, beside those that
-        the model does not use, have no gradient, no slots and no decay; those with a prefix in
-        `redrawn` start with random values. `rate_factor` is the optimizer's. With `has_own_input`
-        each worker reads records of its own, and saves its own position in them. With
-        `max_train_hours` the training ends after these hours, if it does not end before.
+        Args:
+            options: the flags of the run; `output_dir` is the folder that this worker writes to.
+            strategy: the devices.
+            config: the configuration of the model.
+            plan: what is trained, from where, and for how long.
         """
         self.options, self.strategy, self.config = options, strategy, config
-        self.num_train_steps, self._report = num_train_steps, None
+        self.workers = Workers(strategy)
+        self.num_train_steps = plan.num_train_steps
+        self._report: TrainingReport | None = None
 
         # The devices, and the type of their matrix products.
         precision.check_dtype(options.dtype, strategy)
-        dtype, self._device_facts = precision.choose(options.dtype, strategy)
+        dtype, self._device_metadata = precision.choose(options.dtype, strategy)
 
-        # The checkpoints of the folder, and the seed that they go on with.
-        check_not_lost(run_dir)
-        wait = functools.partial(workers.wait_for_all, strategy) if has_own_input else None
-        worker = workers.worker_index(strategy)
-        is_true_of_any = functools.partial(workers.is_true_of_any, strategy)
+        # The checkpoints of the folder, and the seed of the run.
+        check_not_lost(plan.run_dir)
         self.checkpoints = CheckpointManager(
-            run_dir,
+            plan.run_dir,
             {},
             options.keep_checkpoint_max,
-            worker,
-            wait,
+            workers=self.workers,
+            saves_all_inputs=plan.has_own_input,
             in_background=True,
-            is_true_of_any=is_true_of_any,
         )
         starting_point.check_config(options, self.checkpoints, config)
-        self.seed = workers.from_chief(
-            strategy, starting_point.choose_seed(options, self.checkpoints)
-        )
+        chosen_seed = starting_point.choose_seed(options, self.checkpoints)
+        self.seed = self.workers.broadcast_from_chief(chosen_seed)
         logging.info("Random seed = %d", self.seed)
         starting_point.seed_initial_weights(self.seed)
 
-        # The model and the optimizer.
-        with strategy.scope(), precision.computing_in(dtype):
-            self.model = build_model()
+        self._build(plan, dtype)
+        self._load(plan)
+        if self.workers.is_chief and self.num_updates and self.global_step:
+            starting_point.warn_of_changed_flags(options, plan.run_dir, self.global_step)
+
+    def _build(self, plan: TrainPlan, dtype: str):
+        """Builds the model and its optimizer, with initial weights."""
+        with self.strategy.scope(), precision.computing_in(dtype):
+            self.model = plan.build_model()
             weights = {
                 name: variable.value for name, variable in named_variables(self.model).items()
             }
-            unused = getattr(self.model, "unused_weights", ())
-            untrained = (*frozen, *unused)
-            trained = {
+            untrained = (*plan.weights.frozen, *self._unused_weights)
+            self.trained = {
                 name: value
                 for name, value in weights.items()
                 if not name.startswith(untrained) or names.is_adapter(name)
             }
-            self.optimizer = make_optimizer(options, num_train_steps, num_warmup_steps)
-            self.optimizer.build(trained.items(), rate_factor)
+            self.optimizer = make_optimizer(
+                self.options, plan.num_train_steps, plan.num_warmup_steps
+            )
+            self.optimizer.build(self.trained.items(), plan.weights.rate_factor)
             self._loss_scale = precision.LossScale() if dtype == FLOAT16 else None
-            self._limit = max_train_hours and loop.TimeLimit(max_train_hours, num_train_steps)
-            if self._limit:
+            self._limit = None
+            if plan.max_train_hours:
+                self._limit = TimeLimit(plan.max_train_hours, plan.num_train_steps)
                 self.optimizer.position = self._limit.position
-        self.trained = trained
         self._weights_and_step = weights | {"global_step": self.optimizer.global_step}
         self.checkpoints.variables = self._weights_and_step | self.optimizer.slots
 
-        # The weights to begin with.
+    @property
+    def _unused_weights(self) -> Sequence[str]:
+        """Name prefixes of weights that the model has and does not use."""
+        return getattr(self.model, "unused_weights", ())
+
+    def _load(self, plan: TrainPlan):
+        """Loads the newest checkpoint, or else the weights that the training starts from."""
         newest = self.checkpoints.latest
         loaded = starting_point.load_weights(
-            options, self.checkpoints, self.model, self._weights_and_step, unused, redrawn
+            self.options,
+            self.checkpoints,
+            self.model,
+            self._weights_and_step,
+            self._unused_weights,
+            plan.weights.redrawn,
         )
-        # Which is corrupt; the older one may have another seed.
         if self.checkpoints.latest != newest:
-            self.seed = starting_point.choose_seed(options, self.checkpoints)
+            # The newest one is corrupt. The older one may have another seed.
+            self.seed = starting_point.choose_seed(self.options, self.checkpoints)
             starting_point.seed_initial_weights(self.seed)
         if self.checkpoints.latest:
             self.optimizer.global_step.assign(self.checkpoints.latest_step())
@@ -151,12 +160,12 @@ class Trainer:
             self.optimizer.start_averages()
         if self._limit:
             used = self.checkpoints.saved_input_value("train_millisecs")
-            self._limit.restore(used, functools.partial(workers.from_chief, strategy))
+            self._limit.restore(used, self.workers)
         log_trainable_variables(self.model, loaded)
-        starting_point.check_same_folder(strategy, self.checkpoints)
-        starting_point.check_same_weights(strategy, weights)
-        if not worker and self.num_updates and self.global_step:
-            starting_point.warn_of_changed_flags(options, run_dir, self.global_step)
+        starting_point.check_same_folder(self.workers, self.checkpoints)
+        weights = dict(self._weights_and_step)
+        weights.pop("global_step")
+        starting_point.check_same_weights(self.workers, weights)
 
     @property
     def global_step(self) -> int:
@@ -165,7 +174,7 @@ class Trainer:
 
     @property
     def num_updates(self) -> int | None:
-        """The number of updates that the training still has to make; None without --do_train."""
+        """The number of remaining updates of the training; None without --do_train."""
         if not self.options.do_train:
             return None
         return 0 if self._is_out_of_time() else max(0, self.num_train_steps - self.global_step)
@@ -176,25 +185,23 @@ class Trainer:
     @property
     def facts(self) -> dict[str, object]:
         """What the start line of run_log.py keeps of the training and its devices."""
-        return {
-            "num_updates": self.num_updates,
-            "first_step": self.global_step,
-        } | self._device_facts
+        steps = {"num_updates": self.num_updates, "first_step": self.global_step}
+        return steps | self._device_metadata
 
     def final_loss(self) -> tuple[float, int] | None:
-        """Returns the loss at the end of the training, as `TrainingReport.final_loss`; None
-        before a training.
-        """
+        """Returns `TrainingReport.final_loss` at the end of the training; None before it."""
         return self._report and self._report.final_loss()
 
     def weights_in(self, folder: str) -> CheckpointManager:
-        """Returns the checkpoints of a folder that hold the weights and the step, not the state
-        for resuming.
+        """Returns the checkpoints of a folder with weights and step, without the state for
+        resuming.
         """
-        worker = workers.worker_index(self.strategy)
-        goes_on = self.options.do_train
         return CheckpointManager(
-            folder, self._weights_and_step, keep_max=1, worker=worker, goes_on=goes_on
+            folder,
+            self._weights_and_step,
+            keep_max=1,
+            workers=LoneWorker(self.workers.index),
+            goes_on=self.options.do_train,
         )
 
     @property
@@ -202,15 +209,16 @@ class Trainer:
         """The maximum number of updates in one call into TensorFlow."""
         options = self.options
         is_tpu = distribution.is_tpu(self.strategy)
-        wanted = options.iterations_per_loop if is_tpu else options.steps_per_loop
+        maximum = options.iterations_per_loop if is_tpu else options.steps_per_loop
         return min(
-            wanted, self.log_every_steps, options.save_checkpoints_steps, self.num_train_steps
+            maximum, self.log_every_steps, options.save_checkpoints_steps, self.num_train_steps
         )
 
     @property
     def log_every_steps(self) -> int:
-        """The number of updates between two progress lines; on TPU a multiple of the device loop
-        (original).
+        """The number of updates between two progress lines.
+
+        On a TPU, as in the original, it is a multiple of the device loop.
         """
         options = self.options
         if not distribution.is_tpu(self.strategy):
@@ -223,114 +231,59 @@ class Trainer:
         objective: Objective,
         batches: Batches,
         hooks: Sequence[Hook] = (),
-        ramp: loop.Ramp | None = None,
+        ramp: Ramp | None = None,
     ):
         """Trains to `num_train_steps`, from the newest checkpoint of output_dir on.
 
-        An update has as many batches as the ramp says; the objective has a method `of_batches`
-        then.
+        Afterwards, as for the hooks, the model has the averages of its weights with --ema_decay.
 
-        Afterwards, as for the hooks, the model has the averages of its weights, if --ema_decay asks
-        for them.
+        Args:
+            objective: what training minimises.
+            batches: the source of the batches.
+            hooks: what happens every few updates.
+            ramp: the sizes of the batches. With it, the objective has a method `of_batches`.
 
-        Raises Diverged, after which nothing is saved, if the loss is not finite, and Terminated,
-        after the step that was reached is saved, if SIGTERM or SIGHUP arrived here or in another
-        process.
+        Raises:
+            Diverged: the loss is not finite. Nothing is saved after it.
+            Terminated: SIGTERM or SIGHUP arrived, here or in another process. The step is saved.
         """
+        # Restore the position in the data.
         step = self._restore(batches)
-        is_out_of_time = self._is_out_of_time()
-        if step >= self.num_train_steps or is_out_of_time:
-            total = (
-                "its hours are over" if is_out_of_time else f"{self.num_train_steps} is the total"
-            )
-            logging.warning(
-                "Skipping training: %s already holds step %d, and %s; other flags of the training, "
-                "such as "
-                "--learning_rate, change nothing", self.checkpoints.output_dir, step, total,
-            )  # fmt: skip
-            self.optimizer.use_averages()
-            for hook in hooks:
-                hook(step, {})  # the earlier run may have been killed before this call
+        if step >= self.num_train_steps or self._is_out_of_time():
+            self._skip(step, hooks)
             return
-        ramp, multiple = ramp or loop.Ramp(), 0
-        stops = self._stops(hooks)._replace(single_steps=ramp.starts)
-        report = self._report = TrainingReport(
-            self.options,
-            self.num_train_steps,
-            objective,
-            self.optimizer,
-            self._loss_scale,
-            self._limit,
-        )
-
-        def is_stopped_by_hooks(step: int) -> bool:
-            due = [hook for hook in hooks if stops.is_due(step, hook.every_steps)]
-            if not due:
-                # A disk that is full ends the run now, not at the next checkpoint.
-                self.finish_saving(if_ended=True)
-                return False
-            with self.optimizer.using_averages():
-                answers = [hook(step, report.metrics) for hook in due]
-            return any(answers)
-
+        report = self._report = self._make_report(objective)
+        calls = self._make_calls(objective, batches, hooks, ramp or Ramp(), report)
         if self.checkpoints.latest is None:
             self._save(step, batches)
+
         with self._summarised(report):
-            is_over = step > 0 and is_stopped_by_hooks(step)
-            while step < stops.num_train_steps and not is_over:
-                if (wanted := ramp.multiple_at(self._position())) != multiple:
-                    multiple, most_steps = wanted, 1
-                    of_update = objective if multiple == 1 else objective.of_batches(multiple)
-                    report.begin(of_update, multiple)
-                    run_steps = self._step_function(of_update, multiple)
-                num_steps = min(stops.next_count(step), most_steps)
-                with processes.deferred() as arrived:
-                    start_secs = time.monotonic()
-                    sums = run_steps(batches, num_steps)
-                    # Fewer updates than steps if float16 overflows.
-                    batches.have_run(num_steps * multiple)
-                    num_updates = report.add(num_steps, sums)
-                    step += num_updates
-                    if self._limit and self._limit.look(
-                        functools.partial(workers.from_chief, self.strategy)
-                    ):
-                        is_out_of_time, stops = True, stops._replace(num_train_steps=step)
-                        report.num_train_steps = step
-                    secs_of_step = (time.monotonic() - start_secs) / num_steps
-                    most_steps = self._most_steps_of_a_call(
-                        secs_of_step, is_ending=arrived() is not None
-                    )
-                    is_ending = most_steps == 0
-                    if is_ending or stops.logs_at(step):
+            is_over = step > 0 and self._call_hooks(hooks, step, calls.stops)
+            while step < calls.stops.num_train_steps and not is_over:
+                with processes.deferred() as arrived_signal:
+                    # Make several updates.
+                    call = calls.run(step, arrived_signal)
+                    step = call.step
+
+                    # Report and save.
+                    if call.is_interrupted or calls.stops.logs_at(step):
                         report.write()
-                    if is_ending or ((num_updates or is_out_of_time) and stops.saves_at(step)):
+                    if call.is_interrupted or (call.is_progress and calls.stops.saves_at(step)):
                         self._save(step, batches)
-                    if is_ending:
+                    if call.is_interrupted:
                         self.finish_saving()
-                        workers.wait_for_all(self.strategy)  # for the process that saves
-                        raise Terminated(arrived() or signal.SIGTERM)
-                is_over = (num_updates > 0 or is_out_of_time) and is_stopped_by_hooks(step)
+                        self.workers.wait()  # for the process that saves
+                        raise Terminated(arrived_signal() or signal.SIGTERM)
+
+                # Evaluate, and whatever else is due.
+                is_over = call.is_progress and self._call_hooks(hooks, step, calls.stops)
             report.write()
             self.optimizer.use_averages()
-
-    def _most_steps_of_a_call(self, secs_of_step: float, is_ending: bool) -> int:
-        """Returns how many updates the next call into TensorFlow may make for a signal not to wait,
-        in all workers.
-
-        That is 0 if one of them is ending. Only a TPU, whose loops are the original's, makes all
-        that it is told to.
-        """
-        most = (
-            self.steps_per_loop
-            if distribution.is_tpu(self.strategy)
-            else int(loop.SECS_OF_A_CALL / secs_of_step)
-        )
-        return int(workers.from_all(self.strategy, 0 if is_ending else max(1, most)).min())
 
     def _restore(self, batches: Batches) -> int:
         """Restores the position in the data, if these are the same as before, and returns the step.
 
-        The loss scale of float16 is restored with any data; after a run without one it is the
+        The loss scale of float16 is restored with any data. After a run without one it is the
         first.
         """
         checkpoints = self.checkpoints
@@ -344,20 +297,82 @@ class Trainer:
                 )
         if self._loss_scale:
             self._loss_scale.restore(checkpoints.saved_input_value)
-        for restored in filter(None, (self._loss_scale, self._limit)):
-            # Saved from now on, with what was restored.
-            for name, variable in restored.state.items():
+        for saved in filter(None, (self._loss_scale, self._limit)):
+            # From now on it is saved with the position.
+            for name, variable in saved.state.items():
                 setattr(batches.state, name, variable)
         # Before the chief changes the folder that the others still read.
-        workers.wait_for_all(self.strategy)
+        self.workers.wait()
         checkpoints.remove_leftovers()
         return self.global_step
 
-    def _position(self) -> float:
-        """Returns where the training stands, in updates: their number, or the share of the time
-        if that is more.
-        """
-        return max(self.global_step, float(self._limit.position.numpy()) if self._limit else 0.0)
+    def _skip(self, step: int, hooks: Sequence[Hook]):
+        """Warns that nothing is left to train, and calls what a killed run may have left out."""
+        is_out_of_time = self._is_out_of_time()
+        logging.warning(
+            "Skipping training: %s already holds step %d, and %s; other flags of the training, "
+            "such as --learning_rate, change nothing",
+            self.checkpoints.output_dir,
+            step,
+            "its hours are over" if is_out_of_time else f"{self.num_train_steps} is the total",
+        )
+        self.optimizer.use_averages()
+        for hook in hooks:
+            hook(step, {})
+
+    def _make_report(self, objective: Objective) -> TrainingReport:
+        return TrainingReport(
+            self.options,
+            self.num_train_steps,
+            objective,
+            self.optimizer,
+            self._loss_scale,
+            self._limit,
+        )
+
+    def _make_calls(
+        self,
+        objective: Objective,
+        batches: Batches,
+        hooks: Sequence[Hook],
+        ramp: Ramp,
+        report: TrainingReport,
+    ) -> Calls:
+        def compile_steps(num_batches: int) -> Callable[[Batches, int], Sums]:
+            update_objective = objective if num_batches == 1 else objective.of_batches(num_batches)
+            report.begin(update_objective, num_batches)
+            return self._step_function(update_objective, num_batches)
+
+        hook_steps = [hook.every_steps for hook in hooks]
+        stops = Stops(
+            first_step=self.global_step,
+            num_train_steps=self.num_train_steps,
+            steps_per_loop=self.steps_per_loop,
+            log_every_steps=self.log_every_steps,
+            save_every_steps=(self.options.save_checkpoints_steps, *hook_steps),
+            single_steps=ramp.starts,
+        )
+        return Calls(
+            compile_steps=compile_steps,
+            batches=batches,
+            report=report,
+            stops=stops,
+            ramp=ramp,
+            limit=self._limit,
+            workers=self.workers,
+            ends_by_time=not distribution.is_tpu(self.strategy),
+        )
+
+    def _call_hooks(self, hooks: Sequence[Hook], step: int, stops: Stops) -> bool:
+        """Calls the hooks that are due, and returns whether one of them ends the training."""
+        due_hooks = [hook for hook in hooks if stops.is_due(step, hook.every_steps)]
+        if not due_hooks:
+            # A full disk ends the run now, not at the next checkpoint.
+            self.finish_saving(if_ended=True)
+            return False
+        with self.optimizer.using_averages():
+            answers = [hook(step, self._report.metrics) for hook in due_hooks]
+        return any(answers)
 
     def _step_function(
         self, objective: Objective, num_batches: int
@@ -393,14 +408,6 @@ class Trainer:
                 "tensorflow instead"
             )
         return False
-
-    def _stops(self, hooks: Sequence[Hook]) -> Stops:
-        save_every_steps = (
-            self.options.save_checkpoints_steps,
-            *(hook.every_steps for hook in hooks),
-        )
-        steps = self.global_step, self.num_train_steps, self.steps_per_loop, self.log_every_steps
-        return Stops(*steps, save_every_steps)
 
     def _save(self, step: int, batches: Batches):
         self.finish_saving()

@@ -2,8 +2,7 @@
 they agree on.
 
 All workers run the same script with the same flags and compute all results, but only the chief
-keeps what it writes. The functions also take the strategies of a single process, which is the chief
-and has nobody to agree with.
+keeps what it writes.
 """
 
 import contextlib
@@ -48,7 +47,7 @@ class Cluster(NamedTuple):
     index: int
 
 
-def cluster() -> Cluster:
+def read_cluster() -> Cluster:
     """Reads the cluster from the environment variable TF_CONFIG."""
     text = os.environ.get("TF_CONFIG")
     if not text:
@@ -84,104 +83,125 @@ def cluster() -> Cluster:
     return Cluster(hosts, role, index)
 
 
-def num_workers(strategy: tf.distribute.Strategy) -> int:
-    """Returns the number of the processes that train together."""
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return 1
-    hosts = strategy.cluster_resolver.cluster_spec().as_dict()
-    return max(1, sum(len(hosts.get(role, ())) for role in _ROLES))
+class Workers:
+    """The processes that train together under a strategy, and what they agree on.
 
+    All of them call a method that exchanges something at the same point of the run. A single
+    process is the chief, and agrees with itself.
 
-def worker_index(strategy: tf.distribute.Strategy) -> int:
-    """Returns the number of this process among the workers; that of the chief is 0."""
-    if num_workers(strategy) == 1:
-        return 0
-    resolver = strategy.cluster_resolver
-    before = _ROLES[: _ROLES.index(resolver.task_type)]
-    hosts = resolver.cluster_spec().as_dict()
-    return sum(len(hosts.get(role, ())) for role in before) + resolver.task_id
-
-
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Tells whether this process writes the results of the run."""
-    return worker_index(strategy) == 0
-
-
-def from_chief(strategy: tf.distribute.Strategy, number: int) -> int:
-    """Returns the chief's number; all workers call the function at the same point."""
-    return int(from_all(strategy, number)[0])
-
-
-def from_all(strategy: tf.distribute.Strategy, number: int) -> np.ndarray:
-    """Returns the number of each worker, int64[workers]; all workers call the function at the
-    same point.
+    Attributes:
+        count: the number of the processes.
+        index: the number of this process among them; that of the chief is 0.
     """
-    own = np.arange(num_workers(strategy)) == worker_index(strategy)
-    return _sum_over_workers(strategy, own * np.int64(number))
 
+    def __init__(self, strategy: tf.distribute.Strategy):
+        self._strategy, self.count, self.index = strategy, 1, 0
+        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            resolver = strategy.cluster_resolver
+            hosts = resolver.cluster_spec().as_dict()
+            self.count = max(1, sum(len(hosts.get(role, ())) for role in _ROLES))
+            if self.count > 1:
+                roles_before = _ROLES[: _ROLES.index(resolver.task_type)]
+                num_before = sum(len(hosts.get(role, ())) for role in roles_before)
+                self.index = num_before + resolver.task_id
 
-def is_true_of_any(strategy: tf.distribute.Strategy, condition: bool) -> bool:
-    """Tells whether the condition holds on some worker; all workers call the function at the
-    same point.
-    """
-    return bool(from_all(strategy, int(condition)).any())
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the results of the run."""
+        return self.index == 0
 
+    def gather(self, number: int) -> np.ndarray:
+        """Returns the number of each worker, int64[count]."""
+        is_this_worker = np.arange(self.count) == self.index
+        return self._sum(is_this_worker * np.int64(number))
 
-def wait_for_all(strategy: tf.distribute.Strategy):
-    """Returns when all workers have called the function."""
-    from_all(strategy, 0)
+    def broadcast_from_chief(self, number: int) -> int:
+        """Returns the chief's number."""
+        return int(self.gather(number)[0])
 
+    def any_worker(self, condition: bool) -> bool:
+        """Returns whether the condition holds on some worker."""
+        return bool(self.gather(int(condition)).any())
 
-def check_equal(strategy: tf.distribute.Strategy, values: Mapping[str, object]):
-    """Refuses to go on if the workers have different values, by the names of messages, such as
-    "--learning_rate".
+    def wait(self):
+        """Returns when all workers have called the method."""
+        self.gather(0)
 
-    All workers call the function at the same point, and each of them raises the InputError.
-    """
-    if num_workers(strategy) == 1:
-        return
-    # So the values cannot be compared one by one.
-    if len(set(from_all(strategy, _digest(list(values))))) > 1:
-        raise InputError(
-            "the workers run different scripts or versions; start all of them with the same command"
-        )
-    numbers = np.array([_digest(value) for value in values.values()])
-    of_chief = _sum_over_workers(strategy, numbers * is_chief(strategy))
-    differs = _sum_over_workers(strategy, np.not_equal(numbers, of_chief).astype(np.int64))
-    if differs.any():
-        names = np.array([*values])[differs > 0]
-        named = ", ".join(
-            f"{name}={values[name]} here" if name.startswith("--") else name for name in names
-        )
-        raise InputError(
-            f"the workers differ in {named}; start all of them with the same flags on the same "
-            "files"
-        )
+    def check_equal(self, values: Mapping[str, object]):
+        """Checks that all workers have the same values.
+
+        Args:
+            values: the values by the names of messages, such as "--learning_rate".
+
+        Raises:
+            InputError: some differ. Each worker raises it.
+        """
+        if self.count == 1:
+            return
+        # Without the same names, the values cannot be compared one by one.
+        if len(set(self.gather(_digest(list(values))))) > 1:
+            raise InputError(
+                "the workers run different scripts or versions; start all of them with the same "
+                "command"
+            )
+        numbers = np.array([_digest(value) for value in values.values()])
+        chief_numbers = self._sum(numbers * self.is_chief)
+        num_different = self._sum(np.not_equal(numbers, chief_numbers).astype(np.int64))
+        if num_different.any():
+            names = np.array([*values])[num_different > 0]
+            named = ", ".join(
+                f"{name}={values[name]} here" if name.startswith("--") else name for name in names
+            )
+            raise InputError(
+                f"the workers differ in {named}; start all of them with the same flags on the same "
+                "files"
+            )
+
+    @contextlib.contextmanager
+    def explaining_losses(self) -> Iterator[None]:
+        """Raises WorkerLost if another worker has ended: a context around all common work."""
+        try:
+            yield
+        except _LOST as error:
+            if self.count == 1:
+                raise
+            raise WorkerLost(
+                f"worker {self.index} of {self.count} ends, since {self._names_in(error)} has "
+                "ended or cannot be reached; see the log of that worker, and start all workers "
+                "again with the same command, which goes on from the last checkpoint"
+            ) from error
+
+    def _names_in(self, error: tf.errors.OpError) -> str:
+        """Returns the worker that a failed collective operation names besides this one."""
+        resolver = self._strategy.cluster_resolver
+        tasks = set(re.findall(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", error.message))
+        others = tasks - {(resolver.task_type, str(resolver.task_id))}
+        return " or ".join(f"{role} {index}" for role, index in sorted(others)) or "another worker"
+
+    def _sum(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns the sums of all workers' numbers, int64[n]."""
+        if self.count == 1:
+            return numbers
+        total = _compiled_sum(self._strategy, self.count)
+        return np.asarray(total(tf.constant(numbers, tf.int64)))
 
 
 def _digest(value: object) -> int:
-    """Returns a hash of 60 bits of what a value looks like."""
+    """Returns a 60-bit hash of repr(value)."""
     return int(hashlib.sha256(repr(value).encode()).hexdigest()[:15], 16)
 
 
-def _sum_over_workers(strategy: tf.distribute.Strategy, numbers: np.ndarray) -> np.ndarray:
-    """Returns the sums of all workers' numbers, int64[n] as these are."""
-    if num_workers(strategy) == 1:
-        return numbers
-    return np.asarray(_compiled_sum(strategy)(tf.constant(numbers, tf.int64)))
-
-
 @functools.cache
-def _compiled_sum(strategy: tf.distribute.Strategy):
+def _compiled_sum(strategy: tf.distribute.Strategy, num_workers: int):
     """Returns a function of int64[n] that sums the numbers of all workers."""
 
     def on_replica(number):
         context = tf.distribute.get_replica_context()
         # The replicas of a worker have the same number, of which one counts.
-        per_worker = context.num_replicas_in_sync // num_workers(strategy)
+        per_worker = context.num_replicas_in_sync // num_workers
         is_first = context.replica_id_in_sync_group % per_worker == 0
-        own = tf.where(is_first, number, tf.zeros_like(number))
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, [own])[0]
+        number = tf.where(is_first, number, tf.zeros_like(number))
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, [number])[0]
 
     @tf.function(autograph=False)
     def total(number):
@@ -191,53 +211,30 @@ def _compiled_sum(strategy: tf.distribute.Strategy):
 
 
 @contextlib.contextmanager
-def explaining_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Raises WorkerLost if another worker has ended: a context around all that workers do together."""
-    try:
-        yield
-    except _LOST as error:
-        if num_workers(strategy) == 1:
-            raise
-        raise WorkerLost(
-            f"worker {worker_index(strategy)} of {num_workers(strategy)} ends, since "
-            f"{_named(error, strategy)} has ended or cannot be reached; see the log of that "
-            "worker, and start all workers again with the same command, which goes on from the "
-            "last checkpoint"
-        ) from error
-
-
-def _named(error: tf.errors.OpError, strategy: tf.distribute.Strategy) -> str:
-    """Returns the worker that a failed collective operation names besides this one."""
-    resolver = strategy.cluster_resolver
-    tasks = set(re.findall(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", error.message))
-    others = tasks - {(resolver.task_type, str(resolver.task_id))}
-    return " or ".join(f"{role} {index}" for role, index in sorted(others)) or "another worker"
-
-
-@contextlib.contextmanager
 def output_folder(
-    given: TrainingOptions, strategy: tf.distribute.Strategy, contents: Mapping[str, object]
+    typed_options: TrainingOptions, workers: Workers, contents: Mapping[str, object]
 ) -> Iterator[str]:
-    """Yields the folder that this worker writes to: of the chief --output_dir, locked, else a
-    temporary one.
+    """Yields the folder that this worker writes to: for the chief --output_dir, locked, for others
+    a temporary one.
 
-    Before that the workers compare the flags that they were given, and the `contents` of files by
-    the names of flags.
+    Before that, the workers compare their flags and files.
+
+    Args:
+        typed_options: the flags as the user typed them.
+        contents: the contents of files by the names of the flags that name them.
     """
-    with explaining_lost_workers(strategy):
-        flags = {f"--{name}": value for name, value in dataclasses.asdict(given).items()}
-        check_equal(
-            strategy,
-            flags | {f"the content of --{name}": value for name, value in contents.items()},
-        )
-        if is_chief(strategy):
-            with locked(given.output_dir):
-                yield given.output_dir
-                wait_for_all(strategy)
+    with workers.explaining_losses():
+        flags = {f"--{name}": value for name, value in dataclasses.asdict(typed_options).items()}
+        files = {f"the content of --{name}": value for name, value in contents.items()}
+        workers.check_equal(flags | files)
+        if workers.is_chief:
+            with locked(typed_options.output_dir):
+                yield typed_options.output_dir
+                workers.wait()
         else:
             with tempfile.TemporaryDirectory() as folder, _quiet():
                 yield folder
-                wait_for_all(strategy)  # the chief may still write; its peers do not leave it
+                workers.wait()  # the chief may still write; its peers do not leave it
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints import CheckpointManager, tf1
 from official_bert.checkpoints import folder as checkpoint_folder
+from official_bert.checkpoints.manager import LoneWorker
 from official_bert.io.errors import Diverged, InputError
 
 DATA = "data-00000-of-00001"
@@ -78,29 +79,34 @@ def test_every_worker_may_have_its_own_input(tmp_path):
 
     waited = []
 
-    def wait_for_all():
-        assert not (tmp_path / "checkpoint").exists()
-        assert (tmp_path / "input.ckpt-3-1.index").exists()
-        waited.append(worker)
+    class Worker(LoneWorker):
+        def wait(self):
+            assert not (tmp_path / "checkpoint").exists()
+            assert (tmp_path / "input.ckpt-3-1.index").exists()
+            waited.append(self.index)
+
+    def manager(worker, **values):
+        own = variables(**values)
+        return CheckpointManager(str(tmp_path), own, workers=Worker(worker), saves_all_inputs=True)
 
     for worker in (1, 0):
         state = tf.train.Checkpoint(position=tf.Variable(100 + worker))
-        CheckpointManager(str(tmp_path), variables(3), 5, worker, wait_for_all).save(3, state)
+        manager(worker, step=3).save(3, state)
         assert waited.pop() == worker
     for worker in (0, 1):
         state = tf.train.Checkpoint(position=tf.Variable(0))
-        CheckpointManager(str(tmp_path), variables(), 5, worker, wait_for_all).restore(state)
+        manager(worker).restore(state)
         assert int(state.position) == 100 + worker
 
 
 def test_workers_with_one_input_have_the_position_of_worker_0(tmp_path):
     state = tf.train.Checkpoint(position=tf.Variable(101))
-    CheckpointManager(str(tmp_path), variables(step=3), worker=1).save(3, state)
+    CheckpointManager(str(tmp_path), variables(step=3), workers=LoneWorker(1)).save(3, state)
     assert models_in(tmp_path) == []
     CheckpointManager(str(tmp_path), variables(step=3)).save(
         3, tf.train.Checkpoint(position=tf.Variable(100))
     )
-    CheckpointManager(str(tmp_path), variables(), worker=1).restore(state)
+    CheckpointManager(str(tmp_path), variables(), workers=LoneWorker(1)).restore(state)
     assert int(state.position) == 100
 
 
@@ -197,13 +203,21 @@ def test_all_workers_pass_over_the_same_checkpoints(tmp_path):
     for worker in (1, 0):
         for step in (10, 20):
             manager = CheckpointManager(
-                str(tmp_path), variables(step), 0, worker, wait_for_all=lambda: None
+                str(tmp_path),
+                variables(step),
+                keep_max=0,
+                workers=LoneWorker(worker),
+                saves_all_inputs=True,
             )
             manager.save(step, tf.train.Checkpoint(seed=tf.Variable(step)))
     (tmp_path / f"input.ckpt-20-1.{DATA}").write_bytes(b"")
     for worker in (0, 1):
         manager = CheckpointManager(
-            str(tmp_path), variables(), 0, worker, wait_for_all=lambda: None
+            str(tmp_path),
+            variables(),
+            keep_max=0,
+            workers=LoneWorker(worker),
+            saves_all_inputs=True,
         )
         assert (
             manager.from_newest_valid(lambda manager=manager: manager.saved_input_value("seed"))
@@ -418,11 +432,15 @@ def test_a_write_that_failed_is_said_once_with_its_sentence(tmp_path):
 def test_the_chief_looks_through_the_values_for_all_workers(tmp_path):
     own, answers = variables(), []
     own["w"].assign([np.nan, 0.0])
-    for worker, of_any in ((0, bool), (1, bool), (1, lambda found: answers.append(found) or True)):
-        manager = CheckpointManager(str(tmp_path), own, 5, worker, is_true_of_any=of_any)
-        if of_any is bool and worker:
-            manager.save(3)
-            continue
+
+    class WithInvalidChief(LoneWorker):
+        def any_worker(self, condition):
+            answers.append(condition)
+            return True
+
+    CheckpointManager(str(tmp_path), own, workers=LoneWorker(1)).save(3)
+    for worker, workers in ((0, LoneWorker()), (1, WithInvalidChief(1))):
+        manager = CheckpointManager(str(tmp_path), own, workers=workers)
         with pytest.raises(
             Diverged, match=f"since {'the chief finds them invalid' if worker else 'w holds nan'}"
         ):

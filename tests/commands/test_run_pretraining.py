@@ -18,7 +18,7 @@ from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.data.records.pretraining_input import pretraining_limits, training_dataset
 from official_bert.features import pretraining_features
 from official_bert.tasks.pretraining.objective import PretrainingObjective
-from official_bert.training import loop, precision, run_log
+from official_bert.training import calls, precision, run_log
 from official_bert.training.starting_point import seed_initial_weights
 from tests import toy, training_state
 from tests.checkpoints.sample import pretraining_shapes
@@ -314,7 +314,7 @@ def test_the_same_seed_gives_the_same_run(base, tmp_path, monkeypatch):
     """
     fresh = {"init_checkpoint": None, "num_train_steps": 3, "log_every_steps": 3}
     run(base, tmp_path / "a", **fresh)
-    monkeypatch.setattr(loop, "SECS_OF_A_CALL", 1e-9)
+    monkeypatch.setattr(calls, "CALL_SECS", 1e-9)
     run(base, tmp_path / "b", **fresh)
     a, b = (checkpoint_values(tmp_path / name / "model.ckpt-3") for name in "ab")
     training_state.assert_equal(a, b)

@@ -75,7 +75,7 @@ def cluster_of(monkeypatch, **environment) -> workers.Cluster:
     assert commands == [
         [sys.executable, "-u", str(ROOT / "run_pretraining.py"), strategy, "--do_train"]
     ]
-    return workers.cluster()
+    return workers.read_cluster()
 
 
 @pytest.mark.long

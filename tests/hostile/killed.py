@@ -25,7 +25,7 @@ import official_bert.commands.create_pretraining_data
 import official_bert.fine_tuning.finetuner
 import official_bert.fine_tuning.pretrain
 import official_bert.serving.model
-from official_bert.training.loop import TimeLimit
+from official_bert.training.time_limit import TimeLimit
 from tests.scripts import end_of
 
 START, RUN, SAVE, RENAME = "start-up", "run", "save", "rename"

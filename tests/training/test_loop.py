@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from official_bert.options.shared import DistributionOptions
 from official_bert.training import loop
+from official_bert.training.calls import Stops
 from official_bert.training.distribution import make_strategy, split_over_replicas
-from official_bert.training.loop import Stops, compiled_outputs, compiled_steps, predict
+from official_bert.training.loop import compiled_outputs, compiled_steps, predict
 from tests.scripts import run_python
 
 LENGTHS = (8, 24, 16, 8, 40)

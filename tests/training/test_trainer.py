@@ -6,6 +6,7 @@ import concurrent.futures
 import itertools
 import json
 import shutil
+import signal
 import threading
 import types
 
@@ -23,10 +24,14 @@ from official_bert.fine_tuning.pretrain import pretrain
 from official_bert.io.errors import Diverged, InputError, Terminated
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.options.training import PretrainingOptions
-from official_bert.training import distribution, loop, run_log, trainer, workers
+from official_bert.training import calls, distribution, loop, run_log, trainer
 from official_bert.training.batches import BATCHES_AHEAD, ExampleBatches, RecordBatches
+from official_bert.training.calls import Ramp
+from official_bert.training.plan import TrainPlan
 from official_bert.training.starting_point import seed_initial_weights
+from official_bert.training.time_limit import TimeLimit
 from official_bert.training.trainer import Trainer
+from official_bert.training.workers import Workers
 from tests import toy, training_state
 from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.fine_tuning_runs import noted_batches, prepared, run
@@ -202,7 +207,7 @@ class MadeUp:
     key = 1
 
     def __init__(self, folder, monkeypatch, num_train_steps, max_train_hours=None, **flags):
-        monkeypatch.setattr(loop, "SECS_OF_A_CALL", 1e9)
+        monkeypatch.setattr(calls, "CALL_SECS", 1e9)
         self.state = tf.train.Checkpoint(key=tf.Variable(1), seed=tf.Variable(7))
         self.calls, self.saved, self.updates, self.batches_run = [], [], iter(()), 0
         options = ClassificationOptions(
@@ -215,10 +220,14 @@ class MadeUp:
         )
         config = BertConfig.from_dict(toy.BERT_CONFIG)
         one_device = tf.distribute.get_strategy()
-        self.trainer = Trainer(
-            options, str(folder), one_device, config, lambda: BertPretrainer(config), num_train_steps, 0,
+        plan = TrainPlan(
+            run_dir=str(folder),
+            build_model=lambda: BertPretrainer(config),
+            num_train_steps=num_train_steps,
+            num_warmup_steps=0,
             max_train_hours=max_train_hours,
-        )  # fmt: skip
+        )
+        self.trainer = Trainer(options, one_device, config, plan)
         monkeypatch.setattr(self.trainer, "_step_function", lambda *_: self.run_steps)
         monkeypatch.setattr(
             self.trainer.checkpoints, "save", lambda step, state: self.saved.append(step)
@@ -352,7 +361,7 @@ def test_hooks_are_called_after_a_checkpoint_and_may_stop_the_training(tmp_path,
 
 def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypatch, caplog):
     """The clock goes on by a second with each reading: once at the start, and once a call."""
-    monkeypatch.setattr(loop.TimeLimit, "clock", itertools.count().__next__)
+    monkeypatch.setattr(TimeLimit, "clock", itertools.count().__next__)
     flags = {
         "log_every_steps": 4,
         "save_checkpoints_steps": 6,
@@ -386,7 +395,7 @@ def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypa
 def test_larger_batches_begin_at_a_share_of_the_updates_or_of_the_time(
     tmp_path, monkeypatch, hours, num_train_steps
 ):
-    monkeypatch.setattr(loop.TimeLimit, "clock", itertools.count().__next__)
+    monkeypatch.setattr(TimeLimit, "clock", itertools.count().__next__)
     made_up = MadeUp(
         tmp_path,
         monkeypatch,
@@ -403,7 +412,7 @@ def test_larger_batches_begin_at_a_share_of_the_updates_or_of_the_time(
 
     monkeypatch.setattr(made_up.trainer, "_step_function", step_function)
     starts = (0, num_train_steps // 2, num_train_steps * 3 // 4)
-    made_up.fit(ramp=loop.Ramp(starts, (1, 2, 6)))
+    made_up.fit(ramp=Ramp(starts, (1, 2, 6)))
     assert sizes == [1] * 6 + [2] * 3 + [6] * 3
     assert [step for step, _ in made_up.logged()] == [5, 6, 9, 10, 12], "no line is of two sizes"
     measured = made_up.trainer._report._measured
@@ -482,14 +491,14 @@ def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkey
             raise KeyboardInterrupt
         return MadeUp.run_steps(made_up, drawn, num_steps)
 
-    def most_steps(secs_of_step, is_ending):
+    def max_steps(calls, step_secs, is_interrupted):
         return 0 if end == "SIGTERM" and made_up.trainer.global_step == 6 else 3
 
     made_up.run_steps = run_steps
     monkeypatch.setattr(made_up.checkpoints, "wait", wait_for_writing)
-    monkeypatch.setattr(made_up.trainer, "_most_steps_of_a_call", most_steps)
+    monkeypatch.setattr(calls.Calls, "_agree_on_max_steps", max_steps)
     monkeypatch.setattr(
-        workers, "wait_for_all", lambda strategy: before_others.append(made_up.checkpoints.latest)
+        made_up.trainer.workers, "wait", lambda: before_others.append(made_up.checkpoints.latest)
     )
     with pytest.raises(KeyboardInterrupt if end == "Ctrl-C" else Terminated):
         made_up.fit()
@@ -500,18 +509,48 @@ def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("is_tpu", "secs_of_step", "is_ending", "most_steps"),
+    ("ends_by_time", "call_secs", "has_signal", "expected"),
     [
-        (False, 0.3, False, 3),
-        (False, 17.0, False, 1),
-        (False, 0.3, True, 0),
-        (True, 0.3, False, 200),
+        (True, 0.3, False, [1, 3, 3]),
+        (True, 17.0, False, [1, 1, 1]),
+        (True, 0.3, True, [1]),
+        (False, 0.3, False, [1, 9, 200]),  # a TPU
     ],
 )
-def test_a_call_ends_after_a_second(monkeypatch, is_tpu, secs_of_step, is_ending, most_steps):
-    monkeypatch.setattr(distribution, "is_tpu", lambda strategy: is_tpu)
-    made_up = types.SimpleNamespace(strategy=tf.distribute.get_strategy(), steps_per_loop=200)
-    assert Trainer._most_steps_of_a_call(made_up, secs_of_step, is_ending) == most_steps
+def test_a_call_ends_after_a_second(monkeypatch, ends_by_time, call_secs, has_signal, expected):
+    """The first call compiles, and makes a single update; so does the next one up to step 10."""
+    clock, num_steps = [0.0], []
+    monkeypatch.setattr(calls.time, "monotonic", lambda: clock[0])
+
+    def run_steps(batches, count):
+        num_steps.append(count)
+        clock[0] += call_secs * count
+        return {}
+
+    stops = calls.Stops(
+        first_step=0,
+        num_train_steps=10_000,
+        steps_per_loop=200,
+        log_every_steps=10_000,
+        save_every_steps=(),
+    )
+    run = calls.Calls(
+        compile_steps=lambda multiple: run_steps,
+        batches=types.SimpleNamespace(have_run=lambda count: None),
+        report=types.SimpleNamespace(add=lambda count, sums: count),
+        stops=stops,
+        ramp=calls.Ramp(),
+        limit=None,
+        workers=Workers(tf.distribute.get_strategy()),
+        ends_by_time=ends_by_time,
+    )
+    step = 0
+    for _ in expected:
+        call = run.run(step, lambda: signal.SIGTERM if has_signal else None)
+        step = call.step
+        assert call.is_progress
+        assert call.is_interrupted == has_signal
+    assert num_steps == expected
 
 
 def test_a_run_that_goes_on_calls_the_hooks_of_its_step_first(tmp_path, monkeypatch):

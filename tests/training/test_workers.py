@@ -25,7 +25,7 @@ def test_the_environment_names_the_workers(monkeypatch):
         "evaluator": ["10.0.0.4:1"],
     }
     monkeypatch.setenv("TF_CONFIG", config(cluster, type="worker", index="0"))
-    found = workers.cluster()
+    found = workers.read_cluster()
     assert found == workers.Cluster({"chief": [HOSTS[0]], "worker": [HOSTS[1]]}, "worker", 0)
 
 
@@ -46,7 +46,7 @@ def test_the_environment_names_the_workers(monkeypatch):
 def test_an_environment_without_a_cluster_is_refused(monkeypatch, text, sentence):
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(InputError, match=sentence):
-        workers.cluster()
+        workers.read_cluster()
 
 
 # Two workers print what they see; TF_CONFIG names a chief and a worker.
@@ -60,27 +60,29 @@ import numpy as np
 import tensorflow as tf
 from official_bert.io.errors import InputError
 from official_bert.options.shared import DistributionOptions
-from official_bert.training import workers
 from official_bert.training.distribution import make_strategy, split_over_replicas
 
+from official_bert.training.workers import Workers
+
 strategy = make_strategy(DistributionOptions(distribution_strategy="multi_worker_mirrored"))
+workers = Workers(strategy)
 def said(**values):
     try:
-        workers.check_equal(strategy, values)
+        workers.check_equal(values)
     except InputError as error:
         return str(error)
 batch = {"x": np.arange(8).reshape(1, 8)}
 def local(parts):
     return [np.asarray(value).tolist() for value in strategy.experimental_local_results(parts["x"])]
 print(json.dumps({
-    "index": workers.worker_index(strategy), "count": workers.num_workers(strategy),
-    "chief": workers.is_chief(strategy),
-    "from chief": workers.from_chief(strategy, 2**40 + index),
-    "all": workers.from_all(strategy, 3 + index).tolist(),
+    "index": workers.index, "count": workers.count,
+    "chief": workers.is_chief,
+    "from chief": workers.broadcast_from_chief(2**40 + index),
+    "all": workers.gather(3 + index).tolist(),
     "equal": said(a=1, b=[2]),
     "other values": said(**{"a": 1, "--b": 2 + index, "c": index}),
     "other names": said(**{"a" * (1 + index): 1}),
-    "any": [workers.is_true_of_any(strategy, index == one) for one in (0, 1, 2)],
+    "any": [workers.any_worker(index == one) for one in (0, 1, 2)],
     "part": local(split_over_replicas(strategy, batch)),
     "own": local(split_over_replicas(strategy, batch, is_own=True)),
 }))

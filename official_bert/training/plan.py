@@ -1,0 +1,47 @@
+"""What is trained, from where, and for how long: the plan that a `Trainer` follows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WeightPlan:
+    """Which weights are trained, and how.
+
+    Attributes:
+        frozen: name prefixes of weights that stay as they are: no gradient, no slots, no decay.
+        redrawn: name prefixes of weights that start with random values.
+        rate_factor: a function from the name of a weight to the factor of its learning rate; None
+            for the same rate everywhere.
+    """
+
+    frozen: tuple[str, ...] = ()
+    redrawn: tuple[str, ...] = ()
+    rate_factor: Callable[[str], float] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainPlan:
+    """A training, or the use of a trained model.
+
+    Attributes:
+        run_dir: the folder of the checkpoints, which the chief writes and all workers read.
+        build_model: makes the model with its initial weights.
+        num_train_steps: the number of updates, with those of earlier runs.
+        num_warmup_steps: the number of updates during which the learning rate warms up.
+        weights: which weights are trained, and how.
+        max_train_hours: the hours after which the training ends, if it does not end before.
+        has_own_input: whether each worker reads records of its own, and saves its position in them.
+    """
+
+    run_dir: str
+    build_model: Callable[[], keras.Model]
+    num_train_steps: int
+    num_warmup_steps: int
+    weights: WeightPlan = WeightPlan()
+    max_train_hours: float | None = None
+    has_own_input: bool = False
