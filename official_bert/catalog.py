@@ -102,14 +102,25 @@ def options_class(command: str) -> type:
     """Returns the class of a command's flags: that of the command, and those that extensions add
     to it.
     """
-    own = load(commands()[command].options)
+    command_class = load(commands()[command].options)
     added = [load(record.options[command]) for record in extensions() if command in record.options]
     if not added:
-        return own
-    combined = type(
-        own.__name__, (own, *added), {"__doc__": own.__doc__, "__module__": own.__module__}
-    )
+        return command_class
+
+    def reduce(options):  # pickle finds no class by the name of this one
+        return _restore_options, (command, vars(options))
+
+    members = {
+        "__doc__": command_class.__doc__,
+        "__module__": command_class.__module__,
+        "__reduce__": reduce,
+    }
+    combined = type(command_class.__name__, (command_class, *added), members)
     return dataclasses.dataclass(frozen=True, kw_only=True)(combined)
+
+
+def _restore_options(command: str, values: Mapping[str, Any]) -> Any:
+    return options_class(command)(**values)
 
 
 def options_part(options: Any, part: type[Options]) -> Options:

@@ -16,18 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from official_bert import catalog
 from official_bert.checkpoints import named_variables, tf1
 from official_bert.config import BertConfig
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.modeling import BertModel
-from official_bert.options.embedding import EmbeddingOptions
-from official_bert.options.fine_tuning import (
-    ChoiceOptions,
-    ClassificationOptions,
-    FineTuningOptions,
-    SquadOptions,
-    TaggingOptions,
-)
+from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.training.batches import ExampleBatches
 from tests import session, toy
 
@@ -173,7 +167,7 @@ class Family(NamedTuple):
     """A family of tasks.
 
     Attributes:
-        options: class of its script's options.
+        command: the command that trains it.
         run: what the script calls with them.
         write: (path without suffix, number of examples, texts) writes a set.
         flags: of a task, beside those that all have.
@@ -182,7 +176,7 @@ class Family(NamedTuple):
         head: what the names of its weights begin with.
     """
 
-    options: type
+    command: str
     run: Callable[[Any], Any]
     write: Callable[[pathlib.Path, int, Texts], None]
     flags: dict[str, Any]
@@ -190,10 +184,13 @@ class Family(NamedTuple):
     num_outputs: int
     head: str = ""
 
+    def make_options(self, **values):
+        return catalog.options_class(self.command)(**values)
+
 
 def _classifier(num_outputs, write, **flags) -> Family:
     flags = {"max_seq_length": MAX_LENGTH, **flags}
-    return Family(ClassificationOptions, fine_tune, write, flags, "test_results.tsv", num_outputs)
+    return Family("run_classifier", fine_tune, write, flags, "test_results.tsv", num_outputs)
 
 
 FAMILIES = {
@@ -204,7 +201,7 @@ FAMILIES = {
     ),
     "original": _classifier(2, write_cola, task_name="CoLA"),
     "choice": Family(
-        ChoiceOptions,
+        "run_swag",
         fine_tune,
         write_choices,
         {"task_name": "codah", "max_seq_length": MAX_LENGTH},
@@ -212,7 +209,7 @@ FAMILIES = {
         1,
     ),
     "tagging": Family(
-        TaggingOptions,
+        "run_ner",
         fine_tune,
         write_tags,
         {"max_seq_length": MAX_LENGTH},
@@ -220,7 +217,7 @@ FAMILIES = {
         3,
     ),
     "embedding": Family(
-        EmbeddingOptions,
+        "run_embeddings",
         fine_tune,
         write_scored_pairs,
         {"max_seq_length": MAX_LENGTH},
@@ -228,7 +225,7 @@ FAMILIES = {
         1,
     ),
     "squad": Family(
-        SquadOptions, fine_tune, write_questions, SQUAD_LENGTHS, "predictions.json", 2, "cls/squad/"
+        "run_squad", fine_tune, write_questions, SQUAD_LENGTHS, "predictions.json", 2, "cls/squad/"
     ),
 }
 
@@ -247,7 +244,7 @@ def prepared(folder: pathlib.Path, family: str, **counts: int):
         data = {"train_file": str(folder / "train.json"), "predict_file": str(folder / "dev.json")}
     else:
         data = {"data_dir": str(folder)}
-    return kind.options(
+    return kind.make_options(
         vocab_file=str(folder / "model" / "vocab.txt"),
         bert_config_file=str(folder / "model" / "bert_config.json"),
         init_checkpoint=str(folder / "model" / "bert_model.ckpt"),

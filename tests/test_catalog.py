@@ -5,6 +5,7 @@ extensions, and others'.
 import dataclasses
 import importlib.metadata
 import logging
+import pickle
 import types
 
 import pytest
@@ -78,6 +79,7 @@ def test_an_extension_adds_a_command_a_family_and_flags(with_extensions):
     options_class = catalog.options_class("run_ner")
     assert issubclass(options_class, catalog.load(CORE.commands["run_ner"].options))
     options = options_class(output_dir="out", colour="blue")
+    assert pickle.loads(pickle.dumps(options)) == options
     assert catalog.options_part(options, ColourOptions) == ColourOptions(colour="blue")
     assert catalog.options_part(types.SimpleNamespace(), ColourOptions).colour == "red"
     assert not hasattr(catalog.options_class("run_squad")(output_dir="out"), "colour")

@@ -38,7 +38,7 @@ def run_described(family: str, described: str):
     """
     heads.CLASSIFIER_DROPOUT = 0.0
     kind = fine_tuning_runs.FAMILIES[family]
-    kind.run(kind.options(**json.loads(described)))
+    kind.run(kind.make_options(**json.loads(described)))
 
 
 def program_of(family: str, options, output_dir: pathlib.Path, **changes) -> str:
