@@ -56,7 +56,14 @@ LIGHT_ROOMS = _LIGHT_ROOMS.split()
 # Of the light rooms; what makes instances loads none of them.
 HEAVY_MODULES = ("data.pretraining.vocabulary", "data.records.pretraining_input")
 # What the registry or an export imports late; a family may also be one file.
-HEAVY_IN_A_FAMILY = ("task", "in_graph", "objective", "losses", "sentence_encoder")
+HEAVY_IN_A_FAMILY = (
+    "task",
+    "in_graph",
+    "objective",
+    "losses",
+    "output_kinds",
+    "sentence_encoder",
+)
 LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 580

@@ -4,7 +4,7 @@ example.
 
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,99 +16,42 @@ from official_bert.graph_text.text_reader import in_batches
 from official_bert.io import writing
 from official_bert.io.errors import InputError
 from official_bert.metrics import calibration, classification
-from official_bert.metrics.classification import confusion_matrix, precision_recall_f1
 from official_bert.modeling import BertClassifier
 from official_bert.modeling.losses import (
-    cross_entropy,
     soft_binary_cross_entropy,
     soft_cross_entropy,
 )
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, WINDOWS
 from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
-from official_bert.tasks.classification.client import LIKELY, ClassificationClient
+from official_bert.tasks.classification.client import ClassificationClient
 from official_bert.tasks.classification.examples import (
     EncodedExamples,
     InputExample,
     encoded_examples,
 )
 from official_bert.tasks.classification.glue import PROCESSORS
+from official_bert.tasks.classification.label_report import report_labels
+from official_bert.tasks.classification.output_kinds import LABEL_SCORES, output_kind
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.text import FILE_FLAGS, TextProcessor, refuse_text_flags
 from official_bert.tasks.classification.windows import LongTexts
 from official_bert.tasks.clients import ServedModel
 
-_MOST_COLUMNS = 12  # of labels in the log; a terminal breaks the lines of a wider matrix
-
-
-def report_labels(path: str, targets: np.ndarray, predictions: np.ndarray, labels: Sequence[str]):
-    """Logs the scores of each label and the confusion matrix, and writes the matrix as a TSV file.
-
-    A line of the file counts the examples of a true label by the label that was predicted.
-    """
-    names = [str(label) for label in labels]
-    matrix = confusion_matrix(targets, predictions, len(names))
-    logging.info("***** Results of each label *****")
-    scores = [
-        precision_recall_f1(*counts)
-        for counts in zip(matrix.diagonal(), matrix.sum(axis=0), matrix.sum(axis=1), strict=True)
-    ]
-    rows = [
-        [name, *(f"{value:.4f}" for value in score.values()), count]
-        for name, score, count in zip(names, scores, matrix.sum(axis=1), strict=True)
-    ]
-    _log_columns([["label", "precision", "recall", "f1", "examples"], *rows])
-    rows = [["", *names], *([name, *counts] for name, counts in zip(names, matrix, strict=True))]
-    if len(names) <= _MOST_COLUMNS:
-        logging.info(
-            "***** Confusion matrix: a row for each true label, a column for each predicted one "
-            "*****"
-        )
-        _log_columns(rows)
-    with writing.replacing(path) as file:
-        file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
-    logging.info("Wrote %s", path)
-
-
-def _log_columns(rows: Iterable[Sequence]):
-    """Logs rows in aligned columns: the first to the left, numbers to the right."""
-    texts = [[str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    for first, *others in texts:
-        cells = [
-            first.ljust(widths[0]),
-            *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True)),
-        ]
-        logging.info("  %s", "  ".join(cells))
-
-
-# The metrics that a processor can name, as functions of targets and predictions.
-_LABEL_METRICS = {
-    "accuracy": classification.accuracy,
-    "f1": classification.f1,
-    "matthews": classification.matthews,
-}
-_SCORE_METRICS = {"pearson": classification.pearson, "spearman": classification.spearman}
-# Each but "f1" brings all three for each label and, of two labels, those of the second, of more,
-# averages.
-_OF_A_LABEL = ("precision", "recall", "f1")
-_OF_EACH_LABEL = {
-    f"{average}{name}" for average in ("", "micro_", "macro_") for name in _OF_A_LABEL
-}
 _LARGEST_CLASS_WEIGHT = 1e6  # no ratio of labels is larger, and losses stay far from overflow
 _RECORD_STEMS = {"train": "train", "dev": "eval", "test": "predict"}
 
 
 class ClassificationObjective(TaskObjective):
+    """The objective of a task whose best constant output is known."""
+
+    def __init__(self, model, task: "ClassificationTask"):
+        super().__init__(model, task.losses, task.weights)
+        self._output_kind = task.output_kind
+
     def constant_losses(self, encoded: EncodedExamples) -> np.ndarray:
         """Returns the losses of the mean score, or of the labels' shares as probabilities."""
-        targets = encoded.label_ids
-        if targets.dtype.kind == "f":  # regression
-            return np.square(targets - np.mean(targets))
-        if targets.ndim == 2:  # several labels an example
-            shares = np.where(targets, targets.mean(0), 1 - targets.mean(0))  # of the label's value
-            return -np.log(shares).mean(-1)
-        return -np.log(np.bincount(targets) / len(targets))[targets]
+        return self._output_kind.constant_losses(encoded.label_ids)
 
 
 class ClassificationTask(Task):
@@ -122,30 +65,28 @@ class ClassificationTask(Task):
         abstain_below: float | None = None,
         temperature: float | None = None,
     ):
-        """Makes the task of a processor; `class_weights` weigh each label's examples in the
-        training loss.
+        """Makes the task of a processor.
 
-        `long_texts` says how texts are cut into windows; None truncates them. A text whose most
-        probable label is less probable than `abstain_below` gets none. Logits are divided by the
-        `temperature`, None for 1.
+        Args:
+            processor: reads the examples and names the metrics.
+            class_weights: the weight of each label's examples in the training loss; None for 1.
+            long_texts: how texts are cut into windows; None truncates them.
+            abstain_below: the probability below which the best label is no answer.
+            temperature: what logits are divided by; None for 1.
+
+        Raises:
+            InputError: the arguments do not go together.
         """
         self.processor, self.long_texts = processor, long_texts
         self.abstain_below, self.temperature = abstain_below, temperature
         processor.takes_unknown = abstain_below is not None
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
-        known = {*_SCORE_METRICS} if processor.is_regression else {*_LABEL_METRICS, *_OF_EACH_LABEL}
-        if unknown := [
-            name for name in (*processor.metrics, processor.main_metric) if name not in known
-        ]:
-            raise InputError(
-                f"{type(processor).__name__}: names the metric {unknown[0]}, which is none of "
-                f"{', '.join(sorted(known))}; correct it"
-            )
-        if class_weights and (processor.is_regression or processor.is_multi_label):
-            raise InputError("--class_weights: only for tasks with one label an example")
+        self.output_kind = output_kind(processor, abstain_below)
         self.class_weights = class_weights
-        if abstain_below is not None and (processor.is_regression or processor.is_multi_label):
+        if class_weights and not self.output_kind.has_one_label:
+            raise InputError("--class_weights: only for tasks with one label an example")
+        if abstain_below is not None and not self.output_kind.has_one_label:
             raise InputError(
                 "--abstain_below: only for tasks with one label an example; leave it out"
             )
@@ -196,21 +137,19 @@ class ClassificationTask(Task):
             _check_examples(examples, data_dir, kind, is_labelled=set_name != "test")
         return sets
 
-    @property
-    def _scores_labels(self) -> bool:
-        return bool((_OF_EACH_LABEL - _LABEL_METRICS.keys()).intersection(self.processor.metrics))
-
     def _check_labels(self):
         """Validates the main metric and the weights of the labels, known when the training set
         is read.
         """
         labels, weights, main = self.labels, self.class_weights, self.processor.main_metric
-        if self._scores_labels:
-            is_binary = len(labels) == 2 and not self.processor.is_multi_label
-            if main in (f"micro_{name}" if is_binary else name for name in _OF_A_LABEL):
+        if self.output_kind.scores_labels(self.processor.metrics):
+            is_binary = len(labels) == 2 and self.output_kind.has_one_label
+            absent = [f"micro_{name}" if is_binary else name for name in LABEL_SCORES]
+            remedy = main.removeprefix("micro_") if is_binary else f"micro_{main} or macro_{main}"
+            if main in absent:
                 raise InputError(
-                    f"{type(self.processor).__name__}: the main metric {main} is none of {len(labels)} labels; name "
-                    f"{main.removeprefix('micro_') if is_binary else f'micro_{main} or macro_{main}'}"
+                    f"{type(self.processor).__name__}: the main metric {main} is none of "
+                    f"{len(labels)} labels; name {remedy}"
                 )
         if weights and len(weights) != len(labels):
             raise InputError(
@@ -237,16 +176,17 @@ class ClassificationTask(Task):
         num_outputs = 1 if self.labels is None else len(self.labels)
         return BertClassifier(config, num_outputs, **arguments)
 
-    def objective(self, model) -> ClassificationObjective:
-        """Returns the mean cross-entropy of the label or of all labels, or the mean squared error."""
-        objective = TaskObjective if self.class_weights else ClassificationObjective
-        return objective(model, self.losses, self.weights)
+    def objective(self, model) -> TaskObjective:
+        """Returns the mean cross-entropy of the label or of all labels, or the mean squared
+        error.
+        """
+        if self.class_weights:
+            return TaskObjective(model, self.losses, self.weights)
+        return ClassificationObjective(model, self)
 
     def losses(self, model, features: dict):
-        """Float32[B]: the cross-entropy of the label, the mean cross-entropy of all labels, or
-        the squared error.
-        """
-        return self._losses(model(features), features["label_ids"])
+        """Returns the loss of each example, float32[B]; see `OutputKind.losses`."""
+        return self.output_kind.losses(model(features), features["label_ids"])
 
     def soft_losses(self, outputs, taught, temperature: float):
         if self.processor.is_regression:
@@ -271,26 +211,8 @@ class ClassificationTask(Task):
         `loss`, float32[B].
         """
         logits = ops.cast(model(features), "float32")
-        return self._with_probabilities(logits) | {
-            "loss": self._losses(logits, features["label_ids"])
-        }
-
-    def _with_probabilities(self, logits) -> dict:
-        if self.processor.is_regression:
-            return {"score": logits[:, 0]}
-        probabilities = (
-            ops.sigmoid(logits) if self.processor.is_multi_label else ops.softmax(logits)
-        )
-        return {"logits": logits, "probabilities": probabilities}
-
-    def _losses(self, logits, targets):
-        if self.processor.is_regression:
-            return ops.square(logits[:, 0] - targets)
-        if self.processor.is_multi_label:
-            targets = ops.cast(targets, "float32")
-            # softplus(x) - x t is the cross-entropy of sigmoid(x) against t.
-            return ops.mean(ops.softplus(logits) - logits * targets, axis=-1)
-        return cross_entropy(logits, targets)
+        losses = self.output_kind.losses(logits, features["label_ids"])
+        return self.output_kind.outputs(logits) | {"loss": losses}
 
     def outputs_of_set(self, encoded, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the outputs for texts: pooled, with calibrated probabilities; logits and losses
@@ -298,21 +220,15 @@ class ClassificationTask(Task):
 
         With examples out of scope there is the `loss_weight` of the others, float32[n].
         """
-        is_multi_label = self.processor.is_multi_label
-
-        def further(values):
-            if self.processor.is_regression:
-                return {"loss": np.square(values - encoded.label_ids)}
-            losses = calibration.losses(values, encoded.label_ids)
-            return {
-                "probabilities": calibration.probabilities(values, is_multi_label),
-                "loss": losses,
-            }
-
         if self.long_texts:
-            outputs = self.long_texts.outputs_of_texts(outputs, encoded.num_windows, further)
+            outputs = self.long_texts.outputs_of_texts(
+                outputs,
+                encoded.num_windows,
+                lambda pooled: self.output_kind.window_outputs(pooled, encoded.label_ids),
+            )
         if self.temperature:
             scaled = outputs["logits"] / np.float32(self.temperature)
+            is_multi_label = not self.output_kind.has_one_label
             outputs = outputs | {"probabilities": calibration.probabilities(scaled, is_multi_label)}
         if encoded.is_out_of_scope is not None:
             outputs = outputs | {"loss_weight": np.float32(~encoded.is_out_of_scope)}
@@ -335,41 +251,25 @@ class ClassificationTask(Task):
         )
 
     def predictions(self, outputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Returns label ids, int[n]; in multi-label classification 0 or 1, int[n, labels]; in
-        regression float[n].
-        """
-        if self.processor.is_regression:
-            return outputs["score"]
-        if self.processor.is_multi_label:
-            return (outputs["probabilities"] > LIKELY).astype(np.int32)
-        return outputs["probabilities"].argmax(-1)
+        """Returns the predictions for all examples, [n, ...]; see `OutputKind.predictions`."""
+        return self.output_kind.predictions(outputs)
 
     def metrics(self, encoded: EncodedExamples, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         """Returns the processor's metrics under keys of the original's form, such as
         `eval_accuracy`.
         """
-        processor, all_predictions = self.processor, self.predictions(outputs)
+        all_predictions = self.predictions(outputs)
         predictions, targets = self._in_scope(encoded, all_predictions)
-        scores, computed = {}, set()
-        if self._scores_labels:
-            scores, computed = (
-                classification.per_label(targets, predictions, self.labels),
-                _OF_EACH_LABEL,
-            )
-        table = _SCORE_METRICS if processor.is_regression else _LABEL_METRICS
-        for name in processor.metrics:
-            if name not in computed:
-                scores |= table[name](targets, predictions)
+        scores = self.output_kind.metrics(self.processor.metrics, targets, predictions, self.labels)
         if self.abstain_below is not None:
             is_answered = outputs["probabilities"].max(-1) >= self.abstain_below
             arrays = encoded.label_ids, all_predictions, is_answered, encoded.is_out_of_scope
             scores |= classification.abstaining(*arrays)
-        found = {f"eval_{name}": value for name, value in scores.items()}
+        results = {f"eval_{name}": value for name, value in scores.items()}
         if self.temperature:
-            found |= temperature.scores(
-                *self._in_scope(encoded, outputs["logits"]), self.temperature
-            )
-        return found
+            logits, targets = self._in_scope(encoded, outputs["logits"])
+            results |= temperature.scores(logits, targets, self.temperature)
+        return results
 
     def report(self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""):
         """Reports the scores of each label and writes confusion_matrix.tsv, if an example has one
@@ -378,15 +278,15 @@ class ClassificationTask(Task):
         Of a calibrated model it writes reliability.tsv, too.
         """
         if self.temperature:
-            targeted = self._in_scope(encoded, outputs["logits"])
-            temperature.write_reliability(output_dir, suffix, *targeted, self.temperature)
-        if not (self.processor.is_regression or self.processor.is_multi_label):
+            logits, targets = self._in_scope(encoded, outputs["logits"])
+            temperature.write_reliability(output_dir, suffix, logits, targets, self.temperature)
+        if self.output_kind.has_one_label:
             path = os.path.join(output_dir, f"confusion_matrix{suffix}.tsv")
             predictions, targets = self._in_scope(encoded, self.predictions(outputs))
             report_labels(path, targets, predictions, self.labels)
-            of_second = [f"eval_{name}" for name in _OF_A_LABEL if name in self.processor.metrics]
-            if of_second and len(self.labels) == 2:
-                logging.info("%s: of the label %s", ", ".join(of_second), self.labels[1])
+            names = [f"eval_{name}" for name in LABEL_SCORES if name in self.processor.metrics]
+            if names and len(self.labels) == 2:
+                logging.info("%s: of the label %s", ", ".join(names), self.labels[1])
 
     def write_predictions(
         self, output_dir, encoded, outputs: dict[str, np.ndarray], suffix: str = ""
@@ -398,9 +298,7 @@ class ClassificationTask(Task):
         glue_submission.
         """
         logging.info("***** Predict results *****")
-        values = (
-            outputs["score"][:, None] if self.processor.is_regression else outputs["probabilities"]
-        )
+        values = self.output_kind.columns(outputs)
         path = os.path.join(output_dir, f"test_results{suffix}.tsv")
         with writing.replacing(path) as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in values.astype(np.float32))
@@ -433,21 +331,7 @@ class ClassificationTask(Task):
     def _answers(self, logits) -> dict:
         if self.temperature:
             logits = logits / self.temperature
-        outputs = self._with_probabilities(logits)
-        if self.processor.is_regression:
-            return outputs
-        if self.processor.is_multi_label:
-            # LiteRT lacks tf.where for strings.
-            chosen = tf.where(
-                outputs["probabilities"] > LIKELY, tf.range(1, len(self.labels) + 1), 0
-            )
-            return outputs | {"labels": tf.gather(tf.constant(["", *self.labels]), chosen)}
-        best = tf.argmax(outputs["logits"], axis=-1)
-        if self.abstain_below is not None:
-            is_likely = tf.reduce_max(outputs["probabilities"], axis=-1) >= self.abstain_below
-            chosen = tf.where(is_likely, best + 1, 0)
-            return outputs | {"label": tf.gather(tf.constant(["", *self.labels]), chosen)}
-        return outputs | {"label": tf.gather(tf.constant(self.labels), best)}
+        return self.output_kind.answers(logits, self.labels)
 
     @property
     def text_inputs(self) -> dict[str, list]:

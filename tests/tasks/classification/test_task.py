@@ -6,7 +6,8 @@ import pytest
 from official_bert import InputError
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.classification.glue import ColaProcessor, MnliProcessor, StsbProcessor
-from official_bert.tasks.classification.task import ClassificationTask, report_labels
+from official_bert.tasks.classification.label_report import report_labels
+from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.classification.text import TextProcessor
 
 LOGITS = np.float32([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0]])
