@@ -77,12 +77,6 @@ _COMMANDS = {
         function="official_bert.commands.predict:run",
         summary="Runs an exported model on lines of text and writes its predictions as JSON lines.",
     ),
-    "evaluate_minimal_pairs": Command(
-        options="official_bert.options.serving:MinimalPairsOptions",
-        function="official_bert.commands.evaluate_minimal_pairs:run",
-        summary="Tells how often a pre-trained model gives the right sentence of a pair the better "
-        "score, as BLiMP asks.",
-    ),
     "mine_hard_negatives": Command(
         options="official_bert.options.embedding:MiningOptions",
         function="official_bert.commands.mine_hard_negatives:run",

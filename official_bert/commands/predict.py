@@ -68,48 +68,13 @@ def run(options: PredictOptions):
 
 def _chosen_mode(options: PredictOptions) -> PredictMode:
     """Returns what the flags choose to do with the input; raises InputError for two modes at once."""
-    makers = [vector_mode, _score_mode, *catalog.hooks("predict_mode")]
+    makers = [vector_mode, *catalog.hooks("predict_mode")]
     modes = [mode for make in makers if (mode := make(options))]
     if len(modes) > 1:
         raise InputError(
             f"{modes[1].flag}: does not go with {modes[0].flag}; leave one of them out"
         )
     return modes[0] if modes else PredictMode(options)
-
-
-class _ScoreMode(PredictMode):
-    """Answers each line with the logarithm of its probability."""
-
-    flag = "--score"
-
-    def __init__(self, options: PredictOptions):
-        super().__init__(options)
-        if options.pooling:
-            raise InputError(
-                "--pooling: does not go with --score, which reads the heads of the words; leave it "
-                "out"
-            )
-
-    def start(self, predictor: Predictor):
-        super().start(predictor)
-        self._scorer = predictor.scorer
-
-    def check(self, texts: Sequence[str]):
-        self.predictor.check_scored(texts)
-
-    def answers(self, requests: Requests) -> Iterator[dict]:
-        return iter(self._scorer.score([text for (text,) in requests], self.options.score))
-
-    def finish(self):
-        logging.info(
-            "The perplexity of all %d tokens is %.4f",
-            self._scorer.num_tokens,
-            self._scorer.perplexity,
-        )
-
-
-def _score_mode(options: PredictOptions) -> PredictMode | None:
-    return _ScoreMode(options) if options.score else None
 
 
 def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:

@@ -228,7 +228,6 @@ class ExportOptions(ServedOptions):
     )
 
 
-PLL, WITHIN_WORD = SCORE_METHODS = "pll", "within_word"
 TSV, JSON = "tsv", "json"
 STOP, REPORT = "stop", "report"
 POOLED, SEQUENCE = "pooled_output", "sequence_output"
@@ -325,40 +324,12 @@ class PredictOptions(PredictorOptions):
         only_with={"search": ()},
         help=f"With --search, the number of texts in an answer; {TOP_K} without this flag.",
     )
-    score: str | None = option(
-        None,
-        choices=SCORE_METHODS,
-        help="With the folder of a pre-trained model, answer each line with the logarithm of its "
-        "probability: within_word hides the later pieces of a word from its first ones, pll the "
-        "predicted piece alone.",
-    )
     on_error: str = option(
         STOP,
         basic=True,
         choices=(STOP, REPORT),
         help="The reaction to a line that is no valid request: stop ends the script with exit "
         "status 1; report writes an object with the field error for that line and continues.",
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MinimalPairsOptions:
-    model: str = option(help="The folder, or the name, of a pre-trained model.")
-    input_file: str = option(help="BLiMP.zip, or a folder of .jsonl files of its form.")
-    score: str = option(
-        WITHIN_WORD,
-        choices=SCORE_METHODS,
-        help="How a sentence is scored: within_word hides the later pieces of a word from its "
-        "first ones, pll the predicted piece alone. A left-to-right model has one score.",
-    )
-    num_records: int | None = option(
-        None, check=SIZE, help="Only the first pairs of each file, as many as this."
-    )
-    batch_size: int = option(
-        32, check=SIZE, help="The number of masked copies of 128 tokens in a batch."
-    )
-    output_file: str | None = option(
-        None, help="The table as a file, too, with a tab between its columns."
     )
 
 

@@ -17,10 +17,9 @@ from official_bert import catalog
 from official_bert.io import reading
 from official_bert.io.errors import InputError
 from official_bert.options.fields import fault_of, kind_of
-from official_bert.options.serving import POOLER, WITHIN_WORD, PredictorOptions
+from official_bert.options.serving import POOLER, PredictorOptions
 from official_bert.serving import explanation
 from official_bert.serving.model import Export, InMemoryModel, open_model
-from official_bert.serving.scores import Scorer
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
 from official_bert.tasks.embedding.vector_search import TextComparisons, hits
@@ -203,27 +202,6 @@ class Predictor(TextComparisons):
         order = sorted(range(len(texts)), key=lambda row: -scores[row])
         return hits(texts, order, [scores[row] for row in order])
 
-    def score(self, *texts: str | list[str], method: str = WITHIN_WORD) -> Any:
-        """Returns how probable a pre-trained model thinks a text; for a list of texts a list.
-
-            predictor.score("The cats sleep.")  # {"score": -14.6, "num_tokens": 4}
-
-        `score` is the natural logarithm of the probability of its `num_tokens` WordPieces, a
-        pseudo-log-likelihood; `method` is "within_word" or "pll" (serving/scores.py has the
-        formulas). The pseudo-perplexity of texts is exp(-sum(scores) / sum(num_tokens)). It needs
-        the folder of a model, no export.
-        """
-        requests, is_one = split_requests(texts)
-        for request in requests:
-            self.check_scored(request)
-        found = self.scorer.score([text for (text,) in requests], method)
-        return found[0] if is_one else found
-
-    @functools.cached_property
-    def scorer(self) -> Scorer:
-        """What scores texts; raises InputError for a model that does not predict words."""
-        return Scorer(self.model, self.batch_size)
-
     def explain(
         self,
         *texts: str | tuple[str, ...] | list,
@@ -283,14 +261,6 @@ class Predictor(TextComparisons):
         """Validates a request; raises InputError if the model cannot answer it."""
         self.check_characters(texts)
         self.client.check(texts)
-
-    def check_scored(self, texts: Texts):
-        """Validates a request for a score, which needs no pooler; raises InputError for a pair,
-        which has none.
-        """
-        if len(texts) != 1:
-            raise InputError(f"a score is of a single text, and not of {len(texts)} texts")
-        self.check_characters(texts)
 
     def check_characters(self, texts: Texts):
         """Raises InputError for a text with half of a surrogate pair."""

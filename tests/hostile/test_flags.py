@@ -169,7 +169,6 @@ ROWS = [
             ),
             ("--search=a.npz --top_k=0", "--top_k=0: must be at least 1"),
             ("--search=absent.npz", "absent.npz: no such file"),
-            ("--score=pll --pooling=none", "--pooling: does not go with --score"),
         )
     ),
     row(

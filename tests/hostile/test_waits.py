@@ -15,10 +15,6 @@ NO_WRITER = (
 NO_READER = "pipe: is a pipe that no process has opened for reading in 0.05 seconds"
 
 
-def minimal_pairs(folder, input_file):
-    return ["evaluate_minimal_pairs.py", f"--model={folder}", f"--input_file={input_file}"]
-
-
 def measured_vectors(folder, path):
     """The evaluation of a .npy file."""
     (folder / "vectors.npy").symlink_to(path)
@@ -36,7 +32,6 @@ PIPES = [
     row("an index", lambda at: vectors(at, search="pipe"), "pipe: is a device or a pipe"),
     row("pairs to mine", lambda at: mining(at, "--data_format=tsv", input_file="pipe"), NO_WRITER),
     row("a corpus to mine", lambda at: mining(at, corpus_file="pipe"), NO_WRITER),
-    row("minimal pairs", lambda at: minimal_pairs(at, at / "pipe"), "pipe: is a device or a pipe"),
     row(
         "vectors",
         lambda at: measured_vectors(at, "pipe"),
@@ -66,11 +61,6 @@ DEVICES = [
         "an empty index",
         lambda at: vectors(at, search="/dev/null"),
         "/dev/null: is a device or a pipe",
-    ),
-    row(
-        "pairs without end",
-        lambda at: minimal_pairs(at, "/dev/zero"),
-        "/dev/zero: is a device or a pipe",
     ),
     row(
         "vectors without end",

@@ -8,8 +8,9 @@ import zipfile
 import pytest
 
 from official_bert import Predictor
-from official_bert.commands import evaluate_minimal_pairs
-from official_bert.commands.evaluate_minimal_pairs import Pair, accuracies, read_pairs
+from official_bert.extensions.scoring import minimal_pairs
+from official_bert.extensions.scoring.minimal_pairs import Pair, accuracies, read_pairs
+from official_bert.extensions.scoring.predictor import make_scorer
 from official_bert.io.errors import InputError
 from tests.scripts import end_of, run_here
 from tests.serving import exported
@@ -141,8 +142,8 @@ def test_pairs_whose_difference_the_model_does_not_see_are_counted(tmp_path, cap
         ("the cat", "cat the"),
     ]
     (tmp_path / "order.jsonl").write_text("".join(line(*pair, "x") + "\n" for pair in pairs))
-    scorer = Predictor(tmp_path / "model").scorer
-    evaluate_minimal_pairs._warn_of_unseen_differences(read_pairs(str(tmp_path)), scorer)
+    scorer = make_scorer(Predictor(tmp_path / "model"))
+    minimal_pairs.warn_of_unseen_differences(read_pairs(str(tmp_path)), scorer)
     assert f"1 of 3 pairs are cut: the model reads {scorer.most_pieces} pieces" in caplog.text
     assert "2 of 3 pairs have two equal sentences for the model" in caplog.text
 

@@ -1,19 +1,19 @@
-"""Scores texts with a pre-trained model: how probable it thinks their words. `Predictor.score`
-calls it.
+"""Scores texts with a pre-trained model: how probable it thinks their words. The method `score` of
+Predictor calls it.
 
 The score of a text with the WordPieces w_1 ... w_n is the natural logarithm of a probability. A
 model that predicts masked words gives the pseudo-log-likelihood,
 
-    pll           sum_t ln p(w_t | all other pieces)                                     Salazar et
-    al. (2020) within_word   sum_t ln p(w_t | all pieces but those of the same word from t on)
-    Kauf and Ivanova (2023)
+    pll           sum_t ln p(w_t | all other pieces)
+    within_word   sum_t ln p(w_t | all pieces but those of the same word from t on)
 
 from a copy of the text for each t, in which [MASK] is in the place of what is not seen. The pieces
 of one word give each other away; within_word does not reward that, so that a rare word of several
 pieces is no likelier than a common one. A model whose attention goes from left to right gives, with
 either method, sum_t ln p(w_t | w_1 ... w_t-1).
 
-Sources: arXiv:1910.14659 and arXiv:2305.10588.
+Sources: pll is of Salazar et al. (2020), arXiv:1910.14659; within_word is of Kauf and Ivanova
+(2023), arXiv:2305.10588.
 """
 
 import math
@@ -23,14 +23,14 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.config import LEFT_TO_RIGHT
+from official_bert.extensions.scoring.options import SCORE_METHODS, WITHIN_WORD
 from official_bert.io.errors import InputError
 from official_bert.modeling.losses import cross_entropy
-from official_bert.options.serving import SCORE_METHODS, WITHIN_WORD
 from official_bert.serving.model import Export, InMemoryModel
 from official_bert.tasks.pretraining.client import MASK
 from official_bert.tasks.pretraining.task import PretrainingTask
 
-_TOKENS_OF_AN_EXAMPLE = 128  # a batch of shorter copies has more of them
+_EXAMPLE_TOKENS = 128  # a batch of shorter copies has more of them
 
 
 class Scorer:
@@ -41,8 +41,11 @@ class Scorer:
     """
 
     def __init__(self, model: InMemoryModel | Export, batch_size: int):
-        """Takes the masked LM head of a model; `batch_size` is the number of copies of 128 tokens
-        in a batch.
+        """Prepares the masked LM head of a model.
+
+        Args:
+            model: the opened model.
+            batch_size: number of copies of 128 tokens in a batch.
 
         Raises:
             InputError: the model is an export, or no pre-trained model that predicts words.
@@ -64,7 +67,7 @@ class Scorer:
             )
         self.most_pieces = model.max_seq_length - 2
         self.total, self.num_tokens = 0.0, 0
-        self._tokens_at_once = batch_size * _TOKENS_OF_AN_EXAMPLE
+        self._tokens_at_once = batch_size * _EXAMPLE_TOKENS
         network = model.trained.model
 
         def log_probabilities(ids, positions, words):
@@ -74,8 +77,8 @@ class Scorer:
             )
             return tf.reshape(-cross_entropy(logits, tf.reshape(words, [-1])), tf.shape(positions))
 
-        # [B, S] ids, and [B, P] positions and the words whose probabilities are asked for; one
-        # trace for all shapes.
+        # The ids are [B, S]; the positions, and the words whose probabilities are computed, are
+        # [B, P]. There is one trace for all shapes.
         signature = [tf.TensorSpec([None, None], tf.int32)] * 3
         self._log_probabilities = tf.function(log_probabilities, signature, autograph=False)
 
@@ -85,17 +88,25 @@ class Scorer:
         method: str = WITHIN_WORD,
         progress: Callable[[int], None] = lambda _: None,
     ) -> list[dict]:
-        """Returns for each text `score` and `num_tokens`, the number of the WordPieces that the
-        model reads of it.
+        """Returns `score` and `num_tokens` of each text.
+
+        Args:
+            texts: the texts.
+            method: one of SCORE_METHODS.
+            progress: is called with the number of texts that are done.
+
+        Returns:
+            For each text the logarithm of its probability, and the number of WordPieces that the
+            model reads of it.
         """
         if method not in SCORE_METHODS:
             raise InputError(f"method={method!r}: must be one of {', '.join(SCORE_METHODS)}")
         encoded = [self._tokenizer.encode(text) for text in texts]
-        found = [{"score": 0.0, "num_tokens": min(len(ids), self.most_pieces)} for ids in encoded]
+        results = [{"score": 0.0, "num_tokens": min(len(ids), self.most_pieces)} for ids in encoded]
         rows_by_length: dict[int, list[int]] = {}
         for row, ids in enumerate(encoded):
             if ids:
-                rows_by_length.setdefault(found[row]["num_tokens"], []).append(row)
+                rows_by_length.setdefault(results[row]["num_tokens"], []).append(row)
         done = 0
         for length, rows in sorted(rows_by_length.items()):  # so that nothing is padding
             cls, sep = ([self._tokenizer.vocab[name]] for name in ("[CLS]", "[SEP]"))
@@ -104,18 +115,20 @@ class Scorer:
             values = np.concatenate(
                 [self._log_probabilities(*batch).numpy().ravel() for batch in copies]
             )
-            for row, of_text in zip(rows, values.reshape(len(rows), length), strict=True):
-                found[row]["score"] = float(of_text.sum(dtype=np.float64))
-            progress(done := done + len(rows))
-        self.total += sum(one["score"] for one in found)
-        self.num_tokens += sum(one["num_tokens"] for one in found)
-        return found
+            for row, row_values in zip(rows, values.reshape(len(rows), length), strict=True):
+                results[row]["score"] = float(row_values.sum(dtype=np.float64))
+            done += len(rows)
+            progress(done)
+        self.total += sum(result["score"] for result in results)
+        self.num_tokens += sum(result["num_tokens"] for result in results)
+        return results
 
     def pieces(self, text: str) -> list[int]:
         """Returns the ids of the WordPieces that the model reads of a text."""
         return list(self._tokenizer.encode(text)[: self.most_pieces])
 
-    def is_cut(self, text: str) -> bool:
+    def is_truncated(self, text: str) -> bool:
+        """Returns whether the model reads only the beginning of a text."""
         return len(self._tokenizer.encode(text)) > self.most_pieces
 
     @property
@@ -127,12 +140,10 @@ class Scorer:
 
     def _causal(self, ids: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields batches of texts, int32[n, S], with the positions that predict their words."""
-        for some in _batches(ids, self._tokens_at_once // ids.shape[1]):
-            yield (
-                some,
-                np.broadcast_to(np.arange(ids.shape[1] - 2, dtype=np.int32), some[:, 2:].shape),
-                some[:, 1:-1],
-            )
+        positions = np.arange(ids.shape[1] - 2, dtype=np.int32)
+        for batch in _batches(ids, self._tokens_at_once // ids.shape[1]):
+            targets = batch[:, 1:-1]
+            yield batch, np.broadcast_to(positions, targets.shape), targets
 
     def _masked(self, ids: np.ndarray, method: str) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields batches of masked copies of texts, int32[n, S]: one for each piece, of a text
@@ -152,8 +163,9 @@ class Scorer:
             if method == WITHIN_WORD:
                 is_same_word = words[row] == np.take_along_axis(words[row], position, axis=1)
                 is_unseen = is_same_word & (columns >= position)
-            asked = np.take_along_axis(ids[row], position, axis=1)
-            yield np.where(is_unseen, np.int32(mask_id), ids[row]), position.astype(np.int32), asked
+            masked_ids = np.where(is_unseen, np.int32(mask_id), ids[row])
+            targets = np.take_along_axis(ids[row], position, axis=1)
+            yield masked_ids, position.astype(np.int32), targets
 
 
 def _batches(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:

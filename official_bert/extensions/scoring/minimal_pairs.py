@@ -1,4 +1,4 @@
-"""Evaluates a model on minimal pairs, such as BLiMP's: the runner of evaluate_minimal_pairs.py.
+"""Evaluates a model on minimal pairs, such as BLiMP's: the command evaluate_minimal_pairs.
 
 In: a pre-trained model, and pairs of a right and a wrong sentence in the form of BLiMP (Warstadt et
 al., 2020, arXiv:1912.00582), a .zip file or a folder of .jsonl files. Out: how often the right one
@@ -15,12 +15,13 @@ from typing import NamedTuple
 from absl import logging
 
 from official_bert.data.tables import numbered_lines
+from official_bert.extensions.scoring.options import MinimalPairsOptions
+from official_bert.extensions.scoring.predictor import make_scorer
+from official_bert.extensions.scoring.scores import Scorer
 from official_bert.io import archives, files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.options.serving import MinimalPairsOptions
 from official_bert.serving.predictor import Predictor
-from official_bert.serving.scores import Scorer
 
 _GOOD, _BAD, _PARADIGM, _PHENOMENON = "sentence_good", "sentence_bad", "UID", "linguistics_term"
 _SUFFIX = ".jsonl"
@@ -44,18 +45,17 @@ def run(options: MinimalPairsOptions):
         writing.keep_apart([options.output_file], {"input_file": [options.input_file]})
     pairs = read_pairs(options.input_file, options.num_records)
     predictor = Predictor(options.model, batch_size=options.batch_size)
-    _warn_of_unseen_differences(pairs, predictor.scorer)
+    scorer = make_scorer(predictor)
+    warn_of_unseen_differences(pairs, scorer)
     logging.info("Scoring %d pairs ...", len(pairs))
-    texts, progress = (
-        [text for pair in pairs for text in pair[:2]],
-        Progress("sentences", 2 * len(pairs)),
-    )
-    scores = [one["score"] for one in predictor.scorer.score(texts, options.score, progress)]
-    found = accuracies(pairs, list(zip(scores[::2], scores[1::2], strict=True)))
+    texts = [text for pair in pairs for text in (pair.good, pair.bad)]
+    results = scorer.score(texts, options.score, Progress("sentences", len(texts)))
+    scores = [result["score"] for result in results]
+    rows = accuracies(pairs, list(zip(scores[::2], scores[1::2], strict=True)))
     lines = ["phenomenon\tparadigm\tpairs\taccuracy"]
     lines += [
         f"{phenomenon}\t{paradigm}\t{count}\t{value:.4f}"
-        for phenomenon, paradigm, count, value in found
+        for phenomenon, paradigm, count, value in rows
     ]
     print(*lines, sep="\n")
     if options.output_file:
@@ -63,15 +63,17 @@ def run(options: MinimalPairsOptions):
             file.writelines(f"{line}\n" for line in lines)
 
 
-def _warn_of_unseen_differences(pairs: Sequence[Pair], scorer: Scorer):
+def warn_of_unseen_differences(pairs: Sequence[Pair], scorer: Scorer):
     """Warns of pairs that the model reads in part, and of those whose two sentences are the same
     for it.
     """
-    num_cut = sum(scorer.is_cut(pair.good) or scorer.is_cut(pair.bad) for pair in pairs)
-    if num_cut:
+    num_truncated = sum(
+        scorer.is_truncated(pair.good) or scorer.is_truncated(pair.bad) for pair in pairs
+    )
+    if num_truncated:
         logging.warning(
             "%d of %d pairs are cut: the model reads %d pieces",
-            num_cut,
+            num_truncated,
             len(pairs),
             scorer.most_pieces,
         )
@@ -91,21 +93,23 @@ def accuracies(
     An equal score counts as half, as a guess would. A phenomenon has the mean of its paradigms, and
     so has the whole.
     """
-    of_paradigms: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
+    paradigm_hits: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
     for pair, (good, bad) in zip(pairs, scores, strict=True):
         is_tie = math.isclose(good, bad, rel_tol=_ROUNDING)
-        of_paradigms[pair.phenomenon, pair.paradigm].append(0.5 if is_tie else float(good > bad))
-    rows = [(*key, len(hits), statistics.mean(hits)) for key, hits in sorted(of_paradigms.items())]
-
-    def mean_of(name: str, some: Sequence[tuple]) -> tuple[str, str, int, float]:
-        return name, "all", sum(row[2] for row in some), statistics.mean(row[3] for row in some)
-
-    names = sorted({row[0] for row in rows})
-    return [
-        *rows,
-        *(mean_of(name, [row for row in rows if row[0] == name]) for name in names),
-        mean_of("all", rows),
+        paradigm_hits[pair.phenomenon, pair.paradigm].append(0.5 if is_tie else float(good > bad))
+    paradigms = [
+        (*key, len(hits), statistics.mean(hits)) for key, hits in sorted(paradigm_hits.items())
     ]
+    phenomena = [
+        _summarize(name, [row for row in paradigms if row[0] == name])
+        for name in sorted({row[0] for row in paradigms})
+    ]
+    return [*paradigms, *phenomena, _summarize("all", paradigms)]
+
+
+def _summarize(name: str, rows: Sequence[tuple]) -> tuple[str, str, int, float]:
+    """Returns the row of several paradigms: the sum of their pairs, the mean of their accuracies."""
+    return name, "all", sum(row[2] for row in rows), statistics.mean(row[3] for row in rows)
 
 
 def read_pairs(path: str, most: int | None = None) -> list[Pair]:
@@ -147,21 +151,23 @@ def _decoded(where: str, content: bytes) -> str:
 
 def _pair(where: str, line: str) -> Pair:
     try:
-        found = reading.parse_json(line, has_lines=False, object_pairs_hook=reading.distinct_fields)
+        fields = reading.parse_json(
+            line, has_lines=False, object_pairs_hook=reading.distinct_fields
+        )
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     names = (_GOOD, _BAD, _PARADIGM, _PHENOMENON)
-    if not isinstance(found, Mapping) or any(
-        not isinstance(found.get(name), str) for name in names
+    if not isinstance(fields, Mapping) or any(
+        not isinstance(fields.get(name), str) for name in names
     ):
         raise InputError(
             f"{where}: is no object with the texts {', '.join(names)}; give pairs in the form of "
             "BLiMP"
         )
     for name in names:
-        if half := reading.half_pair_in(found[name]):
+        if half := reading.half_pair_in(fields[name]):
             raise InputError(f"{where}: {name} has {half}; correct it")
-        if not found[name].strip():
+        if not fields[name].strip():
             raise InputError(f"{where}: {name} is blank; give it a text, or leave the line out")
-    good, bad, paradigm, phenomenon = (found[name] for name in names)
+    good, bad, paradigm, phenomenon = (fields[name] for name in names)
     return Pair(good, bad, paradigm, _SAME_AS.get(phenomenon, phenomenon))
