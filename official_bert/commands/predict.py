@@ -171,6 +171,7 @@ def _parsed(
             if is_json:
                 found = _json_object(line, predictor.columns)
                 further[row] |= {"id": found["id"]} if "id" in found else {}
+                _warn_of_unread_fields(found, done + row + 1, mode)
             texts = _texts_of(found, predictor) if is_json else line.split("\t")
             mode.check(texts)
             further[row] |= {"truncated": True} if predictor.is_cut(texts) else {}
@@ -180,6 +181,21 @@ def _parsed(
             if options.on_error == STOP:
                 break
     return requests, errors, further
+
+
+def _warn_of_unread_fields(request: dict, line_number: int, mode: PredictMode):
+    """Warns of the first request with fields that neither the model nor its answer has."""
+    known = (*mode.predictor.columns, "id")
+    names = [name for name in request if name != "id" and fold_name(name) not in known[:-1]]
+    if names and not mode.has_warned_of_fields:
+        mode.has_warned_of_fields = True
+        logging.warning(
+            "%s: line %d: Ignoring the fields %s, here and in later lines; a request has %s",
+            input_name(mode.options),
+            line_number,
+            ", ".join(names),
+            ", ".join(known),
+        )
 
 
 def _stopped(mode: PredictMode, row: int, error: InputError) -> InputError:

@@ -46,6 +46,7 @@ class PredictMode:
     writes_answers: ClassVar[bool] = True
 
     predictor: Predictor
+    has_warned_of_fields = False  # of a request that are not read
 
     def __init__(self, options: PredictOptions):
         self.options = options

@@ -305,7 +305,8 @@ class PredictOptions(PredictorOptions):
         choices=(TSV, JSON),
         help="The form of a line. tsv: texts, separated by tabs. json: an object that names its "
         "texts: text_a and text_b; text (ner); question and context; or context and ending0 to "
-        "ending3. The answer gets its id, if it has one; its other fields are ignored.",
+        "ending3. The answer gets its id, if it has one; its other fields are ignored, with a "
+        "warning.",
     )
     index: str | None = option(
         None,

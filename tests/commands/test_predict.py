@@ -95,6 +95,17 @@ def test_an_id_and_a_cut_are_told(tmp_path, squad_dir):
     assert {"id": good["id"]} | answer == first
 
 
+def test_fields_that_are_not_read_are_named_once(tmp_path, squad_dir, caplog):
+    good = {"id": 1, "question": "who ?", "Context": "the cat"}
+    requests = [good, good | {"Answer": "cat", "title": "x"}, good | {"title": "y"}]
+    answers_to(
+        tmp_path, squad_dir, "\n".join(map(json.dumps, requests)).encode(), input_format="json", max_query_length=8
+    )
+    warnings = [message for message in caplog.messages if "Ignoring the fields" in message]
+    says = "in: line 2: Ignoring the fields Answer, title, here and in later lines; a request has question, context, id"
+    assert warnings == [f"{tmp_path}/{says}"]
+
+
 def test_a_second_text_that_a_model_does_not_read_is_refused():
     predictor = types.SimpleNamespace(columns=("text_a",), num_required=1)
     assert predict._texts_of({"Text_A": "a", "text_b": None, "label": "x"}, predictor) == ["a"]
