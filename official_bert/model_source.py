@@ -239,7 +239,7 @@ class ModelSource:
                     if field.name == "max_seq_length" and longest
                     else fallback
                 )
-            is_fixed = is_casing or field.metadata["fixed_by_training"]
+            is_fixed = is_casing or field.metadata["fixed_after_training"]
             if known is not None and given != known and is_fixed:
                 raise InputError(
                     f"{format_flag(field.name, given)}: {source} says {known}, with which the "

@@ -175,6 +175,7 @@ def option(
     fallback: object = dataclasses.MISSING,
     changes_training: bool = False,
     fixed_by_training: bool = False,
+    fixed_after_training: bool = False,
     only_with: Mapping[str, tuple[str, ...]] = types.MappingProxyType({}),
     after_dashes: bool = False,
     is_first_word: bool = False,
@@ -191,8 +192,9 @@ def option(
         changes_training: whether the updates of a training depend on it, so that a run that resumes
             with another value names the flag.
         fixed_by_training: whether it changes a training and cannot change in its middle, so that a
-            run that resumes with another value is refused. If the folder of the model records it,
-            evaluations and exports of the folder refuse another value, too.
+            run that resumes with another value is refused. It is fixed after the training, too.
+        fixed_after_training: whether evaluations and exports of a folder that records it refuse
+            another value.
         only_with: the other flags with which it has an effect, any one of them, and the values that
             these need; () is any value. A run without them is refused.
         after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.
@@ -208,6 +210,7 @@ def option(
         "fallback": fallback,
         "changes_training": changes_training or fixed_by_training,
         "fixed_by_training": fixed_by_training,
+        "fixed_after_training": fixed_after_training or fixed_by_training,
         "only_with": only_with,
         "after_dashes": after_dashes,
         "is_first_word": is_first_word,

@@ -200,7 +200,8 @@ class DataFilesOptions(FineTuningOptions):
     max_seq_length: int | None = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
-        fixed_by_training=True,
+        changes_training=True,
+        fixed_after_training=True,
         help="The number of tokens, special ones included, of the longest input that the model is "
         "given. run_swag.py truncates longer examples, run_ner.py splits them.",
     )
@@ -302,7 +303,8 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions, D
     max_seq_length: int | None = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
-        fixed_by_training=True,
+        changes_training=True,
+        fixed_after_training=True,
         help="The most tokens of an example, special ones included. --long_texts says what becomes "
         "of longer ones.",
     )
@@ -484,7 +486,8 @@ class SquadOptions(SquadServing, FineTuningOptions, DistillationOptions):
     max_seq_length: int | None = option(
         fallback=384,
         check=LENGTH,
-        fixed_by_training=True,
+        changes_training=True,
+        fixed_after_training=True,
         help="The number of tokens of a window together with its question and the special tokens.",
     )
     verbose_logging: bool = option(

@@ -4,6 +4,7 @@ import dataclasses
 import random
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import keras
 import numpy as np
@@ -172,7 +173,7 @@ def check_output_dir(source: ModelSource):
     if not options.do_train:
         return
     if source.resumes:
-        refuse_fixed_flags(options)
+        refuse_fixed_flags(options, source.task.settings if source.task else {})
     # With the original's --init_checkpoint it may begin there, as in the original.
     elif source.model and files.real_path(source.model) == files.real_path(options.output_dir):
         raise InputError(
@@ -181,19 +182,31 @@ def check_output_dir(source: ModelSource):
         )
 
 
-def refuse_fixed_flags(options: TrainingOptions):
+def refuse_fixed_flags(
+    options: TrainingOptions,
+    recorded: Mapping[str, object] = MappingProxyType({}),
+):
     """Refuses to resume the training in output_dir with another value of a flag that cannot change
     in its middle.
 
     The declaration of a flag says whether it can: `fixed_by_training` of options/fields.py.
+
+    Args:
+        options: the flags of the command.
+        recorded: the settings of the training, by flag name, which hold where a flag is open.
     """
     before, now = _flags_before(options.output_dir), dataclasses.asdict(options)
     for name in flag_names(type(options), "fixed_by_training"):
-        if name in before and before[name] != now[name]:
+        if name not in before:
+            continue
+        values = [
+            recorded.get(name) if value is None else value for value in (before[name], now[name])
+        ]
+        if values[0] != values[1]:
             raise InputError(
                 f"--output_dir={options.output_dir}: its training began with "
-                f"{format_flag(name, before[name])}, which cannot change in the middle, and this "
-                f"command has {format_flag(name, now[name])}; give the same as before, or another "
+                f"{format_flag(name, values[0])}, which cannot change in the middle, and this "
+                f"command has {format_flag(name, values[1])}; give the same as before, or another "
                 "--output_dir"
             )
 
@@ -204,7 +217,9 @@ def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
 
     The declaration of a flag says whether it does: `changes_training` of options/fields.py.
     """
-    names = flag_names(type(options), "changes_training")
+    # Fixed flags have been compared before, with what the folder says of those that are open.
+    fixed = flag_names(type(options), "fixed_by_training")
+    names = [name for name in flag_names(type(options), "changes_training") if name not in fixed]
     if changed := run_log.changed_flags(_flags_before(run_dir), dataclasses.asdict(options), names):
         logging.warning(
             "%s goes on from step %d with other flags than before: %s", run_dir, step, changed

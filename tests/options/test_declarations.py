@@ -61,7 +61,6 @@ def test_what_cannot_change_in_the_middle_of_a_training():
     tuning = {
         "do_lower_case",
         "strip_accents",
-        "max_seq_length",
         "freeze_layers",
         "lora_rank",
         "reinit_layers",
@@ -75,6 +74,20 @@ def test_what_cannot_change_in_the_middle_of_a_training():
         ClassificationOptions: tuning | {"label_type", "long_texts", "pooling", "class_weights"},
         EmbeddingOptions: tuning | {"loss", "matryoshka", "pooling", "projection", "normalize"},
     }
+
+
+def test_the_length_may_change_in_a_training_and_not_after_it():
+    for each in (
+        ClassificationOptions,
+        ChoiceOptions,
+        SquadOptions,
+        TaggingOptions,
+        EmbeddingOptions,
+    ):
+        assert "max_seq_length" in flag_names(each, "fixed_after_training")
+        assert {*flag_names(each, "fixed_by_training")} < {
+            *flag_names(each, "fixed_after_training")
+        }
 
 
 PAIR = "multiple_negatives_ranking"

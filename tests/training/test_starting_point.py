@@ -3,10 +3,12 @@
 import dataclasses
 import logging
 import re
+import types
 
 import pytest
 
 from official_bert.io.errors import InputError
+from official_bert.model_dir import TaskRecord
 from official_bert.options.embedding import EmbeddingOptions
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.options.training import PretrainingOptions
@@ -83,12 +85,6 @@ def earlier_run(folder, options_class, **flags):
             {"long_texts": "windows"},
             "no --long_texts, .* has --long_texts=windows",
         ),
-        (
-            ClassificationOptions,
-            {"max_seq_length": 64},
-            {"max_seq_length": 128},
-            "--max_seq_length=64, .*_length=128",
-        ),
     ],
 )
 def test_what_cannot_change_in_the_middle_is_refused(
@@ -120,6 +116,11 @@ def test_what_cannot_change_in_the_middle_is_refused(
         ),
         (
             ClassificationOptions,
+            {"max_seq_length": 64},
+            "--max_seq_length=64 (None before)",
+        ),
+        (
+            ClassificationOptions,
             {"doc_stride": 9, "eval_every": "5"},
             "--eval_every=5 (None before), --doc_stride=9 (",
         ),
@@ -146,6 +147,28 @@ def test_what_may_change_is_named(tmp_path, caplog, options_class, now, words):
         starting_point.warn_of_changed_flags(changed, str(tmp_path), 4)
     assert f"{tmp_path} goes on from step 4 with other flags than before: " in caplog.text
     assert words in caplog.text
+
+
+def test_what_the_folder_says_of_an_open_flag_counts(tmp_path, caplog):
+    """A training with the pooling of its model's folder resumes with the same as a flag."""
+    options, recorded = (
+        earlier_run(tmp_path, EmbeddingOptions),
+        {"pooling": "cls", "normalize": True},
+    )
+    same = dataclasses.replace(options, pooling="cls", normalize=True)
+    record = TaskRecord("embedding", "embedding", recorded)
+    starting_point.check_output_dir(types.SimpleNamespace(options=same, resumes=True, task=record))
+    starting_point.warn_of_changed_flags(same, str(tmp_path), 4)
+    assert not caplog.records
+    with pytest.raises(
+        InputError,
+        match=r"began with --pooling=cls, which .* this command has --pooling=max; give the",
+    ):
+        starting_point.refuse_fixed_flags(dataclasses.replace(options, pooling="max"), recorded)
+    with pytest.raises(
+        InputError, match=r"began with no --projection, which .* this command has --projection=8"
+    ):
+        starting_point.refuse_fixed_flags(dataclasses.replace(options, projection=8), recorded)
 
 
 def test_the_same_folder_by_another_path_is_no_change(tmp_path, caplog):

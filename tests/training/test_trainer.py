@@ -389,7 +389,10 @@ def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypa
     made_up.fit([hook])
     assert len(made_up.calls) == 8
     assert "already holds step 10, and its hours are over" in caplog.text
-    assert "to train longer, raise --max_train_hours; to train again, give another --output_dir" in caplog.text
+    assert (
+        "to train longer, raise --max_train_hours; to train again, give another --output_dir"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(("hours", "num_train_steps"), [(None, 12), (12 / 3600, 24)])

@@ -239,18 +239,26 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(base, whole, tmp_path):
 
 def test_a_run_that_goes_on_with_another_teacher_is_warned_of(base, whole, tmp_path, caplog):
     """By its path it is the same one."""
-    teacher, values = base / "teacher" / "bert_model.ckpt", checkpoint_values(base / "teacher" / "bert_model.ckpt")
+    teacher, values = (
+        base / "teacher" / "bert_model.ckpt",
+        checkpoint_values(base / "teacher" / "bert_model.ckpt"),
+    )
     same, folder = (rewind(whole, tmp_path / name, step=5) for name in ("same", "other"))
     for copy in (same, folder):
         shutil.copyfile(whole / "run.jsonl", copy / "run.jsonl")
     run(base, same)
     assert "has other weights than" not in caplog.text
-    tf1.write(str(teacher), values | {"bert/pooler/dense/bias": values["bert/pooler/dense/bias"] + 1})
+    tf1.write(
+        str(teacher), values | {"bert/pooler/dense/bias": values["bert/pooler/dense/bias"] + 1}
+    )
     try:
         run(base, folder)
     finally:
         tf1.write(str(teacher), values)
-    assert f"--teacher={base}/teacher: has other weights than when the training in {folder} began" in caplog.text
+    assert (
+        f"--teacher={base}/teacher: has other weights than when the training in {folder} began"
+        in caplog.text
+    )
 
 
 def test_nothing_of_the_teacher_is_in_the_folder(base, whole, tmp_path):
