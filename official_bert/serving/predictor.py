@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import numbers
 import os
@@ -18,7 +17,6 @@ from official_bert.io import reading
 from official_bert.io.errors import InputError
 from official_bert.options.fields import fault_of, kind_of
 from official_bert.options.serving import POOLER, PredictorOptions
-from official_bert.serving import explanation
 from official_bert.serving.model import Export, InMemoryModel, open_model
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
@@ -202,43 +200,27 @@ class Predictor(TextComparisons):
         order = sorted(range(len(texts)), key=lambda row: -scores[row])
         return hits(texts, order, [scores[row] for row in order])
 
-    def explain(
-        self,
-        *texts: str | tuple[str, ...] | list,
-        label: str | None = None,
-        method: str = explanation.INTEGRATED,
-        baseline: str = explanation.PAD,
-        steps: int = 50,
-    ) -> Any:
-        """Returns how much each word of a text or a pair speaks for a label, or for a score; for a
-        list, a list.
+    def check_method(self, method: str, caller: str = ""):
+        """Raises InputError unless the model's answers have the form of a method.
 
-        It needs the folder of a trained model, no export. `label` is by default the most probable
-        one; `method` is "integrated_gradients", from the `baseline` "pad" or "zero" in `steps`, or
-        "gradient_x_input"; the formulas and their sources are in serving/explanation.py. The result
-        has `label`, `score`, and `words`, each with `text` (the name of its text), `word`, `start`,
-        `end`, `attribution`. The attributions sum up to the difference that the words make for the
-        logit of the label, or for the score, but for `completeness`.
+        Args:
+            method: the method, such as "classify".
+            caller: the name of the method that was called, if it is another one.
         """
-        chosen = {"label": label, "method": method, "baseline": baseline, "steps": steps}
-        explain = functools.partial(
-            explanation.explain, self.model, self.columns, self.batch_size, **chosen
-        )
-        return self._postprocessed("classify", texts, explain)
-
-    def _postprocessed(
-        self, name: str, texts: Sequence, explain: Callable | None = None, **settings: Any
-    ) -> Any:
-        if self.method != name:
+        if self.method != method:
             hint = f"call {self.method}" if self.method else "call the predictor itself"
-            what = "explain" if explain else name
-            raise InputError(f"{self.path}: {what} is not for a model of {self.task_name}; {hint}")
+            raise InputError(
+                f"{self.path}: {caller or method} is not for a model of {self.task_name}; {hint}"
+            )
+
+    def _postprocessed(self, method: str, texts: Sequence, **settings: Any) -> Any:
+        self.check_method(method)
         requests, is_one = split_requests(texts)
-        found = [
-            (explain or self.client.postprocess)(request, answer, **settings)
+        results = [
+            self.client.postprocess(request, answer, **settings)
             for request, answer in zip(requests, self.answers(requests), strict=True)
         ]
-        return found[0] if is_one else found
+        return results[0] if is_one else results
 
     def answers(self, requests: Iterable[str | Texts]) -> Iterator[dict]:
         """Answers many requests, each of one or several texts, in order; it reads a few batches
