@@ -345,8 +345,8 @@ fine_tuning/search.py: fine_tuning/test_search.py
     return bool(metric), -math.inf -> return bool(metric), math.inf
 fine_tuning/finetuner.py: fine_tuning/test_finetuner.py training/test_trainer.py
     int(num_train_steps * options.warmup_proportion) -> round(num_train_steps * options.warmup_proportion)
-fine_tuning/adaptation.py: fine_tuning/test_adaptation.py fine_tuning/test_finetuner.py
-    range(options.freeze_layers or 0) -> range(options.freeze_layers or 1)
+extensions/adaptation/plugin.py: extensions/adaptation/test_plugin.py
+    range(flags.freeze_layers or 0) -> range(flags.freeze_layers or 1)
     int(layer[1]) + 1 -> int(layer[1])
 commands/launch.py: commands/test_launch.py
     {"type": "worker", "index": index} -> {"type": "worker", "index": 0}

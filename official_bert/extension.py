@@ -25,6 +25,13 @@ from typing import NamedTuple
 # returns, and when it is called. Add the place here before you add the call.
 HOOKS: Mapping[str, str] = MappingProxyType(
     {
+        "fine_tuning": "A subclass of TrainingPlugin of fine_tuning/plugin.py, which says when "
+        "each of its methods is called. One object is made for each run of a fine-tuning command, "
+        "before any set is read.",
+        "pretraining": "The same for run_pretraining.",
+        "model_methods": "No arguments -> a mapping: name of a method of all models -> a function "
+        "whose first argument is the model. Called when models are imported, so that the module "
+        "of the hook must not import them; its functions may.",
         "predictor_methods": "No arguments -> a mapping: name of a method of "
         "official_bert.Predictor -> a function whose first argument is the Predictor. Called when "
         "a method that the Predictor's class lacks is used or listed.",

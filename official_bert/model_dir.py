@@ -49,7 +49,6 @@ _ACTIVATIONS = {
     MULTI: ("Identity", "Sigmoid"),
     SCORE: ("Identity",),
 }
-ADAPTERS_NAME = "adapters.safetensors"  # what a training with LoRA changes, and nothing else
 
 
 def holds_checkpoints(folder: str) -> bool:

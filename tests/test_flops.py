@@ -3,8 +3,7 @@
 import tensorflow as tf
 
 from benchmarks.flops import forward_flops, training_flops
-from official_bert import BertConfig, BertModel, BertPretrainer
-from official_bert.modeling.lora import enable_lora
+from official_bert import BertConfig, BertPretrainer
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from tests import toy
 from tests.graphs import gradient_graph, products_of
@@ -69,32 +68,3 @@ def test_the_graph_of_a_step_has_the_same_products():
     segments = 2 * 2 * num_sequences * length * TINY.type_vocab_size * TINY.hidden_size
     counted = training_flops(TINY, num_sequences, length, predictions)
     assert found == counted + segments
-
-
-def products_with_lora(first_layer: int) -> int:
-    """The operations of a step that trains adapters of rank 1 from a layer on, without those of
-    the adapters.
-    """
-    model = BertModel(TINY)
-    enable_lora(model, 1, first_layer)
-    ids = tf.TensorSpec([3, 96], tf.int32)
-    graph = gradient_graph(model, lambda ids: tf.reduce_sum(model(ids).pooled_output), ids)
-    used, found = [tensor.op for tensor in graph.outputs], {}
-    while used:  # what no output needs is not computed
-        if (one := used.pop()).name not in found:
-            found[one.name] = one
-            used += [tensor.op for tensor in one.inputs]
-    products = products_of(found.values())
-    return sum(
-        operations_of(one)
-        for one in products
-        if 1 not in (*one.inputs[0].shape, *one.inputs[1].shape)
-    )
-
-
-def test_lora_computes_the_gradient_of_each_whole_kernel():
-    """Of its layers there are all three products, of those below one, though no kernel of the
-    encoder is trained.
-    """
-    counted = [training_flops(TINY, 3, 96, 0, number) for number in range(2)]
-    assert products_with_lora(0) - products_with_lora(1) == counted[0] - counted[1]

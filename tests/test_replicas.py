@@ -79,7 +79,7 @@ def test_replicas_train_evaluate_and_predict_as_one_device(tmp_path, family, cou
     ("family", "config", "flags"),
     [
         ("classification", {"attention_direction": "left_to_right"}, {"num_bilstm_layers": 1}),
-        ("classification", {}, {"lora_rank": 2, "ema_decay": 0.9, "layer_wise_lr_decay": 0.9}),
+        ("classification", {}, {"ema_decay": 0.9}),
         # With this scale no gradient is so large that it is clipped.
         (
             "embedding",

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 
 from official_bert.data.tables import Row
+from official_bert.fine_tuning import plugin
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.model_dir import holds_checkpoints
@@ -21,7 +22,7 @@ DATA_FACT = "rows_sha256"  # in the start line of run_log.py: the digest of the 
 _ASIDE = ".replaced"
 # The files that a training, its evaluations and its predictions write.
 _WRITTEN = """
-checkpoint model.ckpt-* input.ckpt-* best run.jsonl task.json labels.txt adapters.safetensors *.tf_record
+checkpoint model.ckpt-* input.ckpt-* best run.jsonl task.json labels.txt *.tf_record
 eval_results*.txt test_results*.tsv *reliability* events.out.tfevents*
 """
 
@@ -90,5 +91,6 @@ def replaced(folder: str, holds_other: bool) -> Iterator[None]:
 
 def _put_aside(folder: str, aside: str):
     """Moves the files that a training writes."""
-    for path in {path for pattern in _WRITTEN.split() for path in files.matching(pattern, folder)}:
+    patterns = [*_WRITTEN.split(), *plugin.output_files()]
+    for path in {path for pattern in patterns for path in files.matching(pattern, folder)}:
         os.rename(path, os.path.join(aside, os.path.basename(path)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,23 +14,16 @@ from absl import logging
 from official_bert.checkpoints import BEST_FOLDER
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
-from official_bert.fine_tuning.adaptation import (
-    adapted,
-    frozen_weights,
-    rate_factor,
-    redrawn_weights,
-)
+from official_bert.fine_tuning.plugin import TrainingPlugin
 from official_bert.fine_tuning.teacher import WithTeacher, distilled
 from official_bert.io.errors import InputError
-from official_bert.model_dir import ADAPTERS_NAME
-from official_bert.modeling.lora import write_adapters
 from official_bert.options.fine_tuning import FineTuningOptions, every
 from official_bert.tasks.base import Task
 from official_bert.training import distribution, reporting, run_log
 from official_bert.training.batches import ExampleBatches
 from official_bert.training.loop import compiled_outputs, predict
 from official_bert.training.periodic_evaluation import PeriodicEvaluation
-from official_bert.training.plan import TrainPlan, WeightPlan
+from official_bert.training.plan import TrainPlan
 from official_bert.training.trainer import Trainer
 
 # Gains on a constant prediction that say nothing: they may be chance, or too small to matter.
@@ -87,7 +79,8 @@ class Finetuner:
         strategy: tf.distribute.Strategy,
         task: Task,
         counts: Mapping[str, int],
-        facts: Mapping[str, object] = MappingProxyType({}),
+        facts: Mapping[str, object],
+        plugin: TrainingPlugin,
     ):
         """Builds the model and loads its weights; `counts` are those of the training set, as of
         `counts_of`.
@@ -95,7 +88,7 @@ class Finetuner:
         `facts` are further values of the start line of run_log.py.
         """
         self.options, self.config, self.strategy, self.task = options, config, strategy, task
-        self._run_dir = run_dir
+        self._run_dir, self._plugin = run_dir, plugin
         on_tpu = distribution.is_tpu(strategy)
         self._pads_to_longest = options.length_aware_batches and not on_tpu
         self._num_train_examples = next(iter(counts.values()), 0)
@@ -111,18 +104,15 @@ class Finetuner:
         recomputing = {"recompute_layers": True} if options.recompute_layers else {}
         plan = TrainPlan(
             run_dir=run_dir,
-            build_model=lambda: adapted(
-                task.build_model(config, use_one_hot_embeddings=on_tpu, **recomputing), options
+            build_model=lambda: plugin.adapt_model(
+                task.build_model(config, use_one_hot_embeddings=on_tpu, **recomputing)
             ),
             num_train_steps=max(num_train_steps, 1),
             num_warmup_steps=int(num_train_steps * options.warmup_proportion),
-            weights=WeightPlan(
-                frozen=frozen_weights(options),
-                redrawn=redrawn_weights(options, config),
-                rate_factor=rate_factor(options, config),
-            ),
+            weights=plugin.weight_plan(),
         )
         self.trainer = Trainer(options, strategy, config, plan)
+        plugin.check_weights(self.trainer)
         model = self.trainer.model
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(model, features))
         self.score: Score | None = None
@@ -193,8 +183,7 @@ class Finetuner:
             # For the chief, which may still write the best checkpoint.
             trainer.workers.wait()
             self._best.restore()
-        if options.lora_rank:
-            write_adapters(os.path.join(options.output_dir, ADAPTERS_NAME), trainer.trained)
+        self._plugin.finish(trainer)
 
     def _warn_of_nothing_learnt(self, objective, encoded: EncodedSet):
         """Warns if the training ends no better than a model that gives every example the same

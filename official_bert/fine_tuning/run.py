@@ -19,8 +19,9 @@ from official_bert.config import BertConfig
 from official_bert.data.model_inputs import check_unknown_in
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet, content_digest
-from official_bert.fine_tuning import adaptation, teacher
+from official_bert.fine_tuning import teacher
 from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, log_set
+from official_bert.fine_tuning.plugin import make_plugin
 from official_bert.fine_tuning.search import search
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -87,6 +88,7 @@ def fine_tune(
         return search(options, fine_tune, distribution.make_strategy(options).num_replicas_in_sync)
     strategy = distribution.make_strategy(options)
     _check_run(source, strategy.num_replicas_in_sync)
+    plugin = make_plugin("fine_tuning", options, config, task)
     contents = {"bert_config_file": config.to_dict(), "vocab_file": tokenizer.vocab}
     workers = Workers(strategy)
     with output_folder(given, workers, contents) as folder:
@@ -107,7 +109,9 @@ def fine_tune(
                 own, task, tokenizer, sets.train, strategy
             )
             facts = {**facts, **teacher_facts}
-        finetuner = Finetuner(own, options.output_dir, config, strategy, task, sets.counts, facts)
+        finetuner = Finetuner(
+            own, options.output_dir, config, strategy, task, sets.counts, facts, plugin
+        )
         if own.do_train and registry.is_outside(entry.family) and not distribution.is_tpu(strategy):
             check_export(entry.name, task, finetuner.trainer.model, config, tokenizer)
         _write_records(own, sets)  # none of a model that cannot be used
@@ -176,8 +180,8 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
 
 
 def _check_run(source: ModelSource, num_replicas: int):
-    """Validates, before any set is read, what would fail later: folder, batch size, frozen
-    layers and checkpoint.
+    """Validates, before any set is read, what would fail later: folder, batch size and
+    checkpoint.
     """
     options = source.options
     starting_point.check_output_dir(source)
@@ -188,7 +192,6 @@ def _check_run(source: ModelSource, num_replicas: int):
             "train_batch_size",
             options.num_accumulation_steps,
         )
-    adaptation.check(options, source.config)
     if _calibrates(options) and not (options.do_train or source.resumes):
         raise InputError(
             "--calibrate: writes into the folder of a model; give --do_train, or its --output_dir"

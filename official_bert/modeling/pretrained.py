@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 import keras
 
-from official_bert import model_dir
+from official_bert import catalog, model_dir
 from official_bert.checkpoints import (
     huggingface,
     load_checkpoint,
@@ -27,7 +27,6 @@ from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import LABELS_NAME, PROBLEM_TYPES, VOCAB_NAME, ModelFolder, TaskRecord
 from official_bert.modeling.layers import Dense
-from official_bert.modeling.lora import load_adapters
 from official_bert.tokenization import FullTokenizer, write_vocabulary
 from official_bert.tokenizer_config import TokenizerConfig
 
@@ -100,8 +99,6 @@ class ConfiguredModel(keras.Model):
                 record.settings.get("label_type") if record and not new_head else None
             )
         return model
-
-    load_adapters = load_adapters
 
     def save_pretrained(
         self,
@@ -237,6 +234,17 @@ class ConfiguredModel(keras.Model):
     def _all_layers(self) -> list[keras.layers.Layer]:
         """Returns the model and all layers in it, in an order that follows from the configuration."""
         return list(self._flatten_layers())
+
+
+def _add_extension_methods():
+    for hook in catalog.hooks("model_methods"):
+        for name, function in hook().items():
+            if hasattr(ConfiguredModel, name):
+                raise ValueError(f"two methods of models are called {name}; rename one of them")
+            setattr(ConfiguredModel, name, function)
+
+
+_add_extension_methods()
 
 
 def check_config(config):

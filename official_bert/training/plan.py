@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import keras
@@ -22,6 +23,19 @@ class WeightPlan:
     frozen: tuple[str, ...] = ()
     redrawn: tuple[str, ...] = ()
     rate_factor: Callable[[str], float] | None = None
+
+    def combine(self, other: WeightPlan) -> WeightPlan:
+        """Returns a plan with the prefixes of both, and the product of their factors."""
+        factors = [plan.rate_factor for plan in (self, other) if plan.rate_factor]
+
+        def rate_factor(name: str) -> float:
+            return math.prod(factor(name) for factor in factors)
+
+        return WeightPlan(
+            frozen=self.frozen + other.frozen,
+            redrawn=self.redrawn + other.redrawn,
+            rate_factor=rate_factor if factors else None,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

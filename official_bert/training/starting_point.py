@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints import CheckpointManager, load_checkpoint, named_variables
+from official_bert.checkpoints import CheckpointManager, load_checkpoint
 from official_bert.config import BertConfig
 from official_bert.io import files
 from official_bert.io.errors import InputError
@@ -95,8 +95,6 @@ def load_weights(
             "so the weights would be random; give one of the two, or --allow_missing_weights to "
             "use random weights on purpose"
         )
-    if options.do_train and not options.allow_missing_weights:
-        _check_frozen(options.init_checkpoint, model, loaded, tuple(unused))
     if options.init_checkpoint and checkpoints.latest:
         logging.info(
             "--init_checkpoint is not used: %s goes on from %s",
@@ -104,26 +102,6 @@ def load_weights(
             checkpoints.latest,
         )
     return loaded
-
-
-def _check_frozen(
-    source: str | None, model: keras.Model, loaded: Collection[str], unused: tuple[str, ...]
-):
-    """Refuses frozen weights that would stay random, such as the pooler that a masked LM does
-    not have.
-    """
-    for name, variable in named_variables(model).items():
-        if not (variable.trainable or name in loaded or name.startswith(unused)):
-            lacks = (
-                f"{source}: lacks {name}"
-                if source
-                else f"--init_checkpoint: is not given for {name}"
-            )
-            raise InputError(
-                f"{lacks}, which would stay random, since --lora_rank does not train it; give a "
-                "checkpoint that has it, train without --lora_rank, or --allow_missing_weights to "
-                "use random weights on purpose"
-            )
 
 
 def check_same_folder(workers: Workers, checkpoints: CheckpointManager):

@@ -61,6 +61,7 @@ class Trainer:
         seed: the seed of the run, which is that of the newest checkpoint, if there is one.
         num_train_steps: the number of updates, with those of earlier runs.
         trained: the variables that the training changes, by name.
+        loaded: the names of the weights that come from a checkpoint.
         workers: the processes that train together.
     """
 
@@ -116,7 +117,7 @@ class Trainer:
             weights = {
                 name: variable.value for name, variable in named_variables(self.model).items()
             }
-            untrained = (*plan.weights.frozen, *self._unused_weights)
+            untrained = (*plan.weights.frozen, *self.unused_weights)
             self.trained = {
                 name: value
                 for name, value in weights.items()
@@ -135,19 +136,19 @@ class Trainer:
         self.checkpoints.variables = self._weights_and_step | self.optimizer.slots
 
     @property
-    def _unused_weights(self) -> Sequence[str]:
+    def unused_weights(self) -> Sequence[str]:
         """Name prefixes of weights that the model has and does not use."""
         return getattr(self.model, "unused_weights", ())
 
     def _load(self, plan: TrainPlan):
         """Loads the newest checkpoint, or else the weights that the training starts from."""
         newest = self.checkpoints.latest
-        loaded = starting_point.load_weights(
+        self.loaded = starting_point.load_weights(
             self.options,
             self.checkpoints,
             self.model,
             self._weights_and_step,
-            self._unused_weights,
+            self.unused_weights,
             plan.weights.redrawn,
         )
         if self.checkpoints.latest != newest:
@@ -161,7 +162,7 @@ class Trainer:
         if self._limit:
             used = self.checkpoints.saved_input_value("train_millisecs")
             self._limit.restore(used, self.workers)
-        log_trainable_variables(self.model, loaded)
+        log_trainable_variables(self.model, self.loaded)
         starting_point.check_same_folder(self.workers, self.checkpoints)
         weights = dict(self._weights_and_step)
         weights.pop("global_step")

@@ -84,7 +84,7 @@ REFUSED = [
     *(
         (flag, flag)
         for flag in (
-            "--lora_rank=0", "--layer_wise_lr_decay=1.1", "--reinit_layers=-1", "--ema_decay=1",
+            "--ema_decay=1",
             "--all_reduce_dtype=float16", "--long_texts=all", "--labels=yes",
         )
     ),
@@ -136,13 +136,6 @@ ROWS = [
         "class weights",
         lambda folder: train(folder, "--class_weights=1e30,1,1"),
         "--class_weights=1e30,1,1",
-        leaves=("out/*",),
-    ),
-    row(
-        "adapters of random weights",
-        lambda folder: train(folder, "--lora_rank=2", "--init_checkpoint="),
-        "--init_checkpoint: is not given for bert/",
-        "would stay random, since --lora_rank does not train it",
         leaves=("out/*",),
     ),
     row(

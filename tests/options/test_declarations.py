@@ -61,9 +61,6 @@ def test_what_cannot_change_in_the_middle_of_a_training():
     tuning = {
         "do_lower_case",
         "strip_accents",
-        "freeze_layers",
-        "lora_rank",
-        "reinit_layers",
         "num_bilstm_layers",
     }
     assert fixed == {

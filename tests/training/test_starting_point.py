@@ -24,7 +24,7 @@ REQUIRED = {
 def earlier_run(folder, options_class, **flags):
     """Writes the log of a training in a folder; returns the options of the same command."""
     options = options_class(
-        output_dir=str(folder), do_train=True, **REQUIRED[options_class] | flags
+        output_dir=str(folder), do_train=True, **REQUIRED.get(options_class, {}) | flags
     )
     run_log.write(
         str(folder),
@@ -60,18 +60,6 @@ def earlier_run(folder, options_class, **flags):
             {},
             {"matryoshka": ["8", "4"]},
             "began with no --matryoshka, .* has --matryoshka=8,4",
-        ),
-        (
-            EmbeddingOptions,
-            {"freeze_layers": 1},
-            {"freeze_layers": None},
-            "--freeze_layers=1, .* has no --freeze_layers",
-        ),
-        (
-            EmbeddingOptions,
-            {},
-            {"reinit_layers": 1},
-            "began with no --reinit_layers, .* has --reinit_layers=1",
         ),
         (
             ClassificationOptions,

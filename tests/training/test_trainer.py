@@ -90,7 +90,7 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
         np.testing.assert_allclose(second[table][rows], beta * first[table][rows], rtol=1e-6)
 
 
-@pytest.mark.parametrize("flags", [{"lora_rank": 2, "ema_decay": 0.9}, *in_test_long({})])
+@pytest.mark.parametrize("flags", [{"ema_decay": 0.9}, *in_test_long({})])
 def test_a_stopped_fine_tuning_ends_as_one_that_was_not(tmp_path, flags):
     """A buffer of 100 examples that comes round the set many times, batches of many lengths,
     dropout in the head.

@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints import open_checkpoint, tf1
+from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config import BertConfig
-from official_bert.fine_tuning import adaptation
+from official_bert.extensions.adaptation.options import AdaptationOptions
+from official_bert.extensions.adaptation.plugin import ADAPTERS_NAME, check_flags
 from official_bert.io.errors import InputError
-from official_bert.model_dir import ADAPTERS_NAME
-from official_bert.options.fine_tuning import TaggingOptions
 from official_bert.serving.predictor import Predictor
 from official_bert.training.trainer import Trainer
+from tests import training_state
 from tests.commands.pretraining_run import checkpoint_values
 from tests.fine_tuning_runs import prepared, run
 from tests.hostile.rows import edit_json
+from tests.shared import in_test_long
+from tests.training.rewinding import rewind
 
 PEAK = 1e-3
 DENSE = (*(f"attention/self/{name}" for name in ("query", "key", "value")),
@@ -101,6 +104,43 @@ def test_the_last_layers_begin_anew_once(options, plain, tmp_path):
         assert np.abs(moved[name] - after[name]).max() < 10 * PEAK, name
 
 
+def test_frozen_layers_stay_as_they_are_while_the_others_learn(options, plain, tmp_path):
+    before = checkpoint_values(plain / "model.ckpt-0")
+    after = trained(options, tmp_path, freeze_layers=1)
+    frozen = ("bert/embeddings/", "bert/encoder/layer_0/")
+    for name in weights_of(before).keys() - {"global_step"}:
+        is_same = np.array_equal(before[name], after[name])
+        assert is_same == name.startswith(frozen), name
+        assert (f"{name}/adam_m" in after) != name.startswith(frozen), name
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype"), [("squad", "bfloat16"), *in_test_long(("choice", "float32"))]
+)
+def test_a_frozen_encoder_stays_as_it_is_below_new_layers(tmp_path, family, dtype):
+    options = prepared(tmp_path, family)
+    flags = {"do_train": True, "num_bilstm_layers": 1, "learning_rate": 1e-2}
+    run(family, options, tmp_path / "out", freeze_layers=1, dtype=dtype, **flags)
+    first = checkpoint_values(options.init_checkpoint)
+    after = checkpoint_values(latest_checkpoint(str(tmp_path / "out")))
+    frozen = [name for name in first if name.startswith(("bert/embeddings", "bert/encoder"))]
+    assert len(frozen) == 5 + 16
+    for name in frozen:
+        np.testing.assert_array_equal(after[name], first[name], err_msg=name)
+
+
+def test_a_stopped_training_with_lora_ends_as_one_that_was_not(tmp_path):
+    options = prepared(tmp_path, "original")
+    flags = {"do_train": True, "lora_rank": 2, "ema_decay": 0.9, "num_train_epochs": 3.0}
+    flags |= {"save_checkpoints_steps": 4, "keep_checkpoint_max": 0, "steps_per_loop": 3}
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    run("original", options, whole, **flags)
+    run("original", options, rewind(whole, stopped, step=8), **flags)
+    training_state.assert_equal(
+        *(checkpoint_values(folder / "model.ckpt-15") for folder in (stopped, whole))
+    )
+
+
 class Begun(Exception):
     """A training has begun."""
 
@@ -180,44 +220,6 @@ def test_lora_trains_its_matrices_and_the_head_and_all_readers_add_them(
         trained(options, out, lora_rank=1, freeze_layers=1, num_train_epochs=2.0, **given)
 
 
-def test_what_is_used_is_the_average(options, plain, tmp_path):
-    """Of the weights after each update: d = min(0.3, (1 + t) / (10 + t)), so that the last ones
-    have the flag's.
-    """
-    out = tmp_path / "out"
-    given = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "eval_every": "3"}
-    last = trained(options, out, ema_decay=0.3, do_predict=True, **given)
-    steps = [checkpoint_values(out / f"model.ckpt-{step}") for step in range(6)]
-    averages = {
-        name.removesuffix("/ema"): value
-        for name, value in steps[0].items()
-        if name.endswith("/ema")
-    }
-    assert averages.keys() == weights_of(last).keys() - {"global_step"}
-    for t, values in enumerate(steps[1:]):
-        decay = min(0.3, (1 + t) / (10 + t))
-        for name in averages:
-            averages[name] = decay * averages[name] + (1 - decay) * values[name]
-            np.testing.assert_allclose(
-                values[f"{name}/ema"], averages[name], atol=1e-6, err_msg=name
-            )
-    # Averages change nothing of the training, and are what `best` has of its step.
-    best = checkpoint_values(out / "best")
-    for name, value in weights_of(checkpoint_values(plain / "model.ckpt-5")).items():
-        np.testing.assert_array_equal(last[name], value, err_msg=name)
-        if name != "global_step":
-            np.testing.assert_array_equal(
-                best[name], steps[best["global_step"]][f"{name}/ema"], err_msg=name
-            )
-    # Without evaluations the newest averages are used, by the run itself and by a later one.
-    outputs = []
-    for changes in ({"ema_decay": 0.3}, {"do_train": False}):
-        run("classification", options, tmp_path / "newest", do_predict=True, **changes)
-        outputs.append(np.loadtxt(tmp_path / "newest" / "test_results.tsv"))
-    np.testing.assert_allclose(*outputs, atol=2e-6)
-    assert np.abs(np.loadtxt(plain / "test_results.tsv") - outputs[0]).max() > 1e-5
-
-
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
@@ -244,9 +246,9 @@ def test_what_is_used_is_the_average(options, plain, tmp_path):
 )
 def test_what_excludes_one_another(options, flags, sentence):
     config = BertConfig.from_dict(json.loads(pathlib.Path(options.bert_config_file).read_text()))
-    given = TaggingOptions(output_dir="out", **flags)
+    chosen = AdaptationOptions(**flags)
     if sentence is None:
-        adaptation.check(given, config)
+        check_flags(chosen, config)
         return
     with pytest.raises(InputError, match=sentence):
-        adaptation.check(given, config)
+        check_flags(chosen, config)

@@ -33,15 +33,12 @@ def enable_lora(model: keras.Model, rank: int, first_layer: int = 0):
 
 
 def write_adapters(path: str, trained: Mapping):
+    """Writes the trained variables, by name, into a file of safetensors."""
     huggingface.write_tensors(path, {name: variable.numpy() for name, variable in trained.items()})
 
 
 def load_adapters(model: keras.Model, path: str):
-    """Gives a base model what a training with --lora_rank has learnt, from its
-    adapters.safetensors.
-
-    That of another training with the same rank may follow, and takes its place.
-    """
+    """Adds the adapters in a file to a base model; see `methods.load_adapters`."""
     file = open_checkpoint(path)
     rank = rank_of(file.shapes)
     if rank is None:
@@ -66,4 +63,4 @@ def load_adapters(model: keras.Model, path: str):
 
 
 def _dense_layers(layer: keras.layers.Layer) -> Iterator[Dense]:
-    return (found for found in layer._flatten_layers() if isinstance(found, Dense))
+    return (child for child in layer._flatten_layers() if isinstance(child, Dense))

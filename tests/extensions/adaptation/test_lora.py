@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from official_bert import BertClassifier, BertConfig, BertModel, InputError
 from official_bert.checkpoints import named_variables
-from official_bert.modeling.lora import enable_lora, write_adapters
+from official_bert.extensions.adaptation.lora import enable_lora, write_adapters
 from official_bert.training.precision import computing_in
 from tests import toy
 from tests.graphs import gradient_graph, products_of

@@ -1,0 +1,141 @@
+"""Which weights a fine-tuning changes and how far: frozen layers, LoRA, layers with new weights,
+learning rates by layer.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from typing import ClassVar
+
+import keras
+
+from official_bert import catalog
+from official_bert.checkpoints import named_variables
+from official_bert.config import BertConfig
+from official_bert.extensions.adaptation.lora import enable_lora, write_adapters
+from official_bert.extensions.adaptation.options import AdaptationOptions
+from official_bert.fine_tuning.plugin import TrainingPlugin
+from official_bert.io.errors import InputError
+from official_bert.options.fine_tuning import FineTuningOptions
+from official_bert.tasks.base import TrainableTask
+from official_bert.training.plan import WeightPlan
+from official_bert.training.trainer import Trainer
+
+ADAPTERS_NAME = "adapters.safetensors"  # the weights that a training with LoRA changes
+_EMBEDDINGS, _ENCODER = "bert/embeddings/", "bert/"
+
+
+class AdaptationPlugin(TrainingPlugin):
+    """Trains the part of a model that the flags say."""
+
+    output_files: ClassVar[tuple[str, ...]] = (ADAPTERS_NAME,)
+
+    def __init__(self, options: FineTuningOptions, config: BertConfig, task: TrainableTask):
+        self._flags = catalog.options_part(options, AdaptationOptions)
+        self._options, self._config = options, config
+        check_flags(self._flags, config)
+
+    def weight_plan(self) -> WeightPlan:
+        return WeightPlan(
+            frozen=frozen_weights(self._flags),
+            redrawn=redrawn_weights(self._flags, self._config.num_hidden_layers),
+            rate_factor=rate_factor(
+                self._flags.layer_wise_lr_decay, self._config.num_hidden_layers
+            ),
+        )
+
+    def adapt_model(self, model: keras.Model) -> keras.Model:
+        if self._flags.lora_rank and self._options.do_train:
+            enable_lora(model, self._flags.lora_rank, self._flags.freeze_layers or 0)
+        return model
+
+    def check_weights(self, trainer: Trainer):
+        """Refuses frozen weights that would stay random, such as the pooler of a masked LM."""
+        options = trainer.options
+        if not options.do_train or options.allow_missing_weights:
+            return
+        unused = tuple(trainer.unused_weights)
+        for name, variable in named_variables(trainer.model).items():
+            if variable.trainable or name in trainer.loaded or name.startswith(unused):
+                continue
+            fault = f"--init_checkpoint: is not given for {name}"
+            if options.init_checkpoint:
+                fault = f"{options.init_checkpoint}: lacks {name}"
+            raise InputError(
+                f"{fault}, which would stay random, since --lora_rank does not train it; give a "
+                "checkpoint that has it, train without --lora_rank, or --allow_missing_weights to "
+                "use random weights on purpose"
+            )
+
+    def finish(self, trainer: Trainer):
+        if self._flags.lora_rank:
+            path = os.path.join(trainer.options.output_dir, ADAPTERS_NAME)
+            write_adapters(path, trainer.trained)
+
+
+def check_flags(flags: AdaptationOptions, config: BertConfig):
+    """Refuses values that the model is too small for, and flags that exclude each other."""
+    num_layers, rank = config.num_hidden_layers, flags.lora_rank
+    frozen, redrawn = flags.freeze_layers or 0, flags.reinit_layers
+    for name, number in (("freeze_layers", frozen), ("reinit_layers", redrawn or 0)):
+        if number > num_layers:
+            raise InputError(
+                f"--{name}={number}: is more than the number of layers, {num_layers}; give at "
+                "most that"
+            )
+    if rank and rank > config.hidden_size:
+        raise InputError(
+            f"--lora_rank={rank}: is more than the hidden size, {config.hidden_size}; give at "
+            "most that"
+        )
+    if redrawn is None:
+        return
+    if rank:
+        raise InputError(
+            f"--reinit_layers={redrawn}: what it draws would stay random, since "
+            f"--lora_rank={rank} does not train it; give one of the two"
+        )
+    if frozen + redrawn > num_layers:
+        raise InputError(
+            f"--reinit_layers={redrawn}: some of what it draws would stay random, since "
+            f"--freeze_layers={frozen} does not train it; give fewer"
+        )
+
+
+def frozen_weights(flags: AdaptationOptions) -> tuple[str, ...]:
+    """Returns the name prefixes of the weights that stay as they are.
+
+    LoRA's matrices are trained all the same.
+    """
+    prefixes = [f"bert/encoder/layer_{layer}/" for layer in range(flags.freeze_layers or 0)]
+    if flags.freeze_layers is not None:
+        prefixes.append(_EMBEDDINGS)
+    if flags.lora_rank:
+        prefixes.append(_ENCODER)
+    return tuple(prefixes)
+
+
+def redrawn_weights(flags: AdaptationOptions, num_layers: int) -> tuple[str, ...]:
+    """Returns the name prefixes of the weights that --reinit_layers replaces by random ones."""
+    if flags.reinit_layers is None:
+        return ()
+    layers = range(num_layers - flags.reinit_layers, num_layers)
+    return (*(f"bert/encoder/layer_{layer}/" for layer in layers), "bert/pooler/")
+
+
+def rate_factor(decay: float, num_layers: int) -> Callable[[str], float]:
+    """Returns a function from the name of a weight to the factor of its learning rate.
+
+    It is decay^(L - l) in layer l of L. The embeddings are layer 0; weights above the layers have
+    the factor 1.
+    """
+
+    def factor(name: str) -> float:
+        depth = num_layers
+        if name.startswith(_EMBEDDINGS):
+            depth = 0
+        elif layer := re.match(r"bert/encoder/layer_(\d+)/", name):
+            depth = int(layer[1]) + 1
+        return decay ** (num_layers - depth)
+
+    return factor

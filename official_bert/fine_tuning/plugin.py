@@ -1,0 +1,159 @@
+"""What an extension can change in a training: the base class of the plugins of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from official_bert import catalog
+from official_bert.config import BertConfig
+from official_bert.features import EncodedSet
+from official_bert.tasks.base import TrainableTask
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.plan import WeightPlan
+from official_bert.training.step import Objective
+
+if TYPE_CHECKING:
+    from official_bert.options.training import TrainingOptions
+    from official_bert.training.trainer import Trainer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    """A training that is about to begin.
+
+    Attributes:
+        options: the flags; `output_dir` is the folder that this process writes to.
+        config: the configuration of the model.
+        task: the task, which has read its training set.
+        strategy: the devices.
+        training_set: the encoded training set; in pre-training its record files.
+        make_tokenizer: makes the tokenizer of the training set; None is returned where nothing
+            says which it is.
+    """
+
+    options: TrainingOptions
+    config: BertConfig
+    task: TrainableTask
+    strategy: tf.distribute.Strategy
+    training_set: Any
+    make_tokenizer: Callable[[], FullTokenizer | None]
+
+
+class TrainingPlugin:
+    """What an extension changes in a run; a method that is not overridden changes nothing.
+
+    An extension names its class for the hooks `fine_tuning` and `pretraining`. The core makes an
+    object of it for each run, before any set is read, and calls its methods in the order in which
+    they stand here. A run that only evaluates or predicts calls `adapt_model`, `weight_plan` and
+    `check_weights`.
+
+    Attributes:
+        output_files: patterns of the names of the files that the plugin writes into output_dir.
+    """
+
+    output_files: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, options: TrainingOptions, config: BertConfig, task: TrainableTask):
+        """Reads the flags of the extension, by `catalog.options_part`.
+
+        Args:
+            options: the flags of the run.
+            config: the configuration of the model.
+            task: the task, which has read nothing yet.
+
+        Raises:
+            InputError: the flags do not fit each other, the model or the task.
+        """
+
+    def prepare(self, run: TrainingRun) -> Mapping[str, object]:
+        """Computes what the training needs; returns further values of its line in run.jsonl."""
+        return {}
+
+    def weight_plan(self) -> WeightPlan:
+        """Returns which weights are trained, and how."""
+        return WeightPlan()
+
+    def adapt_model(self, model: keras.Model) -> keras.Model:
+        """Returns the model, perhaps changed; it has initial weights and loads others next."""
+        return model
+
+    def check_weights(self, trainer: Trainer):
+        """Raises InputError if the model cannot be trained from the weights that were loaded."""
+
+    def wrap_training_set(self, encoded: EncodedSet) -> EncodedSet:
+        """Returns the set that a fine-tuning reads its batches from."""
+        return encoded
+
+    def wrap_objective(self, objective: Objective) -> Objective:
+        """Returns the objective of the training."""
+        return objective
+
+    def finish(self, trainer: Trainer):
+        """Is called after the training, when the model has the weights that are used."""
+
+
+class CombinedPlugin(TrainingPlugin):
+    """All plugins of a run as one, in the order of the extensions."""
+
+    def __init__(self, plugins: Sequence[TrainingPlugin]):
+        self._plugins = plugins
+
+    def prepare(self, run: TrainingRun) -> Mapping[str, object]:
+        metadata: dict[str, object] = {}
+        for plugin in self._plugins:
+            metadata.update(plugin.prepare(run))
+        return metadata
+
+    def weight_plan(self) -> WeightPlan:
+        plan = WeightPlan()
+        for plugin in self._plugins:
+            plan = plan.combine(plugin.weight_plan())
+        return plan
+
+    def adapt_model(self, model: keras.Model) -> keras.Model:
+        for plugin in self._plugins:
+            model = plugin.adapt_model(model)
+        return model
+
+    def check_weights(self, trainer: Trainer):
+        for plugin in self._plugins:
+            plugin.check_weights(trainer)
+
+    def wrap_training_set(self, encoded: EncodedSet) -> EncodedSet:
+        for plugin in self._plugins:
+            encoded = plugin.wrap_training_set(encoded)
+        return encoded
+
+    def wrap_objective(self, objective: Objective) -> Objective:
+        for plugin in self._plugins:
+            objective = plugin.wrap_objective(objective)
+        return objective
+
+    def finish(self, trainer: Trainer):
+        for plugin in self._plugins:
+            plugin.finish(trainer)
+
+
+def make_plugin(
+    hook: str, options: TrainingOptions, config: BertConfig, task: TrainableTask
+) -> TrainingPlugin:
+    """Makes the plugins of a run, as one.
+
+    Args:
+        hook: "fine_tuning" or "pretraining".
+        options: the flags of the run.
+        config: the configuration of the model.
+        task: the task of the run.
+    """
+    plugin_classes = catalog.hooks(hook)
+    return CombinedPlugin([make(options, config, task) for make in plugin_classes])
+
+
+def output_files() -> list[str]:
+    """Returns the patterns of the files that plugins write into the folder of a fine-tuning."""
+    return [name for plugin in catalog.hooks("fine_tuning") for name in plugin.output_files]
