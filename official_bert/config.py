@@ -273,6 +273,7 @@ def _from_huggingface_fields(json_object: dict, source: str) -> dict:
     _refuse_unlike(json_object, "position_embedding_type", "absolute", source)
     _refuse_unlike(json_object, "layer_norm_eps", _LAYER_NORM_EPSILON, source)
     _refuse_unlike(json_object, "is_decoder", False, source)
+    _refuse_unlike(json_object, "pruned_heads", {}, source)
     defaults = vars(BertConfig(vocab_size=30522, type_vocab_size=2, hidden_act="gelu"))
     if json_object.get("classifier_dropout") is not None:
         defaults["classifier_dropout"] = None

@@ -193,17 +193,8 @@ class ModelSource:
 
         Pieces that no training has used may have been replaced by others.
         """
-        own = self.dir.vocab_file if self.dir and self.dir.tokenizer_config() else None
-        if not own or not vocab_file or files.real_path(own) == files.real_path(vocab_file):
-            return
-        pairs = itertools.zip_longest(vocabulary_lines(vocab_file), vocabulary_lines(own))
-        for number, (given, trained) in enumerate(pairs, 1):
-            given, trained = ((piece or "").strip() for piece in (given, trained))
-            if given != trained and not trained.startswith(_UNUSED_PIECE):
-                raise InputError(
-                    f"--vocab_file={vocab_file}: line {number} is {given!r}, and {trained!r} in "
-                    f"{own}, the vocabulary that the model was trained with; leave the flag out"
-                )
+        if self.dir and vocab_file:
+            check_same_pieces(vocab_file, self.dir)
 
     def _known_by(self, vocab_file: str | None, family: str | None) -> Callable[..., Any]:
         """Returns a function from a field, the value of its flag and its fallback to the value
@@ -220,7 +211,7 @@ class ModelSource:
             is_casing = field.name in ("do_lower_case", "strip_accents")
             if is_casing:
                 source, known = (
-                    _tokenizer_settings_file(folder),
+                    tokenizer_settings_file(folder),
                     getattr(tokenizer, field.name, None),
                 )
                 if field.name == "strip_accents" and tokenizer and given is not None:
@@ -364,7 +355,22 @@ class ModelSource:
         return vocab_file, settings
 
 
-def _tokenizer_settings_file(folder: str) -> str:
+def check_same_pieces(vocab_file: str, folder: ModelFolder):
+    """Refuses a vocabulary with other pieces than that of a model whose folder knows itself."""
+    own = folder.vocab_file if folder.tokenizer_config() else None
+    if not own or files.real_path(own) == files.real_path(vocab_file):
+        return
+    pairs = itertools.zip_longest(vocabulary_lines(vocab_file), vocabulary_lines(own))
+    for number, (given, trained) in enumerate(pairs, 1):
+        given, trained = ((piece or "").strip() for piece in (given, trained))
+        if given != trained and not trained.startswith(_UNUSED_PIECE):
+            raise InputError(
+                f"--vocab_file={vocab_file}: line {number} is {given!r}, and {trained!r} in "
+                f"{own}, the vocabulary that the model was trained with; leave the flag out"
+            )
+
+
+def tokenizer_settings_file(folder: str) -> str:
     """Returns the file that says how text is tokenized: tokenizer_config.json, or tokenizer.json
     alone.
     """

@@ -143,6 +143,7 @@ def test_to_hugging_face(tmp_path):
         ("position_embedding_type", "relative_key"),
         ("layer_norm_eps", 1e-5),
         ("is_decoder", True),
+        ("pruned_heads", {"0": [1]}),
         ("hidden_act", "swish"),
     ],
 )

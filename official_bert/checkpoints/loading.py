@@ -35,6 +35,8 @@ _OTHER_FORMATS = {
     ".onnx": "give the folder of the model that it was exported from",
     ".tflite": "give the folder of the model that it was exported from",
 }
+_PEFT_NAME = "adapter_model.safetensors"  # what PEFT adds to a model
+_PEFT_WAY = "load both with peft, and save_pretrained what merge_and_unload() returns"
 
 Checkpoint = tf1.Tf1Checkpoint | huggingface.HuggingFaceCheckpoint
 
@@ -93,6 +95,8 @@ def open_checkpoint(path: str) -> Checkpoint:
     if prefix:
         return WeightsInUse(prefix)
     if huggingface.is_huggingface(path):
+        if files.exists(adapters := os.path.join(path, _PEFT_NAME)):
+            logging.warning("Ignoring %s; to use it, %s", adapters, _PEFT_WAY)
         return huggingface.HuggingFaceCheckpoint(path)
     there = sorted(files.list_folder(path)) if files.is_folder(path) else []
     if others := list(filter(_way_from, there)):
@@ -128,6 +132,8 @@ def _way_from(name: str) -> str | None:
     """Returns how weights in a file with this name become a checkpoint; None for a format
     without a way.
     """
+    if os.path.basename(name) == _PEFT_NAME:
+        return _PEFT_WAY
     return _OTHER_FORMATS.get(os.path.splitext(name)[1])
 
 

@@ -40,6 +40,12 @@ from official_bert.model_dir import (
     ModelFolder,
     TaskRecord,
 )
+from official_bert.model_source import (
+    check_config_beside,
+    check_same_pieces,
+    tokenizer_settings_file,
+)
+from official_bert.options.fields import format_flag
 from official_bert.options.serving import EMBEDDING, FAMILIES, MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab, vocabulary_lines
 from official_bert.tokenizer_config import TokenizerConfig, warn_of_casing
@@ -60,6 +66,9 @@ def run(options: ConversionOptions):
     config = BertConfig.from_json_file(config_file)
     config.validate(config_file)
     check_weights(checkpoint, config)
+    check_config_beside(checkpoint.path, config)
+    if options.vocab_file:
+        check_same_pieces(options.vocab_file, source)
     vocab_file = _vocab_file(options, source, config)
     modules = _sentence_modules(options, source)
     chosen = _chosen_names(options, checkpoint, PROJECTION if modules else ())
@@ -120,6 +129,12 @@ def _tokenizer_config(
     if vocab_file is None:
         return None
     known, given = source.tokenizer_config(), options.do_lower_case
+    if known and given is not None and known.do_lower_case not in (None, given):
+        raise InputError(
+            f"{format_flag('do_lower_case', given)}: {tokenizer_settings_file(source.path)} says "
+            f"{known.do_lower_case}, with which the model was trained; leave the flag out, or "
+            "correct the file"
+        )
     if known is None:
         known = TokenizerConfig()
         warn_of_casing(

@@ -193,6 +193,7 @@ def test_a_part_of_a_checkpoint_names_the_whole(tmp_path, ending):
         ("flax_model.msgpack", "from_flax=True.*save_pretrained"),
         ("model.keras", r"keras.saving.load_model\(path\) and call save_pretrained\(folder\)"),
         ("model.onnx", "give the folder of the model that it was exported from"),
+        ("adapter_model.safetensors", r"load both with peft, and save_pretrained what merge_and"),
     ],
 )
 def test_weights_of_another_format_name_the_way(tmp_path, name, way):
@@ -216,6 +217,16 @@ def test_an_index_of_another_program_is_no_checkpoint(tmp_path):
     next(tmp_path.glob("*.data-*")).unlink()
     with pytest.raises(InputError, match=r"bert_model\.ckpt"):
         load_checkpoint(BertModel(CONFIG), str(tmp_path))
+
+
+def test_adapters_of_peft_are_named(tmp_path, logged):
+    huggingface.write(str(tmp_path), random_weights(encoder_shapes(CONFIG)), CONFIG)
+    open_checkpoint(str(tmp_path))
+    assert not logged(python_logging.WARNING)
+    (tmp_path / "adapter_model.safetensors").touch()
+    open_checkpoint(str(tmp_path))
+    (warning,) = logged(python_logging.WARNING)
+    assert warning.startswith(f"Ignoring {tmp_path}/adapter_model.safetensors; to use it, load ")
 
 
 def test_a_corrupt_list_hides_no_weights_of_hugging_face(tmp_path, logged):

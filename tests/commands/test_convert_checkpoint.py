@@ -231,6 +231,38 @@ def test_config_and_vocabulary_from_flags(tmp_path, trained, caplog):
 
 
 @pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            {"do_lower_case": False},
+            "--do_lower_case=False: .*tokenizer_config.json says True, .*, or correct the file$",
+        ),
+        (
+            {"vocab_file": "mine.txt"},
+            "line 6 is 'w1', and 'w0' in .*vocab.txt, the vocabulary that",
+        ),
+        (
+            {"bert_config_file": "mine.json"},
+            "config.json: its hidden_act is gelu, and relu by --bert_",
+        ),
+    ],
+)
+def test_flags_that_contradict_the_folder_are_refused(tmp_path, trained, flags, sentence):
+    there, out = str(tmp_path / "there"), str(tmp_path / "out")
+    converted(model=trained[0], output_dir=there, output_format="huggingface")
+    (tmp_path / "mine.txt").write_text(VOCAB.replace("w0\nw1\n", "w1\nw0\n"))
+    (tmp_path / "mine.json").write_text(json.dumps(CONFIG.to_dict() | {"hidden_act": "relu"}))
+    paths = {name: str(tmp_path / value) for name, value in flags.items() if value}
+    options = ConversionOptions(model=there, output_dir=out, output_format="tf1", **flags | paths)
+    with pytest.raises(InputError, match=sentence):
+        convert_checkpoint.run(options)
+    same = {"do_lower_case": True, "vocab_file": f"{there}/vocab.txt"}
+    convert_checkpoint.run(
+        ConversionOptions(model=there, output_dir=out, output_format="tf1", **same)
+    )
+
+
+@pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
         (
