@@ -214,6 +214,20 @@ class BertConfig:
         """Raises InputError if a field is missing or has an invalid value; `source`, such as a
         file, is named in it.
         """
+        self._check_numbers(source)
+        self._check_layers_on_top(source)
+        if self.direction not in (BIDIRECTIONAL, LEFT_TO_RIGHT):
+            raise InputError(
+                f"{source}: attention_direction must be {BIDIRECTIONAL} or {LEFT_TO_RIGHT}, got "
+                f"{_short(self.direction)}"
+            )
+        name = None if callable(self.hidden_act) else self.hidden_act
+        if name not in (None, "") and not _is_activation(name):
+            raise InputError(
+                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_short(name)}"
+            )
+
+    def _check_numbers(self, source: str):
         for name in _POSITIVE_FIELDS:
             value = getattr(self, name)
             if value is None:
@@ -238,6 +252,8 @@ class BertConfig:
                 f"{source}: hidden_size ({self.hidden_size}) must be a multiple of "
                 f"num_attention_heads ({self.num_attention_heads})"
             )
+
+    def _check_layers_on_top(self, source: str):
         if not _is_int(self.num_layers_on_top) or self.num_layers_on_top < 0:
             raise InputError(
                 f"{source}: num_bilstm_layers must be a whole number from 0, got "
@@ -248,18 +264,10 @@ class BertConfig:
                 f"{source}: num_bilstm_layers needs an even hidden_size, half of it for each "
                 f"direction, got {self.hidden_size}"
             )
-        if self.direction not in (BIDIRECTIONAL, LEFT_TO_RIGHT):
-            raise InputError(
-                f"{source}: attention_direction must be {BIDIRECTIONAL} or {LEFT_TO_RIGHT}, got "
-                f"{_short(self.direction)}"
-            )
-        named = None if callable(self.hidden_act) else self.hidden_act
-        if named not in (None, "") and (
-            not isinstance(named, str) or named.lower() not in ACTIVATIONS
-        ):
-            raise InputError(
-                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_short(named)}"
-            )
+
+
+def _is_activation(name: object) -> bool:
+    return isinstance(name, str) and name.lower() in ACTIVATIONS
 
 
 def _from_huggingface_fields(json_object: dict, source: str) -> dict:

@@ -106,42 +106,18 @@ def define(options_class):
             False,
             "End the script at an unknown flag, which else is ignored with a warning.",
         )
-    fields, of_command = flag_fields(options_class), command_field(options_class)
-    of_first_word = first_word_field(options_class)
+    fields, words_field = flag_fields(options_class), command_field(options_class)
+    word_field = first_word_field(options_class)
     for field in fields:
-        required = is_required(field)
-        default = None if required else without_flag(field)
-        kind = kind_of(field)
-        if field.metadata["choices"]:
-            flags.DEFINE_enum(
-                field.name, default, list(field.metadata["choices"]), field.metadata["help"]
-            )
-        else:
-            _DEFINE[kind](field.name, default, field.metadata["help"])
-        if field.metadata["alias"]:
-            flags.DEFINE_alias(field.metadata["alias"], field.name)
-        if required:
-            flags.register_validator(field.name, lambda value: value is not None, _MISSING)
-        if field.name.startswith("output_"):  # the name of a file or a folder, or a list of names
-            flags.register_validator(field.name, _is_named, "a name is empty; give one")
-        if field.metadata["check"]:
-            holds, sentence = field.metadata["check"]
-            if kind is float and not holds(math.inf):
-                flags.register_validator(
-                    field.name,
-                    lambda value: value is None or math.isfinite(value),
-                    "must be a finite number",
-                )
-            flags.register_validator(
-                field.name, lambda value, holds=holds: value is None or holds(value), sentence
-            )
+        _define_flag(field)
+        _register_checks(field)
 
     def read(command=(), first_word=""):
         values = {field.name: _value(field) for field in fields}
-        if of_command:
-            values[of_command.name] = tuple(command)
-        if of_first_word:
-            values[of_first_word.name] = first_word
+        if words_field:
+            values[words_field.name] = tuple(command)
+        if word_field:
+            values[word_field.name] = first_word
         options = options_class(**values)
         # What other options need may be in the folder of the model, which `ModelSource.complete`
         # reads.
@@ -151,6 +127,35 @@ def define(options_class):
         return options
 
     return read
+
+
+def _define_flag(field: dataclasses.Field):
+    """Defines the flag of a field, and its other name if it has one."""
+    name, metadata = field.name, field.metadata
+    default = None if is_required(field) else without_flag(field)
+    if metadata["choices"]:
+        flags.DEFINE_enum(name, default, list(metadata["choices"]), metadata["help"])
+    else:
+        _DEFINE[kind_of(field)](name, default, metadata["help"])
+    if metadata["alias"]:
+        flags.DEFINE_alias(metadata["alias"], name)
+
+
+def _register_checks(field: dataclasses.Field):
+    """Registers what absl checks when it parses the flag of a field."""
+    name = field.name
+    if is_required(field):
+        flags.register_validator(name, lambda value: value is not None, _MISSING)
+    if name.startswith("output_"):  # the name of a file or a folder, or a list of names
+        flags.register_validator(name, _is_named, "a name is empty; give one")
+    if not field.metadata["check"]:
+        return
+    is_valid, sentence = field.metadata["check"]
+    if kind_of(field) is float and not is_valid(math.inf):
+        flags.register_validator(
+            name, lambda value: value is None or math.isfinite(value), "must be a finite number"
+        )
+    flags.register_validator(name, lambda value: value is None or is_valid(value), sentence)
 
 
 def _is_named(value: str | list[str] | None) -> bool:

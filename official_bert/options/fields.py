@@ -3,6 +3,7 @@
 import dataclasses
 import types
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 Check = tuple[Callable[[object], bool], str]
 
@@ -177,15 +178,18 @@ def option(
     fixed_by_training: bool = False,
     fixed_after_training: bool = False,
     only_with: Mapping[str, tuple[str, ...]] = types.MappingProxyType({}),
+    names_model: bool = False,
     after_dashes: bool = False,
     is_first_word: bool = False,
-):
+) -> Any:
     """A field of an options class.
 
     Args:
         default: value without the flag; left out, the flag is required.
         help: text of `--help`.
+        check: what a value must fulfil, and the sentence that says so.
         choices: the only values a string may take.
+        alias: another name of the flag.
         basic: whether a beginner needs it, so that `--help` shows it; `--helpfull` shows all flags.
         fallback: for a field whose value the model's folder may say: the value without the flag and
             without such a folder. The default is then None, which `model_source.resolve` replaces.
@@ -197,7 +201,10 @@ def option(
             another value.
         only_with: the other flags with which it has an effect, any one of them, and the values that
             these need; () is any value. A run without them is refused.
+        names_model: whether the value is the path or the name of a model, so that another path to
+            the same folder is the same value.
         after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.
+        is_first_word: whether the field is no flag, but the word before all flags.
     """
     if fallback is not dataclasses.MISSING:
         default = None
@@ -212,6 +219,7 @@ def option(
         "fixed_by_training": fixed_by_training,
         "fixed_after_training": fixed_after_training or fixed_by_training,
         "only_with": only_with,
+        "names_model": names_model,
         "after_dashes": after_dashes,
         "is_first_word": is_first_word,
     }
