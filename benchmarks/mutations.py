@@ -96,8 +96,9 @@ checkpoints/sentence_folder.py: checkpoints/test_sentence_folder.py
     Dense(kernel.T, bias), *layers -> *layers, Dense(kernel.T, bias)
     if settings.get("use_residual") -> if False
     ours == modules.pooling -> ours != modules.pooling
-modeling/losses.py: modeling/test_pretrainer.py tasks/pretraining/test_objective.py tasks/pretraining/test_losses.py
+extensions/distillation/losses.py: extensions/distillation/test_pretraining.py
     return temperature**2 * ops.sum( -> return temperature * ops.sum(
+modeling/losses.py: modeling/test_pretrainer.py tasks/pretraining/test_objective.py
     MASKED_LM_EPSILON = 1e-5 -> MASKED_LM_EPSILON = 1e-1
 tokenization.py: test_tokenization.py
     \u3400-\u4dbf -> \u3401-\u4dbf
@@ -253,7 +254,7 @@ tasks/choice/examples.py: tasks/choice/test_choice.py
     f"{start} {ending}" -> f"{ending} {start}"
 tasks/pretraining/objective.py: tasks/pretraining/test_objective.py
     if self.use_next_sentence_loss else 0.0 -> if not self.use_next_sentence_loss else 0.0
-tasks/pretraining/losses.py: tasks/pretraining/test_losses.py -k formula
+extensions/distillation/pretraining.py: extensions/distillation/test_pretraining.py -k formula
     theirs[number * last // count] -> theirs[number]
     parts.shape[-1] ** -0.5 + bias -> parts.shape[-1] ** -0.5
     self._weight * sum(shares.values()) -> sum(shares.values())
@@ -334,11 +335,11 @@ extensions/experiments/table.py: extensions/experiments/test_table.py
     statistics.stdev(values) -> statistics.pstdev(values)
 extensions/experiments/execution.py: extensions/experiments/test_execution.py
     return pending[::-1] -> return pending
-fine_tuning/teacher.py: fine_tuning/test_teacher.py -k "squad or tagging or refused"
+extensions/distillation/fine_tuning.py: extensions/distillation/test_fine_tuning.py -k "squad or tagging or refused"
     pads_to_longest and not reads_padding -> pads_to_longest
-    taught = self._taught[rows] -> taught = self._taught[: len(rows)]
-    if ours != theirs: -> if len(ours) != len(theirs):
-commands/create_student.py: commands/test_create_student.py
+    outputs = self._teacher_outputs[rows] -> outputs = self._teacher_outputs[: len(rows)]
+    if labels != teacher_labels: -> if len(labels) != len(teacher_labels):
+extensions/distillation/create_student.py: extensions/distillation/test_create_student.py
     (num_layers - 1) // max(count - 1, 1) -> num_layers // count
 fine_tuning/search.py: fine_tuning/test_search.py
     range(first_seed, first_seed + restarts) -> range(restarts)

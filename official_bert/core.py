@@ -95,12 +95,6 @@ _COMMANDS = {
         summary="Gives the vocabulary of a model new words, whose vectors begin as the mean of "
         "those of their pieces.",
     ),
-    "create_student": Command(
-        options="official_bert.options.serving:StudentOptions",
-        function="official_bert.commands.create_student:run",
-        summary="Makes a smaller model for distillation: some layers of a model, or a new one of a "
-        "published size.",
-    ),
 }
 
 _FAMILIES = {

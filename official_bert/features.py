@@ -1,17 +1,12 @@
 """The record features: one table that the writer, the parser, the model and the signatures share."""
 
 import hashlib
-from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")  # the inputs of every model
 MASKED_LM_POSITIONS = "masked_lm_positions"
-# What the teacher of a distillation makes of an example, float32[B, ...].
-TAUGHT = "teacher_outputs"
-TARGETS = "targets"  # the embeddings of a teacher, float32[B, N, D]
-COMPUTED = (TAUGHT, TARGETS)  # by another model, so that their last bits depend on the processor
 _DIGESTED_TOGETHER = 1000  # examples
 
 
@@ -89,12 +84,12 @@ def classifier_features(
 
 
 # What a batch may have although a model does not read it: the features of all records, the mask of
-# the tags, and the weights of windows, and the outputs of a teacher.
+# the tags, and the weights of windows.
 BATCH_FEATURES = {
     feature.name
     for table in (pretraining_features(1, 1), squad_features(1, True), classifier_features(1))
     for feature in table
-} | {"label_mask", "example_weight", TAUGHT}
+} | {"label_mask", "example_weight"}
 
 
 class EncodedSet(Protocol):
@@ -108,11 +103,18 @@ class EncodedSet(Protocol):
         """
 
 
-def content_digest(encoded: EncodedSet, ignored: Collection[str] = COMPUTED) -> str:
+def content_digest(encoded: EncodedSet, includes_computed: bool = False) -> str:
     """Returns a digest of the examples of a set, with all features and labels, in their order.
 
-    It is the same in every process, and however the set is padded. `ignored` features do not count.
+    It is the same in every process, and however the set is padded.
+
+    Args:
+        encoded: the set.
+        includes_computed: whether features count that another model has computed, so that their
+            last bits depend on the processor: the names in `encoded.computed_features`, if it has
+            this attribute.
     """
+    ignored = () if includes_computed else getattr(encoded, "computed_features", ())
     digest, num_examples = hashlib.sha256(), len(encoded.lengths)
     for start in range(0, num_examples, _DIGESTED_TOGETHER):
         rows = np.arange(start, min(start + _DIGESTED_TOGETHER, num_examples))

@@ -46,7 +46,8 @@ def find_differences(
         return "other data and flags, of which its run.jsonl has no line"
     other_data = "" if earlier[-1].get(DATA_FACT) == rows_sha256 else "other texts or labels"
     names = flag_names(options_class, "changes_training")
-    changed = run_log.changed_flags(earlier[-1].get("flags") or {}, flags, names)
+    before = earlier[-1].get("flags") or {}
+    changed = run_log.changed_flags(before, flags, names=names, options_class=options_class)
     return ", ".join(filter(None, (other_data, changed)))
 
 

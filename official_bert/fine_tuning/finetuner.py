@@ -15,7 +15,6 @@ from official_bert.checkpoints import BEST_FOLDER
 from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
 from official_bert.fine_tuning.plugin import TrainingPlugin
-from official_bert.fine_tuning.teacher import WithTeacher, distilled
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import FineTuningOptions, every
 from official_bert.tasks.base import Task
@@ -144,28 +143,18 @@ class Finetuner:
                 "--output_dir"
             )
 
-    def train(
-        self, encoded: EncodedSet, dev_set: EncodedSet | None, taught: np.ndarray | None = None
-    ):
-        """Trains on a set, and on what a teacher makes of it, `taught`, as of `outputs_of_teacher`.
-
-        After a run with evaluations on `dev_set` the model has its best weights.
-        """
+    def train(self, encoded: EncodedSet, dev_set: EncodedSet | None):
+        """Trains on a set. After a run with evaluations on `dev_set` the model has its best weights."""
         options, trainer = self.options, self.trainer
         logging.info("***** Running training *****")
         for kind, count in counts_of(encoded).items():
             logging.info("  Num %sexamples = %d", kind, count)
         logging.info("  Batch size = %d", options.train_batch_size)
         logging.info("  Num steps = %d", trainer.num_train_steps)
-        objective, buffer_size = self.task.objective(trainer.model), options.shuffle_buffer_size
-        features = encoded
-        if taught is not None:
-            features, objective = (
-                WithTeacher(encoded, taught),
-                distilled(objective, self.task, options),
-            )
+        objective = self._plugin.wrap_objective(self.task.objective(trainer.model))
+        buffer_size = options.shuffle_buffer_size
         batches = ExampleBatches(
-            features,
+            self._plugin.wrap_training_set(encoded),
             self.strategy,
             options.train_batch_size,
             trainer.seed,

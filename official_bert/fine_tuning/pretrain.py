@@ -16,7 +16,7 @@ from official_bert.data.records.record_files import (
     for_each,
     sizes_and_times,
 )
-from official_bert.fine_tuning.teacher import facts_of, open_teacher
+from official_bert.fine_tuning.plugin import TrainingRun, make_plugin
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
 from official_bert.options.training import OF_EACH_PASS, OF_OWN_FILES, PretrainingOptions
@@ -63,6 +63,7 @@ def pretrain(options: PretrainingOptions):
             )
     task = registry.find("pretraining").make(vars(options))
     config = source.config
+    plugin = make_plugin("pretraining", options, config, task)
     data_files = DataFiles(named={"train": options.input_file, "dev": options.eval_input_file})
     train, dev = (
         task.encode(task.read(data_files, name)[""], None, options.max_seq_length, name)
@@ -82,22 +83,30 @@ def pretrain(options: PretrainingOptions):
     with output_folder(given, Workers(strategy), contents) as folder:
         own = dataclasses.replace(options, output_dir=folder)
         facts = {"records": starting_point.facts_of(written)}
-        if options.teacher and options.do_train:
-            teacher = open_teacher(options, _tokenizer(*vocabulary), strategy, "pretraining")
-            task.learn_from(teacher.model, teacher.task.has_masked_lm, config)
-            facts |= facts_of(own, teacher)
-        build = functools.partial(
-            task.build_model, config, use_one_hot_embeddings=distribution.is_tpu(strategy)
-        )
+        if options.do_train:
+            run = TrainingRun(
+                options=own,
+                config=config,
+                task=task,
+                strategy=strategy,
+                training_set=train,
+                make_tokenizer=functools.partial(_make_tokenizer, *vocabulary),
+            )
+            facts |= plugin.prepare(run)
+        on_tpu = distribution.is_tpu(strategy)
         plan = TrainPlan(
             run_dir=options.output_dir,
-            build_model=build,
+            build_model=lambda: plugin.adapt_model(
+                task.build_model(config, use_one_hot_embeddings=on_tpu)
+            ),
             num_train_steps=options.num_train_steps,
             num_warmup_steps=options.num_warmup_steps,
+            weights=plugin.weight_plan(),
             max_train_hours=options.max_train_hours,
             has_own_input=options.file_order in OF_OWN_FILES,
         )
         trainer = Trainer(own, strategy, config, plan)
+        plugin.check_weights(trainer)
         if trainer.workers.is_chief and options.do_train and trainer.global_step:
             starting_point.warn_of_other_records(options, trainer.global_step, written)
         if options.do_train:  # nothing is written before a record of each file has been looked at
@@ -107,9 +116,10 @@ def pretrain(options: PretrainingOptions):
         if options.do_train:
             record = model_dir.TaskRecord("pretraining", "pretraining", task.settings())
             model_dir.write(folder, config, *vocabulary, record)
-            objective = task.objective(trainer.model)
+            objective = plugin.wrap_objective(task.objective(trainer.model))
             with train.explaining_errors(config):
                 trainer.fit(objective, batches, ramp=ramp)
+            plugin.finish(trainer)
         if options.do_eval:
             _evaluate(own, trainer, task, dev)
 
@@ -136,12 +146,12 @@ def _ramp(options: PretrainingOptions) -> Ramp:
     return Ramp(tuple(starts), tuple(multiples))
 
 
-def _tokenizer(vocab_file: str | None, settings: TokenizerConfig | None) -> FullTokenizer:
-    """Returns the tokenizer of the records, which a teacher must share."""
+def _make_tokenizer(
+    vocab_file: str | None, settings: TokenizerConfig | None
+) -> FullTokenizer | None:
+    """Makes the tokenizer of the records; None if nothing says which vocabulary they have."""
     if vocab_file is None:
-        raise InputError(
-            "--vocab_file: must be given with --teacher, whose vocabulary must be the same"
-        )
+        return None
     return FullTokenizer(vocab_file, settings.do_lower_case, strip_accents=settings.strip_accents)
 
 

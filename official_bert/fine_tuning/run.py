@@ -19,16 +19,14 @@ from official_bert.config import BertConfig
 from official_bert.data.model_inputs import check_unknown_in
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet, content_digest
-from official_bert.fine_tuning import teacher
 from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, log_set
-from official_bert.fine_tuning.plugin import make_plugin
+from official_bert.fine_tuning.plugin import TrainingRun, make_plugin
 from official_bert.fine_tuning.search import search
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.model_source import ModelSource, resolve
 from official_bert.options.fine_tuning import FineTuningOptions
 from official_bert.options.shared import MULTI_WORKER
-from official_bert.options.training import DistillationOptions
 from official_bert.serving.export import check_export
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles, Task
@@ -55,7 +53,9 @@ class Sets:
             "test": self.test.values(),
         }
         return {
-            f"the {name} set": [content_digest(encoded, ignored=()) for encoded in encoded_sets]
+            f"the {name} set": [
+                content_digest(encoded, includes_computed=True) for encoded in encoded_sets
+            ]
             for name, encoded_sets in sets.items()
         }
 
@@ -103,12 +103,16 @@ def fine_tune(
             return run_log.write_start(folder, own, own.random_seed, strategy)
         first = next(iter((sets.dev or sets.test).values())) if sets.train is None else sets.train
         check_unknown_in(tokenizer, first, own.max_seq_length)
-        taught = None
-        if options.do_train and isinstance(options, DistillationOptions) and options.teacher:
-            taught, teacher_facts = teacher.outputs_of_teacher(
-                own, task, tokenizer, sets.train, strategy
+        if options.do_train:
+            run = TrainingRun(
+                options=own,
+                config=config,
+                task=task,
+                strategy=strategy,
+                training_set=sets.train,
+                make_tokenizer=lambda: tokenizer,
             )
-            facts = {**facts, **teacher_facts}
+            facts = {**facts, **plugin.prepare(run)}
         finetuner = Finetuner(
             own, options.output_dir, config, strategy, task, sets.counts, facts, plugin
         )
@@ -118,10 +122,8 @@ def fine_tune(
         if options.do_train:
             _write_model_files(own, source, entry, task)
             dev = sets.dev or sets.test
-            finetuner.train(
-                sets.train, dev[""] if options.evaluates_during_training else None, taught
-            )
-            sets, taught = dataclasses.replace(sets, train=None), None  # frees their memory
+            finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None)
+            sets = dataclasses.replace(sets, train=None)  # frees its memory
         before = task.settings()
         if _calibrates(options):
             finetuner.calibrate(sets.dev[""])

@@ -1,6 +1,4 @@
-"""The losses: of labels, of a teacher's soft labels, of pre-training (Devlin et al., 2019, 3.1
-and appendix A.2).
-"""
+"""The losses of labels, and of pre-training (Devlin et al., 2019, 3.1 and appendix A.2)."""
 
 from keras import ops
 
@@ -29,32 +27,6 @@ def cross_entropy(logits, labels):
     in [0, classes).
     """
     return _cross_entropy(ops.cast(logits, "float32"), labels)
-
-
-def soft_cross_entropy(logits, taught, temperature: float = 1.0):
-    """Returns the loss of a student's logits against a teacher's, float32[...], of float[...,
-    classes] both.
-
-        T^2 sum_k p_k (log p_k - log q_k), p = softmax(taught / T), q = softmax(logits / T)
-
-    It is the cross-entropy with soft labels less the teacher's entropy, which is constant, so that
-    0 is the least. Its gradients have the size of those of hard labels whatever T is. Source:
-    Hinton et al. (2015), section 2.
-    """
-    log_q, log_p = (
-        ops.log_softmax(ops.cast(one, "float32") / temperature) for one in (logits, taught)
-    )
-    return temperature**2 * ops.sum(ops.exp(log_p) * (log_p - log_q), axis=-1)
-
-
-def soft_binary_cross_entropy(logits, taught, temperature: float = 1.0):
-    """Returns what `soft_cross_entropy` does where each class is a yes or a no: the mean over
-    the classes.
-    """
-    logits, taught = (ops.cast(one, "float32") / temperature for one in (logits, taught))
-    # softplus(x) - x p is the cross-entropy of sigmoid(x) against p.
-    apart = ops.softplus(logits) - ops.softplus(taught) - (logits - taught) * ops.sigmoid(taught)
-    return temperature**2 * ops.mean(apart, axis=-1)
 
 
 @ops.custom_gradient

@@ -122,6 +122,7 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
     teacher: str | None = option(
         None,
         changes_training=True,
+        names_model=True,
         help="With mse, the folder or the name of the model whose vectors are learned, as of "
         "SentenceEncoder.",
     )

@@ -20,7 +20,7 @@ from official_bert.options.fields import (
     option,
 )
 from official_bert.options.shared import TokenizerOptions
-from official_bert.options.training import DistillationOptions, TrainingOptions
+from official_bert.options.training import TrainingOptions
 
 # What a search tries, and the values of the paper.
 SEARCHED = {
@@ -250,7 +250,7 @@ WINDOW_POOLINGS = ("mean", "max", "first")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions, DistillationOptions):
+class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
     script: ClassVar[str] = "run_classifier"
 
     data_dir: str | None = option(
@@ -314,7 +314,7 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions, D
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChoiceOptions(DataFilesOptions, DistillationOptions):
+class ChoiceOptions(DataFilesOptions):
     script: ClassVar[str] = "run_swag"
 
     task_name: str = option(
@@ -327,7 +327,7 @@ class ChoiceOptions(DataFilesOptions, DistillationOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggingOptions(DataFilesOptions, CalibrationOptions, DistillationOptions):
+class TaggingOptions(DataFilesOptions, CalibrationOptions):
     script: ClassVar[str] = "run_ner"
     task_name: ClassVar[str] = "ner"
 
@@ -434,7 +434,7 @@ def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadOptions(SquadServing, FineTuningOptions, DistillationOptions):
+class SquadOptions(SquadServing, FineTuningOptions):
     script: ClassVar[str] = "run_squad"
     task_name: ClassVar[str] = "squad"
 

@@ -10,9 +10,7 @@ from official_bert.options.fields import (
     MIN_SEQ_LENGTH,
     POSITIVE,
     PROBABILITY,
-    SEED,
     SIZE,
-    between,
     option,
 )
 from official_bert.options.fine_tuning import (
@@ -406,40 +404,3 @@ class GrowthOptions(ConfigOptions, TokenizerOptions):
         help="The new folder for the model, in the format of the old one. The words replace "
         "[unusedN] in its vocabulary, or get new lines at its end."
     )
-
-
-def _are_numbers(texts: list[str]) -> bool:
-    return all(text.isdecimal() and len(text) < 5 for text in texts)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StudentOptions(ConfigOptions, TokenizerOptions):
-    max_seq_length: ClassVar[int] = 1  # no flag: the configuration is read for texts of any length
-
-    model: str = option(help=f"The model to begin with, usually the teacher: {CHECKPOINT_FORMS}.")
-    output_dir: str = option(
-        help="The new folder for the student, with the vocabulary of the model, in the format of "
-        "the original."
-    )
-    keep_layers: list[str] | None = option(
-        None,
-        basic=True,
-        check=(_are_numbers, "must be whole numbers from 0, separated by commas"),
-        help="The layers that the student keeps, counted from 0, such as 0,2,5, with embeddings, "
-        "pooler and head.",
-    )
-    num_layers: int | None = option(
-        None,
-        basic=True,
-        check=between(1, 1000),
-        help="How many layers the student keeps instead: the first, the last, and others evenly "
-        "between them, rounded down. 3 of 12 are 0, 5 and 11. A single one is the first.",
-    )
-    size: str | None = option(
-        None,
-        basic=True,
-        help="Make, instead, a new model with random weights, by the name of its size: L4_H256 has "
-        "4 layers of width 256. There are 2, 4, 6, 8, 10, 12 layers of 128, 256, 512, 768 (Turc et "
-        "al., 2019), base and the like.",
-    )
-    random_seed: int = option(12345, check=SEED, help="The seed of the random weights of --size.")

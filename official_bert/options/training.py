@@ -11,7 +11,6 @@ from official_bert.options.fields import (
     SEED,
     SIZE,
     Check,
-    between,
     option,
 )
 from official_bert.options.shared import (
@@ -29,7 +28,6 @@ SCHEDULES = LINEAR, *_ = "linear", "constant", "cosine", "wsd"
 GLOBAL, PER_REPLICA = "global", "per_replica"
 FILE_ORDERS = ("original", "each_pass", "own", "own_each_pass")
 OF_EACH_PASS, OF_OWN_FILES = ("each_pass", "own_each_pass"), ("own", "own_each_pass")
-LOGITS, HIDDEN, RELATIONS = TAUGHT_OF_TEXT = "logits", "hidden", "attention_relations"
 _DECAY_RATE: Check = (lambda beta: 0.0 <= beta < 1.0, "must be at least 0 and below 1")
 
 
@@ -129,6 +127,7 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
     init_checkpoint: str | None = option(
         None,
         changes_training=True,
+        names_model=True,
         help="The checkpoint whose weights the model starts with: a TF1 checkpoint prefix or "
         "folder, the --output_dir of a training script, or a Hugging Face folder. A checkpoint in "
         "--output_dir takes precedence.",
@@ -174,39 +173,7 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DistillationOptions:
-    """Flags of the scripts whose models can learn from a teacher; run_embeddings.py has a
-    --teacher of its own.
-    """
-
-    teacher: str | None = option(
-        None,
-        changes_training=True,
-        help="The folder or the name of a trained model, usually a larger one with the same "
-        "vocabulary, whose outputs the model learns, too (distillation). In fine-tuning it is the "
-        "--output_dir of a training on the same task.",
-    )
-    distillation_weight: float = option(
-        0.5,
-        check=between(0, 1),
-        changes_training=True,
-        only_with={"teacher": ()},
-        help="With --teacher, the weight w of its loss: the whole is (1 - w) times the loss of the "
-        "labels plus w times that of the teacher's outputs.",
-    )
-    distillation_temperature: float = option(
-        2.0,
-        check=POSITIVE,
-        changes_training=True,
-        only_with={"teacher": ()},
-        help="With --teacher, what its logits and those of the model are divided by before the "
-        "softmax, so that the less probable labels count more (Hinton et al., 2015). Scores have "
-        "none.",
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
+class PretrainingOptions(MaskingOptions, TrainingOptions):
     script: ClassVar[str] = "run_pretraining"
     optional_files: ClassVar[tuple[str, ...]] = ("vocab_file",)
 
@@ -269,35 +236,6 @@ class PretrainingOptions(MaskingOptions, DistillationOptions, TrainingOptions):
         changes_training=True,
         help="Learn next sentences, too. --nouse_next_sentence learns masked words alone, for "
         "records of create_pretraining_data.py --nouse_next_sentence for instance.",
-    )
-    distillation: list[str] | None = option(
-        None,
-        check=(
-            lambda names: {*names} <= {*TAUGHT_OF_TEXT},
-            f"must be of {', '.join(TAUGHT_OF_TEXT)}",
-        ),
-        changes_training=True,
-        only_with={"teacher": ()},
-        help="With --teacher, what the model learns of it, separated by commas, as a sum: logits "
-        "(the default), those of masked words; hidden, the outputs of its layers, through a linear "
-        "map (Jiao et al., 2020); attention_relations, how its queries, its keys and its values "
-        "are related (Wang et al., 2021).",
-    )
-    teacher_layer: int | None = option(
-        None,
-        check=NOT_NEGATIVE,
-        changes_training=True,
-        only_with={"distillation": (RELATIONS,)},
-        help="With attention_relations, the layer of the teacher that the last layer of the model "
-        "learns, from 0. Without this flag it is the last one.",
-    )
-    relation_heads: int | None = option(
-        None,
-        check=SIZE,
-        changes_training=True,
-        only_with={"distillation": (RELATIONS,)},
-        help="With attention_relations, the number of relation heads, a divisor of both widths. "
-        "Without this flag it is the number of the teacher's heads.",
     )
     file_order: str = option(
         "original",

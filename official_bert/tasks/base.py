@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from official_bert.features import TAUGHT, EncodedSet
+from official_bert.features import EncodedSet
 from official_bert.io import errors, files
 from official_bert.io.errors import InputError
 from official_bert.tasks.clients import Client, ServedModel, TextClient
@@ -80,10 +80,13 @@ class OptionalMembers:
             None for tasks whose features are [B, S].
         predicts_without_model: whether `write_predictions` reads the outputs of other runs and gets
             none.
+        learns_from_labels_alone: whether a training set whose labels are all equal teaches nothing;
+            a plugin of the training sets it to False if the set has other targets.
     """
 
     num_choices: int | None = None
     predicts_without_model: bool = False
+    learns_from_labels_alone: bool = True
 
     def for_checkpoint(
         self, names: Collection[str], tokenizer: FullTokenizer, config: BertConfig
@@ -121,17 +124,6 @@ class OptionalMembers:
         """
         raise InputError(
             f"--calibrate: {type(self).__name__} has no method calibrate; leave the flag out"
-        )
-
-    def soft_losses(self, outputs, taught, temperature: float):
-        """Returns the losses of --teacher, float32[N], one for each loss of the objective.
-
-        `outputs` are those of a call of the model, several of them stacked on a last axis, and
-        `taught` those of the
-        teacher: float32[B, ...], or float32[B, S, ...] with a value for each token.
-        """
-        raise InputError(
-            f"--teacher: {type(self).__name__} has no method soft_losses; leave the flag out"
         )
 
     def report(
@@ -318,21 +310,17 @@ class TaskObjective:
         """
         self.model, self._losses, self._weights = model, losses, weights
 
-    def taught_by(self, soft_losses: Callable, weight: float) -> Self:
-        """Returns the objective with the losses (1 - weight) * its own + weight * soft ones, by the
-        same weights.
+    def with_losses(self, change: Callable) -> Self:
+        """Returns the objective with other losses, weighted as before.
 
-        `soft_losses` are (outputs of the model, those of its teacher) -> float32[N].
+        Args:
+            change: gets the losses of this objective, (model, features) -> float32[N], and returns
+                the others in the same form.
         """
-
-        def losses(model, features):
-            outputs = model(features)
-            soft = soft_losses(stacked(outputs), features[TAUGHT])
-            return (1.0 - weight) * own(lambda _: outputs, features) + weight * soft
-
-        taught, own = copy.copy(self), self._losses
-        taught._losses, taught.constant_losses = losses, lambda encoded: None
-        return taught
+        changed = copy.copy(self)
+        changed._losses = change(self._losses)
+        changed.constant_losses = lambda encoded: None  # unknown
+        return changed
 
     def totals(self, features: dict) -> dict:
         """Returns the sum of the weights, the denominator of the loss."""
@@ -363,14 +351,3 @@ class TaskObjective:
         A model that learns has a smaller mean loss; None if the objective does not know it.
         """
         return None
-
-
-def stacked(outputs):
-    """Returns the outputs of a model as one tensor, float32; several of them are stacked on a
-    last axis.
-    """
-    from keras import ops
-
-    return ops.cast(
-        ops.stack(outputs, axis=-1) if isinstance(outputs, tuple) else outputs, "float32"
-    )

@@ -27,12 +27,11 @@ from absl import logging
 
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
-from official_bert.options.fields import format_value
+from official_bert.options.fields import flag_names, format_value
 from official_bert.version import __version__
 
 FILE = "run.jsonl"
 _WEIGHTS_FLAG = "init_checkpoint"
-_PATH_FLAGS = (_WEIGHTS_FLAG, "teacher")
 START, TRAIN, EVALUATION, CHECKPOINT, END = "start", "train", "evaluation", "checkpoint", "end"
 
 
@@ -141,19 +140,31 @@ def _lines(output_dir: str) -> Iterator[dict]:
                 yield value
 
 
-def changed_flags(before: Mapping, now: Mapping, names: Iterable[str]) -> str:
-    """Returns the flags that both runs know and that differ, as "--learning_rate=0.1 (0.2 before)"."""
+def changed_flags(
+    before: Mapping, now: Mapping, *, names: Iterable[str], options_class: type
+) -> str:
+    """Returns the flags that both runs know and that differ, as "--learning_rate=0.1 (0.2 before)".
+
+    Args:
+        before: the flags of the earlier run by name.
+        now: the flags of this run by name.
+        names: the flags to compare.
+        options_class: the class of the flags of this run, which declares the paths among them.
+    """
+    model_flags = set(flag_names(options_class, "names_model"))
     return ", ".join(
         f"--{name}={format_value(now[name])} ({format_value(before[name])} before)"
         for name in names
-        if name in now and name in before and _differs(name, before[name], now[name])
+        if name in now
+        and name in before
+        and _differs(name, before[name], now[name], is_path=name in model_flags)
     )
 
 
-def _differs(name: str, before: object, now: object) -> bool:
+def _differs(name: str, before: object, now: object, is_path: bool) -> bool:
     """Returns whether a flag has another value than before: of a path, whether it leads elsewhere."""
     if name == _WEIGHTS_FLAG and now is None:  # a run that resumes has its weights in its folder
         return False
-    if name in _PATH_FLAGS and isinstance(before, str) and isinstance(now, str):
+    if is_path and isinstance(before, str) and isinstance(now, str):
         return files.real_path(before) != files.real_path(now)
     return before != now

@@ -198,7 +198,9 @@ def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
     # Fixed flags have been compared before, with what the folder says of those that are open.
     fixed = flag_names(type(options), "fixed_by_training")
     names = [name for name in flag_names(type(options), "changes_training") if name not in fixed]
-    if changed := run_log.changed_flags(_flags_before(run_dir), dataclasses.asdict(options), names):
+    before, now = _flags_before(run_dir), dataclasses.asdict(options)
+    changed = run_log.changed_flags(before, now, names=names, options_class=type(options))
+    if changed:
         logging.warning(
             "%s goes on from step %d with other flags than before: %s", run_dir, step, changed
         )

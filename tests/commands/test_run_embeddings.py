@@ -14,6 +14,7 @@ from official_bert.io.errors import InputError
 from official_bert.tasks.embedding import evaluation
 from official_bert.tasks.embedding.examples import all_texts, read_examples
 from official_bert.tasks.embedding.task import EmbeddingTask
+from tests import fine_tuning_runs
 from tests.fine_tuning_runs import figures
 from tests.scripts import end_of, flag_list, run_here
 from tests.serving import exported
@@ -137,6 +138,16 @@ def test_vectors_are_learnt_measured_exported_and_asked_for(base, tmp_path):
     sentence = refusal(**again, vectors=tmp_path / "absent")
     assert f"{tmp_path}/absent: holds no model" in sentence
     assert "--model=" not in sentence
+
+
+def test_a_teacher_goes_with_one_loss_alone(tmp_path):
+    options = fine_tuning_runs.prepared(tmp_path, "embedding")
+    with pytest.raises(
+        InputError, match="--teacher: goes with --loss=mse, which learns its vectors, not cosent"
+    ):
+        fine_tuning_runs.run(
+            "embedding", options, tmp_path / "out", do_train=True, teacher="a", loss="cosent"
+        )
 
 
 def test_a_teacher_gives_its_vectors(base, tmp_path):

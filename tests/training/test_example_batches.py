@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from official_bert.features import TAUGHT
 from official_bert.training.batches import (
     BATCHES_AHEAD,
     ExampleBatches,
@@ -67,18 +66,19 @@ def batches(**changes):
 
 
 def test_the_key_is_of_the_content_in_its_order():
-    """Other values or labels of the same lengths are other data; what a teacher computes is not
-    data.
+    """Other values or labels of the same lengths are other data; what another model computes is
+    not data.
     """
 
     class Labelled(Rows):
         lengths = np.full(2500, 8)  # several parts of a digest
+        computed_features = ("computed",)
 
-        def __init__(self, labels, teacher=0.0):
-            self.labels, self.teacher = labels, teacher
+        def __init__(self, labels, computed=0.0):
+            self.labels, self.computed = labels, computed
 
         def features(self, rows, length):
-            outputs = {TAUGHT: np.full(len(rows), self.teacher)}
+            outputs = {"computed": np.full(len(rows), self.computed)}
             return super().features(rows, length) | outputs | {"label_ids": self.labels[rows]}
 
     def key(*content, batch_size=4):

@@ -14,7 +14,7 @@ from keras import ops
 from official_bert.io import writing
 from official_bert.metrics import classification
 from official_bert.modeling import BertChoice
-from official_bert.modeling.losses import cross_entropy, soft_cross_entropy
+from official_bert.modeling.losses import cross_entropy
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.choice.examples import (
     NUM_CHOICES,
@@ -55,9 +55,6 @@ class ChoiceTask(Task):
     def losses(self, model, features: dict):
         """Float32[B]: the cross-entropy of the correct choice."""
         return cross_entropy(model(features), features["label_ids"])
-
-    def soft_losses(self, outputs, taught, temperature: float):
-        return soft_cross_entropy(outputs, taught, temperature)
 
     def weights(self, features: dict):
         return ops.ones_like(features["label_ids"], dtype="float32")

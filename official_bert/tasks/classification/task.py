@@ -17,10 +17,6 @@ from official_bert.io import writing
 from official_bert.io.errors import InputError
 from official_bert.metrics import calibration, classification
 from official_bert.modeling import BertClassifier
-from official_bert.modeling.losses import (
-    soft_binary_cross_entropy,
-    soft_cross_entropy,
-)
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, WINDOWS
 from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
@@ -123,6 +119,7 @@ class ClassificationTask(Task):
         data_dir, processor = data_files.data_dir, self.processor
         if isinstance(processor, TextProcessor):
             processor.named = data_files.named
+            processor.allows_equal_scores = not self.learns_from_labels_alone
         elif not data_dir:
             raise InputError("--data_dir: must be given")
         if set_name == "train":
@@ -187,12 +184,6 @@ class ClassificationTask(Task):
     def losses(self, model, features: dict):
         """Returns the loss of each example, float32[B]; see `OutputKind.losses`."""
         return self.output_kind.losses(model(features), features["label_ids"])
-
-    def soft_losses(self, outputs, taught, temperature: float):
-        if self.processor.is_regression:
-            return ops.square(outputs[:, 0] - taught[:, 0])
-        loss = soft_binary_cross_entropy if self.processor.is_multi_label else soft_cross_entropy
-        return loss(outputs, taught, temperature)
 
     def weights(self, features: dict):
         """Float32[B]: 0 for padding examples, else 1 or the weight of the label, over the

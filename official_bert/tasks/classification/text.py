@@ -68,7 +68,6 @@ class TextProcessor(DataProcessor):
         is_regression: bool = False,
         is_quoted: bool = False,
         data_format: str | None = None,
-        has_teacher: bool = False,
     ):
         if is_regression and labels:
             raise InputError(
@@ -90,7 +89,8 @@ class TextProcessor(DataProcessor):
         assigned = {"text_a": text_a_column, "text_b": text_b_column, "label": label_column}
         self._assigned = {role: column for role, column in assigned.items() if column is not None}
         self._guessed_names: dict[str, str] = {}  # of columns of the training set, by role
-        self._label_role, self._has_teacher = _SCORE if is_regression else _LABEL, has_teacher
+        self._label_role = _SCORE if is_regression else _LABEL
+        self.allows_equal_scores = False
         self._has_header, self._is_quoted, self._data_format = has_header, is_quoted, data_format
         self.has_pairs = self.needs_pairs = bool(text_b_column)
         self._labels, self._learns_labels = list(labels) if labels else None, not labels
@@ -129,7 +129,6 @@ class TextProcessor(DataProcessor):
             is_regression=label_type == SCORE,
             is_quoted=settings.get("quoting") == CSV,
             data_format=settings.get("data_format"),
-            has_teacher=bool(settings.get("teacher")),
         )
         if "columns" not in settings:
             num_texts = settings.get("num_texts")
@@ -289,7 +288,7 @@ class TextProcessor(DataProcessor):
     def _check_variety(self, table: "_Table", guid: str, labels: Sequence[str]):
         if self.is_regression:
             label_checks.check_scores(
-                table.path, labels, can_train=guid == "dev" or self._has_teacher
+                table.path, labels, can_train=guid == "dev" or self.allows_equal_scores
             )
         else:
             guessed = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -187,6 +187,7 @@ class EncodedExamples:
     rows: np.ndarray
     further: Mapping[str, np.ndarray]  # by key, a value for each example
     targets: np.ndarray | None = None  # float32[texts, D]
+    computed_features: ClassVar[tuple[str, ...]] = ("targets",)  # by the teacher
 
     @property
     def lengths(self) -> np.ndarray:

@@ -24,7 +24,6 @@ from official_bert.features import (
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
 from official_bert.options.shared import MaskingOptions
-from official_bert.options.training import HIDDEN, LOGITS
 from official_bert.tasks.base import DataFiles, Settings, TrainableTask
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.pretraining.client import (
@@ -35,11 +34,6 @@ from official_bert.tasks.pretraining.client import (
     TEXT_MASK_SIGNATURE,
     TOP_K,
     PretrainingClient,
-)
-from official_bert.tasks.pretraining.losses import (
-    DistillationObjective,
-    MappedPretrainer,
-    check_teacher,
 )
 from official_bert.tasks.pretraining.objective import LeftToRightObjective, PretrainingObjective
 from official_bert.tokenization import FullTokenizer, load_vocab
@@ -105,8 +99,13 @@ class RecordSet:
 class PretrainingTask(TrainableTask):
     """The objectives of pre-training; of an export, the outputs of the encoder and of the heads
     of a checkpoint.
+
+    Attributes:
+        trained_class: makes the model of a training, with the arguments of BertPretrainer; a plugin
+            of the training may replace it.
     """
 
+    trained_class: Callable[..., BertPretrainer] = BertPretrainer
     text_inputs: ClassVar = {"text_a": [None], "text_b": [None]}
 
     def __init__(
@@ -120,7 +119,7 @@ class PretrainingTask(TrainableTask):
         has not.
         """
         self.tokens, self.has_pooler, self.has_masked_lm = tokens, has_pooler, has_masked_lm
-        self._flags, self._teacher = flags, None
+        self._flags = flags
 
     @classmethod
     def from_settings(cls, variant: None, settings: Settings) -> Self:
@@ -150,23 +149,15 @@ class PretrainingTask(TrainableTask):
         vocabulary = InstanceVocabulary.of(load_vocab(self._flags["vocab_file"]))
         return DynamicMasks(vocabulary, mask_config(types.SimpleNamespace(**self._flags)), seed)
 
-    def learn_from(self, teacher: BertPretrainer, has_masked_lm: bool, config: BertConfig):
-        """Lets models of this configuration learn what the flags say of a teacher."""
-        self._flags = {**self._flags, "distillation": self._flags["distillation"] or [LOGITS]}
-        check_teacher(self._flags, config, teacher, has_masked_lm)
-        self._teacher = teacher
-
     def objective(
         self, model: BertPretrainer, batch_size: int | None = None
     ) -> PretrainingObjective | LeftToRightObjective:
-        """Returns the objective of the attention's direction, with a teacher that of a
-        distillation.
+        """Returns the objective of the attention's direction.
 
-        `batch_size`, the examples over all replicas, is given in an evaluation, in which no teacher
-        has a part.
+        Args:
+            model: the model.
+            batch_size: the examples of an evaluation batch, over all replicas; None in training.
         """
-        if self._teacher and not batch_size:
-            return DistillationObjective(model, self._teacher, self._flags)
         batch_size = batch_size or self._flags["train_batch_size"]
         if model.config.direction == LEFT_TO_RIGHT:
             return LeftToRightObjective(model, batch_size)
@@ -213,14 +204,7 @@ class PretrainingTask(TrainableTask):
                 f"{flags['bert_config_file']}: has num_bilstm_layers={config.num_layers_on_top}, "
                 "which is for fine-tuning; remove the field"
             )
-        if self._teacher and HIDDEN in flags["distillation"]:
-            return MappedPretrainer(
-                config,
-                self._teacher.config.hidden_size,
-                use_one_hot_embeddings,
-                recompute_layers=flags["recompute_layers"],
-            )
-        return BertPretrainer(
+        return self.trained_class(
             config, use_one_hot_embeddings, recompute_layers=flags["recompute_layers"]
         )
 

@@ -18,7 +18,7 @@ from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.metrics.squad import Question, best_null_odds_threshold, evaluate_v1, evaluate_v2
 from official_bert.modeling import BertSpans
-from official_bert.modeling.losses import cross_entropy, soft_cross_entropy
+from official_bert.modeling.losses import cross_entropy
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.squad.answers import (
@@ -165,12 +165,6 @@ class SquadTask(Task):
         targets = features["start_positions"], features["end_positions"]
         start, end = (_position_loss(*pair) for pair in zip(logits, targets, strict=True))
         return (start + end) / 2.0
-
-    def soft_losses(self, outputs, taught, temperature: float):
-        """Float32[B]: the mean of the losses of start and end, with softmaxes that include padding."""
-        # [B, 2, S].
-        outputs, taught = (ops.transpose(logits, (0, 2, 1)) for logits in (outputs, taught))
-        return ops.mean(soft_cross_entropy(outputs, taught, temperature), axis=-1)
 
     def weights(self, features: dict):
         return ops.ones_like(features["start_positions"], dtype="float32")

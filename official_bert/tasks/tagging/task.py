@@ -29,7 +29,7 @@ from official_bert.io import errors
 from official_bert.io.errors import InputError
 from official_bert.metrics.entities import entities_of, entity_scores
 from official_bert.modeling import BertTagger
-from official_bert.modeling.losses import cross_entropy, soft_cross_entropy
+from official_bert.modeling.losses import cross_entropy
 from official_bert.tasks import temperature
 from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
@@ -166,9 +166,6 @@ class TaggingTask(Task):
     def _losses(self, logits, features: dict):
         logits = ops.reshape(logits, (-1, len(self.labels)))
         return cross_entropy(logits, ops.reshape(features["label_ids"], [-1]))
-
-    def soft_losses(self, outputs, taught, temperature: float):
-        return ops.reshape(soft_cross_entropy(outputs, taught, temperature), [-1])
 
     def weights(self, features: dict):
         """Float32[B*S]: 1 for the first piece of a word to be tagged, else 0."""

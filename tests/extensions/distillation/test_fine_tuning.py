@@ -4,29 +4,30 @@ what, and refusals.
 
 import pathlib
 import shutil
-import types
 
 import numpy as np
 import pytest
 
 from official_bert import BertClassifier, BertConfig, model_dir
 from official_bert.checkpoints.folder import latest_checkpoint
-from official_bert.features import ENCODER_INPUTS, TAUGHT
-from official_bert.fine_tuning import finetuner, teacher
+from official_bert.extensions.distillation import fine_tuning, teacher
+from official_bert.extensions.distillation.fine_tuning import TEACHER_OUTPUTS
+from official_bert.extensions.distillation.losses import find_soft_losses
+from official_bert.extensions.distillation.options import DistillationOptions
+from official_bert.features import ENCODER_INPUTS
+from official_bert.fine_tuning import finetuner
 from official_bert.io.errors import InputError
 from official_bert.modeling import heads
-from official_bert.options.embedding import EmbeddingOptions
 from official_bert.serving.export import TrainedModel
 from official_bert.tasks import registry
-from official_bert.tasks.base import Task, TaskObjective
-from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.tasks.base import TaskObjective
 from official_bert.training import run_log
 from tests import fine_tuning_runs, training_state
 from tests.commands.pretraining_run import checkpoint_values, scalars
+from tests.extensions.distillation import test_pretraining
 from tests.fine_tuning_runs import SharedRun, shared_run
 from tests.hostile.rows import edit_json
 from tests.shared import in_test_long
-from tests.tasks.pretraining import test_losses
 from tests.training.rewinding import rewind
 from tests.training_state import assert_close
 
@@ -40,7 +41,7 @@ def _no_dropout_of_heads(monkeypatch):
 
 
 def divergence(taught, logits):
-    return T * T * test_losses.divergence(taught / T, logits / T)
+    return T * T * test_pretraining.divergence(taught / T, logits / T)
 
 
 def of_yes_and_no(taught, logits):
@@ -75,9 +76,10 @@ def of_spans(taught, logits):
 def test_each_kind_of_task_has_the_loss_of_its_formula(name, settings, shape, expected):
     logits, taught = (DRAWS.normal(0, 4, shape).astype(np.float32) for _ in range(2))
     task = registry.make_task(name, settings)
-    found = task.soft_losses(logits, taught, T).numpy()
-    np.testing.assert_allclose(found, expected(taught, logits), rtol=1e-5, atol=1e-5)
-    assert abs(task.soft_losses(taught, taught, T)).numpy().max() < 1e-5
+    soft_losses = find_soft_losses(task)
+    losses = soft_losses(logits, taught, T).numpy()
+    np.testing.assert_allclose(losses, expected(taught, logits), rtol=1e-5, atol=1e-5)
+    assert abs(soft_losses(taught, taught, T)).numpy().max() < 1e-5
 
 
 def test_both_losses_are_of_one_call_of_the_model_and_have_the_same_weights():
@@ -93,16 +95,23 @@ def test_both_losses_are_of_one_call_of_the_model_and_have_the_same_weights():
         np.testing.assert_array_equal(np.stack(model(features), axis=-1), outputs)
         return hard
 
-    def soft_losses(stacked, taught):
-        np.testing.assert_array_equal(stacked, outputs)
-        return soft * taught
+    class Outside:
+        """A task of another package, with a method of its own."""
+
+        @staticmethod
+        def soft_losses(stacked, taught, temperature):
+            assert temperature == T
+            np.testing.assert_array_equal(stacked, outputs)
+            return soft * taught
 
     objective = TaskObjective(model, losses, lambda features: features["w"])
-    features = {"w": weights, TAUGHT: np.float32([1, 2, 3, 4])}
-    found, _ = objective.taught_by(soft_losses, 0.25).loss(features, {"weight": 5.0}, None)
+    features = {"w": weights, TEACHER_OUTPUTS: np.float32([1, 2, 3, 4])}
+    flags = DistillationOptions(distillation_weight=0.25, distillation_temperature=T)
+    distilled = fine_tuning.distill(objective, Outside(), flags)
+    loss, _ = distilled.loss(features, {"weight": 5.0}, None)
     expected = (weights * (0.75 * hard + 0.25 * soft * [1, 2, 3, 4])).sum() / 5.0
-    assert float(found) == pytest.approx(expected, rel=1e-6)
-    assert calls == [features]
+    assert float(loss) == pytest.approx(expected, rel=1e-6)
+    assert calls == [{"w": weights}]
     assert float(objective.loss(features, {"weight": 5.0}, None)[0]) == pytest.approx(
         (weights * hard).sum() / 5, rel=1e-6
     )
@@ -192,9 +201,12 @@ def test_the_teacher_is_asked_without_dropout_in_bfloat16_if_the_run_is(
     edit_json(classifier.output_dir / "bert_config.json", hidden_dropout_prob=0.5)
     opened, real = [], teacher.build
     monkeypatch.setattr(teacher, "build", lambda *given: opened.append(real(*given)) or opened[-1])
-    outputs = []
+    outputs, plugin = [], fine_tuning.FineTuningPlugin
     monkeypatch.setattr(
-        finetuner.Finetuner, "train", lambda self, encoded, dev, taught: outputs.append(taught)
+        plugin, "finish", lambda self, trainer: outputs.append(self._teacher_outputs)
+    )
+    monkeypatch.setattr(
+        finetuner.Finetuner, "train", lambda self, *sets: self._plugin.finish(self.trainer)
     )
     for name, dtype in (("one", "float32"), ("again", "float32"), ("half", "bfloat16")):
         train_student("classification", classifier, tmp_path / name, dtype=dtype)
@@ -235,18 +247,21 @@ def test_accumulation_and_a_resumed_run_have_the_numbers_of_one(tmp_path_factory
 def test_a_training_that_goes_on_with_other_weights_of_its_teacher_is_warned_of(tmp_path, caplog):
     model = BertClassifier(BertConfig(8, 4, 1, 1, 4), num_outputs=2)
     model({name: np.zeros((1, 3), np.int32) for name in ENCODER_INPUTS})
-    options = types.SimpleNamespace(teacher="t", output_dir=str(tmp_path))
     opened = TrainedModel(
-        options, task=None, model=model, config=model.config, tokenizer=None, facts={}
+        None, task=None, model=model, config=model.config, tokenizer=None, facts={}
     )
-    facts = teacher.facts_of(options, opened)
-    run_log.write(str(tmp_path), run_log.START, {"num_updates": 5, "first_step": 0} | facts)
+
+    def metadata():
+        return teacher.teacher_metadata("t", str(tmp_path), opened)
+
+    first = metadata()
+    run_log.write(str(tmp_path), run_log.START, {"num_updates": 5, "first_step": 0} | first)
     model.weights[0].assign_add(np.ones_like(model.weights[0]))
-    assert teacher.facts_of(options, opened) != facts
+    assert metadata() != first
     assert caplog.text == "", "no checkpoint is in the folder, so nothing goes on"
     for name in ("checkpoint", "model.ckpt-2.index"):
         (tmp_path / name).write_text("")
-    teacher.facts_of(options, opened)
+    metadata()
     assert (
         f"--teacher=t: has other weights than when the training in {tmp_path} began" in caplog.text
     )
@@ -288,25 +303,26 @@ def test_a_teacher_of_another_kind_is_refused(classifier, tmp_path):
     refused("--max_seq_length=600", teacher=None, distillation_weight=0.5, max_seq_length=600)
 
 
-def test_a_task_without_a_loss_for_a_teacher_says_so(tmp_path_factory, tmp_path, monkeypatch):
-    monkeypatch.setattr(ClassificationTask, "soft_losses", Task.soft_losses)
+def test_a_task_without_a_loss_for_a_teacher_says_so():
+    task = registry.make_task("pretraining", {})
     with pytest.raises(
         InputError,
-        match="--teacher: ClassificationTask has no method soft_losses; leave the flag out",
+        match="--teacher: PretrainingTask has no method soft_losses; leave the flag out",
     ):
-        train_student("classification", shared_run(tmp_path_factory, "classification"), tmp_path)
+        find_soft_losses(task)
     with pytest.raises(
         InputError, match="--teacher: the objective of ClassificationTask is no TaskObjective"
     ):
-        teacher.distilled(object(), registry.make_task("CoLA", {}), None)
+        fine_tuning.distill(object(), registry.make_task("CoLA", {}), DistillationOptions())
 
 
-def test_vectors_have_a_loss_of_their_own(tmp_path):
-    options = fine_tuning_runs.prepared(tmp_path, "embedding")
-    assert isinstance(options, EmbeddingOptions)
-    with pytest.raises(
-        InputError, match="--teacher: goes with --loss=mse, which learns its vectors, not cosent"
-    ):
-        fine_tuning_runs.run(
-            "embedding", options, tmp_path / "out", do_train=True, teacher="a", loss="cosent"
-        )
+def test_equal_scores_can_be_trained_on_with_a_teacher(tmp_path_factory, tmp_path):
+    """The teacher's answers differ although the labels do not."""
+    run = shared_run(tmp_path_factory, "regression")
+    (tmp_path / "train.tsv").write_text("text\tlabel\nthe cat sat\t1.5\na sunny day\t1.5\n")
+    data = {"train_file": str(tmp_path / "train.tsv"), "train_batch_size": 2}
+    with pytest.raises(InputError, match=r"all examples have the score 1\.5, so that there is"):
+        train_student("regression", run, tmp_path / "out", **data, teacher=None,
+                      distillation_weight=0.5)  # fmt: skip
+    train_student("regression", run, tmp_path / "out", **data)
+    assert len(loss_by_step(tmp_path / "out")) == 1

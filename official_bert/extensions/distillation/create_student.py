@@ -18,17 +18,17 @@ from official_bert.checkpoints.loading import Checkpoint
 from official_bert.checkpoints.sentence_folder import SentenceModules, has_modules
 from official_bert.commands.convert_checkpoint import check_weights
 from official_bert.config import BertConfig
+from official_bert.extensions.distillation.options import StudentOptions
 from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import TaskRecord
 from official_bert.model_source import ModelSource, check_config_beside, resolve
 from official_bert.modeling import BertPretrainer
-from official_bert.options.serving import StudentOptions
 from official_bert.training.starting_point import seed_initial_weights
 
 _layer = re.compile(r"(bert/encoder/layer_)(\d+)(/.*)")
-# What a new model takes from the configuration of the other one.
-_OF_TEXT = (
+# The fields that a new model has from the configuration of the other one.
+_TEXT_FIELDS = (
     "vocab_size",
     "hidden_act",
     "max_position_embeddings",
@@ -41,10 +41,10 @@ def run(options: StudentOptions):
     out = options.output_dir
     writing.check_new_folder(out)
     ways = {name: getattr(options, name) for name in ("keep_layers", "num_layers", "size")}
-    given = [name for name, value in ways.items() if value]
-    if len(given) != 1:
+    chosen = [name for name, value in ways.items() if value]
+    if len(chosen) != 1:
         raise InputError(
-            f"--{' and --'.join(given or ways)}: give one of --keep_layers, --num_layers and --size"
+            f"--{' and --'.join(chosen or ways)}: give one of --keep_layers, --num_layers and --size"
         )
     source = resolve(options)
     checkpoint, config = source.checkpoint, source.config
@@ -53,7 +53,7 @@ def run(options: StudentOptions):
     record = labels = None
     if options.size:
         student = BertConfig.from_size(
-            options.size, **{name: getattr(config, name) for name in _OF_TEXT}
+            options.size, **{name: getattr(config, name) for name in _TEXT_FIELDS}
         )
         seed_initial_weights(options.random_seed)
         variables = named_variables(BertPretrainer(student))
@@ -66,8 +66,8 @@ def run(options: StudentOptions):
             ", ".join(map(str, kept)),
             config.num_hidden_layers,
         )
-        tensors = _with_layers(checkpoint, kept)
-        record, labels = _task_of(source)
+        tensors = _select_layers(checkpoint, kept)
+        record, labels = _read_task(source)
     with writing.replacing_folder(out) as folder:
         loading.write(folder, tensors, student)
         settings = source.dir.tokenizer_config() or source.tokenizer_config
@@ -97,7 +97,7 @@ def _kept_layers(options: StudentOptions, num_layers: int) -> list[int]:
     return kept
 
 
-def _with_layers(checkpoint: Checkpoint, kept: Sequence[int]) -> dict:
+def _select_layers(checkpoint: Checkpoint, kept: Sequence[int]) -> dict:
     """Returns the tensors without a training's state and without other layers; those of `kept`
     are numbered anew.
     """
@@ -105,30 +105,28 @@ def _with_layers(checkpoint: Checkpoint, kept: Sequence[int]) -> dict:
     for name in checkpoint.shapes:
         if names.is_training_state(name):
             continue
-        new = name
+        new_name = name
         if match := _layer.fullmatch(name):
             before, number, after = match.groups()
             if int(number) not in kept:
                 continue
-            new = f"{before}{kept.index(int(number))}{after}"
+            new_name = f"{before}{kept.index(int(number))}{after}"
         if names.to_huggingface(name):
             tf1.check_type(checkpoint, name)
-        tensors[new] = checkpoint.read(name)
+        tensors[new_name] = checkpoint.read(name)
     return tensors
 
 
-def _task_of(source: ModelSource) -> tuple[TaskRecord | None, list[str] | None]:
-    """Returns what the folder of the student says of its head; modules.json becomes a record of
-    a training.
-    """
+def _read_task(source: ModelSource) -> tuple[TaskRecord | None, list[str] | None]:
+    """Returns the task record and the labels of the student; modules.json becomes a record."""
     folder = source.dir.path
     if not has_modules(folder):
         return source.task, source.labels
-    found = SentenceModules.of(folder)
-    if found.lowers_beside(source.dir.tokenizer_config()):
+    modules = SentenceModules.of(folder)
+    if modules.lowers_beside(source.dir.tokenizer_config()):
         raise InputError(
             f"{folder}: has do_lower_case beside a cased tokenizer, which a student cannot keep"
         )
-    for rule in found.rules_without_field(None):
+    for rule in modules.rules_without_field(None):
         errors.warn("%s: has %s, which the student lacks", folder, rule)
-    return found.record(), None
+    return modules.record(), None

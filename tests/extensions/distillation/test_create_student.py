@@ -16,10 +16,10 @@ from official_bert import (
     SentenceEncoder,
 )
 from official_bert.checkpoints import huggingface, open_checkpoint, tf1
-from official_bert.commands import create_student
+from official_bert.extensions.distillation import create_student
+from official_bert.extensions.distillation.options import StudentOptions
 from official_bert.io.errors import InputError
 from official_bert.model_dir import ModelFolder
-from official_bert.options.serving import StudentOptions
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
 from tests.checkpoints.sample import CONFIG, pretraining_shapes, random_weights, with_training_state

@@ -1,26 +1,36 @@
-"""What a student learns of a teacher on plain text, and the objective that adds it to that of
-pre-training.
+"""Pre-training with a teacher: what a student learns of it on plain text, and the objective.
 
 B batch   S length   A relation heads   L layers
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import functools
+from collections.abc import Collection, Mapping, Sequence
 
 import keras
 from keras import ops
 
+from official_bert import catalog
 from official_bert.checkpoints.names import DISTILLATION
 from official_bert.config import BIDIRECTIONAL, BertConfig
+from official_bert.extensions.distillation.losses import soft_cross_entropy
+from official_bert.extensions.distillation.options import (
+    HIDDEN,
+    LOGITS,
+    RELATIONS,
+    PretrainingDistillationOptions,
+)
+from official_bert.extensions.distillation.teacher import open_teacher, teacher_metadata
+from official_bert.fine_tuning.plugin import TrainingPlugin, TrainingRun
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
 from official_bert.modeling.attention import attention_bias
 from official_bert.modeling.layers import Scope, float32_weight
-from official_bert.modeling.losses import masked_lm_loss, soft_cross_entropy
-from official_bert.options.training import HIDDEN, LOGITS, RELATIONS
-from official_bert.tasks.base import Settings
+from official_bert.modeling.losses import masked_lm_loss
+from official_bert.options.training import PretrainingOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective, masked_lm_weights
+from official_bert.tasks.pretraining.task import PretrainingTask
 
 
 class MappedPretrainer(BertPretrainer):
@@ -31,7 +41,7 @@ class MappedPretrainer(BertPretrainer):
     resumed training.
     """
 
-    def __init__(self, config: BertConfig, teacher_width: int, *arguments, **keywords):
+    def __init__(self, config: BertConfig, *arguments, teacher_width: int, **keywords):
         self._teacher_width = teacher_width
         super().__init__(config, *arguments, **keywords)
 
@@ -42,36 +52,71 @@ class MappedPretrainer(BertPretrainer):
         self.map = float32_weight(self.distillation, "hidden", shape, keras.initializers.Identity())
 
 
+class PretrainingPlugin(TrainingPlugin):
+    """Pre-trains a model on what --distillation says of --teacher, and on the records."""
+
+    def __init__(self, options: PretrainingOptions, config: BertConfig, task: PretrainingTask):
+        self._flags = catalog.options_part(options, PretrainingDistillationOptions)
+        self._teacher: BertPretrainer | None = None
+
+    def prepare(self, run: TrainingRun) -> Mapping[str, object]:
+        path = self._flags.teacher
+        if not path:
+            return {}
+        teacher = open_teacher(path, run, "pretraining")
+        check_teacher(self._flags, run.config, teacher.model, teacher.task.has_masked_lm)
+        self._teacher = teacher.model
+        if HIDDEN in targets(self._flags):
+            width = teacher.model.config.hidden_size
+            run.task.trained_class = functools.partial(MappedPretrainer, teacher_width=width)
+        return teacher_metadata(path, run.options.output_dir, teacher)
+
+    def wrap_objective(self, objective: PretrainingObjective) -> PretrainingObjective:
+        if self._teacher is None:
+            return objective
+        return DistillationObjective(objective, self._teacher, self._flags)
+
+
+def targets(flags: PretrainingDistillationOptions) -> list[str]:
+    """Returns what is learned of the teacher: --distillation, or its default."""
+    return flags.distillation or [LOGITS]
+
+
 def check_teacher(
-    flags: Settings, config: BertConfig, teacher: BertPretrainer, has_masked_lm: bool
+    flags: PretrainingDistillationOptions,
+    config: BertConfig,
+    teacher: BertPretrainer,
+    has_masked_lm: bool,
 ):
     """Raises InputError if a student of this configuration cannot learn what the flags say."""
-    chosen, theirs, layer = flags["distillation"], teacher.config, flags["teacher_layer"]
-    name = f"--teacher={flags['teacher']}"
-    if {config.direction, theirs.direction} != {BIDIRECTIONAL}:
+    teacher_config, names, layer = teacher.config, targets(flags), flags.teacher_layer
+    flag = f"--teacher={flags.teacher}"
+    if {config.direction, teacher_config.direction} != {BIDIRECTIONAL}:
         raise InputError(
-            f"{name}: only models that read in both directions can teach and learn; leave the flag "
+            f"{flag}: only models that read in both directions can teach and learn; leave the flag "
             "out"
         )
-    if LOGITS in chosen and not has_masked_lm:
+    if LOGITS in names and not has_masked_lm:
         raise InputError(
-            f"{name}: has no masked LM head for --distillation={LOGITS}; give {HIDDEN} or "
+            f"{flag}: has no masked LM head for --distillation={LOGITS}; give {HIDDEN} or "
             f"{RELATIONS}"
         )
-    if LOGITS in chosen and config.vocab_size != theirs.vocab_size:
+    if LOGITS in names and config.vocab_size != teacher_config.vocab_size:
         raise InputError(
-            f"{name}: its vocab_size is {theirs.vocab_size}, and {config.vocab_size} of the student"
+            f"{flag}: its vocab_size is {teacher_config.vocab_size}, and {config.vocab_size} of "
+            "the student"
         )
-    if layer is not None and layer >= theirs.num_hidden_layers:
+    if layer is not None and layer >= teacher_config.num_hidden_layers:
         raise InputError(
             f"--teacher_layer={layer}: the teacher has the layers 0 to "
-            f"{theirs.num_hidden_layers - 1}"
+            f"{teacher_config.num_hidden_layers - 1}"
         )
-    heads = flags["relation_heads"] or theirs.num_attention_heads
-    if RELATIONS in chosen and (config.hidden_size % heads or theirs.hidden_size % heads):
+    heads = flags.relation_heads or teacher_config.num_attention_heads
+    widths = config.hidden_size, teacher_config.hidden_size
+    if RELATIONS in names and any(width % heads for width in widths):
         raise InputError(
-            f"--relation_heads={heads}: does not divide the widths {config.hidden_size} of the "
-            f"student and {theirs.hidden_size} of the teacher"
+            f"--relation_heads={heads}: does not divide the widths {widths[0]} of the student and "
+            f"{widths[1]} of the teacher"
         )
 
 
@@ -83,17 +128,30 @@ class DistillationObjective(PretrainingObjective):
     no gradient.
     """
 
-    def __init__(self, pretrainer: BertPretrainer, teacher: BertPretrainer, flags: Settings):
-        """Wraps both models; `flags` are those of run_pretraining.py."""
-        super().__init__(pretrainer, flags["train_batch_size"], flags["use_next_sentence"])
-        self._teacher, self._weight = teacher, flags["distillation_weight"]
-        self._temperature = flags["distillation_temperature"]
-        layer, last = flags["teacher_layer"], teacher.config.num_hidden_layers - 1
-        self._layers = pretrainer.config.num_hidden_layers - 1, last if layer is None else layer
-        self._heads = flags["relation_heads"] or teacher.config.num_attention_heads
-        self._losses = {
-            f"{name}_loss": getattr(self, f"_{name}_loss") for name in flags["distillation"]
-        }
+    def __init__(
+        self,
+        objective: PretrainingObjective,
+        teacher: BertPretrainer,
+        flags: PretrainingDistillationOptions,
+    ):
+        """Adds a teacher to an objective.
+
+        Args:
+            objective: the objective of the student without a teacher.
+            teacher: the model whose outputs are learned.
+            flags: what is learned, and its weight.
+        """
+        super().__init__(
+            objective.pretrainer, objective.batch_size, objective.use_next_sentence_loss
+        )
+        self._teacher, self._weight = teacher, flags.distillation_weight
+        self._temperature = flags.distillation_temperature
+        teacher_layer = flags.teacher_layer
+        if teacher_layer is None:
+            teacher_layer = teacher.config.num_hidden_layers - 1
+        self._layers = self.pretrainer.config.num_hidden_layers - 1, teacher_layer
+        self._heads = flags.relation_heads or teacher.config.num_attention_heads
+        self._losses = {f"{name}_loss": getattr(self, f"_{name}_loss") for name in targets(flags)}
         self.sum_names = (*self.sum_names, *self._losses)
         self.tensorboard_only = (*self.tensorboard_only, *self._losses)
 
@@ -107,30 +165,34 @@ class DistillationObjective(PretrainingObjective):
         out = self.pretrainer(
             features, training=dropout_seed is not None, dropout_seed=dropout_seed
         )
-        own, sums = self._loss_of(out, features, totals)
-        taught = self._teacher(features, training=False)
+        label_loss, sums = self._loss_of(out, features, totals)
+        teacher_out = self._teacher(features, training=False)
         shares = {
-            name: of_teacher(out, taught, features, totals)
-            for name, of_teacher in self._losses.items()
+            name: compute(out, teacher_out, features, totals)
+            for name, compute in self._losses.items()
         }
         loss = self._weight * sum(shares.values())
         if self._weight < 1.0:
-            loss += (1.0 - self._weight) * own
+            loss += (1.0 - self._weight) * label_loss
         return loss, sums | shares | {"loss": loss}
 
-    def _logits_loss(self, out, taught, features: dict, totals: dict):
-        logits = ops.stop_gradient(taught.masked_lm_logits)
+    def _logits_loss(self, out, teacher_out, features: dict, totals: dict):
+        logits = ops.stop_gradient(teacher_out.masked_lm_logits)
         losses = soft_cross_entropy(out.masked_lm_logits, logits, self._temperature)
         return masked_lm_loss(
             losses, ops.reshape(masked_lm_weights(features), (-1,)), totals["masked_lm_weight"]
         )
 
-    def _hidden_loss(self, out, taught, features: dict, totals: dict):
-        losses = hidden_losses(states(out.encoded), states(taught.encoded), self.pretrainer.map)
+    def _hidden_loss(self, out, teacher_out, features: dict, totals: dict):
+        losses = hidden_losses(
+            states(out.encoded), states(teacher_out.encoded), self.pretrainer.map
+        )
         return ops.sum(losses * ops.cast(features["input_mask"], "float32")) / totals["tokens"]
 
-    def _attention_relations_loss(self, out, taught, features: dict, totals: dict):
-        models = zip((self.pretrainer, self._teacher), (out, taught), self._layers, strict=True)
+    def _attention_relations_loss(self, out, teacher_out, features: dict, totals: dict):
+        models = zip(
+            (self.pretrainer, self._teacher), (out, teacher_out), self._layers, strict=True
+        )
         losses = relation_losses(
             *(projections(*one) for one in models), self._heads, features["input_mask"]
         )

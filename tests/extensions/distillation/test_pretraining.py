@@ -12,9 +12,16 @@ import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
 from official_bert.checkpoints import named_variables, tf1
+from official_bert.extensions.distillation.options import (
+    TEXT_TARGETS,
+    PretrainingDistillationOptions,
+)
+from official_bert.extensions.distillation.pretraining import (
+    DistillationObjective,
+    MappedPretrainer,
+)
 from official_bert.io.errors import InputError
-from official_bert.options.training import TAUGHT_OF_TEXT
-from official_bert.tasks.pretraining.losses import DistillationObjective, MappedPretrainer
+from official_bert.tasks.pretraining.objective import PretrainingObjective
 from tests import toy, training_state
 from tests.commands.pretraining_run import (
     checkpoint_values,
@@ -42,9 +49,8 @@ FLAGS = {
     "distillation_temperature": T,
     "relation_heads": HEADS,
     "teacher_layer": 2,
-    "use_next_sentence": True,
+    "distillation_weight": WEIGHT,
 }
-FLAGS |= {"train_batch_size": 8, "distillation_weight": WEIGHT}
 
 
 def with_large_weights(model, seed: int):
@@ -65,6 +71,11 @@ def write_model(folder: pathlib.Path, config: dict, seed: int) -> str:
         {name: value.numpy() for name, value in named_variables(model).items()},
     )
     return str(folder)
+
+
+def make_objective(student, teacher, **flags) -> DistillationObjective:
+    plain = PretrainingObjective(student, batch_size=8)
+    return DistillationObjective(plain, teacher, PretrainingDistillationOptions(**FLAGS | flags))
 
 
 def log_softmax(x):
@@ -130,7 +141,7 @@ PLAIN = {"logits": plain_logits, "hidden": plain_hidden, "attention_relations": 
 
 @pytest.fixture(scope="module")
 def models():
-    student = with_large_weights(MappedPretrainer(BertConfig.from_dict(SMALL), 24), 1)
+    student = with_large_weights(MappedPretrainer(BertConfig.from_dict(SMALL), teacher_width=24), 1)
     return student, with_large_weights(BertPretrainer(BertConfig.from_dict(LARGE)), 2)
 
 
@@ -142,12 +153,10 @@ def batch(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize(
-    "names", [*[[name] for name in TAUGHT_OF_TEXT], list(TAUGHT_OF_TEXT)], ids=str
-)
+@pytest.mark.parametrize("names", [*[[name] for name in TEXT_TARGETS], list(TEXT_TARGETS)], ids=str)
 def test_each_loss_is_that_of_its_formula(models, batch, names):
     student, teacher = models
-    objective = DistillationObjective(student, teacher, FLAGS | {"distillation": names})
+    objective = make_objective(student, teacher, distillation=names)
     loss, sums = objective.loss(batch, objective.totals(batch), None)
     expected = {name: PLAIN[name](student, teacher, batch) for name in names}
     for name, value in expected.items():
@@ -172,8 +181,8 @@ def test_each_loss_is_that_of_its_formula(models, batch, names):
 
 
 def test_the_gradient_is_that_of_the_student_alone(models, batch):
-    flags = FLAGS | {"distillation": list(TAUGHT_OF_TEXT), "distillation_weight": 1.0}
-    objective = DistillationObjective(*models, flags)
+    flags = {"distillation": list(TEXT_TARGETS), "distillation_weight": 1.0}
+    objective = make_objective(*models, **flags)
     ours, theirs = (dict(named_weights(model)) for model in models)
     with tf.GradientTape() as tape:
         loss, _ = objective.loss(batch, objective.totals(batch), None)
@@ -201,7 +210,7 @@ def run(base, folder, **changes):
     )
     flags |= {"teacher": base / "teacher", "relation_heads": HEADS, "distillation_weight": WEIGHT}
     flags |= {
-        "distillation": ",".join(TAUGHT_OF_TEXT),
+        "distillation": ",".join(TEXT_TARGETS),
         "save_checkpoints_steps": 5,
         "learning_rate": 1e-3,
     }
@@ -220,7 +229,7 @@ def whole(base, tmp_path_factory):
 def test_a_run_learns_and_has_the_numbers_of_its_parts(base, whole, tmp_path):
     losses = scalars(whole, "loss")
     assert losses[10] < 0.8 * losses[1]
-    for name in TAUGHT_OF_TEXT:
+    for name in TEXT_TARGETS:
         assert sorted(scalars(whole, f"{name}_loss")) == list(range(1, 11))
     run(base, tmp_path, num_accumulation_steps=2)
     assert scalars(tmp_path, "loss") == pytest.approx(losses, abs=1e-5)
