@@ -3,6 +3,7 @@ config.json.
 """
 
 import json
+import re
 
 import pytest
 
@@ -149,7 +150,7 @@ def test_to_hugging_face(tmp_path):
 )
 def test_other_hugging_face_models_are_refused(tmp_path, key, value):
     path = write(tmp_path, HUGGING_FACE | {key: value})
-    with pytest.raises(InputError, match=rf"config\.json: {key} .*{value}"):
+    with pytest.raises(InputError, match=rf"config\.json: {key} .*{re.escape(str(value))}"):
         BertConfig.from_json_file(path)
 
 
