@@ -173,14 +173,8 @@ def options_of(
     benchmark: Benchmark, data: pathlib.Path, model: pathlib.Path, output_dir: pathlib.Path, **more
 ):
     """Returns the options of our script for the training and evaluation of a benchmark."""
-    from official_bert.options import fine_tuning
+    from official_bert import catalog
 
-    classes = {
-        "run_classifier": fine_tuning.ClassificationOptions,
-        "run_ner": fine_tuning.TaggingOptions,
-        "run_swag": fine_tuning.ChoiceOptions,
-        "run_squad": fine_tuning.SquadOptions,
-    }
     flags = benchmark.flags | {
         name: str(data / benchmark.flags[name])
         for name in ("data_dir", "train_file", "predict_file")
@@ -192,7 +186,7 @@ def options_of(
     }
     flags |= {"init_checkpoint": str(model), "output_dir": str(output_dir), "learning_rate": 5e-5}
     flags |= {"do_train": True, benchmark.evaluation: True, "save_checkpoints_steps": 1_000_000}
-    return classes[benchmark.script](**flags | more)
+    return catalog.options_class(benchmark.script)(**flags | more)
 
 
 class Sets(NamedTuple):

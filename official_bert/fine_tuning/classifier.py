@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from official_bert import catalog
 from official_bert.data.tables import Row
 from official_bert.fine_tuning import earlier_training
 from official_bert.fine_tuning.run import fine_tune
@@ -18,10 +19,11 @@ from official_bert.io.errors import InputError, did_you_mean
 from official_bert.model_dir import holds_checkpoints
 from official_bert.model_source import resolve
 from official_bert.options.fields import kind_of
-from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, ClassificationOptions
+from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
 from official_bert.serving.predictor import Predictor, check_value
 from official_bert.tasks.registry import CLASSIFICATION
 
+_COMMAND = "run_classifier"
 # Flags in whose place `train` has arguments, or that are of files.
 _OWN = """
 task_name labels output_dir do_train do_eval do_predict search columns data_dir train_file dev_file test_file
@@ -163,7 +165,7 @@ class Classifier(Predictor):
                 )
         if "label_type" not in flags:
             data.warn_of_whole_scores()
-        options = ClassificationOptions(
+        options = catalog.options_class(_COMMAND)(
             task_name="text",
             output_dir=os.fspath(folder),
             columns=",".join(f"{name}={name}" for name in sets["train"][0].fields),
@@ -179,7 +181,7 @@ class Classifier(Predictor):
         if holds_checkpoints(options.output_dir) and not resume:
             now = dataclasses.asdict(resolve(options, CLASSIFICATION).options)
             differences = earlier_training.find_differences(
-                options.output_dir, now, digest, ClassificationOptions
+                options.output_dir, now, digest, type(options)
             )
         if differences and not overwrite:
             raise InputError(
@@ -202,7 +204,7 @@ class Classifier(Predictor):
 
 def _checked(flags: dict[str, Any]) -> dict[str, Any]:
     """Returns the values of flags, which must be known and as their flags take them."""
-    fields = dataclasses.fields(ClassificationOptions)
+    fields = dataclasses.fields(catalog.options_class(_COMMAND))
     known = {field.name: field for field in fields if field.name not in _OWN.split()}
     for name, value in flags.items():
         if name not in known:
