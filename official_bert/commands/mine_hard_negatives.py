@@ -119,10 +119,10 @@ def _pairs(options: MiningOptions) -> list[Pair]:
         Pair(one.anchor.strip(), positive.strip()) for one in examples for positive in one.positives
     ]
     if not pairs:
-        raise InputError(
-            f"{options.input_file}: holds no pair; name the columns, "
-            "--columns=anchor=...,positive=..."
-        )
+        remedy = "name the columns, --columns=anchor=...,positive=..."
+        if not (options.data_format or has_table_ending(options.input_file)):
+            remedy = "each line of a .txt file is one text; give a table, or --data_format=tsv"
+        raise InputError(f"{options.input_file}: holds no pair; {remedy}")
     return pairs
 
 
@@ -148,7 +148,7 @@ def _corpus(
 ) -> Index | list[str]:
     """Returns an index, or the different texts of the corpus."""
     path = options.corpus_file
-    if path and path.endswith(_INDEX):
+    if path and path.lower().endswith(_INDEX):
         return _different(predictor.index_of(path))
     texts = map(
         str.strip,

@@ -113,7 +113,7 @@ def _warn_of_other_format(first_line: bytes, columns: Sequence[str], options: Pr
     if options.input_format == JSON:
         return
     name = input_name(options)
-    if name.endswith(".csv"):
+    if name.lower().endswith(".csv"):
         logging.warning(
             "%s: each line is read as a text, with its quotes; write texts or JSON lines", name
         )

@@ -52,7 +52,7 @@ def _vectors(given: str, texts: list[str]) -> np.ndarray:
     """Returns the vectors of texts, float32[texts, D], of a file or from an export or the folder
     of a model.
     """
-    if not given.endswith(".npy"):
+    if not given.lower().endswith(".npy"):
         return Predictor(given).encode(texts)
     vectors = read_npy(given)
     described = f"{given}: holds {vectors.dtype}{list(vectors.shape)}"

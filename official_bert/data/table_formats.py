@@ -116,7 +116,16 @@ def read_records(
                     "correct it"
                 )
             if not is_header:
+                refuse_second_header(row, names)
                 yield row, dict(zip(names, row.fields, strict=True))
+
+
+def refuse_second_header(row: Row, names: Sequence[str]):
+    """Raises InputError for a row that has the names of the columns, as of files put together."""
+    if len(names) > 1 and list(row.fields) == list(names):
+        raise row.error(
+            "has the names of the columns again, as where another file begins; delete it"
+        )
 
 
 def text_of(row: Row, value: Any, name: str) -> str:

@@ -89,6 +89,12 @@ def test_a_corpus_is_read_as_what_its_name_says(tmp_path, name, content):
     assert negatives(tmp_path, content, name) == [{"rain", "snow"}] * 2
 
 
+def test_pairs_in_a_file_of_lines_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"pairs.txt: holds no pair; each line of a .txt file is"):
+        mine(tmp_path, name="pairs.txt")
+    assert mine(tmp_path, name="pairs.txt", data_format="tsv")
+
+
 def test_a_corpus_with_unknown_columns_names_those_that_are_read(tmp_path):
     with pytest.raises(
         InputError,

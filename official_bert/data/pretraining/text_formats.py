@@ -75,6 +75,32 @@ def _lines(
         )
 
 
+def _of_text(path: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yields the lines as they are, with a warning if the first one is of another form."""
+    for number, line in enumerate(lines):
+        if not number:
+            _warn_of_other_form(path, line)
+        yield line
+
+
+@functools.cache
+def _warn_of_other_form(path: str, first_line: str):
+    """Warns once of a file that may be JSON lines, pages of WikiExtractor or a table."""
+    start, remedy = first_line.lstrip(_BLANKS), ""
+    if start.startswith('{"'):
+        what, remedy = "a JSON object", f"; --input_format={JSON_LINES} reads its field text"
+    elif _BEGIN.match(start):
+        what, remedy = (
+            "the beginning of a page",
+            f"; --input_format={WIKIEXTRACTOR} reads the pages",
+        )
+    elif path.lower().removesuffix(".gz").endswith((".csv", ".tsv")):
+        what, remedy = "a row of a table", "; write the texts alone into a file, one a line"
+    else:
+        return
+    errors.warn("%s: line 1 may be %s, and is read as a text%s", path, what, remedy)
+
+
 def _of_wikiextractor(path: str, lines: Iterable[str]) -> Iterator[str]:
     """Yields the paragraphs of every page; the title, which is no sentence, and blank lines are
     left out.
@@ -160,7 +186,7 @@ def _of_prose(path: str, lines: Iterable[str]) -> Iterator[str]:
 # Name, which is a choice of --input_format, -> a function of a file's name and its lines to the
 # lines of documents.
 TEXT_FORMATS = {
-    TEXT: lambda path, lines: iter(lines),
+    TEXT: _of_text,
     WIKIEXTRACTOR: _of_wikiextractor,
     JSON_LINES: _of_json_lines,
     PROSE: _of_prose,

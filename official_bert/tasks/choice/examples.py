@@ -21,11 +21,13 @@ from official_bert.data.table_formats import (
     text_of,
 )
 from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
+from official_bert.io import errors
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.tokenization import FullTokenizer
 
 NUM_CHOICES = 4
+_MANY_EXAMPLES = 20
 _SWAG_TEXTS = ("sent1", "sent2", *(f"ending{k}" for k in range(NUM_CHOICES)))
 _CODAH_COLUMNS = ("category", "stem", *(f"ending {k}" for k in range(NUM_CHOICES)), "answer")
 _LABELS = [str(number) for number in range(NUM_CHOICES)]
@@ -95,6 +97,18 @@ def encoded_choices(
         ),
         label_ids=np.array([example.label or 0 for example in examples], np.int32),
     )
+
+
+def check_labels(path: str, labels: Sequence[int]):
+    """Warns of a set of which all examples have one label, or none has the first."""
+    if len(labels) > 1 and len(set(labels)) == 1:
+        errors.warn("%s: all %d examples have the label %d", path, len(labels), labels[0])
+    elif len(labels) >= _MANY_EXAMPLES and 0 not in labels:
+        errors.warn(
+            "%s: no example has the label 0, the first ending; subtract 1 from labels that count "
+            "from 1",
+            path,
+        )
 
 
 def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample]:

@@ -22,6 +22,7 @@ from official_bert.tasks.choice.examples import (
     ChoiceExample,
     ChoiceFiles,
     EncodedChoices,
+    check_labels,
     encoded_choices,
 )
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num_tokens, numbers
@@ -41,7 +42,10 @@ class ChoiceTask(Task):
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[ChoiceExample]]:
         path = data_files.path(set_name, self._layout.names[set_name])
-        return {"": self._layout.read(path, set_name, set_name != "test")}
+        examples = self._layout.read(path, set_name, set_name != "test")
+        if set_name != "test":
+            check_labels(path, [example.label for example in examples])
+        return {"": examples}
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedChoices:
         return encoded_choices(examples, max_seq_length, tokenizer)

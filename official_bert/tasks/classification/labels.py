@@ -8,6 +8,7 @@ import ast
 import collections
 import json
 import re
+import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ _BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "false", "true"}
 # What programs write for a value that is not there.
 _MISSING = {"nan", "none", "null", "n/a", "<na>"}
+_MISSING_TEXTS = {"", "nan", "<na>"}
 _MANY_ROWS = 20
 _SEPARATORS = (";", "|", ",", " ")
 _strip_quoted = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"").sub
@@ -134,16 +136,17 @@ def _is_several(label: str, separator: str, labels: Collection[str]) -> bool:
 
 
 def warn_of_similar(path: str, labels: Sequence[str]):
-    """Warns of labels that differ in case or in the form of a number only, and of those that
-    stand for no value.
+    """Warns of labels that differ in case, in the form of a number or in that of Unicode only,
+    and of those that stand for no value.
     """
     alike = collections.defaultdict(list)
     for label in labels:
+        folded = unicodedata.normalize("NFC", label).casefold()
         try:
             key = float(label)
         except ValueError:
-            key = label.casefold()
-        alike[key if key == key else label.casefold()].append(label)
+            key = folded
+        alike[key if key == key else folded].append(label)
     for names in alike.values():
         if len(names) > 1:
             errors.warn(
@@ -156,6 +159,20 @@ def warn_of_similar(path: str, labels: Sequence[str]):
             errors.warn(
                 "%s: the label %s looks like a missing value; leave such rows out", path, label
             )
+
+
+def warn_of_missing_texts(path: str, texts: Sequence[str]):
+    """Warns of texts that are blank, or what pandas writes for a text that is not there."""
+    missing = [text for text in texts if text.strip().casefold() in _MISSING_TEXTS]
+    if missing:
+        errors.warn(
+            "%s: %d of %d texts are empty or look like a missing value, the first %r; leave such "
+            "rows out",
+            path,
+            len(missing),
+            len(texts),
+            missing[0],
+        )
 
 
 def refuse_labels_as_texts(path: str, texts: Sequence[str], labels: Collection[str], remedy: str):

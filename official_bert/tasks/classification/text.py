@@ -16,6 +16,7 @@ from official_bert.data.table_formats import (
     label_of,
     paths_of,
     read_rows,
+    refuse_second_header,
     text_of,
 )
 from official_bert.data.tables import Row, not_empty
@@ -228,6 +229,7 @@ class TextProcessor(DataProcessor):
                     else "take the tabs out of its texts"
                 )
                 raise row.error(f"has {len(row.fields)} columns, the header {width}; {remedy}")
+            refuse_second_header(row, rows[0].fields)
         return rows
 
     def _learnt_labels(self, table: "_Table") -> list[str]:
@@ -280,6 +282,11 @@ class TextProcessor(DataProcessor):
                 [example.text_a for example in examples],
                 self._labels or (),
                 "name it, --columns=text_a=...",
+            )
+        if is_labelled:
+            texts = [text for example in examples for text in (example.text_a, example.text_b)]
+            label_checks.warn_of_missing_texts(
+                table.path, [text for text in texts if text is not None]
             )
         if is_labelled and not self.is_multi_label:
             self._check_variety(table, guid, [example.label for example in examples])

@@ -80,6 +80,12 @@ def read_examples(
         path for path in paths if path.lower().endswith(_LINES) and not settings.get("data_format")
     ]
     for path in lines:
+        if named:
+            errors.warn(
+                "--columns: is not read for %s, which has one text a line; for a table, give "
+                "--data_format",
+                path,
+            )
         _warn_of_tabs(path)
     examples = [
         Example(f"{path}: line {line}", text)

@@ -10,9 +10,12 @@ import numpy as np
 
 from official_bert.data.model_inputs import ModelInputs, RaggedRows
 from official_bert.data.tables import ConllFile, Sentence
+from official_bert.io import errors
 from official_bert.io.errors import InputError
 from official_bert.io.progress import counted
 from official_bert.tokenization import FullTokenizer
+
+_MOST_WORDS = 500  # of a sentence that is no fault of the file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +109,18 @@ def check_words(source: ConllFile, labels: Sequence[str], document_context: bool
         raise InputError(
             f"{source.path}: has no -DOCSTART- line, which --document_context needs; put one "
             "before each document or leave the flag off"
+        )
+    if list(labels) == ["O"] and source.sentences[0].tags:
+        raise InputError(
+            f"{source.path}: all tags are O, so that there is nothing to learn; give each token its "
+            "tag in the last column"
+        )
+    num_words = len(source.sentences[0].columns)
+    if len(source.sentences) == 1 and num_words > _MOST_WORDS:
+        errors.warn(
+            "%s: all %d words are one sentence; put a blank line behind each sentence",
+            source.path,
+            num_words,
         )
     for sentence in source.sentences:
         for word, tag in enumerate(sentence.tags or ()):

@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import json
+import re
 
 import pytest
 
@@ -142,6 +143,22 @@ def test_what_has_another_form_is_refused_by_file_and_line(tmp_path, form, conte
 
 def test_bytes_that_are_not_utf8_are_left_out(tmp_path):
     assert lines_of(tmp_path / "file", b"good\nb\xffad\n", "text") == ["good", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "warning"),
+    [
+        ("a", '{"text": "a b"}', "a JSON object, and is read as a text; --input_format=json_lines"),
+        ("b", '<doc id="1">', "the beginning of a page, and .* --input_format=wikiextractor reads"),
+        ("c.CSV", "id,text", "a row of a table, and is read as a text; write the texts alone into"),
+        ("d", "{a, b} is a set", None),
+    ],
+)
+def test_another_form_is_warned_of_once(tmp_path, caplog, name, line, warning):
+    for _ in range(2):
+        assert lines_of(tmp_path / name, f"{line}\nmore\n", "text") == [line, "more"]
+    assert len(caplog.messages) == bool(warning)
+    assert not warning or re.search(f"{name}: line 1 may be {warning}", caplog.text)
 
 
 def test_lines_that_are_no_sentences_are_warned_of(tmp_path, caplog):

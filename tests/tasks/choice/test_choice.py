@@ -5,6 +5,7 @@ import pytest
 
 from official_bert.data.model_inputs import ModelInputs
 from official_bert.io.errors import InputError
+from official_bert.tasks.base import DataFiles
 from official_bert.tasks.choice.examples import (
     ChoiceExample,
     EncodedChoices,
@@ -44,6 +45,26 @@ def test_swag(write):
     assert read_swag(write(f"{HEADER}\n{row}\n"), "test", labelled=False) == [
         ChoiceExample("test-1", "A cat, sat.", choices, None)
     ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "warning"),
+    [
+        (
+            [1, 2, 3] * 7,
+            "no example has the label 0, the first ending; subtract 1 from labels that",
+        ),
+        ([1, 2, 3], None),
+        ([2, 2], "all 2 examples have the label 2"),
+        ([0, 1] * 10, None),
+    ],
+)
+def test_labels_that_count_from_1_or_are_all_equal(write, caplog, labels, warning):
+    rows = "".join(f"0,v,1,s,a,b,gold,p,q,r,s,{label}\n" for label in labels)
+    path = write(f"{HEADER},label\n{rows}")
+    ChoiceTask().read(DataFiles(named={"train": path}), "train")
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.startswith(f"{path}: {warning}") for text in warnings] == [True] * bool(warning)
 
 
 def test_swag_as_json_lines(tmp_path):

@@ -142,10 +142,12 @@ def test_labels_with_other_signs_are_kept():
 
 
 def test_labels_that_look_alike_are_warned_of(caplog):
-    labels.warn_of_similar("a.csv", ["Pos", "pos", "neg", "1", "1.0", "01", "nan"])
+    names = ["Pos", "pos", "neg", "1", "1.0", "01", "nan", "\u00e9", "e\u0301"]
+    labels.warn_of_similar("a.csv", names)
     assert caplog.messages == [
         "a.csv: Pos and pos are different labels; write them alike if they are one",
         "a.csv: 1 and 1.0 and 01 are different labels; write them alike if they are one",
+        "a.csv: \u00e9 and e\u0301 are different labels; write them alike if they are one",
         "a.csv: the label nan looks like a missing value; leave such rows out",
     ]
 

@@ -326,6 +326,23 @@ def test_scores_are_plain_numbers(write, text):
         )
 
 
+def test_the_header_of_a_second_file_is_refused(write):
+    data_dir = write(train="text\tlabel\na\tx\nb\ty\ntext\tlabel\nc\tx\n")
+    with pytest.raises(InputError, match=r"train.tsv: line 4: has the names of the columns again"):
+        TextProcessor("text").get_train_examples(data_dir)
+
+
+def test_texts_that_are_not_there_are_warned_of(write, caplog):
+    rows = "NaN\tx\n \tx\nnone\ty\nb\ty\n"
+    TextProcessor("text").get_train_examples(write(train=f"text\tlabel\n{rows}"))
+    assert "train.tsv: 2 of 4 texts are empty or look like a missing value, the first 'NaN'; l" in (
+        caplog.text
+    )
+    caplog.clear()
+    TextProcessor("text").get_test_examples(write(test="text\nnan\n"))
+    assert "missing value" not in caplog.text
+
+
 def test_a_set_with_one_label_is_warned_of(write, caplog):
     data_dir = write(dev="text\tlabel\na\tx\nb\tx\n")
     TextProcessor("text", labels=["x", "y"]).get_dev_examples(data_dir)

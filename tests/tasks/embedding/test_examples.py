@@ -125,6 +125,13 @@ def test_lines_that_are_rows_of_a_table_are_warned_of(tmp_path, content, caplog)
     assert ("a.txt: has a tab in each line" in caplog.text) == content.startswith("anchor")
 
 
+def test_columns_of_lines_are_warned_of(tmp_path, caplog):
+    read(tmp_path / "a.txt", "a\n", columns="anchor=q")
+    assert f"--columns: is not read for {tmp_path}/a.txt, which has one text a line" in caplog.text
+    with pytest.raises(InputError, match=r"a.tsv: line 3: has the names of the columns again, as"):
+        read(tmp_path / "a.tsv", "anchor\tpositive\na\tb\nanchor\tpositive\n")
+
+
 def test_several_files_are_one_set(tmp_path):
     (tmp_path / "a.tsv").write_text("text\tanswer\na\tb\n")
     (tmp_path / "b.csv").write_text("positive,anchor\nd,c\n")

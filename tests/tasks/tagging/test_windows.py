@@ -176,6 +176,16 @@ def test_what_cannot_be_used(read):
         check_words(source, ["O", "B-z"], document_context=True)
 
 
+def test_a_file_without_entities_or_ends_of_sentences(read, caplog):
+    source = read("the O\ncat O\n")
+    with pytest.raises(InputError, match=r"train.conll: all tags are O, so that there is nothing"):
+        check_words(source, labels_of(source.sentences))
+    for num_words, is_long in ((500, False), (501, True)):
+        source = read("the B-x\n" * num_words)
+        check_words(source, labels_of(source.sentences))
+        assert (f"all {num_words} words are one sentence; put a blank" in caplog.text) == is_long
+
+
 def test_rows_of_several_files_are_sentences_of_their_own(tmp_path, tokenizer):
     """Each file has one line, so that the number of the line tells no sentence from another."""
     for name, word, tag in (("a", "cat", "O"), ("b", "sat", "I-z")):
