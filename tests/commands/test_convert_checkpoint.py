@@ -129,7 +129,7 @@ def test_the_class_of_a_linear_head(tmp_path, trained, caplog):
     assert "id2label" not in config
     assert "No task.json" not in caplog.text
     with pytest.raises(
-        InputError, match=r"was trained on the task mine:Tagger, .* give --task_name=text.tsv.ner"
+        InputError, match=r"was trained on the task mine:Tagger, .* give --task_name=text.tsv"
     ):
         class_of("mine:Tagger", "mine:Tagger")
     for name in ("text", "tsv"):
