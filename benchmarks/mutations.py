@@ -72,7 +72,7 @@ modeling/layers.py: modeling/test_layers.py modeling/test_bert.py
     (index * _STRIDE + 2**31) -> (_STRIDE + 2**31)
 modeling/layers.py: training/test_step.py
     (6.0 * 0.044715 -> (3.0 * 0.044715
-modeling/regions.py: modeling/test_regions.py
+modeling/cpu_bfloat16.py: modeling/test_cpu_bfloat16.py
     (_float32(product) + bias) * (1.0 / (1.0 - rate)) -> (_float32(product) + bias)
     (upstream - tf.reduce_sum -> (upstream + tf.reduce_sum
 modeling/attention.py: modeling/test_bert.py modeling/test_attention.py

@@ -12,7 +12,6 @@ from official_bert.modeling.layers import (
     Dense,
     ResidualOutput,
     Scope,
-    dense,
     gather_indexes,
     get_shape_list,
 )
@@ -68,7 +67,14 @@ def create_attention_mask_from_input_mask(from_tensor, to_mask):
 class Attention(keras.layers.Layer):
     """Scaled dot-product attention in `num_attention_heads` heads (Vaswani et al., 2017),
     section 3.2.
+
+    Attributes:
+        dense_class: the class of the three projections.
+        residual_output_class: the class of the end of the sub-layer.
     """
+
+    dense_class = Dense
+    residual_output_class = ResidualOutput
 
     def __init__(self, config, dropout_index: int, name: str = "attention"):
         super().__init__(name=name)
@@ -76,12 +82,17 @@ class Attention(keras.layers.Layer):
         self.head_size = config.hidden_size // config.num_attention_heads
 
     def build(self, input_shape):
-        names = ("query", "key", "value")
+        def projection(name: str) -> Dense:
+            return self.dense_class(input_shape[-1], self.config, name=name)
+
         self.heads = Scope(
-            "self", **{name: Dense(input_shape[-1], self.config, name=name) for name in names}
+            "self",
+            query=projection("query"),
+            key=projection("key"),
+            value=projection("value"),
         )
         self.heads.build(input_shape)
-        self.merge = ResidualOutput(self.config, self.dropout_index + 1)
+        self.merge = self.residual_output_class(self.config, self.dropout_index + 1)
         self.merge.build(input_shape)
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
@@ -95,11 +106,9 @@ class Attention(keras.layers.Layer):
         before dropout, float[B, N, F, T].
         """
         with keras.name_scope("self_1"):  # see EncoderLayer.call
-            query = dense(self.heads.query, from_x, dropout_seed)
-            key, value = (
-                dense(self.heads.key, x, dropout_seed),
-                dense(self.heads.value, x, dropout_seed),
-            )
+            query = self.heads.query.apply(from_x, dropout_seed)
+            key = self.heads.key.apply(x, dropout_seed)
+            value = self.heads.value.apply(x, dropout_seed)
             context, probabilities = self._attend(
                 query, key, value, bias, dropout_seed, from_length
             )
@@ -118,17 +127,25 @@ class Attention(keras.layers.Layer):
         # [B, N, F, T].
         scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))
         probabilities = ops.softmax(ops.cast(scores, "float32") + ops.cast(bias, "float32"))
-        # Dropout of probabilities drops whole tokens to attend to, which is unusual, but the
-        # Transformer paper does it.
-        rate = self.config.attention_probs_dropout_prob
-        if regions := layers.fused(self, scores, dropout_seed):
-            mask = layers.dropout_mask(scores, rate, dropout_seed, self.dropout_index)
-            weights = regions.attention_weights(scores, ops.cast(bias, "float32"), mask, rate)
-        else:
-            weights = ops.cast(probabilities, self.compute_dtype)
-            weights = layers.dropout(weights, rate, dropout_seed, self.dropout_index)
+        weights = self.drop_probabilities(probabilities, scores, bias, dropout_seed)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, F, N, H]
         return ops.reshape(context, (-1, self.config.hidden_size)), probabilities
+
+    def drop_probabilities(self, probabilities, scores, bias, dropout_seed):
+        """Returns the probabilities after dropout, float[B, N, F, T] in the compute type.
+
+        Dropout of probabilities drops whole tokens to attend to, which is unusual, but the
+        Transformer paper does it.
+
+        Args:
+            probabilities: float32[B, N, F, T], the softmax of `scores` and `bias`.
+            scores: float[B, N, F, T]. A subclass may compute the probabilities from them again.
+            bias: as in `call`.
+            dropout_seed: as in `call`.
+        """
+        weights = ops.cast(probabilities, self.compute_dtype)
+        rate = self.config.attention_probs_dropout_prob
+        return layers.dropout(weights, rate, dropout_seed, self.dropout_index)
 
     def _split_heads(self, x, length):
         # [B, F, N, H].

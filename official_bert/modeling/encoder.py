@@ -8,8 +8,9 @@ matrix product.
 import keras
 from keras import ops
 
-from official_bert.modeling.attention import Attention, attention_bias, pooled_vectors
-from official_bert.modeling.layers import Dense, ResidualOutput, Scope, dense
+from official_bert.modeling.attention import attention_bias, pooled_vectors
+from official_bert.modeling.layer_classes import choose_layer_classes
+from official_bert.modeling.layers import Scope
 
 _DROPOUTS_PER_LAYER = 3
 
@@ -23,14 +24,15 @@ class EncoderLayer(keras.layers.Layer):
         self.dropout_index = 1 + _DROPOUTS_PER_LAYER * index  # the embeddings have index 0
 
     def build(self, input_shape):
-        config = self.config
-        self.attention = Attention(config, self.dropout_index)
+        config, classes = self.config, choose_layer_classes(self.compute_dtype)
+        self.attention = classes.attention(config, self.dropout_index)
         self.attention.build(input_shape)
         self.intermediate = Scope(
-            "intermediate", dense=Dense(config.intermediate_size, config, config.hidden_act)
+            "intermediate",
+            dense=classes.dense(config.intermediate_size, config, config.hidden_act),
         )
         self.intermediate.build(input_shape)
-        self.merge = ResidualOutput(config, self.dropout_index + 2)
+        self.merge = classes.residual_output(config, self.dropout_index + 2)
         self.merge.build((*input_shape[:-1], config.intermediate_size))
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
@@ -44,7 +46,7 @@ class EncoderLayer(keras.layers.Layer):
         # operations determine: with these scopes, which a called layer would have, the sums keep
         # the bits of earlier versions.
         with keras.name_scope("intermediate_1"):
-            inner = dense(self.intermediate.dense, attended, dropout_seed)  # [B*F, intermediate]
+            inner = self.intermediate.dense.apply(attended, dropout_seed)  # [B*F, intermediate]
         return self.merge(inner, attended, dropout_seed), probabilities
 
 
@@ -85,7 +87,7 @@ class Encoder(keras.layers.Layer):
             if self.recompute_layers and not output_attentions:
                 layer = _recomputed(layer)
             x, probabilities = layer(x, x, bias, dropout_seed)
-            # The functions of regions.py return bfloat16.
+            # Layers of cpu_bfloat16.py return bfloat16.
             outputs.append(ops.cast(ops.reshape(x, padded_shape), "float32"))
             if output_attentions:
                 attentions.append(probabilities)

@@ -117,11 +117,15 @@ class Dense(keras.layers.Dense):
         """Returns float[..., units] for `x`, float[..., in]."""
         return ops.cast(super().call(x), self.compute_dtype)
 
-    def product(self, x):
-        """Returns the product alone, without the bias and the activation, in the compute type."""
-        return ops.matmul(
-            ops.cast(x, self.compute_dtype), ops.cast(self.kernel, self.compute_dtype)
-        )
+    def apply(self, x, dropout_seed=None):
+        """Returns what a call returns.
+
+        Args:
+            x: float[N, in].
+            dropout_seed: int32[2], the seed of the dropout around this layer; None without
+                dropout. A subclass that is faster in trainings reads it.
+        """
+        return self(x)
 
     def enable_lora(self, *arguments, **keywords):
         super().enable_lora(*arguments, **keywords)
@@ -147,27 +151,6 @@ class Dense(keras.layers.Dense):
     def quantize(self, mode=None, type_check=True, **arguments):
         # Keras asks whether a subclass means it.
         super().quantize(mode, type_check=False, **arguments)
-
-
-def fused(layer: keras.layers.Layer, x, seed):
-    """Returns regions.py if its functions compute what follows a product from or to `x` in this
-    layer, else None.
-
-    They are for calls with dropout, whose seed is given.
-    """
-    if seed is None or layer.compute_dtype != "bfloat16" or layer.quantization_mode:
-        return None
-    from official_bert.modeling import regions
-
-    return regions if regions.fit(x) else None
-
-
-def dense(layer: Dense, x, seed):
-    """Returns what the layer makes of float[N, in]; `seed` is that of the dropout around it."""
-    regions = fused(layer, x, seed)
-    return (
-        regions.activated(layer.activation)(layer.product(x), layer.bias) if regions else layer(x)
-    )
 
 
 def dropout(x, rate: float, seed, index: int):
@@ -258,10 +241,6 @@ class ResidualOutput(keras.layers.Layer):
     def call(self, x, residual, dropout_seed=None):
         """Returns float[..., hidden] for `x`, float[..., in], and `residual`, float[..., hidden]."""
         rate = self.config.hidden_dropout_prob
-        if regions := fused(self.dense, x, dropout_seed):
-            mask = dropout_mask(residual, rate, dropout_seed, self.dropout_index)
-            vectors = self.dense.bias, self.norm.gamma, self.norm.beta, LAYER_NORM_EPSILON
-            return regions.merged(self.dense.product(x), residual, *vectors, mask, rate)
         x = dropout(self.dense(x), rate, dropout_seed, self.dropout_index)
         return self.norm(ops.cast(x, "float32") + ops.cast(residual, "float32"))
 

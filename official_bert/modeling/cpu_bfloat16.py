@@ -1,27 +1,89 @@
-"""What lies between the products of a bfloat16 training on CPUs: functions that XLA compiles into
-few passes each.
+"""Layers for a bfloat16 training on CPUs, in which XLA compiles what lies between the products.
 
-TensorFlow passes over memory for each operation and each cast, a dozen times for gelu. It keeps the
-products, for which XLA would take twice as long. All functions compute in float32, and layers.py
-chooses them. N rows
+TensorFlow passes over memory for each operation and each cast, a dozen times for gelu. The
+functions of this module need few passes. TensorFlow keeps the products, for which XLA would take
+twice as long. All functions compute in float32. `layer_classes.py` chooses the classes.
+
+N rows
 """
 
 import functools
 from collections.abc import Callable
 
+import keras
 import tensorflow as tf
+from keras import ops
+
+from official_bert.modeling import attention, layers
 
 _compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
 _float32 = functools.partial(tf.cast, dtype=tf.float32)
 _bfloat16 = functools.partial(tf.cast, dtype=tf.bfloat16)
 
 
-def fit(x: tf.Tensor) -> bool:
-    """Whether the functions apply: on CPUs, to graphs of known shapes, since XLA compiles anew
-    for each shape.
+def is_available() -> bool:
+    """Returns whether the classes fit this machine: accelerators run the plain operations."""
+    return not any(map(tf.config.list_physical_devices, ("GPU", "TPU_SYSTEM")))
+
+
+class Dense(layers.Dense):
+    """A dense layer whose bias and activation are one compiled function."""
+
+    def apply(self, x, dropout_seed=None):
+        if not _is_compiled(self, x, dropout_seed):
+            return super().apply(x, dropout_seed)
+        return activated(self.activation)(_product(self, x), self.bias)
+
+
+class ResidualOutput(layers.ResidualOutput):
+    """The end of a sub-layer, one compiled function after the product."""
+
+    def call(self, x, residual, dropout_seed=None):
+        if not _is_compiled(self.dense, x, dropout_seed):
+            return super().call(x, residual, dropout_seed)
+        rate = self.config.hidden_dropout_prob
+        mask = layers.dropout_mask(residual, rate, dropout_seed, self.dropout_index)
+        return merged(
+            _product(self.dense, x),
+            residual,
+            self.dense.bias,
+            self.norm.gamma,
+            self.norm.beta,
+            layers.LAYER_NORM_EPSILON,
+            mask,
+            rate,
+        )
+
+
+class Attention(attention.Attention):
+    """Attention whose softmax and dropout are one compiled function."""
+
+    dense_class = Dense
+    residual_output_class = ResidualOutput
+
+    def drop_probabilities(self, probabilities, scores, bias, dropout_seed):
+        if not _is_compiled(self, scores, dropout_seed):
+            return super().drop_probabilities(probabilities, scores, bias, dropout_seed)
+        rate = self.config.attention_probs_dropout_prob
+        mask = layers.dropout_mask(scores, rate, dropout_seed, self.dropout_index)
+        return attention_weights(scores, ops.cast(bias, "float32"), mask, rate)
+
+
+def _product(dense: layers.Dense, x: tf.Tensor) -> tf.Tensor:
+    """Returns the product alone, without the bias and the activation."""
+    dtype = dense.compute_dtype
+    return ops.matmul(ops.cast(x, dtype), ops.cast(dense.kernel, dtype))
+
+
+def _is_compiled(layer: keras.layers.Layer, x: tf.Tensor, dropout_seed) -> bool:
+    """Returns whether a call of a layer uses the compiled functions.
+
+    They are for trainings with dropout, whose seed is not None, and for graphs of known shapes,
+    since XLA compiles again for each shape.
     """
-    has_accelerators = any(map(tf.config.list_physical_devices, ("GPU", "TPU_SYSTEM")))
-    return not (has_accelerators or tf.executing_eagerly()) and x.shape.is_fully_defined()
+    if dropout_seed is None or layer.compute_dtype != "bfloat16" or layer.quantization_mode:
+        return False
+    return not tf.executing_eagerly() and x.shape.is_fully_defined()
 
 
 def _region(function: Callable) -> Callable:
@@ -38,8 +100,8 @@ def _region(function: Callable) -> Callable:
         with tf.GradientTape() as tape:
             tape.watch(floats)
             output = function(*arguments)
-        found = iter(tape.gradient(output, floats, upstream))
-        return [next(found) if is_variable(argument) else None for argument in arguments]
+        gradients = iter(tape.gradient(output, floats, upstream))
+        return [next(gradients) if is_variable(argument) else None for argument in arguments]
 
     forward = _compiled(function)
     return tf.custom_gradient(

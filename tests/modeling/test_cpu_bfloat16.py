@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
-from official_bert.modeling import regions
+from official_bert.modeling import cpu_bfloat16
 from official_bert.modeling.layers import gelu
 from official_bert.tasks.pretraining.objective import PretrainingObjective
 from official_bert.training.precision import computing_in
@@ -57,18 +57,23 @@ SCORES = (
 KEPT_SCORES = tf.constant(RANDOM.random((2, 3, 4, WIDTH)) > 0.3), KEPT[1]
 # The function, its arguments, of which the first ones have a gradient, and the function in numpy.
 CASES = {
-    "bias": (regions.activated(None), (MATRIX, VECTOR), 2, lambda product, bias: product + bias),
-    "gelu": (regions.activated(gelu), (MATRIX, VECTOR), 2, activated),
-    "end": (regions.merged, (*SUB_LAYER, *ALL), 5, merged),
-    "end, dropout": (regions.merged, (*SUB_LAYER, *KEPT), 5, merged),
+    "bias": (
+        cpu_bfloat16.activated(None),
+        (MATRIX, VECTOR),
+        2,
+        lambda product, bias: product + bias,
+    ),
+    "gelu": (cpu_bfloat16.activated(gelu), (MATRIX, VECTOR), 2, activated),
+    "end": (cpu_bfloat16.merged, (*SUB_LAYER, *ALL), 5, merged),
+    "end, dropout": (cpu_bfloat16.merged, (*SUB_LAYER, *KEPT), 5, merged),
     "softmax": (
-        regions.attention_weights,
+        cpu_bfloat16.attention_weights,
         (*SCORES, *ALL),
         1,
         lambda x, bias, keep, rate: softmax(x + bias),
     ),
     "softmax, dropout": (
-        regions.attention_weights,
+        cpu_bfloat16.attention_weights,
         (*SCORES, *KEPT_SCORES),
         1,
         lambda x, bias, keep, rate: np.where(keep, softmax(x + bias) / (1 - rate), 0),
@@ -134,8 +139,8 @@ def test_gradients_of_a_training_are_as_near_to_float32_as_without(
     )
     batch = load_batch(GOLDEN / "model_gelu", "usual")
 
-    def losses_and_gradients(dtype, fits):
-        monkeypatch.setattr(regions, "fit", fits)
+    def losses_and_gradients(dtype, is_available):
+        monkeypatch.setattr(cpu_bfloat16, "is_available", is_available)
         with computing_in(dtype):
             seed_initial_weights(3)
             model = BertPretrainer(config, recompute_layers=recompute_layers)
@@ -157,13 +162,13 @@ def test_gradients_of_a_training_are_as_near_to_float32_as_without(
             np.concatenate([np.ravel(one) for one in gradients]),
         )
 
-    is_fused, loss, sums, expected = losses_and_gradients("float32", regions.fit)
+    is_fused, loss, sums, expected = losses_and_gradients("float32", cpu_bfloat16.is_available)
     assert not is_fused
     errors = []
-    for fits in (lambda x: False, regions.fit):
-        is_fused, found_loss, found_sums, gradients = losses_and_gradients("bfloat16", fits)
-        assert found_loss == pytest.approx(loss, rel=2e-2)
-        assert found_sums.keys() == sums.keys()
+    for is_available in (lambda: False, cpu_bfloat16.is_available):
+        is_fused, loss_16, sums_16, gradients = losses_and_gradients("bfloat16", is_available)
+        assert loss_16 == pytest.approx(loss, rel=2e-2)
+        assert sums_16.keys() == sums.keys()
         errors.append(np.linalg.norm(gradients - expected) / np.linalg.norm(expected))
     assert is_fused
     assert errors[1] < 1.3 * errors[0] < 0.1

@@ -1,0 +1,34 @@
+"""Chooses the classes of the parts of an encoder layer when a model is built.
+
+`layers.py` and `attention.py` have the plain mathematics. A subclass computes the same faster on
+some processors; its module is imported only there.
+"""
+
+from typing import NamedTuple
+
+import keras
+
+from official_bert.modeling.attention import Attention
+from official_bert.modeling.layers import Dense, ResidualOutput
+
+
+class LayerClasses(NamedTuple):
+    """The classes of the parts of an encoder layer."""
+
+    dense: type[Dense] = Dense
+    residual_output: type[ResidualOutput] = ResidualOutput
+    attention: type[Attention] = Attention
+
+
+def choose_layer_classes(compute_dtype: str) -> LayerClasses:
+    """Returns the classes for a type of the products, such as "bfloat16", and this machine."""
+    if compute_dtype == "bfloat16" and keras.backend.backend() == "tensorflow":
+        from official_bert.modeling import cpu_bfloat16
+
+        if cpu_bfloat16.is_available():
+            return LayerClasses(
+                dense=cpu_bfloat16.Dense,
+                residual_output=cpu_bfloat16.ResidualOutput,
+                attention=cpu_bfloat16.Attention,
+            )
+    return LayerClasses()
