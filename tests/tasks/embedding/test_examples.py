@@ -102,7 +102,7 @@ def test_columns_of_usual_and_of_given_names(tmp_path, name, content, settings, 
 def test_columns_that_are_not_clear(tmp_path, ending, names, columns, message):
     names = names.split(",")
     separator = "\t" if ending == ".tsv" else ","
-    content = "".join(separator.join(row) + "\n" for row in (names, names))
+    content = "".join(separator.join(row) + "\n" for row in (names, ["x"] * len(names)))
     if ending == ".jsonl":
         content = json.dumps(dict.fromkeys(names, "x"))
     with pytest.raises(InputError, match=re.escape(message)):
