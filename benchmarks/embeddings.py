@@ -187,8 +187,8 @@ def encoded_batches(
     """Returns our task for a loss, and batches of randomly drawn examples, padded to their
     longest text.
     """
-    from official_bert.tasks.embedding.examples import read_examples
-    from official_bert.tasks.embedding.task import EmbeddingTask
+    from official_bert.data.text_tables import read_examples
+    from official_bert.extensions.embeddings.task import EmbeddingTask
     from official_bert.tokenization import FullTokenizer
 
     draws = np.random.default_rng(0)
@@ -352,7 +352,7 @@ def losses_run(flags, name: str) -> dict:
 
 def our_options(flags, output_dir: str, train: list[dict], dev: list[dict], **more):
     """Returns the options of run_embeddings.py for a training and an evaluation."""
-    from official_bert.options.embedding import EmbeddingOptions
+    from official_bert.extensions.embeddings.options import EmbeddingOptions
 
     folder = pathlib.Path(output_dir)
     return EmbeddingOptions(
@@ -405,7 +405,7 @@ def quality_run(flags, name: str, side: str, seed: int) -> dict:
 
 
 def _spearman(encode, pairs: list[dict]) -> float:
-    from official_bert.metrics import embeddings
+    from official_bert.extensions.embeddings import metrics as embeddings
 
     texts = list(dict.fromkeys(pair[name] for name in ("sentence1", "sentence2") for pair in pairs))
     vectors = dict(zip(texts, encode(texts), strict=True))

@@ -90,9 +90,9 @@ modeling/heads.py: modeling/test_task_models.py modeling/test_pretrainer.py
     HEAD_INITIALIZER_RANGE = 0.02 -> HEAD_INITIALIZER_RANGE = 0.2
     ops.sum(vectors * is_token, axis=1) -> ops.sum(vectors, axis=1)
     vectors, -float("inf")) -> vectors, 0.0)
-modeling/heads.py: checkpoints/test_sentence_folder.py
+modeling/heads.py: extensions/embeddings/test_sentence_folder.py
     ops.sqrt(ops.sum(is_token, axis=1)) -> ops.sum(is_token, axis=1)
-checkpoints/sentence_folder.py: checkpoints/test_sentence_folder.py
+extensions/embeddings/sentence_folder.py: extensions/embeddings/test_sentence_folder.py
     Dense(kernel.T, bias), *layers -> *layers, Dense(kernel.T, bias)
     if settings.get("use_residual") -> if False
     ours == modules.pooling -> ours != modules.pooling
@@ -213,7 +213,7 @@ metrics/calibration.py: metrics/test_calibration.py
 metrics/classification.py: metrics/test_classification.py
     np.cumsum(counts) - (counts - 1) / 2 -> np.cumsum(counts)
     targets.astype(np.int64) * num_labels + predictions -> predictions.astype(np.int64) * num_labels + targets
-metrics/embeddings.py: metrics/test_embeddings.py
+extensions/embeddings/metrics.py: extensions/embeddings/test_metrics.py
     np.append(scores[1:] != scores[:-1], True) -> np.append(scores[1:] == scores[1:], True)
     np.append(num_others, num_others + 2 -> np.append(0, num_others + 2
     np.where(middles == below, scores, middles) -> middles
@@ -223,10 +223,11 @@ metrics/embeddings.py: metrics/test_embeddings.py
     _DISCOUNTS[:num_relevant].sum() -> _DISCOUNTS.sum()
     all_cosines(query[None], corpus[ranked])[0], kind="stable") -> all_cosines(query[None], corpus[ranked])[0])
     others < rows, query_scores >= bars, query_scores > bars -> others < rows, query_scores > bars, query_scores >= bars
-    block, wanted[first:] -> block, wanted
+    block, relevant_rows[first:] -> block, relevant_rows
     kind="stable")[:_DEPTH] -> kind="stable")[:_SHALLOW]
+metrics/cosines.py: extensions/embeddings/test_metrics.py
     return (unit_vectors(queries) @ unit_vectors(corpus).T) -> return (queries @ corpus.T)
-metrics/probing.py: metrics/test_embeddings.py
+extensions/embeddings/probing.py: extensions/embeddings/test_metrics.py
     default_rng([seed, num_shots, draw]) -> default_rng([seed, draw])
     num_shots, replace=False) -> num_shots)
     np.std(accuracies, ddof=1) -> np.std(accuracies)
@@ -276,21 +277,22 @@ training/whole_batch.py: training/test_whole_batch.py
     vectors - tf.stop_gradient(vectors) -> 0.0 * vectors
     return self._objective.vectors(one, seeds[index]) -> return self._objective.vectors(one, None)
     losses = tf.repeat(loss / -> losses = tf.repeat(loss +
-tasks/embedding/losses.py: tasks/embedding/test_losses.py
+extensions/embeddings/losses.py: extensions/embeddings/test_losses.py
     logits = ops.where(_no_negatives(features["text_ids"]), _EXCLUDED, logits) -> pass
     right))) / 2.0 -> right)))
     cosines[:, None] - cosines[None, :] -> cosines[None, :] - cosines[:, None]
     scores[:, None] < scores[None, :] -> scores[:, None] <= scores[None, :]
     near - far + self.margin -> near - far
-    ops.logical_or(is_own_text, is_own_anchor) -> is_own_text
-    of_anchor = ops.where(is_second, -> of_anchor = ops.where(True,
+    ops.logical_or(has_equal_text, has_equal_anchor) -> has_equal_text
+    candidate_anchors = ops.where( is_second, -> candidate_anchors = ops.where(True,
     ops.transpose(values, (1, 0, -> ops.transpose(values, (0, 1,
-tasks/embedding/examples.py: tasks/embedding/test_examples.py
+extensions/embeddings/examples.py: extensions/embeddings/test_examples.py
     for positive in example.positives -> for positive in example.positives[:1]
     min(most - 2, numbers[0]) -> min(most - 2, numbers[-1])
     len(example.negatives) >= num_negatives -> example.negatives
+data/text_tables.py: data/test_text_tables.py
     is_list=name == NEGATIVE -> is_list=False
-tasks/embedding/evaluation.py: tasks/embedding/test_evaluation.py commands/test_run_embeddings.py
+extensions/embeddings/evaluation.py: extensions/embeddings/test_evaluation.py extensions/embeddings/test_command.py
     right and right != candidates -> right
     example.score() > 0 -> True
     scored = [example for example in examples if example.label] -> scored = examples

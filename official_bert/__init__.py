@@ -6,7 +6,10 @@ with them.
 """
 
 import importlib
+import importlib.util
+import itertools
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from official_bert.version import __version__ as __version__
@@ -14,6 +17,7 @@ from official_bert.version import __version__ as __version__
 if TYPE_CHECKING:  # editors and type checkers see the names here
     from official_bert.checkpoints import load_checkpoint
     from official_bert.config import BertConfig
+    from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
     from official_bert.fine_tuning.classifier import ClassificationData, Classifier
     from official_bert.io.errors import InputError
     from official_bert.modeling import (
@@ -26,8 +30,26 @@ if TYPE_CHECKING:  # editors and type checkers see the names here
     )
     from official_bert.optimization import AdamWeightDecayOptimizer, keras_optimizer
     from official_bert.serving.predictor import Predictor
-    from official_bert.tasks.embedding.sentence_encoder import SentenceEncoder
     from official_bert.tokenization import FullTokenizer
+
+    __all__ = [
+        "AdamWeightDecayOptimizer",
+        "BertChoice",
+        "BertClassifier",
+        "BertConfig",
+        "BertModel",
+        "BertPretrainer",
+        "BertSpans",
+        "BertTagger",
+        "ClassificationData",
+        "Classifier",
+        "FullTokenizer",
+        "InputError",
+        "Predictor",
+        "SentenceEncoder",
+        "keras_optimizer",
+        "load_checkpoint",
+    ]
 
 _PUBLIC = {
     "BertConfig": "official_bert.config",
@@ -43,7 +65,6 @@ _PUBLIC = {
     "InputError": "official_bert.io.errors",
     "load_checkpoint": "official_bert.checkpoints",
     "Predictor": "official_bert.serving.predictor",
-    "SentenceEncoder": "official_bert.tasks.embedding.sentence_encoder",
     "Classifier": "official_bert.fine_tuning.classifier",
     "ClassificationData": "official_bert.fine_tuning.classifier",
 }
@@ -52,40 +73,35 @@ _PUBLIC = {
 # trained model needs both.
 _SAVED_BY_KERAS = ("official_bert.modeling", "official_bert.optimization")
 
-__all__ = [
-    "AdamWeightDecayOptimizer",
-    "BertChoice",
-    "BertClassifier",
-    "BertConfig",
-    "BertModel",
-    "BertPretrainer",
-    "BertSpans",
-    "BertTagger",
-    "ClassificationData",
-    "Classifier",
-    "FullTokenizer",
-    "InputError",
-    "Predictor",
-    "SentenceEncoder",
-    "keras_optimizer",
-    "load_checkpoint",
-]
-
 
 def __getattr__(name: str):
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    if name == "__all__":
+        return sorted([*_PUBLIC, *_extension_names()])
+    # `from official_bert import io` asks for `io` before it imports the module.
+    is_module = importlib.util.find_spec(f"{__name__}.{name}") is not None
+    if not is_module and name in (places := _extension_names()):
+        module, _, attribute = places[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__():
-    return [*globals(), *_PUBLIC]
+    return [*globals(), *_PUBLIC, *_extension_names()]
+
+
+def _extension_names() -> Mapping[str, str]:
+    """Returns the names of extensions, which are read late: `import official_bert` is quick."""
+    return importlib.import_module("official_bert.catalog").public_names()
 
 
 def _register():
     """Registers the classes that Keras saves; other backends than TensorFlow lack the optimizer."""
     if "tensorflow" in sys.modules:
-        for module in _SAVED_BY_KERAS:
+        catalog = importlib.import_module("official_bert.catalog")
+        extension_modules = (record.keras_modules for record in catalog.extensions())
+        for module in itertools.chain(_SAVED_BY_KERAS, *extension_modules):
             importlib.import_module(module)
 
 

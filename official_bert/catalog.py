@@ -101,6 +101,8 @@ def _merged(field: str) -> dict[str, Any]:
 def options_class(command: str) -> type:
     """Returns the class of a command's flags: that of the command, and those that extensions add
     to it.
+
+    A flag of an extension replaces one of the same name of the command, at its place in --help.
     """
     command_class = load(commands()[command].options)
     added = [load(record.options[command]) for record in extensions() if command in record.options]
@@ -115,7 +117,7 @@ def options_class(command: str) -> type:
         "__module__": command_class.__module__,
         "__reduce__": reduce,
     }
-    combined = type(command_class.__name__, (command_class, *added), members)
+    combined = type(command_class.__name__, (*added, command_class), members)
     return dataclasses.dataclass(frozen=True, kw_only=True)(combined)
 
 
@@ -134,6 +136,12 @@ def options_part(options: Any, part: type[Options]) -> Options:
     """
     names = [field.name for field in dataclasses.fields(part)]
     return part(**{name: getattr(options, name) for name in names if hasattr(options, name)})
+
+
+@functools.cache
+def public_names() -> Mapping[str, str]:
+    """Returns what extensions add to the names of `official_bert`: name -> `module:name`."""
+    return {name: place for record in extensions() for name, place in record.public.items()}
 
 
 @functools.cache

@@ -55,12 +55,6 @@ _COMMANDS = {
         summary="Fine-tunes BERT for named entity recognition on files in CoNLL's format, "
         "evaluates it, and predicts with it.",
     ),
-    "run_embeddings": Command(
-        options="official_bert.options.embedding:EmbeddingOptions",
-        function="official_bert.commands.run_embeddings:run",
-        summary="Trains BERT to give similar texts similar vectors, evaluates the vectors, and "
-        "writes those of texts.",
-    ),
     "extract_features": Command(
         options="official_bert.options.serving:ExtractionOptions",
         function="official_bert.commands.extract_features:run",
@@ -77,12 +71,6 @@ _COMMANDS = {
         function="official_bert.commands.predict:run",
         summary="Runs an exported model on lines of text and writes its predictions as JSON lines.",
     ),
-    "mine_hard_negatives": Command(
-        options="official_bert.options.embedding:MiningOptions",
-        function="official_bert.commands.mine_hard_negatives:run",
-        summary="Finds for pairs of texts the wrong answers that an encoder takes for right ones, "
-        "to train a better one on.",
-    ),
     "convert_checkpoint": Command(
         options="official_bert.options.serving:ConversionOptions",
         function="official_bert.commands.convert_checkpoint:run",
@@ -97,6 +85,7 @@ _COMMANDS = {
     ),
 }
 
+_LINEAR_HEAD = ("output_weights", "output_bias")
 _FAMILIES = {
     "classification": Family(
         task="official_bert.tasks.classification.task:ClassificationTask",
@@ -105,6 +94,7 @@ _FAMILIES = {
         huggingface_class="BertForSequenceClassification",
         # A record says tsv, the earlier name of text.
         conversion_tasks=("text", "tsv"),
+        head_weights=_LINEAR_HEAD,
     ),
     "choice": Family(
         task="official_bert.tasks.choice.task:ChoiceTask",
@@ -112,6 +102,7 @@ _FAMILIES = {
         variants="official_bert.tasks.choice.examples:TASKS",
         huggingface_class="BertForMultipleChoice",
         conversion_tasks=("swag",),
+        head_weights=_LINEAR_HEAD,
     ),
     "tagging": Family(
         task="official_bert.tasks.tagging.task:TaggingTask",
@@ -119,20 +110,19 @@ _FAMILIES = {
         tasks=("ner",),
         huggingface_class="BertForTokenClassification",
         conversion_tasks=("ner",),
+        head_weights=_LINEAR_HEAD,
     ),
     "squad": Family(
         task="official_bert.tasks.squad.task:SquadTask",
         script="run_squad",
         tasks=("squad",),
         huggingface_class="BertForQuestionAnswering",
+        head_weights=("cls/squad/",),
     ),
     "pretraining": Family(
-        task="official_bert.tasks.pretraining.task:PretrainingTask", tasks=("pretraining",)
-    ),
-    "embedding": Family(
-        task="official_bert.tasks.embedding.task:EmbeddingTask",
-        script="run_embeddings",
-        tasks=("embedding",),
+        task="official_bert.tasks.pretraining.task:PretrainingTask",
+        tasks=("pretraining",),
+        head_weights=("cls/predictions/", "cls/seq_relationship/"),
     ),
 }
 

@@ -35,6 +35,12 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "predictor_methods": "No arguments -> a mapping: name of a method of "
         "official_bert.Predictor -> a function whose first argument is the Predictor. Called when "
         "a method that the Predictor's class lacks is used or listed.",
+        "encoder_methods": "No arguments -> a mapping: name of a method -> a function whose first "
+        "argument has the method `encode`: texts -> float32[n, width]. Called as predictor_methods "
+        "is, for objects such as official_bert.SentenceEncoder.",
+        "model_layout": "The checkpoint or the folder of a model -> a ModelLayout of "
+        "checkpoints/layout.py, or None for a folder that the extension does not know. Called "
+        "before a model is served or converted.",
         "predict_mode": "The options of predict.py -> a PredictMode of commands/predict_mode.py, "
         "or None where no flag of the extension chooses one. Called before any file is opened.",
     }
@@ -68,6 +74,7 @@ class Family(NamedTuple):
         huggingface_class: the class of transformers that has the same head; "" if there is none.
         conversion_tasks: the names of tasks that convert_checkpoint accepts for a model with this
             head. A folder of `huggingface_class` without a record is one of the last of them.
+        head_weights: the TF1 names of the head's weights, or their scope with a slash at its end.
     """
 
     task: str
@@ -76,6 +83,7 @@ class Family(NamedTuple):
     variants: str = ""
     huggingface_class: str = ""
     conversion_tasks: tuple[str, ...] = ()
+    head_weights: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,6 +97,9 @@ class Extension:
         families: name of a family of tasks -> the family.
         options: name of a command -> `module:Class` of the flags that the extension adds to it.
         hooks: name of a hook -> `module:name` of the function that the core calls there.
+        public: what the extension adds to the public names of `official_bert`: name ->
+            `module:name`.
+        keras_modules: modules whose classes a .keras file names, so that Keras finds them.
     """
 
     name: str
@@ -97,6 +108,8 @@ class Extension:
     families: Mapping[str, Family] = dataclasses.field(default_factory=dict)
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     hooks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    public: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    keras_modules: tuple[str, ...] = ()
 
     def __post_init__(self):
         if unknown := sorted(self.hooks.keys() - HOOKS.keys()):

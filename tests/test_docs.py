@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import pytest
 
 import official_bert
+from official_bert import catalog
 from tests import toy
 from tests.commands.pretraining_run import scalars
 from tests.fine_tuning_runs import figures
@@ -68,9 +69,12 @@ def test_the_reference_and_the_type_checkers_have_every_public_name():
     )
     source = ast.parse((ROOT / "official_bert" / "__init__.py").read_text(encoding="utf-8"))
     checked = next(node for node in source.body if isinstance(node, ast.If))
-    imported = {alias.name: node.module for node in checked.body for alias in node.names}
-    assert imported == official_bert._PUBLIC
-    assert sorted(imported) == official_bert.__all__
+    *imports, listed = checked.body
+    modules = {alias.name: node.module for node in imports for alias in node.names}
+    assert sorted(modules) == official_bert.__all__ == ast.literal_eval(listed.value)
+    for name, place in catalog.public_names().items():
+        assert modules.pop(name) == place.partition(":")[0]
+    assert modules == official_bert._PUBLIC
 
 
 def test_the_python_code_for_those_who_migrate_runs(tmp_path):

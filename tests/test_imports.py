@@ -42,7 +42,7 @@ LEVEL = {room: len(LINES) - number for number, line in enumerate(LINES) for room
 
 SINGLE_IMPORTER = {
     "pyarrow": "data.table_formats",
-    "sklearn": "metrics.probing",
+    "sklearn": "extensions.embeddings.probing",
     "tensorflow_text": "data.pretraining.vocabulary",
     "safetensors": "checkpoints.huggingface",
     "tensorflow_serving": "serving.signatures",
@@ -68,7 +68,7 @@ LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 580
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES = 220
+MAX_FILES = 240
 
 WITH_IMPORTER, LATE, NEVER = (
     "with its importer",

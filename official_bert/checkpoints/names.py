@@ -5,10 +5,12 @@ The table therefore has two columns. In: a name of one kind. Out: the name of th
 whether the matrix is transposed.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from official_bert import catalog
 from official_bert.io.errors import InputError
 
 GLOBAL_STEP = "global_step"
@@ -74,22 +76,11 @@ _TABLE = (
 )
 _SCOPES = ("bert", "cls")
 DISTILLATION = "distillation"  # the scope of what maps a student's vectors to those of its teacher
-# That the original does not have; no name of a model begins so.
-NEW_SCOPES = ("bilstm", "projection", DISTILLATION)
+# Scopes that the original does not have; no name of a model begins so. Extensions have others.
+_NEW_SCOPES = ("bilstm", DISTILLATION)
 # The names of what is no head begin so; a name of Hugging Face that is not in the table keeps its
 # dots.
 ENCODER = ("bert/", "bert.", "bilstm/")
-_PRETRAINED, _LINEAR = ("pretraining",), ("classification", "tagging", "choice")
-# The beginning of the names of a head's variables -> the families of tasks, as in
-# tasks/registry.py, that have it.
-HEADS = {
-    "projection/": ("embedding",),
-    "cls/predictions/": _PRETRAINED,
-    "cls/seq_relationship/": _PRETRAINED,
-    "cls/squad/": ("squad",),
-    "output_weights": _LINEAR,
-    "output_bias": _LINEAR,
-}
 _BY_TF1 = {entry.tf1: entry for entry in _TABLE}
 _BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
 
@@ -117,13 +108,27 @@ def from_path(path: str) -> str:
     """
     parts = path.split("/")
     for start, part in enumerate(parts):
-        if part.startswith(NEW_SCOPES):
+        if part.startswith(_new_scopes()):
             return "/".join(parts[start:])
     for start in range(len(parts)):
         below = "/".join(parts[start:])
         if (start <= 1 or parts[start] in _SCOPES) and to_huggingface(below) is not None:
             return below
     return path
+
+
+def head_weights() -> tuple[str, ...]:
+    """Returns the beginnings of the names of all heads' weights."""
+    families = catalog.families().values()
+    return tuple(name for family in families for name in family.head_weights)
+
+
+@functools.cache
+def _new_scopes() -> tuple[str, ...]:
+    """Returns the scopes that the original does not have, those of extensions' heads included."""
+    families = [family for record in catalog.extensions() for family in record.families.values()]
+    heads = [name for family in families for name in family.head_weights]
+    return (*_NEW_SCOPES, *(name.partition("/")[0] for name in heads if "/" in name))
 
 
 def to_huggingface(tf1: str) -> Entry | None:
@@ -181,10 +186,14 @@ def families_of(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
     for name, shape in shapes.items():
         if is_training_state(name) or name.startswith(ENCODER) or not len(shape):
             continue
-        of_head = next((found for start, found in HEADS.items() if name.startswith(start)), None)
-        if of_head is None:
+        matches = [
+            family
+            for family, record in catalog.families().items()
+            if name.startswith(record.head_weights)
+        ]
+        if not matches:
             unknown.append(name)
-        families.update(of_head or ())
+        families.update(matches)
     if unknown and not families:
         raise InputError(
             f"{path}: has {unknown[0]}, the head of no known task; name its task, module:Class for "

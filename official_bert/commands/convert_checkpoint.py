@@ -17,17 +17,10 @@ from official_bert.checkpoints import (
     loading,
     names,
     open_checkpoint,
-    sentence_folder,
     tf1,
 )
+from official_bert.checkpoints.layout import find_layout
 from official_bert.checkpoints.loading import TF1_NAME, Checkpoint
-from official_bert.checkpoints.sentence_folder import (
-    COSINE,
-    PROJECTION,
-    Dense,
-    SentenceModules,
-    has_modules,
-)
 from official_bert.config import BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
@@ -38,7 +31,6 @@ from official_bert.model_dir import (
     TASK_NAME,
     VOCAB_NAME,
     ModelFolder,
-    TaskRecord,
 )
 from official_bert.model_source import (
     check_config_beside,
@@ -46,7 +38,7 @@ from official_bert.model_source import (
     tokenizer_settings_file,
 )
 from official_bert.options.fields import format_flag
-from official_bert.options.serving import EMBEDDING, FAMILIES, MODEL_CLASSES, ConversionOptions
+from official_bert.options.serving import FAMILIES, MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab, vocabulary_lines
 from official_bert.tokenizer_config import TokenizerConfig, warn_of_casing
 
@@ -54,7 +46,8 @@ from official_bert.tokenizer_config import TokenizerConfig, warn_of_casing
 def run(options: ConversionOptions):
     """Converts one checkpoint."""
     options = dataclasses.replace(options, model=model_hub.local_path(options.model))
-    checkpoint = open_checkpoint(sentence_folder.encoder_folder(options.model))
+    layout = find_layout(options.model)
+    checkpoint = open_checkpoint(layout.encoder)
     source = ModelFolder(checkpoint.path)
     config_file = options.bert_config_file or source.config_file
     if config_file is None:
@@ -70,23 +63,20 @@ def run(options: ConversionOptions):
     if options.vocab_file:
         check_same_pieces(options.vocab_file, source)
     vocab_file = _vocab_file(options, source, config)
-    modules = _sentence_modules(options, source)
-    chosen = _chosen_names(options, checkpoint, PROJECTION if modules else ())
+    writes_layout = options.output_format == "huggingface"
+    chosen = _chosen_names(options, checkpoint, layout.separate_weights if writes_layout else ())
     linear_class = _linear_class(options, source, chosen)
     labels, record = source.output_names(), source.task()
     tokenizer_config = _tokenizer_config(options, source, vocab_file, config)
     if options.output_format != "huggingface":
         source.check_activation()
-        record = record or _sentence_record(options.model, source)
+        record = record or layout.original_record(source)
     for name in filter(names.to_huggingface, chosen):
         tf1.check_type(checkpoint, name)
 
     tensors = {name: checkpoint.read(name) for name in chosen}
-    if record and record.settings.get("projection") and options.output_format != "huggingface":
-        dense = next(
-            layer for layer in SentenceModules.of(source.path).layers if isinstance(layer, Dense)
-        )
-        tensors |= dict(zip(PROJECTION, (dense.kernel.T, dense.bias), strict=True))
+    if not writes_layout:
+        tensors |= layout.original_weights(record)
     with writing.replacing_folder(options.output_dir) as folder:
         if options.output_format == "huggingface":
             huggingface.write(
@@ -99,8 +89,8 @@ def run(options: ConversionOptions):
             record = record if source.task_file else None
             labels = labels if source.labels_file else None
         model_dir.write_beside(folder, vocab_file, tokenizer_config, record, labels)
-        if modules is not None:
-            sentence_folder.write(folder, modules, config.hidden_size)
+        if writes_layout:
+            layout.write(folder, config.hidden_size)
     logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
 
 
@@ -201,40 +191,6 @@ def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertCon
             "give the vocabulary of this checkpoint with --vocab_file"
         )
     return path
-
-
-def _sentence_modules(options: ConversionOptions, source: ModelFolder) -> SentenceModules | None:
-    """Returns what a folder for sentence-transformers says beside the encoder, if the model
-    makes sentence vectors.
-    """
-    record = source.task()
-    is_known = (record and record.family == EMBEDDING) or has_modules(options.model)
-    return (
-        SentenceModules.of(options.model)
-        if is_known and options.output_format == "huggingface"
-        else None
-    )
-
-
-def _sentence_record(folder: str, source: ModelFolder) -> TaskRecord | None:
-    """Returns the record of a model of sentence-transformers for a folder of the original's format."""
-    if (modules := SentenceModules.read(folder)) is None:
-        return None
-    rules = modules.rules_without_field(source.tokenizer_config())
-    if modules.similarity != COSINE and not modules.is_normalized:
-        rules.append(f"similarity_fn_name={modules.similarity}")
-    if rules:
-        raise InputError(
-            f"{folder}: has {rules[0]}, for which only folders of Hugging Face have a file; give "
-            "--output_format=huggingface"
-        )
-    if prompts := [f"{name} ({prompt!r})" for name, prompt in modules.prompts.items() if prompt]:
-        logging.warning(
-            "Left out, since the original's format has no file for them: the prompts %s; put them "
-            "before the texts",
-            ", ".join(prompts),
-        )
-    return modules.record()
 
 
 def _chosen_names(

@@ -14,9 +14,9 @@ import numpy as np
 from absl import logging
 
 from official_bert import model_dir, model_hub
-from official_bert.checkpoints import huggingface, names, sentence_folder, tf1
+from official_bert.checkpoints import huggingface, names, tf1
+from official_bert.checkpoints.layout import find_layout
 from official_bert.checkpoints.loading import TF1_NAME
-from official_bert.checkpoints.sentence_folder import SentenceModules
 from official_bert.commands.convert_checkpoint import check_weights
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
@@ -31,8 +31,8 @@ _is_unused = re.compile(r"\s*\[unused\d+\]\s*").fullmatch
 def run(options: GrowthOptions):
     out, model = options.output_dir, model_hub.local_path(options.model)
     writing.check_new_folder(out)
-    encoder = sentence_folder.encoder_folder(model)
-    source = resolve(dataclasses.replace(options, model=encoder))
+    layout = find_layout(model)
+    source = resolve(dataclasses.replace(options, model=layout.encoder))
     checkpoint, config, tokenizer = source.checkpoint, source.config, source.tokenizer
     check_weights(checkpoint, config)
     check_config_beside(checkpoint.path, config)
@@ -83,9 +83,9 @@ def run(options: GrowthOptions):
         record = source.task if source.dir.task_file else None
         labels = source.labels if source.dir.labels_file else None
         model_dir.write_beside(folder, None, settings, record, labels)
-        if encoder != model:  # the new folder has the encoder and its modules in one
-            sentence_folder.write(folder, SentenceModules.of(model), config.hidden_size)
-        for name in sentence_folder.module_files(source.dir.path):
+        if layout.encoder != model:  # the new folder has the encoder and the other files in one
+            layout.write(folder, config.hidden_size)
+        for name in find_layout(source.dir.path).files:
             _copy(os.path.join(source.dir.path, name), os.path.join(folder, name))
         left = {*files.list_folder(source.dir.path)}.difference(files.list_folder(folder))
     left = sorted(

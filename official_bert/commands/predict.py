@@ -21,7 +21,6 @@ from absl import logging
 
 from official_bert import catalog
 from official_bert.commands.predict_mode import STANDARD, PredictMode, Window, input_name
-from official_bert.commands.vector_modes import vector_mode
 from official_bert.data.column_roles import fold_name
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
@@ -68,8 +67,7 @@ def run(options: PredictOptions):
 
 def _chosen_mode(options: PredictOptions) -> PredictMode:
     """Returns what the flags choose to do with the input; raises InputError for two modes at once."""
-    makers = [vector_mode, *catalog.hooks("predict_mode")]
-    modes = [mode for make in makers if (mode := make(options))]
+    modes = [mode for make in catalog.hooks("predict_mode") if (mode := make(options))]
     if len(modes) > 1:
         raise InputError(
             f"{modes[1].flag}: does not go with {modes[0].flag}; leave one of them out"

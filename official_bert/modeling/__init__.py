@@ -14,7 +14,6 @@ from official_bert.modeling.layers import (
 from official_bert.modeling.task_models import (
     BertChoice,
     BertClassifier,
-    BertEmbedder,
     BertPretrainer,
     BertSpans,
     BertTagger,
@@ -26,7 +25,6 @@ __all__ = [
     "BertChoice",
     "BertClassifier",
     "BertConfig",
-    "BertEmbedder",
     "BertModel",
     "BertOutput",
     "BertOutputWithAttentions",

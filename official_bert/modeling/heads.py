@@ -30,7 +30,6 @@ from official_bert.modeling.pretrained import ConfiguredModel, check_config, in_
 CLASSIFIER_DROPOUT = 0.1
 HEAD_INITIALIZER_RANGE = 0.02
 _HEAD_DROPOUT_INDEX = 1 << 20  # larger than every index in the encoder
-_SMALLEST_NORM = 1e-12  # of a vector that is divided by its norm
 
 
 class BiLstm(keras.layers.Layer):
@@ -256,14 +255,6 @@ def pooled(pooling: str, vectors, input_mask):
     # [B, S, 1]; LiteRT lacks a slice with a new axis.
     is_token = ops.expand_dims(ops.cast(input_mask, "float32"), -1)
     return POOLINGS[pooling](ops.cast(vectors, "float32"), is_token)
-
-
-def normalized(vectors):
-    """Divides float32[B, hidden] by their norms, so that a product of two is the cosine of their
-    angle.
-    """
-    norms = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
-    return vectors / ops.maximum(norms, _SMALLEST_NORM)
 
 
 def _mean(vectors, is_token):

@@ -35,8 +35,8 @@ FORMATS = {"tf1": f"{loading.TF1_NAME}.index", "huggingface": huggingface.WEIGHT
 # Of a configuration.
 _DROPOUT_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 _LINEAR_HEAD = ("output_weights", "output_bias")
-# What may be missing, because fine-tuning learns it.
-_DRAWN = ("bert/pooler/", "bilstm", *names.HEADS)
+# What may be missing, with the heads, because fine-tuning learns it.
+_DRAWN = ("bert/pooler/", "bilstm")
 
 
 class ConfiguredModel(keras.Model):
@@ -89,7 +89,8 @@ class ConfiguredModel(keras.Model):
             )
         report = load_checkpoint(model, checkpoint, new_head)
         report.check_complete(
-            _DRAWN, "so that it is no whole encoder; give a checkpoint of a BERT model"
+            (*_DRAWN, *names.head_weights()),
+            "so that it is no whole encoder; give a checkpoint of a BERT model",
         )
         if cls.has_open_outputs:
             labels = _labels(checkpoint) or ()

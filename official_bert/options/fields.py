@@ -178,6 +178,7 @@ def option(
     fixed_by_training: bool = False,
     fixed_after_training: bool = False,
     only_with: Mapping[str, tuple[str, ...]] = types.MappingProxyType({}),
+    read_by: str | None = None,
     names_model: bool = False,
     after_dashes: bool = False,
     is_first_word: bool = False,
@@ -201,6 +202,9 @@ def option(
             another value.
         only_with: the other flags with which it has an effect, any one of them, and the values that
             these need; () is any value. A run without them is refused.
+        read_by: for a flag of export_saved_model.py that only some tasks read, what a message
+            advises to export instead: "--long_texts=windows"; "" for no advice. None for a flag
+            that does not depend on the task.
         names_model: whether the value is the path or the name of a model, so that another path to
             the same folder is the same value.
         after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.
@@ -219,6 +223,7 @@ def option(
         "fixed_by_training": fixed_by_training,
         "fixed_after_training": fixed_after_training or fixed_by_training,
         "only_with": only_with,
+        "read_by": read_by,
         "names_model": names_model,
         "after_dashes": after_dashes,
         "is_first_word": is_first_word,

@@ -425,6 +425,7 @@ def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = 
             f"With {task}, {text[0].lower()}{text[1:]}{hint}",
             False,
         )
+        metadata["read_by"] = ""
         if falls_back:
             metadata["fallback"] = field.default
         fields.append(

@@ -31,7 +31,6 @@ from official_bert.options.shared import (
     TokenizerOptions,
 )
 
-EMBEDDING = "embedding"  # the family of sentence vectors
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
 TENSORS, EXAMPLES = "tensors", "examples"
 SAVED_MODEL, ONNX, LITERT = "saved_model", "onnx", "litert"
@@ -141,6 +140,7 @@ class ServedOptions(
     labels: list[str] | None = option(
         None,
         basic=True,
+        read_by="",
         help="The labels of text or ner, separated by commas. Without this flag the script reads "
         "those that training wrote beside the checkpoint.",
     )
@@ -148,23 +148,16 @@ class ServedOptions(
         fallback=SINGLE,
         choices=LABEL_TYPES,
         fixed_by_training=True,
+        read_by="",
         help="With text, what an example has: single is one label, multi any number of labels, "
         "score a number.",
     )
     pooling: str | None = option(
-        fallback="mean",
-        choices=tuple(dict.fromkeys((*POOLINGS, *WINDOW_POOLINGS))),
+        fallback=WINDOW_POOLINGS[0],
+        choices=WINDOW_POOLINGS,
         fixed_by_training=True,
-        help="With embedding, how the vectors of the tokens become one: their mean, the vector of "
-        "[CLS], the largest value of each coordinate, or with mean_sqrt_len their sum divided by "
-        "the square root of their number. With a classifier of --long_texts=windows, its "
-        "--pooling.",
-    )
-    normalize: bool | None = option(
-        fallback=True,
-        fixed_by_training=True,
-        help="With embedding, divide a vector by its norm, so that a product of two is their "
-        "cosine.",
+        read_by="--long_texts=windows",
+        help="With a classifier of --long_texts=windows, its --pooling.",
     )
 
 
@@ -230,7 +223,6 @@ TSV, JSON = "tsv", "json"
 STOP, REPORT = "stop", "report"
 POOLED, SEQUENCE = "pooled_output", "sequence_output"
 POOLER, NO_POOLING = "pooler", "none"
-TOP_K = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -305,23 +297,6 @@ class PredictOptions(PredictorOptions):
         "texts: text_a and text_b; text (ner); question and context; or context and ending0 to "
         "ending3. The answer gets its id, if it has one; its other fields are ignored, with a "
         "warning.",
-    )
-    index: str | None = option(
-        None,
-        basic=True,
-        help="With a model of vectors, embed the lines and write this file, an .npz file with the "
-        "texts and their vectors, in place of answers.",
-    )
-    search: str | None = option(
-        None,
-        basic=True,
-        help="Answer each line with the nearest texts of this file, which --index wrote.",
-    )
-    top_k: int | None = option(
-        None,
-        check=SIZE,
-        only_with={"search": ()},
-        help=f"With --search, the number of texts in an answer; {TOP_K} without this flag.",
     )
     on_error: str = option(
         STOP,

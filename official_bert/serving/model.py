@@ -13,21 +13,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from official_bert import model_hub
+from official_bert import catalog, model_hub
 from official_bert.checkpoints import load_checkpoint
+from official_bert.checkpoints.layout import ModelLayout, find_layout
 from official_bert.checkpoints.names import GLOBAL_STEP, families_of
-from official_bert.checkpoints.sentence_folder import COSINE, SentenceModules, has_modules
 from official_bert.data.model_inputs import warn_of_unknown_requests
 from official_bert.exported_model import OpenedExport, Record, answers_of, is_export, set_threads
 from official_bert.features import EncodedSet
-from official_bert.io import errors, reading
+from official_bert.io import reading
 from official_bert.io.errors import InputError, brief
 from official_bert.model_dir import ModelFolder
 from official_bert.model_source import ModelSource, check_config_beside
 from official_bert.options.fields import format_flag, without_flag
-from official_bert.options.fine_tuning import AUTO, WINDOWS, SquadServing
+from official_bert.options.fine_tuning import AUTO
 from official_bert.options.serving import (
-    EMBEDDING,
     EXPORT_FORMATS,
     INT8,
     SAVED_MODEL,
@@ -50,14 +49,6 @@ from official_bert.training import precision
 from official_bert.training.distribution import log_devices
 from official_bert.training.loop import predict
 
-# The flags of export_saved_model.py that some tasks read and others do not.
-_TASK_FLAGS = {field.name for field in dataclasses.fields(SquadServing)} | {
-    "labels",
-    "label_type",
-    "pooling",
-    "normalize",
-}
-
 
 def export(options: ExportOptions):
     check_format(options)
@@ -71,7 +62,8 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     """
     typed_options, source = options, ModelSource(options)
     checkpoint = source.checkpoint
-    task_name = options.task_name or _task_name(source)
+    layout = find_layout(source.dir.path)
+    task_name = options.task_name or _task_name(source, layout)
     family = registry.family_of(task_name)
     is_recorded = source.dir.task_file and family == source.task.family
     if is_recorded and not registry.is_same(task_name, source.task.task_name):
@@ -79,8 +71,10 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
             f"--task_name={task_name}: {source.dir.task_file} says {source.task.task_name}; leave "
             "the flag out"
         )
-    known = _known_of_sentences(source) if family == EMBEDDING else {}
-    source.complete(family, task_name=task_name, **known)
+    has_layout = layout.task_name and registry.family_of(layout.task_name) == family
+    settings = layout.serving_settings(source.dir) if has_layout else {}
+    open_names = [name for name in settings if getattr(options, name) is None]
+    source.complete(family, task_name=task_name, **{name: settings[name] for name in open_names})
     options = source.options
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
     config, tokenizer = source.config, source.tokenizer
@@ -95,30 +89,6 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
     )
     check_config_beside(checkpoint.path, config)
     return TrainedModel(options, task, model, config, tokenizer, _facts(source))
-
-
-def _known_of_sentences(source: ModelSource) -> dict[str, Any]:
-    """Returns what a folder of sentence-transformers says in place of flags that are not given."""
-    found, options = SentenceModules.read(source.dir.path), source.options
-    if found is None:
-        return {}
-    if rules := found.rules_without_field(source.dir.tokenizer_config()):
-        raise InputError(
-            f"{source.dir.path}: has {rules[0]}, which SentenceEncoder reads and an export does not"
-        )
-    if found.similarity != COSINE and not found.is_normalized:
-        errors.warn(
-            "%s: similarity_fn_name is %s, but searches and comparisons here compute the cosine; "
-            "compare the vectors yourself",
-            source.dir.path,
-            found.similarity,
-        )
-    said = {
-        "pooling": found.pooling,
-        "normalize": bool(found.layers),
-        "max_seq_length": found.max_seq_length,
-    }
-    return {name: value for name, value in said.items() if getattr(options, name) is None}
 
 
 def _facts(source: ModelSource) -> dict[str, Any]:
@@ -138,16 +108,14 @@ def _facts(source: ModelSource) -> dict[str, Any]:
     return {"path": checkpoint.path, "step": step, "metrics": metrics}
 
 
-def _task_name(source: ModelSource) -> str:
-    """Returns the task of the folder; without a record, a model without a task's head is
-    pre-trained.
-
-    A folder of sentence-transformers has no record either.
+def _task_name(source: ModelSource, layout: ModelLayout) -> str:
+    """Returns the task that the folder names; a model without one, and without the head of a
+    task, is pre-trained.
     """
     if source.task:
         return source.task.task_name
-    if has_modules(source.dir.path):
-        return EMBEDDING
+    if layout.task_name:
+        return layout.task_name
     if families_of(source.checkpoint.shapes, source.path) - {"pretraining"}:
         raise InputError(
             f"{source.path}: has the head of a task, and no task.json says of which; export it "
@@ -186,16 +154,12 @@ def _refuse_unread_flags(typed_options: ServedOptions, task: ServedTask):
     """Refuses flags of other tasks than that of the model."""
     read_flags = {*task.settings(), *(["labels"] if task.labels else [])}
     for field in dataclasses.fields(typed_options):
-        value = getattr(typed_options, field.name)
-        if (
-            field.name in read_flags
-            or field.name not in _TASK_FLAGS
-            or value in (None, without_flag(field))
-        ):
+        value, readers = getattr(typed_options, field.name), field.metadata["read_by"]
+        if field.name in read_flags or readers is None or value in (None, without_flag(field)):
             continue
         remedy = "leave the flag out"
-        if field.name == "pooling":
-            remedy += f", or name a model of --task_name={EMBEDDING} or --long_texts={WINDOWS}"
+        if readers:
+            remedy += f", or name a model of {readers}"
         raise InputError(
             f"{format_flag(field.name, value)}: the task of this model does not read it; {remedy}"
         )
@@ -273,7 +237,9 @@ class InMemoryModel(_Model):
     def __init__(self, folder: str, batch_size: int = 32):
         """Builds the task of the folder and loads its weights."""
         super().__init__(batch_size)
-        built = build(ServedOptions(model=folder))
+        # An export of the folder without further flags, which is not written.
+        options_class = catalog.options_class("export_saved_model")
+        built = build(options_class(model=folder, export_dir=""))
         self.path, self.trained = folder, built
         self.record = record_of(built)
         self.tokenizer = built.tokenizer

@@ -6,21 +6,19 @@ import dataclasses
 import itertools
 import numbers
 import os
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from official_bert import catalog
 from official_bert.io import reading
 from official_bert.io.errors import InputError
 from official_bert.options.fields import fault_of, kind_of
 from official_bert.options.serving import POOLER, PredictorOptions
+from official_bert.serving.extensible import Extensible
 from official_bert.serving.model import Export, InMemoryModel, open_model
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
-from official_bert.tasks.embedding.vector_search import TextComparisons, hits
 from official_bert.tokenizer_call import listed_texts
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
@@ -35,7 +33,7 @@ _KINDS = {
 }
 
 
-class Predictor(TextComparisons):
+class Predictor(Extensible):
     """A loaded model that answers texts.
 
         predictor = Predictor("exports/mrpc") predictor("The cat sat.", "A cat was sitting.")  #
@@ -58,6 +56,8 @@ class Predictor(TextComparisons):
         client: what sends texts to the model, a Client of tasks/clients.py.
         cache: what the methods of extensions keep from one call to the next, by name.
     """
+
+    methods_hook = "predictor_methods"
 
     def __init__(self, model_dir: str | os.PathLike, batch_size: int = 32, **settings: Any):
         """Loads a model.
@@ -97,15 +97,6 @@ class Predictor(TextComparisons):
         self.columns, self.num_required = self.client.columns, self.client.num_required
         self.method = getattr(self.client, "method", "")  # a client of the user's own may lack it
 
-    def __getattr__(self, name: str) -> Any:
-        """Returns a method of an extension."""
-        if function := _extension_methods().get(name):
-            return types.MethodType(function, self)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *_extension_methods()]
-
     def __call__(self, *texts: str | tuple[str, ...] | list) -> dict | list[dict]:
         """Answers one request or several.
 
@@ -123,7 +114,7 @@ class Predictor(TextComparisons):
         """Returns `label` and `score` for a text or a pair; a list of these for several labels;
         for a list, a list.
         """
-        return self._postprocessed("classify", texts)
+        return self.postprocess("classify", texts)
 
     def fill_mask(self, *texts: str | tuple[str, ...] | list, top_k: int = 5) -> Any:
         """Returns the most probable words for the [MASK] of a text, best first, or for each of
@@ -132,21 +123,17 @@ class Predictor(TextComparisons):
         Each is a dict with `score`, `token` and `sequence`; for a list of texts the result is a
         list. `top_k` is at most the number of words in the model's answer.
         """
-        return self._postprocessed("fill_mask", texts, top_k=top_k)
+        return self.postprocess("fill_mask", texts, top_k=top_k)
 
     def answer(self, question: str, context: str) -> dict:
         """Returns `answer`, `start`, `end` and `score` for a question about a context."""
-        return self._postprocessed("answer", (question, context))
+        return self.postprocess("answer", (question, context))
 
     def tag(self, *texts: str | list[str]) -> Any:
         """Returns the entities of a text, each with `entity_group`, `word`, `start` and `end`;
         for a list, a list.
         """
-        return self._postprocessed("tag", texts)
-
-    def embed(self, *texts: str | list[str]) -> Any:
-        """Returns the vector of a text, a list of floats; for a list of texts a list of vectors."""
-        return self._postprocessed("embed", texts)
+        return self.postprocess("tag", texts)
 
     def encode(self, texts: str | list[str]) -> np.ndarray:
         """Returns the vectors of texts, float32[n, width]; a single text is a list of one."""
@@ -165,41 +152,6 @@ class Predictor(TextComparisons):
             vectors[start : start + size] = window
         return vectors
 
-    def token_ids(self, text: str) -> tuple[int, ...]:
-        """Returns the ids of the WordPieces that the model reads of a text; those of two texts
-        tell if they differ.
-        """
-        return tuple(self.model.tokenizer.encode(text)[: self.model.max_seq_length - 2])
-
-    def rank(self, query: str, texts: list[str]) -> list[dict]:
-        """Returns the texts in the order in which they fit a query, best first, each with `text`,
-        `row` and `score`.
-
-        A model of pairs reads the query with each text, which is slow and exact: the score is that
-        of a regression, or the probability of the last of two labels. With a model of vectors it is
-        the cosine. `row` counts from 0.
-        """
-        texts = listed_texts("texts", texts)
-        if hasattr(self.client, "vectors"):
-            return self.search(query, texts, max(len(texts), 1))
-        labels, is_multi_label = self.model.labels, "labels" in self.model.outputs
-        if (
-            self.method != "classify"
-            or len(self.columns) != 2
-            or is_multi_label
-            or len(labels or "12") != 2
-        ):
-            raise InputError(
-                f"{self.path}: rank is not for a model of {self.task_name}; it takes one of pairs "
-                "with two labels or a score, or one of vectors"
-            )
-        answers = self.answers([(query, text) for text in texts])
-        scores = [
-            one["score"] if labels is None else one["probabilities"][labels[1]] for one in answers
-        ]
-        order = sorted(range(len(texts)), key=lambda row: -scores[row])
-        return hits(texts, order, [scores[row] for row in order])
-
     def check_method(self, method: str, caller: str = ""):
         """Raises InputError unless the model's answers have the form of a method.
 
@@ -213,7 +165,14 @@ class Predictor(TextComparisons):
                 f"{self.path}: {caller or method} is not for a model of {self.task_name}; {hint}"
             )
 
-    def _postprocessed(self, method: str, texts: Sequence, **settings: Any) -> Any:
+    def postprocess(self, method: str, texts: Sequence, **settings: Any) -> Any:
+        """Answers the requests of a call of a method; raises InputError if the model has another.
+
+        Args:
+            method: the name of the method, such as "classify".
+            texts: the arguments of the call, as `split_requests` takes them.
+            **settings: further arguments of the client's `postprocess`.
+        """
         self.check_method(method)
         requests, is_one = split_requests(texts)
         results = [
@@ -256,17 +215,6 @@ class Predictor(TextComparisons):
         """
         # A client of the user's own may lack it.
         return getattr(self.client, "is_cut", lambda _: False)(texts)
-
-
-def _extension_methods() -> Mapping[str, Callable]:
-    """Returns the methods that extensions add, by name."""
-    methods: dict[str, Callable] = {}
-    for hook in catalog.hooks("predictor_methods"):
-        for name, function in hook().items():
-            if name in methods or hasattr(Predictor, name):
-                raise ValueError(f"two methods of Predictor are called {name}; rename one of them")
-            methods[name] = function
-    return methods
 
 
 def split_requests(texts: Sequence) -> tuple[list[Texts], bool]:

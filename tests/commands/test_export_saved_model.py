@@ -207,7 +207,6 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
         ("tsv", "tsv", {"pooling": "max"}, "--pooling=max: the task of this model does not read it; .* or name"),
         ("mrpc", "mrpc", {"doc_stride": 9}, "--doc_stride=9: the task of this model does not read it; leave the flag"),
         ("ner", "ner", {"null_score_diff_threshold": -1.5}, "--null_score_diff_threshold=-1.5: the task of this"),
-        ("sts-b", "sts-b", {"normalize": False}, "--normalize=False: the task of this model does not read it; "),
         ("squad", "squad", {"label_type": "multi"}, "--label_type=multi: the task of this model does not read it; "),
         ("swag", "swag", {"labels": ["a", "b"]}, "--labels=a,b: the task of this model does not read it; "),
     ],
@@ -223,7 +222,6 @@ def test_what_cannot_be_exported_is_said(tmp_path, exported_as, trained_as, othe
 @pytest.mark.parametrize(
     ("kind", "flags"),
     [
-        ("embedding", {"pooling": "max", "normalize": False}),
         ("squad", {"doc_stride": 9, "n_best_size": 3}),
         ("mrpc", {"doc_stride": 128, "pooling": "mean"}),
     ],

@@ -14,11 +14,9 @@ from official_bert import (
     BertPretrainer,
     FullTokenizer,
     Predictor,
-    SentenceEncoder,
     model_dir,
 )
-from official_bert.checkpoints import huggingface, open_checkpoint, sentence_folder, tf1
-from official_bert.checkpoints.sentence_folder import Dense, SentenceModules
+from official_bert.checkpoints import huggingface, open_checkpoint, tf1
 from official_bert.commands import grow_vocab
 from official_bert.io.errors import InputError
 from official_bert.options.serving import GrowthOptions
@@ -157,27 +155,6 @@ def test_words_get_lines_and_rows_and_all_else_stays(folder, form, caplog):
     np.testing.assert_allclose(
         *(np.delete(one[..., :20], replaced, -1) for one in logits), atol=1e-5
     )
-
-
-@pytest.mark.parametrize("form", ["tf1", "huggingface"])
-def test_the_way_to_a_sentence_vector_stays(folder, form):
-    """Pooling, layers, length, prompts and truncation: each changes the vectors."""
-    (folder / "tokenizer.json").unlink()
-    (write_tf1 if form == "tf1" else write_huggingface)(
-        folder, random_weights(pretraining_shapes(CONFIG))
-    )
-    draws = np.random.default_rng(3)
-    dense = Dense(np.float32(draws.normal(size=(6, 8))), np.float32(draws.normal(size=6)), "tanh")
-    modules = SentenceModules(
-        str(folder), (dense,), "cls", 5, True, 4, {"q": "the cat "}, "q", "dot"
-    )
-    sentence_folder.write(str(folder), modules, CONFIG.hidden_size)
-    new = grown(folder)
-    assert SentenceModules.read(new).similarity == "dot"
-    texts = ["cat play foot x the", "x"]
-    before, after = (SentenceEncoder(path).encode(texts) for path in (str(folder), new))
-    assert before.shape == (2, 4)
-    np.testing.assert_array_equal(before, after)
 
 
 def test_a_trained_classifier_keeps_its_task_and_its_answers(folder):

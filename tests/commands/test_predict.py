@@ -12,11 +12,11 @@ import types
 import numpy as np
 import pytest
 
+from official_bert import catalog
 from official_bert.commands import predict
 from official_bert.io.errors import InputError
 from official_bert.options.serving import PredictOptions
 from official_bert.serving.predictor import Predictor
-from official_bert.tasks.embedding.vector_search import Index
 from tests import toy
 from tests.scripts import flag_list, forked_python
 from tests.serving import exported
@@ -44,7 +44,8 @@ def squad_dir(tmp_path_factory) -> str:
 def answers_to(tmp_path: pathlib.Path, model_dir: str, data: bytes, **others) -> list[dict]:
     (tmp_path / "in").write_bytes(data)
     files = {"input_file": str(tmp_path / "in"), "output_file": str(tmp_path / "out")}
-    predict.run(PredictOptions(model=model_dir, **files | others))
+    options_class = catalog.options_class("predict")
+    predict.run(options_class(model=model_dir, **files | others))
     lines = (tmp_path / "out").read_bytes().split(b"\n")
     assert lines.pop() == b""
     return [json.loads(line) for line in lines]
@@ -185,86 +186,15 @@ def test_a_bad_line_stops_the_job_behind_the_answers_before_it(tmp_path, squad_d
 
 
 @pytest.fixture(scope="module")
-def vectors_dir(tmp_path_factory) -> str:
-    return str(
-        toy.write_sentence_modules(
-            toy.make_bert_base_dir(tmp_path_factory.mktemp("vectors") / "model")
-        )
-    )
+def base_dir(tmp_path_factory) -> str:
+    """A pre-trained model, which answers single texts."""
+    return str(toy.make_bert_base_dir(tmp_path_factory.mktemp("base") / "model"))
 
 
-def test_lines_become_an_index_that_is_searched(tmp_path, vectors_dir, monkeypatch):
-    monkeypatch.setattr(predict, "WINDOW_BATCHES", 2)  # several windows
-    texts = [" ".join(words) for words in zip(WORDS[:13], WORDS[13:26], strict=True)]
-    (tmp_path / "corpus").write_text("\ufeff" + "\r\n".join(texts))
-    index = str(tmp_path / "corpus.npz")
-    predict.run(
-        PredictOptions(
-            model=vectors_dir, input_file=str(tmp_path / "corpus"), index=index, batch_size=3
-        )
-    )
-    assert Index.read(index).texts == texts
-    predictor = Predictor(vectors_dir)
-    np.testing.assert_allclose(Index.read(index).vectors, predictor.encode(texts), atol=1e-6)
-    queries = ["the cat", "train noon"]
-    data = "\n".join(json.dumps({"id": query, "text_a": query}) for query in queries).encode()
-    found = answers_to(tmp_path, vectors_dir, data, search=index, top_k=4, input_format="json")
-    assert found == [
-        {"id": query, "hits": hits}
-        for query, hits in zip(queries, predictor.search(queries, index, 4), strict=True)
-    ]
-    (answer,) = answers_to(tmp_path, vectors_dir, b"the cat", search=index)
-    assert (answer["hits"][:4], len(answer["hits"])) == (found[0]["hits"], 10)
-    first, second = answers_to(
-        tmp_path, vectors_dir, b"a\tb\nthe cat", search=index, on_error="report"
-    )
-    assert (first, second) == ({"error": "the model takes 1 text (text_a), 2 given"}, answer)
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "in: has no line to embed; give one text a line"),
-        (
-            b"the cat\n" * 40 + b"a\tb\n",
-            r"in: line 41: the model takes 1 text \(text_a\), 2 given; correct it$",
-        ),
-    ],
-)
-def test_lines_that_make_no_index_are_named(tmp_path, vectors_dir, data, message):
-    (tmp_path / "in").write_bytes(data)
-    files = {"input_file": str(tmp_path / "in"), "index": str(tmp_path / "corpus.npz")}
-    with pytest.raises(InputError, match=message):
-        predict.run(PredictOptions(model=vectors_dir, batch_size=1, **files))
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
-def test_blank_lines_are_no_texts_of_an_index(tmp_path, vectors_dir, monkeypatch, caplog):
-    """Also in a window of their own, and an error names the line of the file."""
-    monkeypatch.setattr(predict, "WINDOW_BATCHES", 1)
-    lines = [{"id": 1, "text_a": "the cat"}, {"text_a": " "}, {"text_a": ""}, {"text_a": "rain"}]
-    (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    files = {
-        "input_file": str(tmp_path / "in"),
-        "index": str(tmp_path / "corpus.npz"),
-        "input_format": "json",
-    }
-    predict.run(PredictOptions(model=vectors_dir, batch_size=2, **files))
-    index = Index.read(files["index"])
-    assert (index.texts, index.vectors.shape) == (["the cat", "rain"], (2, 16))
-    assert "in: skipped 2 blank lines; rows count the texts" in caplog.text
-    assert "in: an index keeps no ids" in caplog.text
-    (tmp_path / "in").write_text("\n\nthe cat\na\tb\n")
-    with pytest.raises(InputError, match="in: line 4: the model takes 1 text"):
-        predict.run(
-            PredictOptions(model=vectors_dir, batch_size=1, **files | {"input_format": "tsv"})
-        )
-
-
-def test_json_lines_that_are_read_as_texts_are_warned_of(tmp_path, vectors_dir, caplog):
-    answers_to(tmp_path, vectors_dir, b"{not JSON\n{}")
+def test_json_lines_that_are_read_as_texts_are_warned_of(tmp_path, base_dir, caplog):
+    answers_to(tmp_path, base_dir, b"{not JSON\n{}")
     assert "JSON object" not in caplog.text
-    answers_to(tmp_path, vectors_dir, b'\xef\xbb\xbf{"text": "a dog"}\n')
+    answers_to(tmp_path, base_dir, b'\xef\xbb\xbf{"text": "a dog"}\n')
     assert (
         "line 1 is a JSON object and is read as a text; --input_format=json reads its fields"
         in caplog.text

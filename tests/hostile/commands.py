@@ -5,12 +5,19 @@ A file is named relative to the folder; absolute, remote and empty names stay as
 
 import os
 
+import pytest
+
 from tests import toy
 from tests.commands.pretraining_run import PREDICTIONS, SEQ, write_records
 from tests.hostile.rows import model_flags
 from tests.scripts import flag_list
 
 ROOM = "make room or name another path"  # what the sentence about a full disk says
+
+
+def needs_extension(name: str):
+    """Skips a row whose extension somebody has deleted."""
+    pytest.importorskip(f"official_bert.extensions.{name}")
 
 
 def at(folder, names: str) -> str:
@@ -66,6 +73,7 @@ def _model_of_vectors(folder) -> str:
     """Makes the folder `vectors` of the good model as one of sentence-transformers; returns its
     flag.
     """
+    needs_extension("embeddings")
     model = folder / "vectors"
     if not model.exists():
         model.mkdir()
@@ -81,6 +89,7 @@ def _model_of_vectors(folder) -> str:
 
 def vectors(folder, *others, **files):
     """A prediction by a model of vectors."""
+    needs_extension("retrieval")
     given = {"input_file": "corpus.txt", **files}
     return ["predict.py", _model_of_vectors(folder), *_flags(folder, given), *others]
 
@@ -89,6 +98,7 @@ def mining(
     folder, *others, pairs="anchor\tpositive\nthe cat\ton the mat\nit was\ta day\n", **files
 ):
     """A search for hard negatives by a model of vectors."""
+    needs_extension("retrieval")
     (folder / "pairs.tsv").write_text(pairs)
     given = {"input_file": "pairs.tsv", "output_file": "mined.jsonl", **files}
     return ["mine_hard_negatives.py", _model_of_vectors(folder), *_flags(folder, given), *others]
@@ -118,6 +128,7 @@ def classifier(folder, *others, **files):
 
 def embeddings(folder, *others, **files):
     """A training of sentence vectors."""
+    needs_extension("embeddings")
     given = {"data_dir": "embedding", "output_dir": "out", **files}
     flags = ["--max_seq_length=16", "--train_batch_size=2", "--do_train"]
     return ["run_embeddings.py", *model_flags(folder), *_flags(folder, given), *flags, *others]

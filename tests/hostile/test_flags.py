@@ -166,12 +166,9 @@ ROWS = [
     ),
     row(
         "an index of a model without vectors",
-        lambda folder: [
-            "predict.py",
-            f"--model={folder}",
-            f"--index={folder}/a.npz",
-            "--input_file=/dev/null",
-        ],
+        lambda folder: vectors(
+            folder, f"--model={folder}", f"--index={folder}/a.npz", input_file="/dev/null"
+        ),
         "a model of pretraining gives no vectors of texts; name an export of --task_name=embedding",
     ),
     *(

@@ -5,7 +5,15 @@ a regular file.
 import os
 
 from official_bert.io import files
-from tests.hostile.commands import classifier, corpus, embeddings, features, mining, vectors
+from tests.hostile.commands import (
+    classifier,
+    corpus,
+    embeddings,
+    features,
+    mining,
+    needs_extension,
+    vectors,
+)
 from tests.hostile.rows import check, row, table
 
 NO_WRITER = (
@@ -17,6 +25,7 @@ NO_READER = "pipe: is a pipe that no process has opened for reading in 0.05 seco
 
 def measured_vectors(folder, path):
     """The evaluation of a .npy file."""
+    needs_extension("embeddings")
     (folder / "vectors.npy").symlink_to(path)
     return ["run_embeddings.py", *embedding_files(folder), f"--vectors={folder}/vectors.npy"]
 

@@ -13,7 +13,7 @@ from official_bert import BertConfig, BertModel
 from official_bert.checkpoints import load_checkpoint, named_variables, open_checkpoint
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling import BertChoice, BertClassifier, BertSpans, BertTagger, heads
-from official_bert.modeling.heads import normalized, pooled
+from official_bert.modeling.heads import pooled
 from official_bert.tasks.classification.glue import MnliProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.squad.rules import SquadRules
@@ -221,11 +221,6 @@ def test_padding_has_no_part(pooling, expected):
     half = pooled(pooling, tf.cast(VECTORS, tf.bfloat16), MASK)
     assert half.dtype == tf.float32
     np.testing.assert_allclose(half, expected, rtol=1e-6)
-
-
-def test_normalized_vectors_have_norm_one():
-    vectors = np.float32([[3, 4], [0, 0], [1e-3, 0]])
-    np.testing.assert_allclose(normalized(vectors), [[0.6, 0.8], [0, 0], [1, 0]], rtol=1e-6)
 
 
 @pytest.mark.needs_shared("golden/minilm.npz")

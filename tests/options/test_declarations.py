@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from official_bert.options.embedding import EmbeddingOptions
 from official_bert.options.fields import flag_names, flag_without_effect
 from official_bert.options.fine_tuning import (
     ChoiceOptions,
@@ -14,7 +13,6 @@ from official_bert.options.fine_tuning import (
     SquadOptions,
     TaggingOptions,
 )
-from official_bert.options.serving import PredictOptions
 from official_bert.options.training import PretrainingOptions
 
 TRAININGS = (
@@ -23,7 +21,6 @@ TRAININGS = (
     ChoiceOptions,
     SquadOptions,
     TaggingOptions,
-    EmbeddingOptions,
 )
 
 # Flags that change no update of a training, by the reason.
@@ -37,11 +34,12 @@ num_devices collective jit_compile num_accumulation_steps recompute_layers
 """
 AROUND_THE_TRAINING = """
 output_dir do_train do_eval do_predict save_checkpoints_steps keep_checkpoint_max log_every_steps search calibrate
-eval_input_file dev_file test_file predict_file eval_batch_size predict_batch_size max_eval_steps eval_task vectors
+eval_input_file dev_file test_file predict_file eval_batch_size predict_batch_size max_eval_steps
 abstain_below n_best_size max_answer_length null_score_diff_threshold verbose_logging ensemble_dirs
 """
 # In pre-training that of the records, for the users of the model.
 CASING = {"do_lower_case", "strip_accents"}
+FIXED_IN_FINE_TUNING = {"do_lower_case", "strip_accents", "num_bilstm_layers"}
 CHANGE_NOTHING = {*DATA_AND_MODEL.split(), *DEVICES.split(), *AROUND_THE_TRAINING.split()}
 
 
@@ -58,18 +56,13 @@ def test_every_flag_of_a_training_changes_it_or_is_known_not_to(options_class):
 
 def test_what_cannot_change_in_the_middle_of_a_training():
     fixed = {each: set(flag_names(each, "fixed_by_training")) for each in TRAININGS}
-    tuning = {
-        "do_lower_case",
-        "strip_accents",
-        "num_bilstm_layers",
-    }
+    tuning = FIXED_IN_FINE_TUNING
     assert fixed == {
         PretrainingOptions: set(),
         ChoiceOptions: tuning,
         SquadOptions: tuning,
         TaggingOptions: tuning,
         ClassificationOptions: tuning | {"label_type", "long_texts", "pooling", "class_weights"},
-        EmbeddingOptions: tuning | {"loss", "matryoshka", "pooling", "projection", "normalize"},
     }
 
 
@@ -79,7 +72,6 @@ def test_the_length_may_change_in_a_training_and_not_after_it():
         ChoiceOptions,
         SquadOptions,
         TaggingOptions,
-        EmbeddingOptions,
     ):
         assert "max_seq_length" in flag_names(each, "fixed_after_training")
         assert {*flag_names(each, "fixed_by_training")} < {
@@ -87,26 +79,9 @@ def test_the_length_may_change_in_a_training_and_not_after_it():
         }
 
 
-PAIR = "multiple_negatives_ranking"
-
-
 @pytest.mark.parametrize(
     ("options_class", "idle", "needed", "missing"),
     [
-        (
-            EmbeddingOptions,
-            {"symmetric": True, "loss": "cosent"},
-            {"loss": PAIR},
-            f"--loss={PAIR}|simcse",
-        ),
-        (
-            EmbeddingOptions,
-            {"scale": 2.0, "loss": "mse"},
-            {"loss": "cosent"},
-            f"--loss={PAIR}|simcse|cosent",
-        ),
-        (EmbeddingOptions, {"triplet_margin": 2.0}, {"loss": "triplet"}, "--loss=triplet"),
-        (EmbeddingOptions, {"eval_task": "sts"}, {"eval_every": "5"}, "--do_eval or --eval_every"),
         (
             ClassificationOptions,
             {"doc_stride": 9},
@@ -120,17 +95,15 @@ PAIR = "multiple_negatives_ranking"
             "--long_texts=windows",
         ),
         (PretrainingOptions, {"eval_input_file": ["e"]}, {"do_eval": True}, "--do_eval"),
-        (PredictOptions, {"top_k": 3}, {"search": "a.npz"}, "--search"),
     ],
 )
 def test_a_flag_without_effect_is_named(options_class, idle, needed, missing):
     required = {
         ClassificationOptions: {"task_name": "text"},
         PretrainingOptions: {"input_file": ["r"]},
-        PredictOptions: {"model": "m"},
     }.get(options_class, {})
-    output = {} if options_class is PredictOptions else {"output_dir": "o"}
-    options = options_class(**output | required | idle)
+    required = {"output_dir": "o", **required}
+    options = options_class(**required | idle)
     name = next(iter(idle))
     sentence = flag_without_effect(options, options)
     assert sentence.startswith(f"--{name}=")
@@ -139,4 +112,4 @@ def test_a_flag_without_effect_is_named(options_class, idle, needed, missing):
     assert flag_without_effect(completed, completed) is None
     # The folder of the model may bring what the flag needs, and what is not typed needs nothing.
     assert flag_without_effect(options, completed) is None
-    assert flag_without_effect(options_class(**output | required), options) is None
+    assert flag_without_effect(options_class(**required), options) is None

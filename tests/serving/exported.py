@@ -15,21 +15,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from official_bert import catalog
 from official_bert.checkpoints import load_checkpoint, named_variables, tf1
 from official_bert.config import BertConfig
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import model as serving_model
 from official_bert.serving.model import Export
+from official_bert.tasks import registry
 from official_bert.tasks.choice.examples import NUM_CHOICES
 from official_bert.tasks.choice.task import ChoiceTask
 from official_bert.tasks.classification.glue import MrpcProcessor, StsbProcessor
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.classification.text import TextProcessor
-from official_bert.tasks.embedding.task import EmbeddingTask
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.squad.task import SquadTask
 from official_bert.tasks.tagging.task import TaggingTask
 from tests import session, toy
+from tests.fine_tuning_runs import needs_family
 
 LABELS = ["left", "right", "none at all"]
 TAGS = ["O", "B-X", "I-X"]
@@ -57,6 +59,7 @@ class Exported(NamedTuple):
 
 def make_task(kind: str):
     """A task of this kind, made without the export's runner."""
+    needs_family(kind)
     return {
         "mrpc": lambda: ClassificationTask(MrpcProcessor()),
         "sts-b": lambda: ClassificationTask(StsbProcessor()),
@@ -65,7 +68,7 @@ def make_task(kind: str):
         "squad": SquadTask,
         "ner": lambda: TaggingTask(TAGS),
         "pretraining": lambda: PretrainingTask(toy.VOCABULARY),
-        "embedding": lambda: EmbeddingTask("mean"),
+        "embedding": lambda: registry.make_task("embedding", {}),
     }[kind]()
 
 
@@ -112,7 +115,7 @@ def export_options(folder: pathlib.Path, kind: str, **others) -> ExportOptions:
     """
     if "export_format" in others:
         others["export_format"] = others["export_format"].split(",")
-    return ExportOptions(
+    return catalog.options_class("export_saved_model")(
         task_name=kind,
         export_dir=str(folder / "exports"),
         init_checkpoint=str(folder / "model.ckpt"),
@@ -155,6 +158,8 @@ def models_loaded_once():
     A Predictor of the block has its own batch size; other settings, such as threads, open the
     folder again. The folders must not change.
     """
+    for hook in catalog.hooks("predictor_methods"):
+        hook()  # imports the modules of extensions, which are to have the real classes
     load = functools.cache(functools.partial(Export, batch_size=32))
 
     def load_export(

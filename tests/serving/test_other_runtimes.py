@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
-from official_bert import BertConfig, Predictor, SentenceEncoder
+from official_bert import BertConfig, Predictor
 from official_bert.exported_model import RECORD_FILE, RUNTIMES, OpenedExport, set_threads
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files
@@ -564,19 +564,20 @@ def test_what_cannot_be_measured(kind, flags, message, tmp_path, monkeypatch):
 
 @formats
 def test_a_sentence_encoder_opens_an_export(export_format, tmp_path_factory):
+    embeddings = pytest.importorskip("official_bert.extensions.embeddings.sentence_encoder")
+    open_encoder = embeddings.SentenceEncoder
     made = exported.shared_export(tmp_path_factory, "embedding", export_format=export_format)
-    encoder, wanted = SentenceEncoder(str(made.path), num_threads=1), Predictor(made.path)
+    encoder, wanted = open_encoder(str(made.path), num_threads=1), Predictor(made.path)
     texts = ["rain", "a train left the station at noon", "", "the cat " * 40]
     np.testing.assert_allclose(
         encoder.encode(texts, batch_size=3), wanted.encode(texts), atol=TOLERANCE
     )
     assert encoder.encode([]).shape == (0, 16)
-    assert encoder.search("rain", texts, k=1)[0]["row"] == 0
     for name, value in (("pooling", "cls"), ("normalize", False), ("max_seq_length", 25)):
         with pytest.raises(InputError, match=f"{name}={value!r}: .* is an export"):
-            SentenceEncoder(str(made.path), **{name: value})
+            open_encoder(str(made.path), **{name: value})
     other = exported.shared_export(tmp_path_factory, "mrpc", export_format=export_format)
     with pytest.raises(
         InputError, match="is no export of ids that gives vectors; open it with Predictor"
     ):
-        SentenceEncoder(str(other.path))
+        open_encoder(str(other.path))

@@ -100,39 +100,12 @@ def test_pairs_are_classified_as_by_the_script(tmp_path, make, kind):
         predict("alone")
 
 
-@pytest.mark.parametrize("kind", ["mrpc", "sts-b"])
-def test_texts_are_ranked_by_a_model_of_pairs(make, kind):
-    """By the probability of the last label, or by the score."""
-    predict, query, found = predictor_of(make(kind)), "the cat sat", [*texts(12, 9), "a train"]
-    answers = predict([(query, text) for text in found])
-    scores = [
-        answer["score"] if kind == "sts-b" else answer["probabilities"]["1"] for answer in answers
-    ]
-    hits = predict.rank(query, found)
-    assert [hit["row"] for hit in hits] == np.argsort(-np.array(scores), kind="stable").tolist()
-    assert all(
-        hit == {"text": found[hit["row"]], "row": hit["row"], "score": scores[hit["row"]]}
-        for hit in hits
-    )
-    assert predict.rank(query, []) == []
-
-
 @pytest.mark.parametrize("kind", ["tsv", "swag", "ner"])
-def test_other_models_do_not_rank_and_have_no_vectors(make, kind):
-    predict = predictor_of(make(kind))
+def test_other_models_have_no_vectors(make, kind):
     with pytest.raises(
-        InputError, match=f"rank is not for a model of {predict._task_name}; it takes one of pairs"
+        InputError, match="gives no vectors of texts; name an export of --task_name=embedding"
     ):
-        predict.rank("the cat", ["a train"])
-    for call in (
-        lambda: predict.search("the cat", ["a"]),
-        lambda: predict.similarity("a", "b"),
-        lambda: predict.encode([]),
-    ):
-        with pytest.raises(
-            InputError, match="gives no vectors of texts; name an export of --task_name=embedding"
-        ):
-            call()
+        predictor_of(make(kind)).encode([])
 
 
 def test_several_labels_are_those_of_the_script(tmp_path, make):

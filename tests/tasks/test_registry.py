@@ -91,7 +91,6 @@ def test_case_hyphens_and_underscores_do_not_count(task_name, kind, language):
         ("ner", "tagging"),
         ("squad", "squad"),
         ("pretraining", "pretraining"),
-        ("embedding", "embedding"),
     ],
 )
 def test_every_family_is_there(task_name, family):

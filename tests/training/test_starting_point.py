@@ -3,19 +3,15 @@
 import dataclasses
 import logging
 import re
-import types
 
 import pytest
 
 from official_bert.io.errors import InputError
-from official_bert.model_dir import TaskRecord
-from official_bert.options.embedding import EmbeddingOptions
 from official_bert.options.fine_tuning import ClassificationOptions
 from official_bert.options.training import PretrainingOptions
 from official_bert.training import run_log, starting_point
 
 REQUIRED = {
-    EmbeddingOptions: {},
     ClassificationOptions: {"task_name": "text"},
     PretrainingOptions: {"input_file": ["r"]},
 }
@@ -37,30 +33,6 @@ def earlier_run(folder, options_class, **flags):
 @pytest.mark.parametrize(
     ("options_class", "before", "now", "sentence"),
     [
-        (
-            EmbeddingOptions,
-            {"pooling": "cls"},
-            {"pooling": "max"},
-            "began with --pooling=cls, which .* has --pooling=max",
-        ),
-        (
-            EmbeddingOptions,
-            {},
-            {"normalize": False},
-            "began with no --normalize, which .* has --normalize=False",
-        ),
-        (
-            EmbeddingOptions,
-            {},
-            {"loss": "cosent"},
-            "began with --loss=multiple_negatives_ranking, .* --loss=cosent",
-        ),
-        (
-            EmbeddingOptions,
-            {},
-            {"matryoshka": ["8", "4"]},
-            "began with no --matryoshka, .* has --matryoshka=8,4",
-        ),
         (
             ClassificationOptions,
             {},
@@ -91,12 +63,10 @@ def test_what_cannot_change_in_the_middle_is_refused(
     ("options_class", "now", "words"),
     [
         (
-            EmbeddingOptions,
-            {"scale": 5.0, "symmetric": True},
-            "--scale=5.0 (20.0 before), --symmetric=True (False be",
+            ClassificationOptions,
+            {"init_checkpoint": "other"},
+            "--init_checkpoint=other (None before)",
         ),
-        (EmbeddingOptions, {"teacher": "b"}, "--teacher=b (a before)"),
-        (EmbeddingOptions, {"init_checkpoint": "other"}, "--init_checkpoint=other (None before)"),
         (
             ClassificationOptions,
             {"shuffle_buffer_size": 7},
@@ -121,7 +91,8 @@ def test_what_cannot_change_in_the_middle_is_refused(
     ],
 )
 def test_what_may_change_is_named(tmp_path, caplog, options_class, now, words):
-    earlier_flags = {"teacher": "a"} if options_class is EmbeddingOptions else {}
+    names = {field.name for field in dataclasses.fields(options_class)}
+    earlier_flags = {"teacher": "a"} if "teacher" in names else {}
     options = earlier_run(tmp_path, options_class, **earlier_flags)
     changed = dataclasses.replace(options, **now)
     with caplog.at_level(logging.WARNING):
@@ -133,39 +104,19 @@ def test_what_may_change_is_named(tmp_path, caplog, options_class, now, words):
     assert words in caplog.text
 
 
-def test_what_the_folder_says_of_an_open_flag_counts(tmp_path, caplog):
-    """A training with the pooling of its model's folder resumes with the same as a flag."""
-    options, recorded = (
-        earlier_run(tmp_path, EmbeddingOptions),
-        {"pooling": "cls", "normalize": True},
-    )
-    same = dataclasses.replace(options, pooling="cls", normalize=True)
-    record = TaskRecord("embedding", "embedding", recorded)
-    starting_point.check_output_dir(types.SimpleNamespace(options=same, resumes=True, task=record))
-    starting_point.warn_of_changed_flags(same, str(tmp_path), 4)
-    assert not caplog.records
-    with pytest.raises(
-        InputError,
-        match=r"began with --pooling=cls, which .* this command has --pooling=max; give the",
-    ):
-        starting_point.refuse_fixed_flags(dataclasses.replace(options, pooling="max"), recorded)
-    with pytest.raises(
-        InputError, match=r"began with no --projection, which .* this command has --projection=8"
-    ):
-        starting_point.refuse_fixed_flags(dataclasses.replace(options, projection=8), recorded)
-
-
 def test_the_same_folder_by_another_path_is_no_change(tmp_path, caplog):
-    before = {"init_checkpoint": str(tmp_path / "model"), "teacher": str(tmp_path / "teacher")}
-    options = earlier_run(tmp_path, EmbeddingOptions, **before)
-    same = {"init_checkpoint": f"{tmp_path}/./model/", "teacher": f"{tmp_path}/teacher/"}
+    before = {"init_checkpoint": str(tmp_path / "model")}
+    options = earlier_run(tmp_path, ClassificationOptions, **before)
+    same = {"init_checkpoint": f"{tmp_path}/./model/"}
     for now in (same, same | {"init_checkpoint": None}):
         starting_point.warn_of_changed_flags(dataclasses.replace(options, **now), str(tmp_path), 4)
     assert not caplog.records
 
 
 def test_a_folder_without_a_log_or_with_flags_of_an_earlier_version_is_resumed(tmp_path):
-    options = EmbeddingOptions(output_dir=str(tmp_path), do_train=True, pooling="cls")
+    options = ClassificationOptions(
+        task_name="text", output_dir=str(tmp_path), do_train=True, pooling="max"
+    )
     starting_point.refuse_fixed_flags(options)
     run_log.write(
         str(tmp_path), run_log.START, {"flags": {"gone": 1}, "num_updates": 9, "first_step": 0}

@@ -14,15 +14,14 @@ from absl import logging
 
 from official_bert import model_dir
 from official_bert.checkpoints import loading, named_variables, names, tf1
+from official_bert.checkpoints.layout import find_layout
 from official_bert.checkpoints.loading import Checkpoint
-from official_bert.checkpoints.sentence_folder import SentenceModules, has_modules
 from official_bert.commands.convert_checkpoint import check_weights
 from official_bert.config import BertConfig
 from official_bert.extensions.distillation.options import StudentOptions
-from official_bert.io import errors, writing
+from official_bert.io import writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import TaskRecord
-from official_bert.model_source import ModelSource, check_config_beside, resolve
+from official_bert.model_source import check_config_beside, resolve
 from official_bert.modeling import BertPretrainer
 from official_bert.training.starting_point import seed_initial_weights
 
@@ -67,7 +66,9 @@ def run(options: StudentOptions):
             config.num_hidden_layers,
         )
         tensors = _select_layers(checkpoint, kept)
-        record, labels = _read_task(source)
+        layout = find_layout(source.dir.path)
+        record = layout.student_record(source.dir)
+        labels = source.labels if layout.task_name is None else None
     with writing.replacing_folder(out) as folder:
         loading.write(folder, tensors, student)
         settings = source.dir.tokenizer_config() or source.tokenizer_config
@@ -115,18 +116,3 @@ def _select_layers(checkpoint: Checkpoint, kept: Sequence[int]) -> dict:
             tf1.check_type(checkpoint, name)
         tensors[new_name] = checkpoint.read(name)
     return tensors
-
-
-def _read_task(source: ModelSource) -> tuple[TaskRecord | None, list[str] | None]:
-    """Returns the task record and the labels of the student; modules.json becomes a record."""
-    folder = source.dir.path
-    if not has_modules(folder):
-        return source.task, source.labels
-    modules = SentenceModules.of(folder)
-    if modules.lowers_beside(source.dir.tokenizer_config()):
-        raise InputError(
-            f"{folder}: has do_lower_case beside a cased tokenizer, which a student cannot keep"
-        )
-    for rule in modules.rules_without_field(None):
-        errors.warn("%s: has %s, which the student lacks", folder, rule)
-    return modules.record(), None

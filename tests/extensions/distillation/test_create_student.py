@@ -13,7 +13,6 @@ from official_bert import (
     BertPretrainer,
     FullTokenizer,
     Predictor,
-    SentenceEncoder,
 )
 from official_bert.checkpoints import huggingface, open_checkpoint, tf1
 from official_bert.extensions.distillation import create_student
@@ -117,6 +116,7 @@ def test_the_head_of_a_task_goes_with_its_labels(teacher, tmp_path):
 
 
 def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, tmp_path):
+    embeddings = pytest.importorskip("official_bert.extensions.embeddings.sentence_encoder")
     folder, weights = teacher
     model = shutil.copytree(
         folder, tmp_path / "sentences", ignore=shutil.ignore_patterns("model.ckpt*", "bert_*")
@@ -132,7 +132,7 @@ def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, t
         {"pooling": "mean", "normalize": False, "max_seq_length": 16},
     )
     texts = ["the cat", "a day in the park"]
-    vectors = [SentenceEncoder(str(one)).encode(texts) for one in (model, out)]
+    vectors = [embeddings.SentenceEncoder(str(one)).encode(texts) for one in (model, out)]
     np.testing.assert_allclose(*vectors, atol=1e-5)
     (model / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
     (model / "tokenizer_config.json").write_text(TokenizerConfig(False, None, 16).to_json_string())

@@ -1,0 +1,80 @@
+"""What the folder of a model holds in addition to its encoder: `find_layout` tells it from the path.
+
+Here is the layout of this project, the original and transformers. Extensions have the layouts of
+other libraries: their hook `model_layout` returns an instance of a subclass of `ModelLayout`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from official_bert import catalog
+from official_bert.model_dir import ModelFolder, TaskRecord
+
+
+class ModelLayout:
+    """A model all of whose files are in one folder, with task.json or config.json for its task.
+
+    Attributes:
+        path: the checkpoint, or the folder of the model.
+        task_name: the task of the model if another library's file says it; None otherwise.
+    """
+
+    task_name: str | None = None
+
+    def __init__(self, path: str):
+        self.path = path
+
+    @property
+    def encoder(self) -> str:
+        """The checkpoint of the encoder, or its folder."""
+        return self.path
+
+    def serving_settings(self, folder: ModelFolder) -> dict[str, Any]:
+        """Returns the settings of the task for flags that are not typed, by flag name.
+
+        Raises:
+            InputError: an export cannot compute what the model computes.
+        """
+        return {}
+
+    def student_record(self, folder: ModelFolder) -> TaskRecord | None:
+        """Returns the record of a model with fewer layers; raises InputError if there can be none."""
+        return folder.task()
+
+    # A conversion to the format of transformers, and a model with more words.
+
+    @property
+    def separate_weights(self) -> tuple[str, ...]:
+        """The TF1 names of the weights that `write` puts into files of their own."""
+        return ()
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the files and folders that another library reads beside the encoder."""
+        return []
+
+    def write(self, folder: str, hidden_size: int):
+        """Writes what another library reads beside the encoder into the encoder's folder."""
+
+    # A conversion to the format of the original.
+
+    def original_record(self, folder: ModelFolder) -> TaskRecord | None:
+        """Returns the record for the folder of an encoder that has none.
+
+        Raises:
+            InputError: the format has no file for what the model computes.
+        """
+        return None
+
+    def original_weights(self, record: TaskRecord | None) -> dict[str, np.ndarray]:
+        """Returns the weights that are in no checkpoint of the encoder, by TF1 name."""
+        return {}
+
+
+def find_layout(path: str) -> ModelLayout:
+    """Returns the layout of a model's folder, or of a checkpoint."""
+    layouts = (hook(path) for hook in catalog.hooks("model_layout"))
+    return next(filter(None, layouts), ModelLayout(path))

@@ -1,0 +1,158 @@
+"""Texts that belong together or do not, read from tables or from lines.
+
+In: tables with columns such as `question`, `answer` and `label`, or text with one sentence a line.
+Out: an `Example` for each row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from official_bert.data import table_formats
+from official_bert.data.column_roles import Role, decide_columns, fold_name
+from official_bert.data.tables import Row, not_empty, numbered_lines, parse_number
+from official_bert.io import errors
+from official_bert.io.errors import InputError
+from official_bert.options.fields import parse_settings
+from official_bert.options.fine_tuning import CSV
+from official_bert.options.table_columns import COLUMNS
+
+ANCHOR, POSITIVE, NEGATIVE, LABEL, HEADER = COLUMNS
+_ROLES = [
+    Role(name, COLUMNS[name], is_required=name == ANCHOR, is_list=name == NEGATIVE)
+    for name in (ANCHOR, POSITIVE, NEGATIVE, LABEL)
+]
+_LINES = (".txt", ".txt.gz")
+# Of JSON and Parquet, and in any case of pandas' and other programs' CSV.
+_TRUTHS = {"true": "1", "false": "0"}
+
+
+class Example(NamedTuple):
+    """A text, those that belong to it and those that do not, and the score of the pair or the
+    class of the text.
+    """
+
+    where: str
+    anchor: str
+    positives: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
+    label: str = ""
+
+    def score(self) -> float:
+        """Returns the label as a number."""
+        if not self.label:
+            raise InputError(
+                f"{self.where}: has no label; give the pair a number, or leave the row out"
+            )
+        score = parse_number(_TRUTHS.get(self.label.casefold(), self.label))
+        if math.isfinite(score):
+            return score
+        raise InputError(f"{self.where}: the label {self.label!r} is no number; correct it")
+
+
+def read_examples(
+    flag_value: str, flag: str, settings: Mapping[str, Any], is_corpus: bool = False
+) -> list[Example]:
+    """Reads the files of a flag: tables, or text with one sentence a line.
+
+    Args:
+        flag_value: the value of the flag: paths with commas between them, or a glob.
+        flag: its name, for messages.
+        settings: the flags that say how tables are read.
+        is_corpus: whether a table may have positives alone, such as a column called passage; the
+            anchors are "" then. No --columns is for such a table.
+    """
+    columns = settings.get("columns")
+    named = parse_settings(columns, COLUMNS) if columns else {}
+    paths = table_formats.paths_of(flag_value, flag)
+    lines = [
+        path for path in paths if path.lower().endswith(_LINES) and not settings.get("data_format")
+    ]
+    examples = []
+    for path in lines:
+        if named:
+            errors.warn(
+                "--columns: is not read for %s, which has one text a line; for a table, give "
+                "--data_format",
+                path,
+            )
+        examples += _read_lines(path)
+    for path in paths:
+        if path not in lines:
+            examples += _read_table(path, flag, named, settings, is_corpus)
+    return not_empty(examples, flag_value)
+
+
+def _read_lines(path: str) -> list[Example]:
+    _warn_of_tabs(path)
+    return [
+        Example(f"{path}: line {line}", text)
+        for line, text in numbered_lines(path, decompresses=True)
+        if text.strip()
+    ]
+
+
+def _warn_of_tabs(path: str):
+    """Warns of sentences that are the rows of a table."""
+    if all("\t" in text for _, text in numbered_lines(path, decompresses=True) if text.strip()):
+        errors.warn(
+            "%s: has a tab in each line, which is read as one text; for a table, give "
+            "--data_format=tsv",
+            path,
+        )
+
+
+def _read_table(
+    path: str, flag: str, named: Mapping[str, str], settings: Mapping[str, Any], is_corpus: bool
+) -> Iterator[Example]:
+    assigned = {role: column for role, column in named.items() if role != HEADER}
+    if named.get(HEADER, "true") not in ("true", "false"):
+        raise InputError(f"--columns: header={named[HEADER]}: must be true or false")
+    is_quoted, has_header = settings.get("quoting") == CSV, named.get(HEADER) != "false"
+    columns, names, columns_flag = {}, None, None if is_corpus else "--columns"
+    for row, record in table_formats.read_records(
+        path, flag, settings.get("data_format"), has_header, is_quoted
+    ):
+        if names != list(record):
+            names = list(record)
+            decided = decide_columns(
+                row.path, names, _roles_for(names, is_corpus), assigned, flag=columns_flag
+            )
+            columns = {
+                role: [names[number] for number in numbers]
+                for role, numbers in decided.by_role.items()
+            }
+        label = table_formats.label_of(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
+        anchors, positives, negatives = (
+            _texts(row, record, columns[key]) for key in (ANCHOR, POSITIVE, NEGATIVE)
+        )
+        if not columns[ANCHOR]:
+            anchors = ("",)
+        if len(anchors) != 1:
+            raise row.error(
+                f"{columns[ANCHOR][0]} is a list of {len(anchors)} texts; give it one text"
+            )
+        yield Example(row.where, anchors[0], positives, negatives, label)
+
+
+def _roles_for(names: Sequence[str], is_corpus: bool) -> list[Role]:
+    """Returns the roles of a table's columns: a corpus with positives needs no anchor."""
+    has_positives = any(fold_name(name) in COLUMNS[POSITIVE] for name in names)
+    return (
+        [role._replace(is_required=False) for role in _ROLES]
+        if is_corpus and has_positives
+        else _ROLES
+    )
+
+
+def _texts(row: Row, record: Mapping[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
+    """Returns the texts of columns, each a text or, in JSON lines and Parquet, a list of texts."""
+    texts = []
+    for name in columns:
+        for value in record[name] if isinstance(record[name], list) else [record[name]]:
+            texts.append(table_formats.text_of(row, value, name))
+            if not texts[-1].strip():
+                raise row.error(f"{name} is blank; give it a text, or leave the row out")
+    return tuple(texts)

@@ -1,0 +1,73 @@
+"""The runner of run_embeddings: trains and evaluates a model of embeddings, or evaluates an export
+or the vectors of another system.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from official_bert.data.text_tables import read_examples
+from official_bert.extensions.embeddings import evaluation
+from official_bert.extensions.embeddings.examples import all_texts
+from official_bert.extensions.embeddings.options import EmbeddingOptions
+from official_bert.fine_tuning.run import fine_tune
+from official_bert.io import files
+from official_bert.io.arrays import read_npy
+from official_bert.io.errors import InputError
+from official_bert.options.fields import format_flag, without_flag
+from official_bert.options.table_columns import TextTables
+from official_bert.serving.predictor import Predictor
+from official_bert.training.reporting import write_eval_results
+
+# The flags of an evaluation of vectors.
+_WITH_VECTORS = {"vectors", "do_eval", "dev_file", "eval_task", "output_dir"}
+_WITH_VECTORS |= {field.name for field in dataclasses.fields(TextTables)}
+
+
+def run(options: EmbeddingOptions):
+    """Does what the flags say."""
+    if options.vectors is None:
+        fine_tune(options)
+        return
+    if options.do_train or options.do_predict or not options.do_eval or not options.dev_file:
+        raise InputError(
+            "--vectors: goes with --do_eval and --dev_file only; leave out what trains and predicts"
+        )
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if field.name not in _WITH_VECTORS and value not in (None, without_flag(field)):
+            raise InputError(
+                f"{format_flag(field.name, value)}: has no effect with --vectors, which are "
+                "evaluated as they are; leave one of the two out"
+            )
+    examples = read_examples(options.dev_file, "dev_file", vars(options))
+    rows = all_texts(examples)
+    metrics = evaluation.prepare(examples, rows, options.eval_task or evaluation.kind_of(examples))
+    results = metrics(_vectors(options.vectors, rows.texts))
+    files.make_folder(options.output_dir)
+    write_eval_results(options.output_dir, results, 0, "")
+
+
+def _vectors(source: str, texts: list[str]) -> np.ndarray:
+    """Returns the vectors of texts, float32[texts, D].
+
+    Args:
+        source: a .npy file with the vectors, or an export or a model that computes them.
+        texts: the texts.
+    """
+    if not source.lower().endswith(".npy"):
+        return Predictor(source).encode(texts)
+    vectors = read_npy(source)
+    described = f"{source}: holds {vectors.dtype}{list(vectors.shape)}"
+    if vectors.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            vectors = vectors.astype(np.float32)
+    is_table = vectors.ndim == 2 and len(vectors) == len(texts) and vectors.size
+    if not is_table or vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
+        raise InputError(
+            f"{described}; the evaluation needs a row of finite floats for each of the "
+            f"{len(texts)} different texts, in their order"
+        )
+    return vectors

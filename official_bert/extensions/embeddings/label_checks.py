@@ -1,0 +1,130 @@
+"""Refuses labels and texts that a loss does not read and sets that teach nothing; warns of an
+evaluation's.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from absl import logging
+
+from official_bert.data.text_tables import LABEL, NEGATIVE, POSITIVE, Example
+from official_bert.io import errors
+from official_bert.io.errors import InputError
+
+_LEAVE_OUT = "leave the column out with --columns={}="
+
+
+def check_training(examples: Sequence[Example], loss: str):
+    """Raises InputError if a training set has what its loss does not read, or nothing to learn."""
+    _TRAINING_CHECKS[loss](examples, loss)
+
+
+def _check_ranking(examples: Sequence[Example], loss: str):
+    """All pairs belong together, so a label can only say so."""
+    for example in examples:
+        if example.positives and example.label and not _is_positive(example):
+            raise InputError(
+                f"{example.where}: has the label {example.label}, but --loss={loss} takes each "
+                "pair for one that belongs together; keep the pairs with label 1, choose "
+                f"--loss=cosent, which learns scores, or {_LEAVE_OUT.format(LABEL)}"
+            )
+    if len(examples) < 2 or any(example.negatives for example in examples):
+        return
+    anchors = {example.anchor for example in examples}
+    positives = {text for example in examples for text in example.positives}
+    for texts, name in ((anchors, "first"), (positives, "second")):
+        if len(texts) == 1:
+            raise InputError(
+                f"{examples[0].where}: all {len(examples)} examples have the same {name} text, so "
+                f"--loss={loss} has no other text to tell it from; check --columns"
+            )
+
+
+def _is_positive(example: Example) -> bool:
+    try:
+        return example.score() == 1.0
+    except InputError:
+        return False
+
+
+def _check_triplets(examples: Sequence[Example], loss: str):
+    labelled = next((example for example in examples if example.label), None)
+    if labelled:
+        raise InputError(
+            f"{labelled.where}: has the label {labelled.label}, which --loss={loss} does not read; "
+            f"{_LEAVE_OUT.format(LABEL)}"
+        )
+
+
+def _check_ordered_scores(examples: Sequence[Example], loss: str):
+    _refuse_negatives(examples, loss)
+    if _is_constant(example.score() for example in examples):
+        raise InputError(
+            f"{examples[0].where}: all pairs have the label {examples[0].label}, and --loss={loss} "
+            "orders them; check the label of --columns"
+        )
+
+
+def _check_cosines(examples: Sequence[Example], loss: str):
+    _refuse_negatives(examples, loss)
+    for example in examples:
+        if abs(example.score()) > 1:
+            raise InputError(
+                f"{example.where}: has the label {example.label}, but --loss={loss} learns "
+                "cosines, from -1 to 1; divide the scores by their largest, or choose "
+                "--loss=cosent, which reads any"
+            )
+    if _is_constant(example.score() for example in examples):
+        errors.warn("%s: all pairs have the label %s", examples[0].where, examples[0].label)
+
+
+def _refuse_negatives(examples: Sequence[Example], loss: str):
+    with_negatives = next((example for example in examples if example.negatives), None)
+    if with_negatives:
+        raise InputError(
+            f"{with_negatives.where}: has a negative text, which --loss={loss} does not read; "
+            f"choose --loss=multiple_negatives_ranking, or {_LEAVE_OUT.format(NEGATIVE)}"
+        )
+
+
+def _log_unread_labels(examples: Sequence[Example], loss: str):
+    if any(example.label for example in examples):
+        logging.info("--loss=%s learns from texts alone; their labels are not read", loss)
+
+
+_TRAINING_CHECKS: dict[str, Callable[[Sequence[Example], str], None]] = {
+    "multiple_negatives_ranking": _check_ranking,
+    "simcse": _log_unread_labels,
+    "cosent": _check_ordered_scores,
+    "cosine_similarity": _check_cosines,
+    "triplet": _check_triplets,
+    "mse": _log_unread_labels,
+}
+# The parts of an example, beside the first text, that an evaluation reads.
+_READ = {
+    "sts": {POSITIVE, LABEL},
+    "pairs": {POSITIVE, LABEL},
+    "triplets": {POSITIVE, NEGATIVE},
+    "retrieval": {POSITIVE, NEGATIVE, LABEL},
+    "clustering": {LABEL},
+    "few_shot": {LABEL},
+}
+
+
+def warn_of_unread_parts(examples: Sequence[Example], kind: str):
+    """Warns of parts of the examples that an evaluation does not read."""
+    parts = {
+        POSITIVE: any(example.positives for example in examples),
+        NEGATIVE: any(example.negatives for example in examples),
+        LABEL: any(example.label for example in examples),
+    }
+    unread = [part for part, is_there in parts.items() if is_there and part not in _READ[kind]]
+    if unread:
+        errors.warn(
+            "--eval_task=%s does not read the %s of the examples", kind, " and the ".join(unread)
+        )
+
+
+def _is_constant(values: Iterable[float]) -> bool:
+    """Returns whether there are several values, all equal."""
+    values = list(values)
+    return len(values) > 1 and len(set(values)) == 1

@@ -1,0 +1,140 @@
+"""The flags of run_embeddings, and those that export_saved_model gets for models of embeddings."""
+
+import dataclasses
+from typing import ClassVar
+
+from official_bert.options.fields import POSITIVE, SIZE, option
+from official_bert.options.fine_tuning import WINDOW_POOLINGS, DataFilesOptions
+from official_bert.options.serving import POOLINGS
+from official_bert.options.table_columns import TextTables
+
+EMBEDDING = "embedding"  # the name of the family, and of its task
+LOSSES = ("multiple_negatives_ranking", "simcse", "cosent", "cosine_similarity", "triplet", "mse")
+EVALUATIONS = ("sts", "pairs", "triplets", "retrieval", "clustering", "few_shot")
+
+
+def _are_widths(texts: list[str]) -> bool:
+    """Returns whether texts are numbers of components, each once."""
+    if not all(text.isascii() and text.isdecimal() and len(text) < 8 for text in texts):
+        return False
+    widths = [int(text) for text in texts]
+    return all(map(SIZE[0], widths)) and len(set(widths)) == len(widths)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddingServing:
+    """The flags of export_saved_model that say how a model makes embeddings."""
+
+    pooling: str | None = option(
+        fallback="mean",
+        choices=tuple(dict.fromkeys((*POOLINGS, *WINDOW_POOLINGS))),
+        fixed_by_training=True,
+        read_by="--task_name=embedding or --long_texts=windows",
+        help="With embedding, how the vectors of the tokens become one: their mean, the vector of "
+        "[CLS], the largest value of each coordinate, or with mean_sqrt_len their sum divided by "
+        "the square root of their number. With a classifier of --long_texts=windows, its "
+        "--pooling.",
+    )
+    normalize: bool | None = option(
+        fallback=True,
+        fixed_by_training=True,
+        read_by="",
+        help="With embedding, divide a vector by its norm, so that a product of two is their "
+        "cosine.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions(DataFilesOptions, TextTables):
+    script: ClassVar[str] = "run_embeddings"
+    task_name: ClassVar[str] = "embedding"
+
+    data_dir: str | None = option(
+        None,
+        basic=True,
+        help="The folder with the files train, dev and test, each a .tsv, .csv, .jsonl, .parquet "
+        "or .txt.",
+    )
+    loss: str = option(
+        LOSSES[0],
+        basic=True,
+        choices=LOSSES,
+        fixed_by_training=True,
+        help="What the training minimises. multiple_negatives_ranking: for each first text, find "
+        "its second among those of the whole batch, and among hard negatives if the examples have "
+        "some. simcse: the same with one sentence under two dropout masks. cosent, "
+        "cosine_similarity: order pairs, or let their cosine be, as their scores say. triplet: the "
+        "second text nearer than the third. mse: the vectors of --teacher.",
+    )
+    matryoshka: list[str] | None = option(
+        None,
+        check=(_are_widths, "must be different positive whole numbers, separated by commas"),
+        fixed_by_training=True,
+        help="Apply the loss to the first components of the vectors, too: all wanted numbers of "
+        "components, such as 768,384,128,64. Cut vectors can then be used (Kusupati et al., 2022).",
+    )
+    scale: float = option(
+        20.0,
+        check=POSITIVE,
+        changes_training=True,
+        only_with={"loss": ("multiple_negatives_ranking", "simcse", "cosent")},
+        help="What multiple_negatives_ranking, simcse and cosent multiply cosines by, the inverse "
+        "of a temperature.",
+    )
+    symmetric: bool = option(
+        False,
+        changes_training=True,
+        only_with={"loss": ("multiple_negatives_ranking", "simcse")},
+        help="With multiple_negatives_ranking, find the first text among those of the batch by its "
+        "second, too.",
+    )
+    triplet_margin: float = option(
+        5.0,
+        check=POSITIVE,
+        changes_training=True,
+        only_with={"loss": ("triplet",)},
+        help="With triplet, by how much the third text must be farther, as a Euclidean distance.",
+    )
+    teacher: str | None = option(
+        None,
+        changes_training=True,
+        names_model=True,
+        help="With mse, the folder or the name of the model whose vectors are learned, as of "
+        "SentenceEncoder.",
+    )
+    pooling: str | None = option(
+        fallback=None,
+        choices=POOLINGS,
+        fixed_by_training=True,
+        help="How the vectors of the tokens become one: their mean, that of [CLS], the maximum of "
+        "each component, or mean_sqrt_len, their sum divided by the square root of their number. "
+        "Without this flag, and the next two, the folder of the model decides if it is one of "
+        "vectors; else the mean.",
+    )
+    projection: int | None = option(
+        fallback=None,
+        check=SIZE,
+        fixed_by_training=True,
+        help="The width of a linear layer behind the pooling; none without this flag.",
+    )
+    normalize: bool | None = option(
+        fallback=None,
+        fixed_by_training=True,
+        help="Divide the vectors by their norms, so that a product of two is their cosine.",
+    )
+    eval_task: str | None = option(
+        None,
+        choices=EVALUATIONS,
+        only_with={"do_eval": (), "eval_every": ()},
+        help="What --do_eval measures: sts, how cosines follow the scores of pairs; pairs, how "
+        "they tell pairs of label 1 from those of label 0; triplets; retrieval of the positives "
+        "among all texts of the file, or, if pairs have a label, among those of the query; "
+        "clustering by the label; few_shot, a classifier of the label that sees 8 and 16 examples "
+        "of each, drawn from half of the file. Without this flag the columns decide.",
+    )
+    vectors: str | None = option(
+        None,
+        help="Evaluate, instead of a model, an export, or the vectors of another system: a .npy "
+        "file with those of the different texts of --dev_file, in the order in which they come, as "
+        "in test_texts.jsonl of --do_predict.",
+    )

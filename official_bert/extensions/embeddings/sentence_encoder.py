@@ -1,0 +1,214 @@
+"""Embeddings of texts from an encoder, for search and for comparison by cosine.
+
+In: the folder of a model, plain or of sentence-transformers, whose modules are read. Out:
+float32[texts, width].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert import model_hub
+from official_bert.checkpoints import open_checkpoint
+from official_bert.exported_model import DEFAULT, OpenedExport, is_export, set_threads
+from official_bert.extensions.embeddings.model import normalized
+from official_bert.extensions.embeddings.options import EMBEDDING
+from official_bert.extensions.embeddings.sentence_folder import (
+    COSINE,
+    NORMALIZE,
+    PROJECTION,
+    Dense,
+    SentenceModules,
+)
+from official_bert.features import ENCODER_INPUTS
+from official_bert.io.errors import InputError
+from official_bert.io.reading import is_of_kind
+from official_bert.modeling import BertModel
+from official_bert.modeling.heads import POOLINGS, pooled
+from official_bert.serving.extensible import Extensible
+from official_bert.tokenization import FullTokenizer, convert_to_unicode
+from official_bert.tokenizer_call import listed_texts
+
+Vectors = Callable[[tf.Tensor], tf.Tensor]
+
+
+def _layers_after_pooling(modules: SentenceModules, normalize: bool | None) -> list[Vectors]:
+    """Returns the functions that follow the pooling."""
+    kept = (layer for layer in modules.layers if layer != NORMALIZE or normalize is not False)
+    layers = [normalized if layer == NORMALIZE else _dense(layer) for layer in kept]
+    if modules.truncate_dim is not None:
+        layers.append(lambda vectors: vectors[:, : modules.truncate_dim])
+    if layers[-1:] != [normalized]:
+        if normalize:
+            layers.append(normalized)
+        elif normalize is None and modules.similarity == COSINE:
+            logging.warning(
+                "%s: its vectors are not of norm 1; give normalize=True for cosines",
+                modules.encoder,
+            )
+    return layers
+
+
+def _dense(layer: Dense) -> Vectors:
+    activate = keras.activations.get(layer.activation)
+    return lambda vectors: activate(tf.matmul(vectors, layer.kernel, transpose_b=True) + layer.bias)
+
+
+class SentenceEncoder(Extensible):
+    """Encodes texts with the last layer of an encoder, as Reimers and Gurevych (2019) do.
+
+        encoder = SentenceEncoder(folder)
+        first, second = encoder.encode(["A train left.", "The train has left."])
+        first @ second  # the cosine of their angle
+        encoder.search("When did it leave?", ["A train left.", "It rained."], k=1)
+        # [{"text": ..., "row": ..., ...}]
+
+    Extensions add methods, such as search: dir(encoder) lists them, and help(encoder.search)
+    describes one.
+
+    Attributes:
+        model: the encoder, or an opened export.
+        tokenizer: the tokenizer of the model.
+        max_seq_length: the number of tokens to which texts are truncated.
+        prompts: the prompts of a folder of sentence-transformers by name, such as "query".
+        comparison: the measure by which the vectors are to be compared: "cosine", or another one
+            that the folder names.
+    """
+
+    methods_hook = "encoder_methods"
+
+    def __init__(
+        self,
+        folder: str,
+        pooling: Literal["mean", "cls", "max", "mean_sqrt_len"] | None = None,
+        normalize: bool | None = None,
+        max_seq_length: int | None = None,
+        num_threads: int | None = None,
+    ):
+        """Loads the model and its vocabulary; what an argument leaves open, the folder says.
+
+        Args:
+            folder: an export of --task_name=embedding, of any format; or the folder of a model, or
+                its name, as for `BertModel.from_pretrained`, with vocab.txt and, for a cased model,
+                tokenizer_config.json; or one of sentence-transformers, with modules.json; or the
+                --output_dir of a training of such vectors.
+            pooling: "mean" of the tokens' vectors, special ones included; "mean_sqrt_len", their
+                sum divided by the square root of their number; the vector of [CLS] ("cls"); or the
+                "max" of each coordinate. It should be that with which the model was trained; "mean"
+                if nothing says it.
+            normalize: whether the vectors are divided by their norms; True if nothing says it.
+            max_seq_length: the tokens to which texts are truncated; the longest sequence of the
+                model if nothing says it.
+            num_threads: the threads that an export computes with; by default those of all
+                processors.
+        """
+        folder = model_hub.local_path(folder)
+        self.prompts: Mapping[str, str] = {}
+        self._default_prompt = ""
+        self.comparison = COSINE
+        if is_export(folder):
+            self._open_export(
+                folder, {"pooling": pooling, "normalize": normalize}, max_seq_length, num_threads
+            )
+            return
+        set_threads(num_threads)
+        modules = SentenceModules.of(folder)
+        self._pooling, self._lowers = pooling or modules.pooling, modules.lowers
+        if self._pooling not in POOLINGS:
+            raise InputError(f"pooling={self._pooling!r}: must be one of {', '.join(POOLINGS)}")
+        checkpoint = open_checkpoint(modules.encoder)
+        for name in PROJECTION:  # which is among the layers
+            checkpoint.shapes.pop(name, None)
+        self.model = BertModel.from_pretrained(checkpoint)
+        self.tokenizer = FullTokenizer.from_pretrained(modules.encoder)
+        longest = self.model.config.max_position_embeddings
+        default_length = min(modules.max_seq_length or longest, longest)
+        self.max_seq_length = default_length if max_seq_length is None else max_seq_length
+        if self.max_seq_length > longest:
+            raise InputError(
+                f"max_seq_length={max_seq_length}: the model was made for sequences up to "
+                f"{longest} tokens"
+            )
+        self._layers = _layers_after_pooling(modules, normalize)
+        self.prompts, self._default_prompt = dict(modules.prompts), modules.default_prompt
+        if self._layers[-1:] != [normalized]:  # of vectors of norm 1 the cosine is the dot product
+            self.comparison = modules.similarity
+        written = [name for name, prompt in self.prompts.items() if prompt]
+        if written and modules.default_prompt_name is None:
+            logging.warning(
+                "%s: no text gets one of the prompts %s unless you pass it, as in encode(texts, "
+                "prompt=...)",
+                folder,
+                ", ".join(written),
+            )
+        # One trace for all shapes.
+        signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ENCODER_INPUTS}
+        self._encode = tf.function(self._vectors, input_signature=[signature], autograph=False)
+        self._width = self._encode.get_concrete_function().structured_outputs.shape[-1]
+
+    def _open_export(
+        self, folder: str, fixed: Mapping, max_seq_length: int | None, num_threads: int | None
+    ):
+        self.model = opened = OpenedExport(folder, num_threads)
+        self.tokenizer = opened.tokenizer
+        self._lowers = False
+        longest = opened.record.settings["max_seq_length"]
+        self.max_seq_length = longest if max_seq_length is None else max_seq_length
+        if opened.outputs != {EMBEDDING} or opened.record.settings["export_text"]:
+            raise InputError(
+                f"{folder}: is no export of ids that gives vectors; open it with Predictor"
+            )
+        typed = [f"{name}={value!r}" for name, value in fixed.items() if value is not None]
+        if typed or not 1 <= self.max_seq_length <= longest:
+            what = typed[0] if typed else f"max_seq_length={max_seq_length}"
+            raise InputError(
+                f"{what}: {folder} is an export, whose pooling, norms and length are fixed; leave "
+                "it out"
+            )
+        self._encode = lambda batch: opened(DEFAULT, batch)[EMBEDDING]
+        self._width = self._encode(self.tokenizer([""], max_seq_length=longest)).shape[1]
+
+    def encode(
+        self, texts: str | Iterable[str], batch_size: int = 32, prompt: str | None = None
+    ) -> np.ndarray:
+        """Returns the vectors of texts in their order, float32[n, width]; a single text is a list
+        of one.
+
+        The texts are encoded in batches of like length, whose size does not change the vectors.
+
+        Args:
+            texts: the texts.
+            batch_size: the number of texts that are encoded at once.
+            prompt: a text to put before each text, such as `encoder.prompts["query"]`. None puts
+                the default prompt of the folder there, if it has one; "" puts nothing there.
+        """
+        if not is_of_kind(batch_size, int) or batch_size < 1:
+            raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
+        texts = listed_texts("texts", texts)
+        if prompt := self._default_prompt if prompt is None else prompt:
+            texts = [prompt + convert_to_unicode(text) for text in texts]
+        if self._lowers:
+            texts = [text.lower() for text in texts]
+        # Characters tell enough about tokens.
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        vectors = np.empty((len(texts), self._width), np.float32)
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            batch = [texts[row] for row in rows]
+            vectors[rows] = self._encode(self.tokenizer(batch, max_seq_length=self.max_seq_length))
+        return vectors
+
+    def _vectors(self, batch: dict) -> tf.Tensor:
+        """Returns float32[B, width] for features int32[B, S]."""
+        inputs = (batch[name] for name in ENCODER_INPUTS)
+        out = self.model(*inputs, first_token_only=self._pooling == "cls")
+        vectors = pooled(self._pooling, out.sequence_output, batch["input_mask"])
+        for layer in self._layers:
+            vectors = layer(vectors)
+        return vectors

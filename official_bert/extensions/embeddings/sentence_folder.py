@@ -1,0 +1,376 @@
+"""How a model turns a text into its embedding, as its folder says it.
+
+In: a folder with modules.json of sentence-transformers, or with task.json of a training here. Out:
+SentenceModules; `write` writes them as sentence-transformers reads them.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from official_bert.checkpoints import huggingface
+from official_bert.checkpoints.loading import open_checkpoint
+from official_bert.extensions.embeddings.options import EMBEDDING
+from official_bert.io import files, reading, writing
+from official_bert.io.errors import InputError
+from official_bert.io.reading import as_object, field, is_of_kind
+from official_bert.model_dir import ModelFolder, TaskRecord
+from official_bert.options.serving import POOLINGS
+from official_bert.tokenizer_config import TokenizerConfig
+from official_bert.version import __version__
+
+MODULES_NAME = "modules.json"
+CONFIG_NAME = "config_sentence_transformers.json"
+ENCODER_CONFIG_NAME = "sentence_bert_config.json"
+COSINE = "cosine"
+_SIMILARITIES = (COSINE, "dot", "euclidean", "manhattan")
+_MODULE_FIELDS = ("idx", "path", "type")
+NORMALIZE = "Normalize"
+# Of a trained model: float32[in, out], float32[out].
+PROJECTION = ("projection/kernel", "projection/bias")
+# Our names by sentence-transformers': the longer ones are those of its older files.
+_POOLINGS = {
+    "mean_tokens": "mean",
+    "cls_token": "cls",
+    "max_tokens": "max",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+}
+# Of torch.
+_ACTIVATIONS = {
+    "Identity": "linear",
+    "Tanh": "tanh",
+    "ReLU": "relu",
+    "GELU": "gelu",
+    "Sigmoid": "sigmoid",
+}
+
+
+class Dense(NamedTuple):
+    """A dense layer behind the pooling: the `activation`, by its name in Keras, of vectors @
+    kernel.T + bias.
+    """
+
+    kernel: np.ndarray  # float32[out, in]
+    bias: np.ndarray  # float32[out]
+    activation: str = "linear"
+
+
+class SentenceModules(NamedTuple):
+    """The way from a text to its vector; the defaults are a plain folder's."""
+
+    encoder: str  # its folder
+    layers: tuple[Dense | str, ...] = (NORMALIZE,)  # behind the pooling
+    pooling: str = "mean"
+    max_seq_length: int | None = None
+    lowers: bool = False  # whether a text is lower-cased before the tokenizer reads it
+    # The number of components of a vector that are kept, behind all layers.
+    truncate_dim: int | None = None
+    prompts: Mapping[str, str] = MappingProxyType({})  # texts to put before others, by name
+    default_prompt_name: str | None = None  # of the prompt that is put before each text
+    similarity: str = COSINE  # how the vectors are to be compared
+
+    @classmethod
+    def of(cls, folder: str) -> Self:
+        """Returns what modules.json says, else the record of a training, else the defaults."""
+        modules = cls.read(folder)
+        if modules is not None:
+            return modules
+        record = ModelFolder(folder).task()
+        return (
+            cls._of_training(folder, record.settings)
+            if record and record.family == EMBEDDING
+            else cls(folder)
+        )
+
+    @classmethod
+    def read(cls, folder: str) -> Self | None:
+        """Reads modules.json and the modules that it names; None if there is no such file of
+        sentence-transformers.
+        """
+        if not has_modules(folder):
+            return None
+        path = os.path.join(folder, MODULES_NAME)
+        listed = reading.read_json(path)
+        listed = listed if isinstance(listed, list) else [listed]
+        kinds = [field(one, "type", str, path) for one in listed]
+        kinds = [
+            kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind
+            for kind in kinds
+        ]
+        if kinds[:2] != ["Transformer", "Pooling"] or not {"Dense", NORMALIZE}.issuperset(
+            kinds[2:]
+        ):
+            known = "Transformer, Pooling, then Dense and Normalize"
+            raise InputError(
+                f"{path}: lists the modules {', '.join(kinds)}; only {known} can be used"
+            )
+        encoder, pooling, *others = (
+            os.path.join(folder, field(one, "path", str, path)) for one in listed
+        )
+        encoder_settings = _settings(encoder, ENCODER_CONFIG_NAME)
+        length = encoder_settings.get("max_seq_length") or getattr(
+            TokenizerConfig.read(encoder), "model_max_length", None
+        )
+        layers = (
+            kind if kind == NORMALIZE else _dense(path)
+            for kind, path in zip(kinds[2:], others, strict=True)
+        )
+        further = _library_settings(folder)
+        if any(further["prompts"].values()) and _settings(pooling).get("include_prompt") is False:
+            raise InputError(
+                f"{pooling}: leaves the tokens of a prompt out (include_prompt), which is not "
+                "supported"
+            )
+        modules = cls(
+            encoder,
+            tuple(layers),
+            _pooling_of(pooling),
+            length,
+            encoder_settings.get("do_lower_case") is True,
+            **further,
+        )
+        return modules._checked(encoder)
+
+    @classmethod
+    def _of_training(cls, folder: str, settings: dict[str, Any]) -> Self:
+        """Returns what a training has recorded."""
+        layers = (NORMALIZE,) if settings.get("normalize", True) else ()
+        if settings.get("projection"):
+            kernel, bias = map(open_checkpoint(folder).read, PROJECTION)
+            layers = (Dense(kernel.T, bias), *layers)
+        return cls(
+            folder, layers, settings.get("pooling", "mean"), settings.get("max_seq_length")
+        )._checked(folder)
+
+    @property
+    def default_prompt(self) -> str:
+        """The text that is put before each text."""
+        return self.prompts[self.default_prompt_name] if self.default_prompt_name else ""
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether the vectors have the norm 1, so that their dot products are their cosines."""
+        return self.layers[-1:] == (NORMALIZE,) and self.truncate_dim is None
+
+    def record(self) -> TaskRecord:
+        """Returns the record of a training with this pooling; it has no field for what
+        `rules_without_field` lists.
+        """
+        settings = {
+            "pooling": self.pooling,
+            "normalize": NORMALIZE in self.layers,
+            "max_seq_length": self.max_seq_length,
+        }
+        known = {name: value for name, value in settings.items() if value is not None}
+        return TaskRecord(EMBEDDING, EMBEDDING, known)
+
+    def rules_without_field(self, tokenizer: TokenizerConfig | None) -> list[str]:
+        """Describes the rules that only SentenceEncoder applies, and no task.json or export
+        records.
+        """
+        rules = {
+            "a Dense module": any(isinstance(layer, Dense) for layer in self.layers),
+            f"truncate_dim={self.truncate_dim}": self.truncate_dim is not None,
+            f"the default prompt {self.default_prompt!r}": self.default_prompt != "",
+            "do_lower_case beside a cased tokenizer": self.lowers_beside(tokenizer),
+        }
+        return [rule for rule, is_there in rules.items() if is_there]
+
+    def lowers_beside(self, tokenizer: TokenizerConfig | None) -> bool:
+        """Tells whether texts are lower-cased before a cased tokenizer, as only SentenceEncoder
+        does it.
+        """
+        return bool(self.lowers and tokenizer and tokenizer.do_lower_case is False)
+
+    def _checked(self, where: str) -> Self:
+        length = self.max_seq_length
+        if length is not None and (not is_of_kind(length, int) or length < 1):
+            raise InputError(
+                f"{where}: its max_seq_length is {length!r}; write a positive whole number"
+            )
+        return self
+
+
+def write(folder: str, modules: SentenceModules, hidden_size: int):
+    """Writes modules.json and what it names into the folder of the encoder, whose own files are
+    not written here.
+    """
+    kinds = [
+        "Transformer",
+        "Pooling",
+        *("Dense" if isinstance(one, Dense) else one for one in modules.layers),
+    ]
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], 1))]
+    listed = [
+        {
+            "idx": number,
+            "name": str(number),
+            "path": path,
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for number, (path, kind) in enumerate(zip(paths, kinds, strict=True))
+    ]
+    modes = {
+        f"pooling_mode_{theirs}": ours == modules.pooling for theirs, ours in _POOLINGS.items()
+    }
+    contents = {
+        MODULES_NAME: listed,
+        ENCODER_CONFIG_NAME: {
+            "max_seq_length": modules.max_seq_length,
+            "do_lower_case": modules.lowers,
+        },
+        CONFIG_NAME: {
+            "__version__": {"official_bert": __version__},
+            "prompts": dict(modules.prompts),
+            "default_prompt_name": modules.default_prompt_name,
+            "similarity_fn_name": modules.similarity,
+            **({} if modules.truncate_dim is None else {"truncate_dim": modules.truncate_dim}),
+        },
+        f"{paths[1]}/config.json": {"word_embedding_dimension": hidden_size, **modes},
+    }
+    for path, layer in zip(paths[2:], modules.layers, strict=True):
+        files.make_folder(os.path.join(folder, path))
+        if isinstance(layer, Dense):
+            name = next(
+                name for name, activation in _ACTIVATIONS.items() if activation == layer.activation
+            )
+            place = "linear" if name == "Identity" else "activation"
+            width, sizes = len(layer.kernel), {"in_features": layer.kernel.shape[1]}
+            sizes |= {
+                "out_features": width,
+                "bias": True,
+                "activation_function": f"torch.nn.modules.{place}.{name}",
+            }
+            contents[f"{path}/config.json"] = sizes
+            weights = {
+                "linear.weight": np.ascontiguousarray(layer.kernel),
+                "linear.bias": layer.bias,
+            }
+            huggingface.write_tensors(os.path.join(folder, path, huggingface.WEIGHTS_FILE), weights)
+    files.make_folder(os.path.join(folder, paths[1]))
+    for name, content in contents.items():
+        with writing.replacing(os.path.join(folder, name)) as file:
+            file.write(json.dumps(content, indent=2) + "\n")
+
+
+def has_modules(folder: str) -> bool:
+    """Returns whether a folder has a modules.json of sentence-transformers; that of another
+    program says nothing.
+    """
+    path = os.path.join(folder, MODULES_NAME)
+    if not files.exists(path):
+        return False
+    content = reading.read_json(files.check_model_file(path))
+    listed = content if isinstance(content, list) else [content]
+    return any(
+        isinstance(one, dict) and not one.keys().isdisjoint(_MODULE_FIELDS) for one in listed
+    )
+
+
+def encoder_folder(folder: str) -> str:
+    """Returns the folder of a model's encoder, which older folders of sentence-transformers have
+    as a subfolder.
+    """
+    if not has_modules(folder):
+        return folder
+    listed = reading.read_json(os.path.join(folder, MODULES_NAME))
+    first = listed[0] if isinstance(listed, list) and listed else {}
+    path = first.get("path") if isinstance(first, dict) else None
+    return os.path.join(folder, path) if isinstance(path, str) and path else folder
+
+
+def module_files(folder: str) -> list[str]:
+    """Returns the names of the files and subfolders that say how a folder of
+    sentence-transformers makes vectors.
+    """
+    if not has_modules(folder):
+        return []
+    listed = reading.read_json(os.path.join(folder, MODULES_NAME))
+    folders = [one["path"] for one in listed if one.get("path")]
+    names = [MODULES_NAME, CONFIG_NAME, ENCODER_CONFIG_NAME, *folders]
+    return [name for name in names if files.exists(os.path.join(folder, name))]
+
+
+def _library_settings(folder: str) -> dict[str, Any]:
+    """Returns the settings in config_sentence_transformers.json, by the fields of SentenceModules."""
+    path, settings = os.path.join(folder, CONFIG_NAME), _settings(folder, CONFIG_NAME)
+    prompts = settings.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(
+        isinstance(prompt, str) for prompt in prompts.values()
+    ):
+        raise InputError(f"{path}: prompts is {prompts!r}; write a text for each name")
+    name = settings.get("default_prompt_name")
+    if name is not None and name not in prompts:
+        raise InputError(
+            f"{path}: default_prompt_name is {name!r}, which is none of the prompts; add its text "
+            "to them"
+        )
+    width = settings.get("truncate_dim")
+    if width is not None and (not is_of_kind(width, int) or width < 1):
+        raise InputError(f"{path}: truncate_dim is {width!r}; write a positive whole number")
+    similarity = settings.get("similarity_fn_name") or COSINE
+    if similarity not in _SIMILARITIES:
+        raise InputError(
+            f"{path}: similarity_fn_name is {similarity!r}; write one of {', '.join(_SIMILARITIES)}"
+        )
+    return {
+        "truncate_dim": width,
+        "prompts": prompts,
+        "default_prompt_name": name,
+        "similarity": similarity,
+    }
+
+
+def _settings(folder: str, name: str = "config.json") -> dict[str, Any]:
+    """Returns the content of a module's file, empty if there is none."""
+    path = os.path.join(folder, name)
+    return as_object(reading.read_json(path), path) if files.exists(path) else {}
+
+
+def _pooling_of(folder: str) -> str:
+    """Returns the one pooling of a Pooling module; newer files name it, older ones have a truth
+    value for each.
+    """
+    settings = _settings(folder)
+    named = settings.get("pooling_mode", [])
+    modes = [named] if isinstance(named, str) else list(named)
+    modes += [
+        name.removeprefix("pooling_mode_")
+        for name, is_on in settings.items()
+        if "_mode_" in name and is_on
+    ]
+    poolings = {_POOLINGS.get(mode, mode) for mode in modes}
+    if len(poolings) != 1 or not poolings <= set(POOLINGS):
+        names = " with ".join(sorted(map(str, poolings))) or "not named"
+        raise InputError(
+            f"{folder}: the pooling is {names}; only one of {', '.join(POOLINGS)} can be used"
+        )
+    return poolings.pop()
+
+
+def _dense(folder: str) -> Dense:
+    """Reads a Dense module."""
+    settings = _settings(folder)
+    module, _, name = str(settings.get("activation_function", "")).rpartition(".")
+    if not module.startswith("torch.nn.") or name not in _ACTIVATIONS:
+        raise InputError(
+            f"{folder}: the activation {name!r} is not one of {', '.join(_ACTIVATIONS)} of torch"
+        )
+    if settings.get("use_residual"):
+        raise InputError(
+            f"{folder}: adds its input to its output (use_residual), which is not supported"
+        )
+    weights = open_checkpoint(folder)
+    if set(weights.shapes) not in ({"linear.weight"}, {"linear.weight", "linear.bias"}):
+        raise InputError(f"{folder}: its weights are not those of a Dense; fetch them again")
+    kernel = weights.read("linear.weight")
+    bias = (
+        weights.read("linear.bias")
+        if len(weights.shapes) == 2
+        else np.zeros(len(kernel), np.float32)
+    )
+    return Dense(kernel, bias, _ACTIVATIONS[name])

@@ -1,0 +1,297 @@
+"""Sentence embeddings as a task: trained by run_embeddings, evaluated, and served."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from keras import ops
+
+from official_bert.data.text_tables import Example, read_examples
+from official_bert.extensions.embeddings import evaluation, label_checks
+from official_bert.extensions.embeddings.evaluation import EncodedTexts
+from official_bert.extensions.embeddings.examples import (
+    EncodedExamples,
+    all_texts,
+    rows_of_examples,
+)
+from official_bert.extensions.embeddings.losses import LOSSES, Loss, Matryoshka
+from official_bert.extensions.embeddings.model import BertEmbedder
+from official_bert.extensions.embeddings.options import EMBEDDING
+from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
+from official_bert.extensions.embeddings.sentence_folder import NORMALIZE, Dense, SentenceModules
+from official_bert.features import ENCODER_INPUTS
+from official_bert.io import errors, writing
+from official_bert.io.errors import InputError
+from official_bert.model_dir import ModelFolder, holds_checkpoints
+from official_bert.modeling.heads import POOLINGS
+from official_bert.options.fields import format_flag
+from official_bert.serving.predictor import Predictor
+from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
+from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
+
+_VECTORS = "vectors"
+
+
+class EmbeddingTask(Task):
+    """One vector for each text, pooled from the last layer."""
+
+    text_inputs: ClassVar = {"text_a": [None]}
+
+    def __init__(
+        self,
+        pooling: str = "mean",
+        normalize: bool = True,
+        projection: int | None = None,
+        **settings: Any,
+    ):
+        """Sets how the vectors are made, as of SentenceEncoder; `settings` are the other flags
+        of run_embeddings.py.
+        """
+        if pooling not in POOLINGS:
+            raise InputError(f"--pooling={pooling}: must be one of {', '.join(POOLINGS)}")
+        self.pooling = pooling
+        self.normalize = normalize
+        self.projection = projection
+        self._flags = settings
+        self._kind = settings.get("eval_task") or "sts"
+        self._target_width: int | None = None  # of the teacher's vectors
+
+    @classmethod
+    def from_settings(cls, variant: None, settings: Settings) -> Self:
+        names = ("pooling", "normalize", "projection")
+        typed = {name: settings[name] for name in names if settings.get(name) is not None}
+        # The model of a run is that of its folder, if there is one.
+        output_dir = settings.get("output_dir")
+        folder = (
+            output_dir
+            if output_dir and holds_checkpoints(output_dir)
+            else settings.get("init_checkpoint")
+        )
+        recorded = _read_pooling_settings(folder) if folder else {}
+        if recorded and not settings.get("do_train"):
+            _refuse_contradictions(folder, typed, recorded)
+        others = {name: value for name, value in settings.items() if name not in names}
+        return cls(**recorded | typed, **others)
+
+    @property
+    def main_metric(self) -> str:
+        return evaluation.KINDS[self._kind].main_metric
+
+    def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[Example]]:
+        names = [f"{set_name}{ending}" for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")]
+        examples = read_examples(data_files.path(set_name, names), f"{set_name}_file", self._flags)
+        if set_name == "dev":
+            self._kind = self._flags.get("eval_task") or evaluation.kind_of(examples)
+            logging.info(
+                "The evaluation is %s, whose main metric is %s", self._kind, self.main_metric
+            )
+            label_checks.warn_of_unread_parts(examples, self._kind)
+        return {"": examples}
+
+    def encode(
+        self, examples, tokenizer, max_seq_length, set_name
+    ) -> EncodedExamples | EncodedTexts:
+        if set_name == "train":
+            return self._encoded_training_set(examples, tokenizer, max_seq_length)
+        rows = all_texts(examples)
+        metrics = evaluation.prepare(examples, rows, self._kind) if set_name == "dev" else None
+        return EncodedTexts(rows.encoded(tokenizer, max_seq_length), rows.texts, metrics)
+
+    def _encoded_training_set(self, examples, tokenizer, max_seq_length) -> EncodedExamples:
+        loss = self._loss()
+        if loss.compares_batch and self._flags.get("train_batch_size") == 1:
+            errors.warn(
+                "--train_batch_size=1: the loss compares the examples of a batch; give it several"
+            )
+        if self._flags.get("teacher") and loss.reads != "targets":
+            raise InputError(
+                "--teacher: goes with --loss=mse, which learns its vectors, not "
+                f"{self._flags['loss']}"
+            )
+        rows, texts_of = rows_of_examples(examples, loss, self._flags["loss"])
+        label_checks.check_training(examples, self._flags["loss"])
+        further, targets = {}, None
+        if loss.reads == "scores":
+            further = {
+                "scores": np.array(
+                    [one.score() for one in examples for _ in one.positives], np.float32
+                )
+            }
+        elif loss.reads == "text_ids":
+            further = {"text_ids": texts_of}
+        elif loss.reads == "targets":
+            targets = self._targets(rows.texts)
+        return EncodedExamples(rows.encoded(tokenizer, max_seq_length), texts_of, further, targets)
+
+    def _targets(self, texts: list[str]) -> np.ndarray:
+        """Returns the vectors of the teacher, float32[texts, D]."""
+        if not self._flags.get("teacher"):
+            raise InputError("--loss=mse: needs a --teacher, whose vectors are learned")
+        logging.info("%d texts get their vectors from the teacher", len(texts))
+        try:
+            vectors = SentenceEncoder(self._flags["teacher"]).encode(texts)
+        except InputError as error:
+            raise InputError(f"--teacher={self._flags['teacher']}: {error}") from None
+        self._target_width = vectors.shape[1]
+        return vectors
+
+    def _loss(self) -> Loss:
+        loss = LOSSES[self._flags["loss"]](self._flags)
+        widths = self._flags.get("matryoshka")
+        return Matryoshka(loss, [int(width) for width in widths]) if widths else loss
+
+    def build_model(self, config, **arguments) -> BertEmbedder:
+        width = self.projection or config.hidden_size
+        if self._target_width not in (None, width):
+            raise InputError(
+                f"--teacher: its vectors have {self._target_width} components, those of the model "
+                f"{width}; give --projection={self._target_width}"
+            )
+        widths = self._flags.get("matryoshka") or []
+        if any(int(one) > width for one in widths):
+            raise InputError(
+                f"--matryoshka={','.join(widths)}: the vectors of the model have {width} components"
+            )
+        return BertEmbedder(config, self.pooling, self.projection, self.normalize, **arguments)
+
+    def objective(self, model) -> BatchObjective | TaskObjective:
+        loss = self._loss()
+        if loss.compares_batch:
+            return BatchObjective(model, loss)
+        return TaskObjective(
+            model,
+            lambda model, features: loss(_vectors(model, features), features),
+            lambda features: ops.ones_like(features["input_ids"][:, 0, 0], dtype="float32"),
+        )
+
+    def outputs(self, model, features: dict) -> dict:
+        """Returns `vectors`, float32[B, D], of texts."""
+        return {_VECTORS: model(features)}
+
+    def metrics(self, encoded: EncodedTexts, outputs: dict[str, np.ndarray]) -> dict[str, float]:
+        return encoded.metrics(outputs[_VECTORS])
+
+    def write_predictions(
+        self, output_dir, encoded: EncodedTexts, outputs: dict[str, np.ndarray], suffix: str = ""
+    ):
+        """Writes test_vectors.npy, float32[texts, D], and test_texts.jsonl with the different
+        texts, one a line.
+        """
+        for name, write in (
+            ("test_vectors.npy", lambda file: np.save(file, outputs[_VECTORS])),
+            (
+                "test_texts.jsonl",
+                lambda file: file.writelines(
+                    f"{json.dumps(text)}\n".encode() for text in encoded.texts
+                ),
+            ),
+        ):
+            path = os.path.join(output_dir, name)
+            with writing.replacing(path, "wb") as file:
+                write(file)
+            logging.info("Wrote %s", path)
+
+    def serving_outputs(self, model, features: dict) -> dict:
+        """Returns `embedding`, float32[B, D]."""
+        return {EMBEDDING: tf.identity(model({name: features[name] for name in ENCODER_INPUTS}))}
+
+    def serving_text(self, model, texts: dict, reader) -> dict:
+        return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
+
+    def settings(self) -> dict[str, Any]:
+        projection = {} if self.projection is None else {"projection": self.projection}
+        return {"pooling": self.pooling, "normalize": self.normalize} | projection
+
+    @classmethod
+    def client(cls, model: ServedModel, settings: Settings) -> EmbeddingClient:
+        return EmbeddingClient(model)
+
+
+def _read_pooling_settings(checkpoint: str) -> dict[str, Any]:
+    """Returns how the folder of a checkpoint makes vectors, by the arguments of EmbeddingTask."""
+    modules = SentenceModules.of(checkpoint)
+    settings = {"pooling": modules.pooling, "normalize": NORMALIZE in modules.layers}
+    if SentenceModules.read(checkpoint) is None:  # a folder of this project
+        widths = [len(layer.kernel) for layer in modules.layers if isinstance(layer, Dense)]
+        return settings | {"projection": widths[-1] if widths else None}
+    for rule in modules.rules_without_field(ModelFolder(checkpoint).tokenizer_config()):
+        errors.warn("%s: has %s, which the training leaves out", checkpoint, rule)
+    return settings | {"projection": None}
+
+
+def _refuse_contradictions(checkpoint: str, typed: Mapping[str, Any], recorded: Mapping[str, Any]):
+    """Refuses flags that contradict a folder of sentence-transformers; those against task.json
+    are refused before.
+    """
+    if SentenceModules.read(checkpoint) is None:
+        return
+    for name in ("pooling", "normalize"):
+        if typed.get(name, recorded[name]) != recorded[name]:
+            raise InputError(
+                f"{format_flag(name, typed[name])}: the modules of {checkpoint} say "
+                f"{recorded[name]}, with which the model was trained; leave the flag out"
+            )
+
+
+class BatchObjective:
+    """The loss of vectors that are compared with those of the whole batch; `ComparingObjective`
+    of training.
+    """
+
+    sum_names = ("loss",)
+    tensorboard_only = ()
+
+    def __init__(self, model, loss: Loss):
+        self._model, self.batch_loss, self.compared = model, loss, (loss.reads,)
+
+    def vectors(self, features: dict, dropout_seed):
+        return _vectors(
+            self._model, features, training=dropout_seed is not None, dropout_seed=dropout_seed
+        )
+
+    def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
+        """Returns the mean loss of several steps."""
+        return {"loss": sums["loss"] / num_steps}
+
+
+def _vectors(model, features: dict, **keywords):
+    """Returns the vectors of the texts of examples, float32[B, N, D], for features int32[B, N, S]."""
+    shape = ops.shape(features["input_ids"])
+    flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in ENCODER_INPUTS}
+    vectors = model(flat, **keywords)
+    return ops.reshape(vectors, (*shape[:2], vectors.shape[-1]))
+
+
+class EmbeddingClient(TextClient):
+    """A client that gets the vector of a text."""
+
+    method = "embed"
+
+    def __init__(self, model: ServedModel):
+        super().__init__(model, ("text_a",))
+
+    def vectors(self, requests: Sequence[Texts]) -> np.ndarray:
+        """Returns the vectors of texts, float32[n, width]."""
+        return np.stack([row[EMBEDDING] for row in self.rows(requests)])
+
+    def answer(self, row: Row) -> dict:
+        return {EMBEDDING: numbers(row[EMBEDDING])}
+
+    def postprocess(self, texts: Texts, answer: dict) -> list[float]:
+        return answer[EMBEDDING]
+
+
+def predictor_methods() -> Mapping[str, Callable]:
+    """Returns the methods of a Predictor."""
+    return {"embed": embed}
+
+
+def embed(predictor: Predictor, *texts: str | list[str]) -> Any:
+    """Returns the vector of a text, a list of floats; for a list of texts a list of vectors."""
+    return predictor.postprocess("embed", texts)

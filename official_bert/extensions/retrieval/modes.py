@@ -1,0 +1,100 @@
+"""The modes of predict for models of embeddings: --index and --search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from official_bert import catalog
+from official_bert.commands.predict_mode import STANDARD, PredictMode, Window, input_name
+from official_bert.extensions.retrieval.comparisons import index_of, search
+from official_bert.extensions.retrieval.index import write_index
+from official_bert.extensions.retrieval.options import TOP_K, SearchOptions
+from official_bert.io.errors import InputError
+from official_bert.options.serving import STOP, PredictOptions
+from official_bert.serving.predictor import Predictor
+
+
+def choose_mode(options: PredictOptions) -> PredictMode | None:
+    """Returns the mode of --index or --search; None without these flags."""
+    flags = catalog.options_part(options, SearchOptions)
+    if flags.index and flags.search:
+        raise InputError("--search: does not go with --index; make the index first, then search it")
+    if flags.index:
+        return IndexMode(options, flags.index)
+    return SearchMode(options, flags.search, flags.top_k or TOP_K) if flags.search else None
+
+
+class IndexMode(PredictMode):
+    """Writes the texts and their vectors into the file of --index."""
+
+    flag = "--index"
+    writes_answers = False
+
+    def __init__(self, options: PredictOptions, path: str):
+        super().__init__(options)
+        self._path = path
+        if options.output_file != STANDARD:
+            raise InputError(
+                "--output_file: does not go with --index, the one file that is written; leave it "
+                "out"
+            )
+        if options.on_error != STOP:
+            raise InputError(
+                "--on_error=report: does not go with --index, which has no place for errors; "
+                "leave it out"
+            )
+
+    @property
+    def output_file(self) -> str:
+        return self._path
+
+    def start(self, predictor: Predictor):
+        super().start(predictor)
+        predictor.encode([])  # refuses a model without vectors
+
+    def consume(self, windows: Iterable[Window]):
+        texts, blocks = [], []
+        num_lines, has_ids = 0, False
+        for requests, extra_fields in windows:
+            window_texts = [text for (text,) in requests if text.strip()]
+            num_lines += len(requests)
+            has_ids = has_ids or any("id" in fields for fields in extra_fields)
+            if window_texts:
+                blocks.append(self.predictor.encode(window_texts))
+                texts += window_texts
+        name = input_name(self.options)
+        if not texts:
+            raise InputError(f"{name}: has no line to embed; give one text a line")
+        if num_blank := num_lines - len(texts):
+            logging.warning("%s: skipped %d blank lines; rows count the texts", name, num_blank)
+        if has_ids:
+            logging.warning("%s: an index keeps no ids; rows count its texts from 0", name)
+        write_index(self._path, texts, blocks)
+        logging.info("Wrote %s, with the vectors of %d texts", self._path, len(texts))
+
+
+class SearchMode(PredictMode):
+    """Answers each line with the nearest texts of an index, which is read once."""
+
+    flag = "--search"
+
+    def __init__(self, options: PredictOptions, path: str, top_k: int):
+        super().__init__(options)
+        self._path = path
+        self._top_k = top_k
+
+    @property
+    def files_read(self) -> Mapping[str, list[str]]:
+        return {"search": [self._path]}
+
+    def start(self, predictor: Predictor):
+        super().start(predictor)
+        self._index = index_of(predictor, self._path)
+
+    def answers(self, requests: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
+        texts = [text for (text,) in requests]
+        results = search(self.predictor, texts, self._index, self._top_k)
+        return ({"hits": hits} for hits in results)

@@ -1,0 +1,89 @@
+"""The flags of mine_hard_negatives, and those that predict gets for searches."""
+
+import dataclasses
+from typing import ClassVar
+
+from official_bert.options.fields import NOT_NEGATIVE, SIZE, option
+from official_bert.options.table_columns import TextTables
+
+TOP_K = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """The flags of predict for an index of texts."""
+
+    index: str | None = option(
+        None,
+        basic=True,
+        help="With a model of vectors, embed the lines and write this file, an .npz file with the "
+        "texts and their vectors, in place of answers.",
+    )
+    search: str | None = option(
+        None,
+        basic=True,
+        help="Answer each line with the nearest texts of this file, which --index wrote.",
+    )
+    top_k: int | None = option(
+        None,
+        check=SIZE,
+        only_with={"search": ()},
+        help=f"With --search, the number of texts in an answer; {TOP_K} without this flag.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MiningOptions(TextTables):
+    after_a_stop: ClassVar[str] = "the same command goes on behind the lines that are finished"
+
+    input_file: str = option(
+        help="The pairs: TSV, CSV, JSON lines or Parquet files with names of columns, with commas "
+        "between, or a glob."
+    )
+    model: str = option(
+        help="The model of vectors that finds the negatives: an export of --task_name=embedding, "
+        "or a folder of sentence-transformers."
+    )
+    output_file: str = option(
+        help="The file to write, with a JSON object for each pair: anchor, positive, and negative, "
+        "a list of texts, the nearest to the anchor first."
+    )
+    corpus_file: str | None = option(
+        None,
+        basic=True,
+        help="The texts to choose from, one a line, or an .npz file of predict.py --index; by "
+        "default all positives.",
+    )
+    num_negatives: int = option(
+        5,
+        basic=True,
+        check=SIZE,
+        help="The most negatives of a pair; one without so many gets fewer, or none.",
+    )
+    top_k: int = option(
+        50,
+        basic=True,
+        check=SIZE,
+        help="How many of the texts nearest to an anchor may become its negatives.",
+    )
+    skip_top: int = option(
+        0,
+        basic=True,
+        check=NOT_NEGATIVE,
+        help="How many of the nearest are left out, which may be unmarked positives.",
+    )
+    margin: float | None = option(
+        None,
+        basic=True,
+        check=(lambda margin: 0 <= margin <= 2, "must lie between 0 and 2"),
+        help="The cosine of a negative is at least this far below that of the positive.",
+    )
+    max_score: float | None = option(
+        None,
+        basic=True,
+        check=(lambda score: -1 <= score <= 1, "must lie between -1 and 1"),
+        help="The highest cosine of a negative with its anchor.",
+    )
+    batch_size: int = option(
+        32, check=SIZE, help="The number of texts that the model is given at once."
+    )

@@ -1,1 +1,0 @@
-"""Sentence embeddings: the task of run_embeddings.py, which is exported as `embedding`."""

@@ -1,0 +1,140 @@
+"""Texts that belong together: the columns of tables in every form, lines, and several files."""
+
+import json
+import re
+
+import pytest
+
+from official_bert.data.text_tables import Example, read_examples
+from official_bert.io.errors import InputError
+
+QUESTION = {
+    "query": "where is it",
+    "positive": ["here", "there"],
+    "negatives": ["then", "now"],
+    "label": 1,
+}
+
+
+def read(path, content: str, **settings) -> list[Example]:
+    path.write_text(content)
+    return read_examples(str(path), "train_file", settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings", "expected"),
+    [
+        ("a.tsv", "Sentence1\tsentence2\tscore\na\tb\t2.5\n", {}, ("a", ("b",), (), "2.5")),
+        (
+            "a.csv",
+            'question,answer,negative_1,negative_2\n"a, b",c,d,e\n',
+            {},
+            ("a, b", ("c",), ("d", "e"), ""),
+        ),
+        (
+            "a.jsonl",
+            json.dumps(QUESTION),
+            {},
+            ("where is it", ("here", "there"), ("then", "now"), "1"),
+        ),
+        (
+            "a.tsv",
+            "4\ta\tb\n",
+            {"columns": "header=false,label=0,anchor=1,positive=2"},
+            ("a", ("b",), (), "4"),
+        ),
+        (
+            "a.tsv",
+            'x\ty\n"a"\tb\n',
+            {"columns": "anchor=x,positive=y", "quoting": "csv"},
+            ("a", ("b",), (), ""),
+        ),
+        ("a.tsv", "text\tx\ty\na\tb\tc\n", {"columns": "negative=x,y"}, ("a", (), ("b", "c"), "")),
+        ("a.txt", "\n\n a text \n", {}, (" a text ", (), (), "")),
+        ("a.txt", "text\tanswer\na\tb\n", {"data_format": "tsv"}, ("a", ("b",), (), "")),
+        ("a.tsv", "Text\tAnswer\tNegative_1\na\tb\tc\n", {}, ("a", ("b",), ("c",), "")),
+        (
+            "a.csv",
+            "anchor,positive,negative,negative_score,negative_id\na,b,c,0.83,17\n",
+            {},
+            ("a", ("b",), ("c",), ""),
+        ),
+        ("a.csv", "anchor,positive,label\na,b,0\n", {"columns": "label="}, ("a", ("b",), (), "")),
+        (
+            "a.csv",
+            "Frage,Antwort\na,b\n",
+            {"columns": "anchor=frage,positive=ANTWORT"},
+            ("a", ("b",), (), ""),
+        ),
+        ("a.csv", "sentence1,sentence2\na,b\n", {"columns": "anchor=sentence2"}, ("b", (), (), "")),
+    ],
+)
+def test_columns_of_usual_and_of_given_names(tmp_path, name, content, settings, expected):
+    (found,) = read(tmp_path / name, content, **settings)
+    assert found[1:] == expected
+    assert found.where == f"{tmp_path / name}: line {content.count(chr(10)) or 1}"
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "message"),
+    [
+        ("a,b", "anchor=a,positive=a", "--columns=positive=a: is the column of anchor=a, too"),
+        (
+            "text,b",
+            "positive=b,negative=b",
+            "--columns=negative=b: is the column of positive=b, too",
+        ),
+        ("a,b", "anchor=a,label=a", "--columns=label=a: is the column of anchor=a, too"),
+        (
+            "text,question",
+            "",
+            "each of the columns text and question could be anchor; name the right one",
+        ),
+        ("Anchor,anchor", "", "each of the columns Anchor and anchor could be anchor"),
+        ("text,score,label", "", "each of the columns score and label could be label"),
+    ],
+)
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
+def test_columns_that_are_not_clear(tmp_path, ending, names, columns, message):
+    names = names.split(",")
+    separator = "\t" if ending == ".tsv" else ","
+    content = "".join(separator.join(row) + "\n" for row in (names, ["x"] * len(names)))
+    if ending == ".jsonl":
+        content = json.dumps(dict.fromkeys(names, "x"))
+    with pytest.raises(InputError, match=re.escape(message)):
+        read(tmp_path / f"a{ending}", content, columns=columns)
+
+
+@pytest.mark.parametrize("label", ["1_0", "\u0663", "one", "inf"])
+def test_scores_are_plain_numbers(label):
+    with pytest.raises(InputError, match=f"^a: the label '{label}' is no number"):
+        Example("a", "x", label=label).score()
+    with pytest.raises(InputError, match=r"^a: has no label; give the pair a number"):
+        Example("a", "x").score()
+    scores = [Example("a", "x", label=text).score() for text in ("-1.5e1", "true", "True", "FALSE")]
+    assert scores == [-15, 1, 1, 0]
+
+
+@pytest.mark.parametrize("content", ["anchor\tpositive\na\tb\n", "a\n\nb\tc\n"])
+def test_lines_that_are_rows_of_a_table_are_warned_of(tmp_path, content, caplog):
+    assert read(tmp_path / "a.txt", content)[-1].anchor.endswith(content[-4:-1])
+    assert ("a.txt: has a tab in each line" in caplog.text) == content.startswith("anchor")
+
+
+def test_columns_of_lines_are_warned_of(tmp_path, caplog):
+    read(tmp_path / "a.txt", "a\n", columns="anchor=q")
+    assert f"--columns: is not read for {tmp_path}/a.txt, which has one text a line" in caplog.text
+    with pytest.raises(InputError, match=r"a.tsv: line 3: has the names of the columns again, as"):
+        read(tmp_path / "a.tsv", "anchor\tpositive\na\tb\nanchor\tpositive\n")
+
+
+def test_several_files_are_one_set(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\tanswer\na\tb\n")
+    (tmp_path / "b.csv").write_text("positive,anchor\nd,c\n")
+    found = read_examples(f"{tmp_path}/a.tsv,{tmp_path}/b.csv", "train_file", {})
+    assert [one[1:3] for one in found] == [("a", ("b",)), ("c", ("d",))]
+    (tmp_path / "a.tsv").rename(tmp_path / "a,[1].tsv")
+    assert read_examples(f"{tmp_path}/*.?s?", "train_file", {}) == [
+        found[0]._replace(where=f"{tmp_path}/a,[1].tsv: line 2"),
+        found[1],
+    ]
