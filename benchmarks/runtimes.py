@@ -32,14 +32,15 @@ COLUMNS = (*FLOAT32, *INT8, *PEERS)
 
 def our_runtimes(folder: pathlib.Path, threads: int) -> dict[str, serving.Runtime]:
     """Exports a model of pairs in each format, and returns what answers."""
+    from official_bert import catalog
     from official_bert.exported_model import OpenedExport
-    from official_bert.options.serving import EXPORT_FORMATS, ExportOptions
+    from official_bert.extensions.runtimes.options import EXPORT_FORMATS
     from official_bert.serving import model as serving_model
 
     found = {}
     for dtype, formats in (("float32", FLOAT32), ("int8", [name.split(",")[0] for name in INT8])):
         export_dir = str(folder / dtype)
-        options = ExportOptions(
+        options = catalog.options_class("export_saved_model")(
             task_name="MRPC",
             export_dir=export_dir,
             export_format=list(formats),
@@ -50,7 +51,7 @@ def our_runtimes(folder: pathlib.Path, threads: int) -> dict[str, serving.Runtim
         )
         serving_model.export(options)
         for name in formats:
-            opened = OpenedExport(export_dir, threads, EXPORT_FORMATS[name])
+            opened = OpenedExport(export_dir, threads, settings={"runtime": EXPORT_FORMATS[name]})
             column = name if dtype == "float32" else f"{name}, int8"
             found[column] = lambda features, opened=opened: [
                 opened("serving_default", features)["logits"]

@@ -1,31 +1,30 @@
-"""Opens an export of any format: its record, vocabulary and labels, and its signatures, which a
-runtime computes.
+"""Opens an export: its record, vocabulary and labels, and its signatures, which a runtime computes.
 
 In: the folder of a version, or of versions. Out: `OpenedExport`, a function from arrays by name to
-    arrays by name.
+arrays by name. The core opens SavedModels; extensions open files of other runtimes by the hook
+`export_runtimes`.
 """
+
+from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import os
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.config import BertConfig
+from official_bert import catalog
 from official_bert.data.model_inputs import check_vocabulary
-from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
 from official_bert.io.reading import field, is_of_kind
 from official_bert.model_dir import LABELS_NAME, read_labels, record_of_labels
 from official_bert.options.fine_tuning import AUTO, SquadServing
-from official_bert.options.serving import EXPORT_FORMATS, LITERT, ONNX, SAVED_MODEL
 from official_bert.tokenization import FullTokenizer
 
 DEFAULT = "serving_default"
@@ -42,10 +41,7 @@ _SETTINGS = {
     "do_lower_case": bool,
     "strip_accents": bool,
 }
-_OF_LABELS = {"label", "labels", "tags"}  # outputs whose strings are labels
-# Of the batch by which runtimes are compared: large enough to show what they do, small enough not
-# to be waited for.
-_MOST_ROWS, _TIMED_LENGTH, _NUM_TIMED = 4, 128, 3
+_LABEL_OUTPUTS = {"label", "labels", "tags"}  # outputs whose strings are labels
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
@@ -102,23 +98,6 @@ def _check_settings(settings: dict[str, Any], where: str):
             )
 
 
-class RuntimeMissingError(InputError):
-    """A package of requirements-runtimes.txt that cannot be imported."""
-
-
-def import_runtime(module: str):
-    """Imports a package of requirements-runtimes.txt; raises RuntimeMissingError, which names
-    the file.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise RuntimeMissingError(
-            f"{module.split('.')[0]}: cannot be imported ({brief(error)}); pip install -r "
-            "requirements-runtimes.txt"
-        ) from error
-
-
 def versions(export_dir: str) -> list[int]:
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(export_dir))
     numbers = (int(name) for name in names if name.isascii() and name.isdigit())
@@ -146,13 +125,69 @@ def answers_of(function: Callable, inputs: Mapping[str, np.ndarray]) -> dict[str
     return {name: value.numpy() for name, value in found.items()}
 
 
-class _SavedModel:
-    """The signatures of a SavedModel, by TensorFlow.
+class Runtime(Protocol):
+    """The signatures of a version, by one runtime.
 
-    As of each runtime, `inputs` are the names of the inputs by signature, `outputs` those of
-    `serving_default`, `rank` that of its inputs, and `errors` what a call may raise. `labels`,
-    `num_outputs` and `vocab_size` are what the graph knows, or None.
+    Attributes:
+        inputs: name of a signature -> the names of its inputs.
+        outputs: names of the outputs of `serving_default`.
+        rank: rank of the inputs of `serving_default`.
+        errors: what a call may raise.
+        labels: the labels that the graph contains, or None.
+        num_outputs: the number of outputs that the graph has, or None.
+        vocab_size: the number of rows of the graph's table of word embeddings, or None.
     """
+
+    inputs: Mapping[str, Sequence[str]]
+    outputs: Collection[str]
+    rank: int
+    errors: tuple[type[Exception], ...]
+    labels: list[str] | None
+    num_outputs: int | None
+    vocab_size: int | None
+
+    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs a signature on arrays by name."""
+
+
+class Opening(NamedTuple):
+    """How an export is opened.
+
+    Attributes:
+        num_threads: number of threads to compute with; None for all processors.
+        batch_size: number of examples that the model will be given at once.
+        settings: the settings that extensions add to official_bert.Predictor, by name.
+    """
+
+    num_threads: int | None
+    batch_size: int
+    settings: Mapping[str, Any]
+
+
+class ExportRuntimes:
+    """What an extension opens, beyond SavedModels. Its hook `export_runtimes` returns a subclass's
+    instance.
+    """
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of files; a folder with one of them is a version of an export."""
+        return ()
+
+    def open(self, export: OpenedExport, opening: Opening) -> Runtime | None:
+        """Opens a version, or returns None to let others open it."""
+        return None
+
+    def check_trained(self, model_dir: str, settings: Mapping[str, Any]):
+        """Refuses settings for the folder of a trained model that are for exports alone."""
+
+
+def export_runtimes() -> list[ExportRuntimes]:
+    return [hook() for hook in catalog.hooks("export_runtimes")]
+
+
+class SavedModelRuntime:
+    """The signatures of a SavedModel, by TensorFlow."""
 
     FILE = "saved_model.pb"
     errors = (tf.errors.OpError,)
@@ -185,71 +220,20 @@ class _SavedModel:
         return answers_of(self._signatures[signature], inputs)
 
 
-class _Converted:
-    """What the graph of a converted model does not know."""
+def open_runtime(runtime: Callable, path: str, num_threads: int | None, what: str) -> Runtime:
+    """Opens the files of a version by the class of a runtime.
 
-    errors = (Exception,)
-    labels = num_outputs = vocab_size = None
-
-
-class _LiteRt(_Converted):
-    """The signatures of model.tflite, by LiteRT, which gives each new shape of inputs new memory."""
-
-    FILE = "model.tflite"
-
-    def __init__(self, path: str, num_threads: int | None = None):
-        interpreter = import_runtime("ai_edge_litert.interpreter")
-        self._interpreter = interpreter.Interpreter(
-            os.path.join(path, self.FILE), num_threads=num_threads or os.cpu_count()
-        )
-        found = self._interpreter.get_signature_list()
-        self._runners = {name: self._interpreter.get_signature_runner(name) for name in found}
-        self.inputs = {name: tuple(signature["inputs"]) for name, signature in found.items()}
-        self.outputs = set(found[DEFAULT]["outputs"])
-        self.rank = len(next(iter(self._runners[DEFAULT].get_input_details().values()))["shape"])
-
-    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return self._runners[signature](**inputs)
-
-
-class _Onnx(_Converted):
-    """The signatures by onnxruntime: model.onnx has serving_default, and <signature>.onnx each
-    further one.
+    Raises:
+        InputError: the files are no complete `what`.
     """
-
-    FILE = "model.onnx"
-
-    def __init__(self, path: str, num_threads: int | None = None):
-        onnxruntime = import_runtime("onnxruntime")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = num_threads or 0  # 0: those of the machine
-        self._sessions = {}
-        for name in sorted(files.matching("*.onnx", path)):
-            signature = (
-                DEFAULT
-                if os.path.basename(name) == self.FILE
-                else os.path.basename(name).removesuffix(".onnx")
-            )
-            self._sessions[signature] = onnxruntime.InferenceSession(
-                name, options, ["CPUExecutionProvider"]
-            )
-        self.inputs = {
-            name: tuple(each.name for each in one.get_inputs())
-            for name, one in self._sessions.items()
-        }
-        self.outputs = {each.name for each in self._sessions[DEFAULT].get_outputs()}
-        self.rank = len(self._sessions[DEFAULT].get_inputs()[0].shape)
-
-    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        session = self._sessions[signature]
-        names = [output.name for output in session.get_outputs()]
-        found = zip(names, session.run(names, dict(inputs)), strict=True)
-        # Strings are bytes, as TensorFlow's.
-        encoded = np.vectorize(str.encode, otypes=[object])
-        return {name: encoded(value) if value.dtype == object else value for name, value in found}
-
-
-RUNTIMES = {SAVED_MODEL: _SavedModel, ONNX: _Onnx, LITERT: _LiteRt}
+    try:
+        return runtime(path, num_threads)
+    except InputError:
+        raise
+    except Exception as error:  # a corrupt file can end in any error of the loader
+        raise InputError(
+            f"{path}: is no complete {what} ({brief(error)}); export it anew"
+        ) from error
 
 
 class OpenedExport:
@@ -269,39 +253,29 @@ class OpenedExport:
         self,
         model_dir: str,
         num_threads: int | None = None,
-        runtime: str = AUTO,
-        batch_size: int = _MOST_ROWS,
+        batch_size: int = 32,
+        settings: Mapping[str, Any] = MappingProxyType({}),
     ):
         """Loads a version of an export, or of a folder of versions the newest.
 
-        `runtime` says what computes a version of several formats; with "auto" it is what answers a
-        batch of `batch_size`, but of few rows, soonest.
+        Args:
+            model_dir: the folder.
+            num_threads: number of threads to compute with; by default all processors.
+            batch_size: number of examples that the model will be given at once.
+            settings: settings of extensions.
         """
         self.path = _version_folder(model_dir)
         self.record = Record.read(self.path)
-        settings = self.record.settings
+        recorded = self.record.settings
         labels_file = os.path.join(self.path, "assets.extra", LABELS_NAME)
         self.labels = read_labels(labels_file) if files.exists(labels_file) else None
         vocab_file = os.path.join(self.path, VOCAB_FILE)
         self.tokenizer = FullTokenizer(
-            vocab_file, settings["do_lower_case"], strip_accents=settings["strip_accents"]
+            vocab_file, recorded["do_lower_case"], strip_accents=recorded["strip_accents"]
         )
-        if settings["export_text"]:
+        if recorded["export_text"]:
             _check_pieces(vocab_file)
-        formats = [name for name in EXPORT_FORMATS if _has(self.path, RUNTIMES[name])] or [
-            SAVED_MODEL
-        ]
-        if runtime != AUTO and runtime not in map(EXPORT_FORMATS.get, formats):
-            there = ", ".join(map(EXPORT_FORMATS.get, formats))
-            raise InputError(
-                f"runtime={runtime}: {self.path} has no model for it; it has those of {there}"
-            )
-        if runtime != AUTO:
-            formats = [name for name in formats if EXPORT_FORMATS[name] == runtime]
-        if len(formats) == 1:
-            self._runtime = self._opened(formats[0], num_threads)
-        else:
-            self._runtime = self._fastest(formats, num_threads, min(batch_size, _MOST_ROWS))
+        self._runtime = self._open(Opening(num_threads, batch_size, settings))
         self.inputs, self.outputs = self._runtime.inputs, self._runtime.outputs
         if self._runtime.vocab_size is not None:
             check_vocabulary(self.tokenizer, self._runtime.vocab_size, vocab_file)
@@ -316,85 +290,15 @@ class OpenedExport:
         except self._runtime.errors as error:
             raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
 
-    def _opened(self, export_format: str, num_threads: int | None):
-        runtime = RUNTIMES[export_format]
-        vocab_size = None if runtime is _SavedModel else self._check_converted(runtime)
-        try:
-            opened = runtime(self.path, num_threads)
-        except InputError:
-            raise
-        except Exception as error:  # a corrupt file can end in any error of the loader
-            what = "SavedModel" if runtime is _SavedModel else runtime.FILE
-            raise InputError(
-                f"{self.path}: is no complete {what} ({brief(error)}); export it anew"
-            ) from error
-        opened.vocab_size = vocab_size or opened.vocab_size
-        return opened
+    def open_saved_model(self, num_threads: int | None) -> Runtime:
+        """Loads the SavedModel of the version."""
+        return open_runtime(SavedModelRuntime, self.path, num_threads, what="SavedModel")
 
-    def _fastest(self, formats: Sequence[str], num_threads: int | None, num_rows: int):
-        """Opens the model of each format whose runtime is installed, and returns the one that
-        answers soonest.
-        """
-        length = min(self.record.settings["max_seq_length"], _TIMED_LENGTH)
-        secs, opened, missing = {}, {}, None
-        for name in formats:
-            try:
-                opened[name] = model = self._opened(name, num_threads)
-            except RuntimeMissingError as error:
-                logging.info("%s: is not tried (%s)", self.path, error)
-                missing = error
-                continue
-            # Of two choices, if there are any.
-            ids = np.ones((num_rows, *[2] * (model.rank - 2), length), np.int32)
-            features = dict(zip(ENCODER_INPUTS, (ids, ids, np.zeros_like(ids)), strict=True))
-            inputs = {given: features[given] for given in model.inputs[DEFAULT]}
-            model(DEFAULT, inputs)
-            starts = [time.perf_counter()]
-            for _ in range(_NUM_TIMED):
-                model(DEFAULT, inputs)
-                starts.append(time.perf_counter())
-            secs[name] = np.diff(starts).min()
-        if not secs:
-            raise missing
-        best = min(secs, key=secs.get)
-        took = ", ".join(f"{EXPORT_FORMATS[name]} {1e3 * secs[name]:.1f}" for name in secs)
-        logging.info(
-            "%s answers: milliseconds for %d rows of %d tokens: %s",
-            EXPORT_FORMATS[best],
-            num_rows,
-            length,
-            took,
-        )
-        return opened[best]
-
-    def _check_converted(self, runtime: type) -> int:
-        """Checks the files of a model that is no SavedModel against the record, and returns its
-        vocab_size.
-
-        Its graph has no checks of its own.
-        """
-        where = os.path.join(self.path, RECORD_FILE)
-        digests = field(self.record.converted or {}, "sha256", dict, f"{where}: converted")
-        if runtime.FILE not in digests:
-            raise InputError(
-                f"{where}: does not name {runtime.FILE}; put the export's own file back"
-            )
-        for name, digest in digests.items():
-            path = os.path.join(self.path, os.path.basename(name))
-            if (
-                os.path.splitext(name)[1] == os.path.splitext(runtime.FILE)[1]
-                and files.sha256(path) != digest
-            ):
-                raise InputError(
-                    f"{path}: is not the file that was exported; copy the version again"
-                )
-        config = BertConfig.from_json_file(os.path.join(self.path, CONFIG_FILE))
-        if self.record.settings["max_seq_length"] > config.max_position_embeddings:
-            raise InputError(
-                f"{where}: max_seq_length is beyond the model's {config.max_position_embeddings} "
-                "positions"
-            )
-        return config.vocab_size
+    def _open(self, opening: Opening) -> Runtime:
+        for runtimes in export_runtimes():
+            if runtime := runtimes.open(self, opening):
+                return runtime
+        return self.open_saved_model(opening.num_threads)
 
     def _check_graph(self, labels_file: str):
         """Checks the record and the labels against the graph."""
@@ -405,7 +309,7 @@ class OpenedExport:
                 f"model's signatures are {', '.join(self.inputs)}; put the export's own file back"
             )
         if self.labels is None:
-            if _OF_LABELS & set(self.outputs):
+            if _LABEL_OUTPUTS & set(self.outputs):
                 raise InputError(
                     f"{labels_file}: no such file, but the model answers labels; put it back"
                 )
@@ -443,11 +347,10 @@ def is_export(model_dir: str) -> bool:
 
 
 def _is_version(folder: str) -> bool:
-    return any(_has(folder, runtime) for runtime in RUNTIMES.values())
-
-
-def _has(folder: str, runtime: type) -> bool:
-    return files.exists(os.path.join(folder, runtime.FILE))
+    names = {SavedModelRuntime.FILE}
+    for runtimes in export_runtimes():
+        names.update(runtimes.files)
+    return any(files.exists(os.path.join(folder, name)) for name in sorted(names))
 
 
 def _version_folder(model_dir: str) -> str:

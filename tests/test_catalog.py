@@ -85,6 +85,22 @@ def test_an_extension_adds_a_command_a_family_and_flags(with_extensions):
     assert not hasattr(catalog.options_class("run_squad")(output_dir="out"), "colour")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MoreColourOptions:
+    colour: str = option("red", choices=("red", "blue", "green"), help="A colour, or green.")
+
+
+def test_an_extension_gives_a_flag_of_the_core_more_values(with_extensions):
+    command = Command(options=f"{HERE}:ColourOptions", function=f"{HERE}:paint", summary=SUMMARY)
+    with_extensions(
+        Extension(name="colours", summary=SUMMARY, commands={"paint": command}),
+        Extension(name="green", summary=SUMMARY, options={"paint": f"{HERE}:MoreColourOptions"}),
+    )
+    (field,) = dataclasses.fields(catalog.options_class("paint"))
+    assert field.metadata["choices"] == ("red", "blue", "green")
+    assert catalog.options_class("paint")().colour == "red"
+
+
 def test_hooks_are_called_in_the_order_of_the_records(with_extensions, monkeypatch):
     monkeypatch.setattr(extension, "HOOKS", {"decorate": "text -> text"})
     monkeypatch.setattr(catalog, "HOOKS", extension.HOOKS)

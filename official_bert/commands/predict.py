@@ -8,7 +8,6 @@ terminal gets its answer, a long file is answered in batches of similar length.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 import os
@@ -25,8 +24,8 @@ from official_bert.data.column_roles import fold_name
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.options.serving import JSON, STOP, PredictOptions, PredictorOptions
-from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
+from official_bert.options.serving import JSON, STOP, PredictOptions
+from official_bert.serving.predictor import WINDOW_BATCHES, Predictor, setting_fields
 from official_bert.training import memory
 from official_bert.training.distribution import log_devices
 
@@ -37,9 +36,8 @@ _BYTES_AT_ONCE = 1 << 16  # the capacity of a pipe
 
 def run(options: PredictOptions):
     """Answers every line of the input."""
-    settings = {
-        field.name: getattr(options, field.name) for field in dataclasses.fields(PredictorOptions)
-    }
+    names = {field.name for field in setting_fields()}
+    settings = {name: value for name, value in vars(options).items() if name in names}
     mode = _chosen_mode(options)
     _check_files(options, mode)
     with contextlib.ExitStack() as stack:

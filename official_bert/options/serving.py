@@ -14,7 +14,6 @@ from official_bert.options.fields import (
     option,
 )
 from official_bert.options.fine_tuning import (
-    AUTO,
     LABEL_TYPES,
     SINGLE,
     WINDOW_POOLINGS,
@@ -33,10 +32,7 @@ from official_bert.options.shared import (
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
 TENSORS, EXAMPLES = "tensors", "examples"
-SAVED_MODEL, ONNX, LITERT = "saved_model", "onnx", "litert"
-# And what computes them.
-EXPORT_FORMATS = {SAVED_MODEL: "tensorflow", ONNX: "onnxruntime", LITERT: "litert"}
-INT8 = "int8"
+SAVED_MODEL = "saved_model"  # the format of the core's exports
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,38 +172,10 @@ class ExportOptions(ServedOptions):
     dtype: str = option(
         FLOAT32,
         basic=True,
-        choices=(FLOAT32, BFLOAT16, INT8),
+        choices=(FLOAT32, BFLOAT16),
         help="The type of the export's kernels and tables of embeddings, and of its matrix "
         "products. bfloat16 halves the size of a SavedModel, and is faster on devices that "
-        "multiply it: newer GPUs and CPUs with AMX or AVX512_BF16. int8, of the other formats, is "
-        "a quarter of the size and faster on CPUs.",
-    )
-    export_format: list[str] | None = option(
-        None,
-        basic=True,
-        check=(
-            lambda names: {*names} <= {*EXPORT_FORMATS},
-            f"must be of {', '.join(EXPORT_FORMATS)}",
-        ),
-        help="What runs the export: TensorFlow and its server (saved_model, the default), "
-        "onnxruntime (onnx, a file model.onnx), or LiteRT on CPUs and phones (litert, "
-        "model.tflite). These two need requirements-runtimes.txt. Of several, separated by commas, "
-        "predict.py takes the fastest.",
-    )
-    max_loss: float | None = option(
-        None,
-        check=PROBABILITY,
-        help="With --dtype=int8, the share of the task's metric on the development set that 8 bits "
-        "may cost, such as 0.005 for half a percent. The script measures both, and exports nothing "
-        "if more is lost.",
-    )
-    dev_file: str | None = option(
-        None, help="With --max_loss, the development set, in the form of the training."
-    )
-    data_dir: str | None = option(
-        None,
-        help="With --max_loss, the folder with the development set under its usual name, in place "
-        "of --dev_file.",
+        "multiply it: newer GPUs and CPUs with AMX or AVX512_BF16.",
     )
     estimator_signatures: str | None = option(
         None,
@@ -225,9 +193,16 @@ POOLED, SEQUENCE = "pooled_output", "sequence_output"
 POOLER, NO_POOLING = "pooler", "none"
 
 
+class PredictorSettings:
+    """Marks an options class whose flags of predict.py are settings of official_bert.Predictor,
+    too.
+    """
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictorOptions(
-    recorded(SquadServing, "SQuAD", " Without this flag the value of the export holds.")
+    PredictorSettings,
+    recorded(SquadServing, "SQuAD", " Without this flag the value of the export holds."),
 ):
     """How a model answers."""
 
@@ -242,12 +217,6 @@ class PredictorOptions(
         check=SIZE,
         help="The number of examples that the model is given at once. The answers do not depend on "
         "it.",
-    )
-    runtime: str = option(
-        AUTO,
-        choices=(AUTO, *EXPORT_FORMATS.values()),
-        help="What computes an export of several formats. auto answers a small batch with each "
-        "that is installed, when it opens the model, and keeps the fastest.",
     )
     num_threads: int | None = option(
         None,

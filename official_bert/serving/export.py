@@ -1,5 +1,4 @@
-"""Exports a model and its weights as the next version in a folder that a server watches, and reads
-the record of one.
+"""Exports a model and its weights as the next version in a folder that a server watches.
 
 In: a task, its model, and options for tokenizing text. Out, in export_dir/<version>/: a SavedModel
 of tensors or of raw text, with vocab.txt in assets, and bert_config.json, labels.txt, export.json
@@ -21,12 +20,12 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from official_bert import catalog
 from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig
 from official_bert.exported_model import (
     CONFIG_FILE,
     RECORD_FILE,
-    RUNTIMES,
     TENSOR_SIGNATURE,
     VOCAB_FILE,
     Record,
@@ -37,16 +36,8 @@ from official_bert.graph_text.tokenizer import TextTokenizer
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import LABELS_NAME, lines_of, record_of_labels
-from official_bert.options.serving import (
-    INT8,
-    LITERT,
-    ONNX,
-    SAVED_MODEL,
-    ExportOptions,
-    ServedOptions,
-)
-from official_bert.options.shared import BFLOAT16
-from official_bert.serving import converters, quality, signatures
+from official_bert.options.serving import SAVED_MODEL, ExportOptions, ServedOptions
+from official_bert.serving import signatures
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
@@ -70,7 +61,77 @@ class TrainedModel(NamedTuple):
     facts: dict[str, Any]
 
 
-def export_model(built: TrainedModel) -> str:
+class ConvertedModel(NamedTuple):
+    """Files of a version that are no SavedModel.
+
+    Attributes:
+        folder: a folder with these files and no others.
+        record: what the record of the export says of them.
+        signatures: the names of their signatures.
+    """
+
+    folder: str
+    record: dict[str, Any]
+    signatures: list[str]
+
+
+class ExportWriter:
+    """Chooses the files of an export: a SavedModel.
+
+    An extension that exports other files has a subclass, which its hook `export_writer` makes of
+    the options, before the model is built. Its `__init__` refuses flags that do not go together.
+
+    Attributes:
+        keeps_saved_model: whether the SavedModel is one of the files.
+    """
+
+    keeps_saved_model: bool = True
+
+    def __init__(self, options: ExportOptions):
+        self._options = options
+
+    @property
+    def dtype(self) -> str:
+        """The type in which the weights of the model are stored."""
+        return self._options.dtype
+
+    def formats(self, flags: Mapping[str, Any]) -> list[str]:
+        """Returns the formats of an export with some flags, by name."""
+        return [SAVED_MODEL]
+
+    def check_model(self, built: TrainedModel):
+        """Raises InputError for a model that a format cannot hold."""
+
+    def convert(
+        self, built: TrainedModel, save: Callable[[str], None], folder: str
+    ) -> ConvertedModel | None:
+        """Makes the files that are no SavedModel; returns None if there are none.
+
+        Args:
+            built: the model.
+            save: saves the SavedModel in a folder.
+            folder: a temporary folder.
+        """
+        return None
+
+
+def make_writer(options: ExportOptions) -> ExportWriter:
+    """Returns the writer of the extension that has one, or the core's."""
+    for hook in catalog.hooks("export_writer"):
+        if writer := hook(options):
+            return writer
+    return ExportWriter(options)
+
+
+def check_export_dir(export_dir: str):
+    """Refuses a file in place of the folder of versions, before a model is built."""
+    if files.exists(export_dir) and not files.is_folder(export_dir):
+        raise InputError(
+            f"--export_dir={export_dir}: is a file; name a folder, in which the version is written"
+        )
+
+
+def export_model(built: TrainedModel, writer: ExportWriter) -> str:
     """Exports a model with its weights and returns the folder of the version."""
     options: ExportOptions = built.options
     is_classifier = (
@@ -81,11 +142,8 @@ def export_model(built: TrainedModel) -> str:
             "--estimator_signatures: is for tensor models with labels, as run_classifier.py trains "
             "them; leave it out"
         )
-    formats = options.export_format or [SAVED_MODEL]
-    to_convert = [name for name in formats if name != SAVED_MODEL]
-    for name in to_convert:
-        converters.check_model(name, built.config)
-    _warn_of_other_versions(options, options.task_name)
+    writer.check_model(built)
+    _warn_of_other_versions(options, writer)
     with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
         content = _text_content(built, folder) if options.export_text else _tensor_content(built)
         weights = {name: variable.value for name, variable in named_variables(built.model).items()}
@@ -98,16 +156,16 @@ def export_model(built: TrainedModel) -> str:
         names = ", ".join(content.signatures)
         logging.info("Compiling the signatures %s ...", names)
         exported = ExportedModel(content.signatures, weights, content.resources, labels)
-        write = functools.partial(save, exported, content.signatures)
+        save_to = functools.partial(save, exported, content.signatures)
         writers = []
-        if to_convert:
-            copy, converted = _convert(built, to_convert, write, folder)
-            record, names = record._replace(converted=converted), ", ".join(converted["signatures"])
-            writers.append(copy)
-        if SAVED_MODEL in formats:
+        if converted := writer.convert(built, save_to, folder):
+            record = record._replace(converted=converted.record)
+            names = ", ".join(converted.signatures)
+            writers.append(functools.partial(_copy_files, converted.folder))
+        if writer.keeps_saved_model:
             extra_files[signatures.WARMUP_FILE] = signatures.warmup_records(content.requests)
             names = ", ".join(content.signatures)
-            writers.append(write)
+            writers.append(save_to)
         extra_files[RECORD_FILE] = json.dumps(record._asdict(), indent=2).encode()
         logging.info("Writing the export ...")
         version = export_version(
@@ -117,87 +175,30 @@ def export_model(built: TrainedModel) -> str:
     return version
 
 
-def check_format(options: ExportOptions):
-    """Refuses flags that do not go together with --export_format, and a format whose packages
-    are not installed.
-    """
-    formats, is_int8 = options.export_format or [SAVED_MODEL], options.dtype == INT8
-    is_converted = formats != [SAVED_MODEL]
-    tensors = f"--export_format={','.join(formats)} has signatures of tensors alone; leave it out"
-    for is_wrong, what in (
-        (is_converted and options.export_text, f"--export_text: {tensors}"),
-        (is_converted and options.estimator_signatures, f"--estimator_signatures: {tensors}"),
-        (
-            is_converted and options.dtype == BFLOAT16,
-            "--dtype=bfloat16: is for SavedModels; give float32 or int8",
-        ),
-        (
-            is_int8 and SAVED_MODEL in formats,
-            f"--dtype=int8: is no SavedModel's; --export_format={LITERT} or {ONNX}",
-        ),
-        (
-            options.max_loss is not None and not is_int8,
-            "--max_loss: measures what 8 bits cost; give --dtype=int8, too",
-        ),
-        (
-            options.max_loss is None and (options.dev_file or options.data_dir),
-            "--dev_file, --data_dir: are read to measure what 8 bits cost; give --max_loss, too",
-        ),
-    ):
-        if is_wrong:
-            raise InputError(what)
-    for name in formats:
-        if name != SAVED_MODEL:
-            converters.check_packages(name)
-    quality.check_flags(options)
+def _copy_files(folder: str, to: str):
+    _gfile.makedirs(to)
+    for name in sorted(os.listdir(folder)):
+        _gfile.copy(os.path.join(folder, name), os.path.join(to, name))
 
 
-def _convert(
-    built: TrainedModel, formats: Sequence[str], write: Callable[[str], None], folder: str
-) -> tuple[Callable, dict[str, Any]]:
-    """Converts what `write` writes, below `folder`; returns what writes the result, and its part
-    of the record.
-    """
-    options: ExportOptions = built.options
-    measures, metrics = options.max_loss is not None, None
-    encoded = quality.dev_set(options, built.task, built.tokenizer) if measures else None
-    saved_model, made = os.path.join(folder, "saved_model"), os.path.join(folder, "converted")
-    write(saved_model)
-    os.mkdir(made)
-    names = ["serving_default", *built.task.further_signatures(built.model)]
-    found = converters.convert(saved_model, made, formats, options.dtype, names)
-    if measures:
-        runs = {
-            name: functools.partial(RUNTIMES[name](made), "serving_default") for name in formats
-        }
-        metrics = quality.check_loss(options, built.task, built.model, runs, encoded)
-
-    def copy(to: str):
-        _gfile.makedirs(to)
-        for name in found["sha256"]:
-            _gfile.copy(os.path.join(made, name), os.path.join(to, name))
-
-    return copy, found | {"metrics": metrics}
-
-
-def _warn_of_other_versions(options: ExportOptions, task_name: str):
+def _warn_of_other_versions(options: ExportOptions, writer: ExportWriter):
     """Warns that a server would switch from the newest version to one with other signatures or
     of another task.
     """
-    found = versions(options.export_dir) if files.is_folder(options.export_dir) else []
-    path = os.path.join(options.export_dir, str(found[-1]), RECORD_FILE) if found else ""
+    numbers = versions(options.export_dir) if files.is_folder(options.export_dir) else []
+    path = os.path.join(options.export_dir, str(numbers[-1]), RECORD_FILE) if numbers else ""
     if not path or not files.exists(path):
         return
     record = reading.read_json(path)
     ours = (
-        registry.canonical_name(task_name),
+        registry.canonical_name(options.task_name),
         options.export_text,
-        options.export_format or [SAVED_MODEL],
+        writer.formats(dataclasses.asdict(options)),
     )
     theirs = isinstance(record, dict) and (
         record.get("task_name"),
         record.get("settings", {}).get("export_text"),
-        record.get("flags", {}).get("export_format") or [SAVED_MODEL],
+        writer.formats(record.get("flags", {})),
     )
     if ours != theirs:
         logging.warning(

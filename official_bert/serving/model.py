@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,26 +19,27 @@ from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.layout import ModelLayout, find_layout
 from official_bert.checkpoints.names import GLOBAL_STEP, families_of
 from official_bert.data.model_inputs import warn_of_unknown_requests
-from official_bert.exported_model import OpenedExport, Record, answers_of, is_export, set_threads
+from official_bert.exported_model import (
+    OpenedExport,
+    Record,
+    answers_of,
+    export_runtimes,
+    is_export,
+    set_threads,
+)
 from official_bert.features import EncodedSet
 from official_bert.io import reading
 from official_bert.io.errors import InputError, brief
 from official_bert.model_dir import ModelFolder
 from official_bert.model_source import ModelSource, check_config_beside
 from official_bert.options.fields import format_flag, without_flag
-from official_bert.options.fine_tuning import AUTO
-from official_bert.options.serving import (
-    EXPORT_FORMATS,
-    INT8,
-    SAVED_MODEL,
-    ExportOptions,
-    ServedOptions,
-)
+from official_bert.options.serving import ExportOptions, ServedOptions
 from official_bert.options.shared import FLOAT32
 from official_bert.serving.export import (
     TrainedModel,
-    check_format,
+    check_export_dir,
     export_model,
+    make_writer,
     record_of,
     task_signatures,
 )
@@ -51,9 +53,11 @@ from official_bert.training.loop import predict
 
 
 def export(options: ExportOptions):
-    check_format(options)
+    """Exports the model of a checkpoint."""
+    writer = make_writer(options)
+    check_export_dir(options.export_dir)
     log_devices()
-    export_model(build(options, FLOAT32 if options.dtype == INT8 else options.dtype))
+    export_model(build(options, writer.dtype), writer)
 
 
 def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
@@ -267,30 +271,45 @@ class InMemoryModel(_Model):
 
 
 class Export(OpenedExport, _Model):
-    """A loaded version of an export, of any format."""
+    """A loaded version of an export."""
 
     def __init__(
         self,
         model_dir: str,
         batch_size: int = 32,
         num_threads: int | None = None,
-        runtime: str = AUTO,
+        settings: Mapping[str, Any] = MappingProxyType({}),
     ):
-        """Loads a version of an export, or of a folder of versions the newest."""
+        """Loads a version of an export, or of a folder of versions the newest.
+
+        Args:
+            model_dir: the folder.
+            batch_size: number of examples that the model is given at once.
+            num_threads: number of threads to compute with; by default all processors.
+            settings: settings of extensions.
+        """
         _Model.__init__(self, batch_size)
-        OpenedExport.__init__(self, model_dir, num_threads, runtime, batch_size)
+        OpenedExport.__init__(self, model_dir, num_threads, batch_size, settings)
 
 
 def open_model(
-    model_dir: str, batch_size: int, num_threads: int | None = None, runtime: str = AUTO
+    model_dir: str,
+    batch_size: int,
+    num_threads: int | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Export | InMemoryModel:
-    """Loads an export, or builds the model of a folder with a checkpoint, or of a name."""
+    """Loads an export, or builds the model of a folder with a checkpoint, or of a name.
+
+    Args:
+        model_dir: the folder, or the name.
+        batch_size: number of examples that the model is given at once.
+        num_threads: number of threads to compute with; by default all processors.
+        settings: the settings that extensions add to Predictor.
+    """
     model_dir = model_hub.local_path(model_dir)
     if not is_export(model_dir) and ModelFolder(model_dir).config_file:
-        if runtime not in (AUTO, EXPORT_FORMATS[SAVED_MODEL]):
-            raise InputError(
-                f"runtime={runtime}: {model_dir} is no export, which TensorFlow computes; export it"
-            )
+        for runtimes in export_runtimes():
+            runtimes.check_trained(model_dir, settings)
         set_threads(num_threads)
         return InMemoryModel(model_dir, batch_size)
-    return Export(model_dir, batch_size, num_threads, runtime)
+    return Export(model_dir, batch_size, num_threads, settings)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from official_bert import catalog
 from official_bert.io import reading
 from official_bert.io.errors import InputError
 from official_bert.options.fields import fault_of, kind_of
-from official_bert.options.serving import POOLER, PredictorOptions
+from official_bert.options.serving import POOLER, PredictorOptions, PredictorSettings
 from official_bert.serving.extensible import Extensible
 from official_bert.serving.model import Export, InMemoryModel, open_model
 from official_bert.tasks import registry
@@ -70,11 +71,7 @@ class Predictor(Extensible):
             **settings: further flags of predict.py that change the answers of a model, such as
                 null_score_diff_threshold=-1.5.
         """
-        known = {
-            field.name: field
-            for field in dataclasses.fields(PredictorOptions)
-            if field.name != "model"
-        }
+        known = {field.name: field for field in setting_fields() if field.name != "model"}
         for name in settings:
             if name not in known:
                 raise InputError(
@@ -85,8 +82,10 @@ class Predictor(Extensible):
             check_value(known[name], value)
         if not isinstance(model_dir, (str, os.PathLike)):
             raise InputError(f"model_dir={model_dir!r}: must be the path of a folder")
-        how = {name: given.pop(name) for name in ("num_threads", "runtime") if name in given}
-        model = open_model(os.fspath(model_dir), batch_size, **how)
+        core_names = {field.name for field in dataclasses.fields(PredictorOptions)}
+        added = {name: given.pop(name) for name in [*given] if name not in core_names}
+        num_threads = given.pop("num_threads", None)
+        model = open_model(os.fspath(model_dir), batch_size, num_threads, added)
         record = model.record
         _check_settings(given, model)
         self.model, self.path = model, model.path
@@ -215,6 +214,14 @@ class Predictor(Extensible):
         """
         # A client of the user's own may lack it.
         return getattr(self.client, "is_cut", lambda _: False)(texts)
+
+
+def setting_fields() -> list[dataclasses.Field]:
+    """Returns the fields of all settings of Predictor: the core's, and those of extensions."""
+    options_class = catalog.options_class("predict")
+    parts = [part for part in options_class.__mro__ if PredictorSettings in part.__bases__]
+    names = {field.name for part in parts for field in dataclasses.fields(part)}
+    return [field for field in dataclasses.fields(options_class) if field.name in names]
 
 
 def split_requests(texts: Sequence) -> tuple[list[Texts], bool]:

@@ -9,7 +9,7 @@ import contextlib
 import copy
 import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,12 +160,15 @@ def models_loaded_once():
     """
     for hook in catalog.hooks("predictor_methods"):
         hook()  # imports the modules of extensions, which are to have the real classes
-    load = functools.cache(functools.partial(Export, batch_size=32))
+
+    @functools.cache
+    def load(model_dir: str, num_threads: int | None, settings: tuple) -> Export:
+        return Export(model_dir, 32, num_threads, dict(settings))
 
     def load_export(
-        model_dir: str, batch_size: int, num_threads: int | None, runtime: str
+        model_dir: str, batch_size: int, num_threads: int | None, settings: Mapping[str, Any]
     ) -> Export:
-        loaded = copy.copy(load(model_dir, num_threads=num_threads, runtime=runtime))
+        loaded = copy.copy(load(model_dir, num_threads, tuple(sorted(settings.items()))))
         loaded._batch_size = batch_size
         return loaded
 

@@ -17,6 +17,8 @@ Sources: Simonyan, Vedaldi and Zisserman (2013), arXiv:1312.6034, for gradients;
 arXiv:1703.01365.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -16,6 +16,8 @@ Sources: pll is of Salazar et al. (2020), arXiv:1910.14659; within_word is of Ka
 (2023), arXiv:2305.10588.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Sequence
 

@@ -7,21 +7,27 @@ import types
 import numpy as np
 import pytest
 
+from official_bert import catalog
+from official_bert.extensions.runtimes import converters, quality
+from official_bert.extensions.runtimes.options import INT8, FormatOptions
 from official_bert.io.errors import InputError
-from official_bert.options.serving import INT8, ExportOptions
-from official_bert.serving import export, quality
+from official_bert.serving import model as serving_model
 from official_bert.tasks.base import Task
 
 
-def options_of(folder, **flags) -> ExportOptions:
-    return ExportOptions(
+def export_options(folder, **flags):
+    return catalog.options_class("export_saved_model")(
         export_dir=str(folder / "exports"), **{"dtype": INT8, "max_loss": 0.01} | flags
     )
 
 
+def format_flags(**flags) -> FormatOptions:
+    return FormatOptions(**{"dtype": INT8, "max_loss": 0.01} | flags)
+
+
 @pytest.fixture(autouse=True)
 def packages(monkeypatch):
-    monkeypatch.setattr(export.converters, "check_packages", lambda name: None)
+    monkeypatch.setattr(converters, "check_packages", lambda name: None)
 
 
 class Labels(Task):
@@ -52,9 +58,12 @@ Labels.__abstractmethods__ = frozenset()
         (0.0, 100, None),
     ],
 )
-def test_one_example_must_not_be_more_than_the_loss(tmp_path, max_loss, num_examples, needed):
+def test_one_example_must_not_be_more_than_the_loss(max_loss, num_examples, needed):
+    options = types.SimpleNamespace(task_name="labels", max_seq_length=8)
+    built = types.SimpleNamespace(task=Labels(num_examples), options=options, tokenizer=None)
+
     def read():
-        return quality.dev_set(options_of(tmp_path, max_loss=max_loss), Labels(num_examples), None)
+        return quality.dev_set(built, format_flags(max_loss=max_loss))
 
     if needed is None:
         assert len(read().lengths) == num_examples
@@ -66,12 +75,12 @@ def test_one_example_must_not_be_more_than_the_loss(tmp_path, max_loss, num_exam
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan")])
-def test_nothing_is_lost_of_nothing(tmp_path, value):
+def test_nothing_is_lost_of_nothing(value):
     with pytest.raises(
         InputError, match=r"eval_accuracy is (0|nan) in float32, of which nothing can be lost"
     ):
-        quality.check_measurable(options_of(tmp_path), "eval_accuracy", value)
-    quality.check_measurable(options_of(tmp_path), "eval_accuracy", 0.1)
+        quality.check_measurable(format_flags(), "eval_accuracy", value)
+    quality.check_measurable(format_flags(), "eval_accuracy", 0.1)
 
 
 @pytest.mark.parametrize(
@@ -89,4 +98,4 @@ def test_flags_are_refused_before_the_model_is_built(tmp_path, monkeypatch, flag
     if flags.get("max_loss", 0) is None:
         (tmp_path / "exports").touch()
     with pytest.raises(InputError, match=sentence):
-        export.check_format(options_of(tmp_path, export_format=["litert"], **flags))
+        serving_model.export(export_options(tmp_path, export_format=["litert"], **flags))

@@ -2,7 +2,7 @@
 runtimes' own tools.
 
 In: the folder of a SavedModel and the names of its signatures. Out: the files of `CONVERTERS`'
-    formats in a folder.
+formats in a folder.
 """
 
 import importlib.util
@@ -11,15 +11,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from official_bert.config import BertConfig
-from official_bert.exported_model import DEFAULT, RUNTIMES, import_runtime
+from official_bert.exported_model import DEFAULT
+from official_bert.extensions.runtimes.options import INT8, LITERT, ONNX
+from official_bert.extensions.runtimes.runtimes import LiteRtRuntime, OnnxRuntime, import_runtime
 from official_bert.io import files
 from official_bert.io.errors import InputError
-from official_bert.options.serving import INT8, LITERT, ONNX, SAVED_MODEL
+from official_bert.options.serving import SAVED_MODEL
 
 _OPSET = "17"
 
@@ -33,7 +36,7 @@ def _to_litert(saved_model: str, folder: str, signatures: Sequence[str], dtype: 
     )
     if dtype == INT8:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    with files.open_file(os.path.join(folder, RUNTIMES[LITERT].FILE), "wb") as file:
+    with files.open_file(os.path.join(folder, LiteRtRuntime.FILE), "wb") as file:
         file.write(converter.convert())
     return f"tf.lite {tf.__version__}"
 
@@ -41,7 +44,7 @@ def _to_litert(saved_model: str, folder: str, signatures: Sequence[str], dtype: 
 def _to_onnx(saved_model: str, folder: str, signatures: Sequence[str], dtype: str) -> str:
     """Writes model.onnx, and <signature>.onnx of each further one; with int8 as in `_to_litert`."""
     for signature in signatures:
-        name = RUNTIMES[ONNX].FILE if signature == DEFAULT else f"{signature}.onnx"
+        name = OnnxRuntime.FILE if signature == DEFAULT else f"{signature}.onnx"
         path, whole = os.path.join(folder, name), os.path.join(folder, f"{name}.float32")
         arguments = [
             "--saved-model",
@@ -55,7 +58,7 @@ def _to_onnx(saved_model: str, folder: str, signatures: Sequence[str], dtype: st
         ]
         # A process of its own, since protobuf's default implementation never frees the many copies
         # of the weights that tf2onnx makes, and the choice of another one is for a whole process.
-        ended = subprocess.run(
+        finished = subprocess.run(
             [sys.executable, "-m", "tf2onnx.convert", *arguments],
             env=os.environ
             | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "CUDA_VISIBLE_DEVICES": ""},
@@ -63,8 +66,8 @@ def _to_onnx(saved_model: str, folder: str, signatures: Sequence[str], dtype: st
             text=True,
             check=False,
         )
-        if ended.returncode:
-            last = (ended.stderr.strip().splitlines() or [f"status {ended.returncode}"])[-1]
+        if finished.returncode:
+            last = (finished.stderr.strip().splitlines() or [f"status {finished.returncode}"])[-1]
             raise InputError(f"--export_format={ONNX}: tf2onnx cannot convert {signature} ({last})")
         if dtype == INT8:
             quantization = import_runtime("onnxruntime.quantization")
@@ -107,18 +110,34 @@ def check_model(export_format: str, config: BertConfig):
 
 
 def convert(
-    saved_model: str, folder: str, formats: Sequence[str], dtype: str, signatures: Sequence[str]
-) -> dict:
-    """Writes the files of formats into `folder`; returns what the record of an export says of them."""
-    made_by = {}
+    saved_model: str,
+    folder: str,
+    *,
+    formats: Sequence[str],
+    dtype: str,
+    signatures: Sequence[str],
+) -> dict[str, Any]:
+    """Writes the files of formats.
+
+    Args:
+        saved_model: the folder of the SavedModel.
+        folder: the folder of the files.
+        formats: names of CONVERTERS.
+        dtype: float32 or int8.
+        signatures: the names of the signatures to convert.
+
+    Returns:
+        What the record of an export says of the files.
+    """
+    versions = {}
     for name in formats:
         logging.info("Converting to %s in %s ...", name, dtype)
-        made_by[name] = CONVERTERS[name][0](saved_model, folder, signatures, dtype)
+        versions[name] = CONVERTERS[name][0](saved_model, folder, signatures, dtype)
     digests = {
         name: files.sha256(os.path.join(folder, name)) for name in sorted(os.listdir(folder))
     }
     return {
-        "converters": made_by,
+        "converters": versions,
         "dtype": dtype,
         "signatures": list(signatures),
         "sha256": digests,

@@ -14,15 +14,16 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
-from official_bert import BertConfig, Predictor
-from official_bert.exported_model import RECORD_FILE, RUNTIMES, OpenedExport, set_threads
+from official_bert import BertConfig, Predictor, catalog
+from official_bert.exported_model import RECORD_FILE, OpenedExport, set_threads
+from official_bert.extensions.runtimes import quality
+from official_bert.extensions.runtimes.converters import check_model
+from official_bert.extensions.runtimes.options import EXPORT_FORMATS
+from official_bert.extensions.runtimes.runtimes import RUNTIMES
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files
 from official_bert.io.errors import InputError
-from official_bert.options.serving import EXPORT_FORMATS, ExportOptions
 from official_bert.serving import model as serving_model
-from official_bert.serving import quality
-from official_bert.serving.export import TrainedModel, export_model
 from official_bert.serving.model import open_model
 from official_bert.tasks.classification.glue import MrpcProcessor
 from tests import toy
@@ -56,6 +57,11 @@ formats = pytest.mark.parametrize(
     ],
 )
 FLAGS_OF_LOSS = {"export_format": "litert", "dtype": "int8", "max_loss": 0.5}
+
+
+def export_options(folder, **flags):
+    """The options of an export into a folder, of no checkpoint."""
+    return catalog.options_class("export_saved_model")(export_dir=str(folder / "exports"), **flags)
 
 
 def texts(values: np.ndarray) -> np.ndarray:
@@ -292,22 +298,18 @@ def test_a_corrupt_model_with_its_digest_is_refused(export_format, tmp_path, tmp
 )
 def test_flags_that_do_not_go_together(flags, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        serving_model.export(ExportOptions(export_dir=str(tmp_path / "exports"), **flags))
+        serving_model.export(export_options(tmp_path, **flags))
     assert not (tmp_path / "exports").exists()
 
 
-def test_onnx_takes_no_model_with_one_attention_head(tmp_path):
+def test_onnx_takes_no_model_with_one_attention_head():
     config = BertConfig(100, hidden_size=8, num_attention_heads=1)
-    options = ExportOptions(
-        export_dir=str(tmp_path / "exports"), export_format=["onnx"], task_name="pretraining"
-    )
-    built = TrainedModel(options, task=None, model=None, config=config, tokenizer=None, facts={})
     with pytest.raises(
         InputError,
         match=r"--export_format=onnx: onnxruntime's fusion .* one attention head; give litert",
     ):
-        export_model(built)
-    assert not (tmp_path / "exports").exists()
+        check_model("onnx", config)
+    check_model("litert", config)
 
 
 @pytest.mark.parametrize("package", ["ai_edge_litert", "tf2onnx", "onnxruntime"])
@@ -316,7 +318,7 @@ def test_a_missing_package_is_named_with_its_list(package, tmp_path, monkeypatch
         importlib.util, "find_spec", lambda name: None if name == package else "there"
     )
     export_format = next(name for name, packages in PACKAGES.items() if package in packages)
-    options = ExportOptions(export_dir=str(tmp_path / "exports"), export_format=[export_format])
+    options = export_options(tmp_path, export_format=[export_format])
     with pytest.raises(
         InputError, match=f"{package}: is not installed; pip install -r requirements-runtimes.txt"
     ):
@@ -349,7 +351,7 @@ def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeyp
     requests = REQUESTS.get(kind, PAIRS)
     wanted = Predictor(exported.shared_export(tmp_path_factory, kind).path)(requests)
     for slow, runtime in RUNTIMES.items():
-        opened = OpenedExport(str(made.path), runtime=EXPORT_FORMATS[slow])
+        opened = OpenedExport(str(made.path), settings={"runtime": EXPORT_FORMATS[slow]})
         assert_alike(Predictor(made.path, runtime=EXPORT_FORMATS[slow])(requests), wanted)
         assert isinstance(opened._runtime, runtime)
     given = []
@@ -392,7 +394,7 @@ def test_a_runtime_that_an_export_does_not_have(runtime, message, tmp_path_facto
     with pytest.raises(InputError, match=f"runtime='?{runtime}'?: .*{message}"):
         Predictor(made.path, runtime=runtime)
     with pytest.raises(InputError, match=r"runtime=onnxruntime: .* is no export, which"):
-        open_model(str(made.path.parent.parent), 1, runtime="onnxruntime")
+        open_model(str(made.path.parent.parent), 1, settings={"runtime": "onnxruntime"})
 
 
 @pytest.mark.needs_extra("ai_edge_litert")

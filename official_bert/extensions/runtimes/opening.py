@@ -1,0 +1,148 @@
+"""Opens an export that has other files than a SavedModel, or in addition to one."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from official_bert.config import BertConfig
+from official_bert.exported_model import (
+    CONFIG_FILE,
+    DEFAULT,
+    RECORD_FILE,
+    ExportRuntimes,
+    OpenedExport,
+    Opening,
+    Runtime,
+    open_runtime,
+)
+from official_bert.extensions.runtimes.options import EXPORT_FORMATS
+from official_bert.extensions.runtimes.runtimes import RUNTIMES, RuntimeMissingError
+from official_bert.features import ENCODER_INPUTS
+from official_bert.io import files
+from official_bert.io.errors import InputError
+from official_bert.io.reading import field
+from official_bert.options.fine_tuning import AUTO
+from official_bert.options.serving import SAVED_MODEL
+
+# The batch by which runtimes are compared is large enough to show what they do, and small enough
+# not to be waited for.
+_MAX_ROWS, _TIMED_LENGTH, _NUM_TIMED = 4, 128, 3
+
+
+class OtherRuntimes(ExportRuntimes):
+    """onnxruntime and LiteRT."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(runtime.FILE for runtime in RUNTIMES.values())
+
+    def open(self, export: OpenedExport, opening: Opening) -> Runtime:
+        """Opens the files of one format: that of the setting `runtime`, or the fastest."""
+        formats = [
+            name
+            for name, runtime in RUNTIMES.items()
+            if files.exists(os.path.join(export.path, runtime.FILE))
+        ] or [SAVED_MODEL]
+        chosen = opening.settings.get("runtime", AUTO)
+        if chosen != AUTO:
+            available = [EXPORT_FORMATS[name] for name in formats]
+            if chosen not in available:
+                raise InputError(
+                    f"runtime={chosen}: {export.path} has no model for it; it has those of "
+                    f"{', '.join(available)}"
+                )
+            formats = [name for name in formats if EXPORT_FORMATS[name] == chosen]
+        if len(formats) == 1:
+            return _open_format(export, formats[0], opening.num_threads)
+        return _open_fastest(export, formats, opening)
+
+    def check_trained(self, model_dir: str, settings: Mapping[str, Any]):
+        runtime = settings.get("runtime", AUTO)
+        if runtime not in (AUTO, EXPORT_FORMATS[SAVED_MODEL]):
+            raise InputError(
+                f"runtime={runtime}: {model_dir} is no export, which TensorFlow computes; export it"
+            )
+
+
+def _open_format(export: OpenedExport, name: str, num_threads: int | None) -> Runtime:
+    if name == SAVED_MODEL:
+        return export.open_saved_model(num_threads)
+    runtime_class = RUNTIMES[name]
+    vocab_size = _check_files(export, runtime_class.FILE)
+    runtime = open_runtime(runtime_class, export.path, num_threads, what=runtime_class.FILE)
+    runtime.vocab_size = vocab_size
+    return runtime
+
+
+def _check_files(export: OpenedExport, file: str) -> int:
+    """Checks the files of a model that is no SavedModel against the record.
+
+    Its graph has no checks of its own.
+
+    Returns:
+        The number of pieces in the vocabulary of the model.
+    """
+    where = os.path.join(export.path, RECORD_FILE)
+    digests = field(export.record.converted or {}, "sha256", dict, f"{where}: converted")
+    if file not in digests:
+        raise InputError(f"{where}: does not name {file}; put the export's own file back")
+    for name, digest in digests.items():
+        path = os.path.join(export.path, os.path.basename(name))
+        is_of_format = os.path.splitext(name)[1] == os.path.splitext(file)[1]
+        if is_of_format and files.sha256(path) != digest:
+            raise InputError(f"{path}: is not the file that was exported; copy the version again")
+    config = BertConfig.from_json_file(os.path.join(export.path, CONFIG_FILE))
+    if export.record.settings["max_seq_length"] > config.max_position_embeddings:
+        raise InputError(
+            f"{where}: max_seq_length is beyond the model's {config.max_position_embeddings} "
+            "positions"
+        )
+    return config.vocab_size
+
+
+def _open_fastest(export: OpenedExport, formats: Sequence[str], opening: Opening) -> Runtime:
+    """Opens the files of each format whose runtime is installed, and returns the runtime that
+    answers soonest.
+    """
+    num_rows = min(opening.batch_size, _MAX_ROWS)
+    length = min(export.record.settings["max_seq_length"], _TIMED_LENGTH)
+    secs: dict[str, float] = {}
+    runtimes: dict[str, Runtime] = {}
+    missing: RuntimeMissingError | None = None
+    for name in formats:
+        try:
+            runtimes[name] = _open_format(export, name, opening.num_threads)
+        except RuntimeMissingError as error:
+            logging.info("%s: is not tried (%s)", export.path, error)
+            missing = error
+            continue
+        secs[name] = _measure_secs(runtimes[name], num_rows, length)
+    if missing and not secs:
+        raise missing
+    best = min(secs, key=secs.get)
+    logging.info(
+        "%s answers: milliseconds for %d rows of %d tokens: %s",
+        EXPORT_FORMATS[best],
+        num_rows,
+        length,
+        ", ".join(f"{EXPORT_FORMATS[name]} {1e3 * secs[name]:.1f}" for name in secs),
+    )
+    return runtimes[best]
+
+
+def _measure_secs(runtime: Runtime, num_rows: int, length: int) -> float:
+    """Returns the seconds of the fastest of a few calls, after a first one."""
+    num_choices = [2] * (runtime.rank - 2)  # of two choices, if there are any
+    ids = np.ones((num_rows, *num_choices, length), np.int32)
+    features = dict(zip(ENCODER_INPUTS, (ids, ids, np.zeros_like(ids)), strict=True))
+    inputs = {name: features[name] for name in runtime.inputs[DEFAULT]}
+    runtime(DEFAULT, inputs)
+    times = [time.perf_counter()]
+    for _ in range(_NUM_TIMED):
+        runtime(DEFAULT, inputs)
+        times.append(time.perf_counter())
+    return np.diff(times).min()
