@@ -33,9 +33,9 @@ COLUMNS = (*FLOAT32, *INT8, *PEERS)
 def our_runtimes(folder: pathlib.Path, threads: int) -> dict[str, serving.Runtime]:
     """Exports a model of pairs in each format, and returns what answers."""
     from official_bert import catalog
-    from official_bert.exported_model import OpenedExport
     from official_bert.extensions.runtimes.options import EXPORT_FORMATS
     from official_bert.serving import model as serving_model
+    from official_bert.serving.exported_model import OpenedExport
 
     found = {}
     for dtype, formats in (("float32", FLOAT32), ("int8", [name.split(",")[0] for name in INT8])):

@@ -43,8 +43,8 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "before a model is served or converted.",
         "export_writer": "The options of export_saved_model.py -> an ExportWriter of "
         "serving/export.py, or None. Called before the model is built.",
-        "export_runtimes": "No arguments -> an ExportRuntimes of exported_model.py. Called when a "
-        "model is opened.",
+        "export_runtimes": "No arguments -> an ExportRuntimes of "
+        "serving/exported_model.py. Called when a model is opened.",
         "predict_mode": "The options of predict.py -> a PredictMode of commands/predict_mode.py, "
         "or None where no flag of the extension chooses one. Called before any file is opened.",
     }

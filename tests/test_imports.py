@@ -25,7 +25,7 @@ LINES = (
     {"serving"},
     {"training", "tasks"},
     {"optimization", "modeling"},
-    {"model_source", "exported_model"},
+    {"model_source"},
     {"checkpoints"},
     {"data"},
     {"graph_text", "model_dir"},

@@ -23,14 +23,6 @@ from absl import logging
 from official_bert import catalog
 from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig
-from official_bert.exported_model import (
-    CONFIG_FILE,
-    RECORD_FILE,
-    TENSOR_SIGNATURE,
-    VOCAB_FILE,
-    Record,
-    versions,
-)
 from official_bert.graph_text.text_reader import TextReader
 from official_bert.graph_text.tokenizer import TextTokenizer
 from official_bert.io import files, reading, writing
@@ -38,6 +30,14 @@ from official_bert.io.errors import InputError
 from official_bert.model_dir import LABELS_NAME, lines_of, record_of_labels
 from official_bert.options.serving import SAVED_MODEL, ExportOptions, ServedOptions
 from official_bert.serving import signatures
+from official_bert.serving.exported_model import (
+    CONFIG_FILE,
+    RECORD_FILE,
+    TENSOR_SIGNATURE,
+    VOCAB_FILE,
+    Record,
+    versions,
+)
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tokenization import FullTokenizer, vocabulary_lines

@@ -19,14 +19,6 @@ from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.layout import ModelLayout, find_layout
 from official_bert.checkpoints.names import GLOBAL_STEP, families_of
 from official_bert.data.model_inputs import warn_of_unknown_requests
-from official_bert.exported_model import (
-    OpenedExport,
-    Record,
-    answers_of,
-    export_runtimes,
-    is_export,
-    set_threads,
-)
 from official_bert.features import EncodedSet
 from official_bert.io import reading
 from official_bert.io.errors import InputError, brief
@@ -42,6 +34,14 @@ from official_bert.serving.export import (
     make_writer,
     record_of,
     task_signatures,
+)
+from official_bert.serving.exported_model import (
+    OpenedExport,
+    Record,
+    answers_of,
+    export_runtimes,
+    is_export,
+    set_threads,
 )
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask

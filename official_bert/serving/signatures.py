@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from official_bert.config import BertConfig
 from official_bert.data.records.framing import encode_examples, frame, varint
-from official_bert.exported_model import TENSOR_SIGNATURE
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.options.serving import TENSORS
+from official_bert.serving.exported_model import TENSOR_SIGNATURE
 
 PADDING_ID = 0
 

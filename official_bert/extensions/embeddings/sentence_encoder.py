@@ -16,7 +16,6 @@ from absl import logging
 
 from official_bert import model_hub
 from official_bert.checkpoints import open_checkpoint
-from official_bert.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.extensions.embeddings.model import normalized
 from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.extensions.embeddings.sentence_folder import (
@@ -31,6 +30,7 @@ from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, pooled
+from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.serving.extensible import Extensible
 from official_bert.tokenization import FullTokenizer, convert_to_unicode
 from official_bert.tokenizer_call import listed_texts

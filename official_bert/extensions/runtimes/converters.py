@@ -17,12 +17,12 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.config import BertConfig
-from official_bert.exported_model import DEFAULT
 from official_bert.extensions.runtimes.options import INT8, LITERT, ONNX
 from official_bert.extensions.runtimes.runtimes import LiteRtRuntime, OnnxRuntime, import_runtime
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.options.serving import SAVED_MODEL
+from official_bert.serving.exported_model import DEFAULT
 
 _OPSET = "17"
 

@@ -9,7 +9,15 @@ import numpy as np
 from absl import logging
 
 from official_bert.config import BertConfig
-from official_bert.exported_model import (
+from official_bert.extensions.runtimes.options import EXPORT_FORMATS
+from official_bert.extensions.runtimes.runtimes import RUNTIMES, RuntimeMissingError
+from official_bert.features import ENCODER_INPUTS
+from official_bert.io import files
+from official_bert.io.errors import InputError
+from official_bert.io.reading import field
+from official_bert.options.fine_tuning import AUTO
+from official_bert.options.serving import SAVED_MODEL
+from official_bert.serving.exported_model import (
     CONFIG_FILE,
     DEFAULT,
     RECORD_FILE,
@@ -19,14 +27,6 @@ from official_bert.exported_model import (
     Runtime,
     open_runtime,
 )
-from official_bert.extensions.runtimes.options import EXPORT_FORMATS
-from official_bert.extensions.runtimes.runtimes import RUNTIMES, RuntimeMissingError
-from official_bert.features import ENCODER_INPUTS
-from official_bert.io import files
-from official_bert.io.errors import InputError
-from official_bert.io.reading import field
-from official_bert.options.fine_tuning import AUTO
-from official_bert.options.serving import SAVED_MODEL
 
 # The batch by which runtimes are compared is large enough to show what they do, and small enough
 # not to be waited for.

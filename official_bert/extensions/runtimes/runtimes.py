@@ -1,4 +1,4 @@
-"""The runtimes of exports: a class for each format, in the form of exported_model.py's Runtime."""
+"""The runtimes of exports: a class for each format, in the form of serving/exported_model.py's Runtime."""
 
 import importlib
 import os
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from official_bert.exported_model import DEFAULT, SavedModelRuntime
 from official_bert.extensions.runtimes.options import LITERT, ONNX
 from official_bert.io import files
 from official_bert.io.errors import InputError, brief
 from official_bert.options.serving import SAVED_MODEL
+from official_bert.serving.exported_model import DEFAULT, SavedModelRuntime
 
 
 class RuntimeMissingError(InputError):

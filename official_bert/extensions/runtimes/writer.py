@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from official_bert import catalog
-from official_bert.exported_model import DEFAULT
 from official_bert.extensions.runtimes import converters, quality
 from official_bert.extensions.runtimes.options import INT8, LITERT, ONNX, FormatOptions
 from official_bert.extensions.runtimes.runtimes import RUNTIMES
@@ -16,6 +15,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.serving import SAVED_MODEL, ExportOptions
 from official_bert.options.shared import BFLOAT16, FLOAT32
 from official_bert.serving.export import ConvertedModel, ExportWriter, TrainedModel
+from official_bert.serving.exported_model import DEFAULT
 
 
 class FormatWriter(ExportWriter):

@@ -15,7 +15,6 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import BertConfig, Predictor, catalog
-from official_bert.exported_model import RECORD_FILE, OpenedExport, set_threads
 from official_bert.extensions.runtimes import quality
 from official_bert.extensions.runtimes.converters import check_model
 from official_bert.extensions.runtimes.options import EXPORT_FORMATS
@@ -24,6 +23,7 @@ from official_bert.features import ENCODER_INPUTS
 from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.serving import model as serving_model
+from official_bert.serving.exported_model import RECORD_FILE, OpenedExport, set_threads
 from official_bert.serving.model import open_model
 from official_bert.tasks.classification.glue import MrpcProcessor
 from tests import toy
