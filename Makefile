@@ -77,6 +77,7 @@ install-tpu-compile: .venv-tpu-compile/installed  ## makes .venv-tpu-compile, th
 # The stamps: an installation is repeated when a list of requirements is newer.
 .venv/installed: requirements.txt | .venv/created
 	$(IN_VENV) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(IN_VENV) -m pip install --quiet --disable-pip-version-check --no-deps --use-pep517 --editable .
 	@touch $@
 
 .venv/installed-dev: requirements-dev.txt .venv/installed | .venv/created

@@ -9,13 +9,13 @@ repeated; each is a process of its own.
     python benchmarks/distillation.py --data=data --model=minilm --work_dir=work
     --output=distillation.jsonl
 
-First `create_student.py` keeps three layers, which then learn the hidden states and attention
-relations of the encoder on Wikipedia, for --general_updates of 32 x 128 tokens; a run that was
-stopped goes on. `teacher` is the encoder fine-tuned on a task, `plain` the three layers without any
-teacher, `distilled` those that learned on Wikipedia, with the teacher of the same seed. All sides
-of a task have the same flags, but for those that `--students` gives the three layers, with which
-they have rows of their own. `--sides general` is a fourth one: the layers that learned on
-Wikipedia, without a teacher of the task.
+First `official-bert create_student` keeps three layers, which then learn the hidden states and
+attention relations of the encoder on Wikipedia, for --general_updates of 32 x 128 tokens; a run
+that was stopped goes on. `teacher` is the encoder fine-tuned on a task, `plain` the three layers
+without any teacher, `distilled` those that learned on Wikipedia, with the teacher of the same seed.
+All sides of a task have the same flags, but for those that `--students` gives the three layers,
+with which they have rows of their own. `--sides general` is a fourth one: the layers that learned
+on Wikipedia, without a teacher of the task.
 
 `--tasks vectors` is about sentence vectors, which the encoder must make: `plain` are the three
 layers as they are, `distilled` those that learned its vectors of the different sentences of the
@@ -48,7 +48,7 @@ VECTOR_EPOCHS, VECTOR_BATCH_SIZE, VECTOR_RATE = 2, 64, 3e-4
 
 def script(name: str, **flags):
     given = [f"--{flag}={value}" for flag, value in flags.items()]
-    subprocess.run([sys.executable, str(ROOT / f"{name}.py"), *given], check=True)
+    subprocess.run([sys.executable, "-m", "official_bert", name, *given], check=True)
 
 
 def make_students(flags, is_general: bool = True) -> None:

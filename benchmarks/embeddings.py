@@ -351,7 +351,7 @@ def losses_run(flags, name: str) -> dict:
 
 
 def our_options(flags, output_dir: str, train: list[dict], dev: list[dict], **more):
-    """Returns the options of run_embeddings.py for a training and an evaluation."""
+    """Returns the options of official-bert run_embeddings for a training and an evaluation."""
     from official_bert.extensions.embeddings.options import EmbeddingOptions
 
     folder = pathlib.Path(output_dir)

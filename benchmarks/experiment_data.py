@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lays out real data for run_experiment.py at the scale desk.
+"""Lays out real data for official-bert run_experiment at the scale desk.
 
 In: a folder with the subfolders corpus, blimp, glue, squad, wnut17 and codah. Out: a new folder in
 the layout that docs/experiments.md describes: the corpus, of whose documents the last ones are held

@@ -2,7 +2,8 @@
 """Makes the pages and pictures of docs/reports/experiments_desk, and the tables of its report, of
 the result lines.
 
-In: the .jsonl files that run_experiment.py --scale=desk writes, in docs/reports/experiments_desk.
+In: the .jsonl files that official-bert run_experiment --scale=desk writes, in
+    docs/reports/experiments_desk.
 Out: .md files beside them, equal to what that script writes of finite numbers; .png files, each run
 as a dot and each row's mean with its standard deviation, and the digest of the lines in the file;
 and in docs/reports/experiments.md what stands between `<!-- table5 -->` and `<!-- end -->`, for

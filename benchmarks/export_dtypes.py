@@ -35,7 +35,7 @@ TASKS = "STS-B", "CoLA", "SST-2", "SQuAD 1.1"
 def export(model: pathlib.Path, folder: pathlib.Path, dtype: str) -> float:
     """Exports a model, unless it is there, and returns the size of the export in MB."""
     if not folder.exists():
-        command = [sys.executable, str(ROOT / "export_saved_model.py"), f"--model={model}"]
+        command = [sys.executable, "-m", "official_bert", "export_saved_model", f"--model={model}"]
         command += [f"--export_dir={folder}", f"--dtype={dtype}"]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode:

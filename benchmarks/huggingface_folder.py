@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads folders that convert_checkpoint.py wrote with the Auto classes of Hugging Face
+"""Reads folders that official-bert convert_checkpoint wrote with the Auto classes of Hugging Face
 transformers, and compares.
 
 In: real texts, an uncased encoder, and Google's cased vocabulary. Out: a table, and its rows as
@@ -86,7 +86,7 @@ def run(script: str, *flags: str):
 def converted(model: str | pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     """Writes a model in Hugging Face's form."""
     run(
-        "convert_checkpoint.py",
+        "convert_checkpoint",
         f"--model={model}",
         "--output_format=huggingface",
         f"--output_dir={folder}",

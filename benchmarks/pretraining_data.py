@@ -100,7 +100,9 @@ ABLATION = "dynamic", "sixth_fresh", "sample_dynamic"
 def script(name: str, **flags) -> list[str]:
     return [
         sys.executable,
-        str(ROOT / f"{name}.py"),
+        "-m",
+        "official_bert",
+        name,
         *(f"--{flag}={flags[flag]}" for flag in flags),
     ]
 

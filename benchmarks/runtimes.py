@@ -6,8 +6,9 @@ In: random ids without padding; the benchmark needs requirements-bench.txt and
 requirements-runtimes.txt. Out: a table of milliseconds per batch, and a line of JSON in --output
 for each finished row. Rows that this file already contains are not measured again.
 
-Ours are exports of `export_saved_model.py --export_format=saved_model,onnx,litert` and of
-`onnx,litert` with `--dtype=int8`, opened as predict.py opens them. The peers run Hugging Face's
+Ours are exports of `official-bert export_saved_model --export_format=saved_model,onnx,litert` and
+of `onnx,litert` with `--dtype=int8`, opened as official-bert predict opens them. The peers run
+Hugging Face's
 class: PyTorch in `inference_mode`, and onnxruntime with the graph of `torch.onnx`, in float32 and
 after its own `quantize_dynamic` with a scale for each channel. Each has one thread per core; they
 take turns in one process, and the median of all calls counts.

@@ -12,7 +12,7 @@ optimizations. Each runtime has one thread per core. The benchmark first compare
 Then they take turns in one process for several rounds, and the median of all calls counts. On a
 busy machine, where threads wait for cores, only --processor_time with one core is meaningful.
 --bfloat16 adds our export with --dtype=bfloat16, and PyTorch under autocast. --keep_freed_memory
-prepares the heap as predict.py does, for all runtimes of the process.
+prepares the heap as official-bert predict does, for all runtimes of the process.
 """
 
 import argparse
@@ -263,7 +263,9 @@ def main():
         "--bfloat16", action="store_true", help="measure exports and PyTorch in bfloat16, too"
     )
     parser.add_argument(
-        "--keep_freed_memory", action="store_true", help="prepare the heap as predict.py does"
+        "--keep_freed_memory",
+        action="store_true",
+        help="prepare the heap as official-bert predict does",
     )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))

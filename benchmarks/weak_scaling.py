@@ -5,7 +5,7 @@ In: batches of random ids. Out: a table, and a line of JSON in --output for each
 that the file already contains are not measured again.
 
 Each replica has one CPU. `cpus` are logical CPUs of one process (--distribution_strategy=mirrored),
-which is pinned to as many CPUs; `workers` are processes that launch.py starts
+which is pinned to as many CPUs; `workers` are processes that official-bert launch starts
 (multi_worker_mirrored), and pins to one each. `alone` are two processes that each train one replica
 and know nothing of each other: what they reach together is the machine's limit, since its
 processors share caches and memory. The time of the all-reduce is that of a loop which reduces
@@ -94,7 +94,9 @@ def in_processes(size: str, kind: str, count: int) -> dict:
     elif kind == "workers":
         launch = [
             sys.executable,
-            str(ROOT / "launch.py"),
+            "-m",
+            "official_bert",
+            "launch",
             f"--num_workers={count}",
             "--max_restarts=0",
             "--",

@@ -4,7 +4,7 @@
 In: the folder of a model with its vocabulary, and a file with a text, a tab and its label on each
 line; without a file, a few sentences about the weather and about trains. Out: the accuracy on every
 tenth example, which is held out, a `.keras` file with the model and its optimizer, and a folder
-with its weights for the scripts, such as predict.py.
+with its weights for the scripts, such as official-bert predict.
 
     python examples/fine_tune_with_keras.py --model=FOLDER --train_file=reviews.tsv
     --output_dir=OUTPUT
@@ -109,7 +109,7 @@ def fine_tune(arguments: argparse.Namespace):
         "vocab.txt and others"
     )
     print(
-        "to answer texts, one a line: python predict.py "
+        "to answer texts, one a line: official-bert predict "
         f"--model={shlex.quote(arguments.output_dir)}"
     )
 

@@ -128,10 +128,16 @@ def main():
     print_next_steps(setting, output)
 
 
-def run(script: str, *flags: str):
-    """Prints a command as a user would type it, runs it, and exits with its status if it fails."""
-    print("\n$ python " + " \\\n    ".join([script, *map(shlex.quote, flags)]), flush=True)
-    status = subprocess.run([sys.executable, script, *flags]).returncode
+def run(name: str, *flags: str):
+    """Prints a command as a user would type it, runs it, and exits with its status if it fails.
+
+    `name` is a script of the checkout, or a command of official-bert.
+    """
+    is_script = name.endswith(".py")
+    shown = [f"python {name}" if is_script else f"official-bert {name}", *map(shlex.quote, flags)]
+    print("\n$ " + " \\\n    ".join(shown), flush=True)
+    program = [name] if is_script else ["-m", "official_bert", name]
+    status = subprocess.run([sys.executable, *program, *flags]).returncode
     if status:
         sys.exit(status)
 
@@ -148,7 +154,7 @@ def make_data(setting: Setting, output: pathlib.Path):
     )
     run("examples/quickstart_topics.py", f"--data_dir={output}/topics")
     run(
-        "build_vocab.py",
+        "build_vocab",
         f"--input_file={output}/train.txt",
         f"--output_file={output}/vocab.txt",
         f"--vocab_size={setting.vocab_size}",
@@ -273,7 +279,7 @@ def pretrain(setting: Setting, output: pathlib.Path, name: str, *flags: str):
 def publish(output: pathlib.Path):
     """Makes a folder like that of a released model, without what only a training needs."""
     run(
-        "convert_checkpoint.py",
+        "convert_checkpoint",
         f"--model={output}/model",
         f"--output_dir={output}/bert",
         "--output_format=tf1_weights",
@@ -357,7 +363,7 @@ def compare_sentences(model: pathlib.Path):
     if MINIMAL_PAIRS.exists():
         table = model.parent / "minimal_pairs.tsv"
         run(
-            "evaluate_minimal_pairs.py",
+            "evaluate_minimal_pairs",
             f"--model={model}",
             f"--input_file={MINIMAL_PAIRS}",
             f"--num_records={PAIRS_OF_A_PARADIGM}",
@@ -381,16 +387,16 @@ source .venv/bin/activate
 export MODEL={output}/bert
 
 # Fill in a masked word.
-echo '{SENTENCES[1]}' | python predict.py --model=$MODEL
+echo '{SENTENCES[1]}' | official-bert predict --model=$MODEL
 
 # Fine-tune it to tell which part of Python's manual a sentence is from.
 python run_classifier.py --task_name=text --data_dir={output}/topics --model=$MODEL \\
     --do_train=true --do_eval=true --max_seq_length={setting.max_seq_length} --num_train_epochs=10 \\
     --learning_rate=3e-4 --output_dir={output}/topics_model
-echo 'The command sets a breakpoint.' | python predict.py --model={output}/topics_model
+echo 'The command sets a breakpoint.' | official-bert predict --model={output}/topics_model
 
 # Serve it.
-python export_saved_model.py --model={output}/topics_model --export_dir={output}/export --export_text
+official-bert export_saved_model --model={output}/topics_model --export_dir={output}/export --export_text
 pip install -r requirements-serving.txt
 python examples/serving_server.py --model_name=topics --model_base_path={output}/export --rest_api_port=8501
 

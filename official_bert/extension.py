@@ -41,11 +41,11 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "model_layout": "The checkpoint or the folder of a model -> a ModelLayout of "
         "checkpoints/layout.py, or None for a folder that the extension does not know. Called "
         "before a model is served or converted.",
-        "export_writer": "The options of export_saved_model.py -> an ExportWriter of "
+        "export_writer": "The options of official-bert export_saved_model -> an ExportWriter of "
         "serving/export.py, or None. Called before the model is built.",
         "export_runtimes": "No arguments -> an ExportRuntimes of "
         "serving/exported_model.py. Called when a model is opened.",
-        "predict_mode": "The options of predict.py -> a PredictMode of commands/predict_mode.py, "
+        "predict_mode": "The options of official-bert predict -> a PredictMode of commands/predict_mode.py, "
         "or None where no flag of the extension chooses one. Called before any file is opened.",
     }
 )

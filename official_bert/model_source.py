@@ -172,7 +172,7 @@ class ModelSource:
         if self.path and (encoder := nested_encoder(self.path)):
             return InputError(
                 f"--{flag}: must be given, since the file of {self.path} is in {encoder}; or make "
-                f"one folder of both with convert_checkpoint.py --model={self.path} "
+                f"one folder of both with official-bert convert_checkpoint --model={self.path} "
                 "--output_format=huggingface, and give that"
             )
         if self.path:

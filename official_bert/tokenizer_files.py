@@ -364,7 +364,7 @@ def _check_added_tokens(
                 f"{os.path.join(folder, place)}: the added token {token!r} is one token for "
                 "transformers and would be split or get another id here; remove it from the file "
                 "if your texts do not have it, or else train with a word in its place "
-                "(grow_vocab.py adds words)"
+                "(official-bert grow_vocab adds words)"
             )
 
 

@@ -30,13 +30,27 @@ from tests.forking import forked_python
 from tests.shared import GOLDEN, ROOT, recording
 
 PYTHONPATH = {"PYTHONPATH": str(ROOT)}
+# What `official-bert` runs.
+MAIN = "from official_bert.cli.commands import main; main()"
 
 
-def run_script(script: str, *arguments: str, **settings) -> subprocess.CompletedProcess:
-    """Runs `script` of the repository root with flags in a forked process; `settings` are those
-    of `run_python`.
+def command_line(name: str) -> list[str]:
+    """What stands behind `python` to run a script, such as "run_squad.py", or a command, such as
+    "predict".
     """
-    return run_python(ROOT / script, *arguments, **settings)
+    return [str(ROOT / name)] if name.endswith(".py") else ["-c", MAIN, name]
+
+
+def program_of(name: str) -> str:
+    """The name of the program in the messages of a script or of a command."""
+    return name if name.endswith(".py") else f"official-bert {name}"
+
+
+def run_script(name: str, *arguments: str, **settings) -> subprocess.CompletedProcess:
+    """Runs a script of the repository root, or a command, with flags in a forked process;
+    `settings` are those of `run_python`.
+    """
+    return run_python(*command_line(name), *arguments, **settings)
 
 
 def run_python(*command: str, **settings) -> subprocess.CompletedProcess:
@@ -92,14 +106,14 @@ class Finished(typing.NamedTuple):
 
 
 def run_here(script: str, *arguments: str) -> Finished:
-    """Runs `script` of the repository root in this process, which saves the 5 s of loading
-    TensorFlow.
+    """Runs a script of the repository root, or a command, in this process, which saves the 5 s of
+    loading TensorFlow.
 
     Its errors are raised instead of ending in a sentence and an exit status.
     """
     log = io.StringIO()
     with _defined(script, log) as (load_function, read):
-        flags.parse([script, *map(str, arguments)])
+        flags.parse([program_of(script), *map(str, arguments)])
         load_function()(read())
     return Finished(log.getvalue())
 
@@ -115,17 +129,17 @@ class Ended(typing.NamedTuple):
 
 
 def end_of(script: str, *arguments: str) -> Ended:
-    """Runs `script` of the repository root in this process to its end, as `flags.run` does for a
-    process.
+    """Runs a script of the repository root, or a command, in this process to its end, as
+    `flags.run` does for a process.
 
     Errors that are no input errors are raised: a process would print a traceback.
     """
     log, name = io.StringIO(), sys.argv[0]
     handlers = {number: signal.getsignal(number) for number in processes.ENDING_SIGNALS}
-    sys.argv[0] = script
+    sys.argv[0] = program_of(script)
     try:
         with _defined(script, log) as (load_function, read):
-            flags.parse([script, *map(str, arguments)])
+            flags.parse([program_of(script), *map(str, arguments)])
             flags.answer_for_input(load_function, read)
     except SystemExit as end:
         if isinstance(end.code, str):

@@ -2,8 +2,8 @@
 toy data.
 
 The second part of the page is a task of a new kind in one file outside the package, which goes
-through training, evaluation, prediction, a search, both exports and predict.py, on one and on two
-replicas.
+through training, evaluation, prediction, a search, both exports and official-bert predict, on one
+and on two replicas.
 """
 
 import csv
@@ -25,7 +25,7 @@ from official_bert.tasks.classification import by_name
 from official_bert.training import run_log
 from tests import toy
 from tests.fine_tuning_runs import figures
-from tests.scripts import forked_python, run_here
+from tests.scripts import MAIN, forked_python, run_here
 from tests.serving.answers import answers, answers_to_records
 from tests.shared import ROOT
 
@@ -97,10 +97,16 @@ class Reader:
         (folder / "tickets.py").write_text(TICKETS)
         write_data(folder)
         python = pathlib.Path(forked_python()).parent
+        programs = folder / "programs"
+        programs.mkdir()
+        (programs / "official-bert").write_text(
+            f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{ROOT}" exec {forked_python()} -c "{MAIN}" "$@"\n'
+        )
+        (programs / "official-bert").chmod(0o755)
         self._places = {
             "REPOSITORY": str(ROOT),
             "MODEL": str(model),
-            "PATH": f"{python}:{os.environ['PATH']}",
+            "PATH": f"{programs}:{python}:{os.environ['PATH']}",
         }
 
     def run(self, commands: str):
@@ -117,12 +123,16 @@ class Reader:
     def run_here(self, command: str):
         """Runs a command in this process, which saves the start of another one."""
         words = string.Template(command).substitute(self._places).replace("\\\n", "")
-        path, python, script, *flags = shlex.split(words)
-        assert (path, python, pathlib.Path(script).parent) == ("PYTHONPATH=.", "python", ROOT)
+        path, program, name, *flags = shlex.split(words)
+        assert path == "PYTHONPATH=."
+        if program == "python":
+            assert pathlib.Path(name).parent == ROOT
+        else:
+            assert program == "official-bert"
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
             patch.syspath_prepend(self.folder)
-            run_here(pathlib.Path(script).name, *flags)
+            run_here(pathlib.Path(name).name, *flags)
 
 
 def for_the_toy(commands: str) -> str:
@@ -138,7 +148,7 @@ def reader(tmp_path_factory) -> Reader:
     reader = Reader(tmp_path_factory.mktemp("reader"))
     tickets = for_the_toy(RUN_TICKETS).replace("--learning_rate=3e-3", "--learning_rate=1e-3")
     copy, *highlights = for_the_toy(RUN).replace("\\\n", "").splitlines()
-    # predict.py finds no tickets.py: it runs elsewhere.
+    # official-bert predict finds no tickets.py: it runs elsewhere.
     ask_tickets = ASK_TICKETS.replace("tickets_export", f"{reader.folder}/tickets_export").rstrip()
     ask_tickets = f"(cd / && {ask_tickets}) > answer_to_a_ticket.json"
     reader.run(f"{tickets}\n{ask_tickets}\n{copy}")

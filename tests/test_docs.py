@@ -102,11 +102,11 @@ def run_commands_of(guide: str, folder: pathlib.Path):
         "".join(re.findall(r"```shell\n(.*?)```", page, re.DOTALL)).replace("\\\n", "").splitlines()
     )
     for command in commands:
-        python, script, *flags = shlex.split(
+        program, name, *flags = shlex.split(
             command.replace("$MODEL", "model").replace("/tmp", str(folder))
         )
-        assert python == "python"
-        run_here(script, *flags)
+        assert program == ("python" if name.endswith(".py") else "official-bert")
+        run_here(name, *flags)
 
 
 def test_the_commands_for_classifiers_run(tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ from tests.commands.pretraining_run import (
     write_records,
 )
 from tests.forking import forked_python
-from tests.scripts import flag_list, run_here, run_script, wait_for
+from tests.scripts import command_line, flag_list, run_here, run_script, wait_for
 from tests.shared import ROOT, in_test_long
 from tests.test_replicas import (
     assert_same_pretraining,
@@ -66,13 +66,13 @@ def flags_on_workers(base: pathlib.Path, output_dir: pathlib.Path, **changes) ->
 def whole(base, tmp_path_factory):
     """The folder of a run on two workers that nothing stopped."""
     folder = tmp_path_factory.mktemp("whole")
-    run_script("launch.py", *ON_WORKERS, *flags_on_workers(base, folder))
+    run_script("launch", *ON_WORKERS, *flags_on_workers(base, folder))
     return folder
 
 
 def start(command: list[str], log: pathlib.Path) -> subprocess.Popen:
     with log.open("w") as file:
-        command = [sys.executable, str(ROOT / "launch.py"), *command]
+        command = [sys.executable, *command_line("launch"), *command]
         return subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
 
 
@@ -100,7 +100,7 @@ def test_two_workers_pretrain_and_evaluate_as_one_device(base, tmp_path, changes
     alone |= {"max_train_hours": 10, "lr_schedule": "constant"}
     run_here("run_pretraining.py", *flag_list(**flags_of(base, tmp_path / "one", **alone)))
     ran = run_script(
-        "launch.py", *ON_WORKERS, *flag_list(**flags_of(base, tmp_path / "two", **alone, **changes))
+        "launch", *ON_WORKERS, *flag_list(**flags_of(base, tmp_path / "two", **alone, **changes))
     )
     assert_same_pretraining(tmp_path / "one", tmp_path / "two", num_replicas=2)
     assert re.findall(r"\[worker (\d)\] .*Wrote \S*eval_results", ran.stdout) == ["0"], (
@@ -117,7 +117,7 @@ def fine_tune_on_workers(tmp_path: pathlib.Path, family: str, **changes):
         family, options, tmp_path / "several", distribution_strategy="multi_worker_mirrored"
     )
     run_script(
-        "launch.py", "--num_workers=2", "--max_restarts=0", "--", forked_python(), "-c", program
+        "launch", "--num_workers=2", "--max_restarts=0", "--", forked_python(), "-c", program
     )
     assert_same_results(family, tmp_path / "one", tmp_path / "several", num_replicas=2)
 
@@ -201,7 +201,7 @@ def test_workers_with_files_of_their_own_resume_exactly(base, tmp_path):
             process.terminate()  # the launcher, which ends both workers
             assert process.wait(timeout=120) == 143
             assert not (output / f"model.ckpt-{STEPS}.index").exists()
-        run_script("launch.py", *ON_WORKERS, *flags)
+        run_script("launch", *ON_WORKERS, *flags)
         found[name] = checkpoint_values(output / f"model.ckpt-{STEPS}")
         for index, file in enumerate(("records.tfrecord", "more.tfrecord")):
             training_state.assert_input_is_at(
@@ -233,7 +233,7 @@ def refused_on_each_its_own(folders, flag: str, flags: list[str]) -> str:
         flag,
     )
     return run_script(
-        "launch.py", "--num_workers=2", *program, *folders, *flags, status=1
+        "launch", "--num_workers=2", *program, *folders, *flags, status=1
     ).stdout.replace(f"{ROOT}/", "")
 
 
@@ -323,7 +323,7 @@ def test_shares_of_different_size_are_refused(base, tmp_path):
     """Three files for two workers: the records of one are read twice as often."""
     names = ",".join(f"{base}/{name}.tfrecord" for name in ("records", "more", "padded"))
     flags = flags_on_workers(base, tmp_path, file_order="own", input_file=names)
-    log = run_script("launch.py", *ON_WORKERS, *flags, status=1).stdout
+    log = run_script("launch", *ON_WORKERS, *flags, status=1).stdout
     sentence = "--file_order=own: the files of one worker hold 64 records and those of another 128"
     assert (
         log.count(
@@ -345,7 +345,7 @@ def test_one_worker_that_refuses_its_input_ends_the_other(base, tmp_path):
     flags = flags_on_workers(
         base, tmp_path / "out", file_order="own", input_file=f"{base}/records.tfrecord,{bad}"
     )
-    ended = run_script("launch.py", "--max_restarts=0", *ON_WORKERS, *flags, status=75)
+    ended = run_script("launch", "--max_restarts=0", *ON_WORKERS, *flags, status=75)
     assert (
         f"[worker 1] run_pretraining.py: {bad}: record 40 (from 0): masked_lm_weights holds nan"
         in ended.stdout
@@ -381,9 +381,7 @@ def test_a_chief_that_is_killed_while_it_saves_leaves_the_checkpoint_before(base
     output = tmp_path / "out"
     target = f"{output}/model.ckpt-{STOP_AFTER}.index"
     program = (sys.executable, "-c", KILLED_IN_A_SAVE, tmp_path / "killed", target)
-    ended = run_script(
-        "launch.py", "--num_workers=2", "--", *program, *flags_on_workers(base, output)
-    )
+    ended = run_script("launch", "--num_workers=2", "--", *program, *flags_on_workers(base, output))
     assert (
         "The workers ended: worker 0 with signal 9 (SIGKILL), worker 1 with status 75"
         in ended.stderr

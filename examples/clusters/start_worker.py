@@ -49,7 +49,7 @@ def cluster(environment: Mapping[str, str]) -> tuple[list[str], int]:
         return hosts, int(environment["JOB_COMPLETION_INDEX"])
     sys.exit(
         "start_worker.py: neither SLURM_PROCID nor JOB_COMPLETION_INDEX is set; on one machine use "
-        "launch.py"
+        "launch"
     )
 
 

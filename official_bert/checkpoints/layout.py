@@ -1,4 +1,5 @@
-"""What the folder of a model holds in addition to its encoder: `find_layout` tells it from the path.
+"""What the folder of a model holds in addition to its encoder: `find_layout` tells it from the
+path.
 
 Here is the layout of this project, the original and transformers. Extensions have the layouts of
 other libraries: their hook `model_layout` returns an instance of a subclass of `ModelLayout`.

@@ -106,8 +106,8 @@ def open_checkpoint(path: str) -> Checkpoint:
         )
     if encoder := nested_encoder(path):
         raise InputError(
-            f"{path}: its encoder is in {encoder}; make one folder of both with "
-            f"convert_checkpoint.py --model={path} --output_format=huggingface, and give that"
+            f"{path}: its encoder is in {encoder}; make one folder of both with official-bert "
+            f"convert_checkpoint --model={path} --output_format=huggingface, and give that"
         )
     raise InputError(
         f"{path}: no checkpoint there; give a TF1 prefix (bert_model.ckpt, without .index), a "

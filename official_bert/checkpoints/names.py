@@ -197,8 +197,9 @@ def families_of(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
     if unknown and not families:
         raise InputError(
             f"{path}: has {unknown[0]}, the head of no known task; name its task, module:Class for "
-            "one of your own, with export_saved_model.py --task_name=..., or use the encoder "
-            "alone: BertModel.from_pretrained(folder).save_pretrained(new_folder, tokenizer=...)"
+            "one of your own, with official-bert export_saved_model --task_name=..., or use the "
+            "encoder alone: BertModel.from_pretrained(folder).save_pretrained(new_folder, "
+            "tokenizer=...)"
         )
     return families
 

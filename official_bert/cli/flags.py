@@ -337,7 +337,7 @@ def _refuse_hub(word: str):
 
 def _stray(word: str, before: str = "") -> InputError:
     """Returns the error of a word that belongs to no flag, behind the word `before`."""
-    if "max_restarts" in flags.FLAGS:  # of launch.py
+    if "max_restarts" in flags.FLAGS:  # of official-bert launch
         return InputError(
             f"the word {word!r} belongs to no flag; write -- before the command of the workers"
         )

@@ -1,4 +1,4 @@
-"""Learns a vocabulary from raw text: the runner of build_vocab.py.
+"""Learns a vocabulary from raw text: the runner of official-bert build_vocab.
 
 In: text files. Out: a vocabulary file, which gets its name when it is complete.
 """

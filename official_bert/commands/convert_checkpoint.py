@@ -1,5 +1,5 @@
 """Converts a checkpoint between its formats without building a model: the runner of
-convert_checkpoint.py.
+official-bert convert_checkpoint.
 
 In: a checkpoint of any format with its config and vocabulary. Out: the folder of a model in the
 other format, with bit-identical weights.

@@ -1,4 +1,4 @@
-"""Gives the vocabulary of a model new words: the runner of grow_vocab.py.
+"""Gives the vocabulary of a model new words: the runner of official-bert grow_vocab.
 
 In: the folder of a model, and words, one a line. Out: a new folder with the model in the format of
 the source. A text without the new words has the ids and the outputs that it had.

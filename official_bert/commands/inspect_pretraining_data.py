@@ -1,4 +1,4 @@
-"""Shows pre-training records: the runner of inspect_pretraining_data.py.
+"""Shows pre-training records: the runner of official-bert inspect_pretraining_data.
 
 In: TFRecords and the vocabulary that they were made with. Out: the first records and statistics on
     standard output.

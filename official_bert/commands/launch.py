@@ -1,4 +1,5 @@
-"""Starts the workers of one machine and starts them again after a failure: the runner of launch.py.
+"""Starts the workers of one machine and starts them again after a failure: the runner of
+official-bert launch.
 
 In: a command, the number of workers. Out: the log lines of the workers, each behind the worker's
 name, and the end of all workers when one of them fails; TF_CONFIG tells the workers of each other.
@@ -58,8 +59,8 @@ def run(options: LaunchOptions):
 def _command(options: LaunchOptions) -> list[str]:
     if not options.command:
         raise InputError(
-            "no command: write it behind --, as in launch.py --num_workers=2 -- run_pretraining.py "
-            "--flag=value"
+            "no command: write it behind --, as in official-bert launch --num_workers=2 -- "
+            "run_pretraining.py --flag=value"
         )
     script, *words = options.command
     if script.endswith(".py"):

@@ -1,4 +1,4 @@
-"""Answers lines of text: the runner of predict.py.
+"""Answers lines of text: the runner of official-bert predict.
 
 In: an exported model, and lines from a file or a pipe. Out: a JSON object for each line, in order,
 or the file of a mode (predict_mode.py). Available lines are answered at once: a line typed at a

@@ -1,4 +1,4 @@
-"""What predict.py does with the lines of its input: `PredictMode`.
+"""What official-bert predict does with the lines of its input: `PredictMode`.
 
 By default the model answers every line. An extension does something else with a flag of its own,
 such as --score: its hook `predict_mode` returns an instance of a subclass.

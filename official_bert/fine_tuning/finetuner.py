@@ -144,7 +144,9 @@ class Finetuner:
             )
 
     def train(self, encoded: EncodedSet, dev_set: EncodedSet | None):
-        """Trains on a set. After a run with evaluations on `dev_set` the model has its best weights."""
+        """Trains on a set. After a run with evaluations on `dev_set` the model has its best
+        weights.
+        """
         options, trainer = self.options, self.trainer
         logging.info("***** Running training *****")
         for kind, count in counts_of(encoded).items():

@@ -202,9 +202,9 @@ def option(
             another value.
         only_with: the other flags with which it has an effect, any one of them, and the values that
             these need; () is any value. A run without them is refused.
-        read_by: for a flag of export_saved_model.py that only some tasks read, what a message
-            advises to export instead: "--long_texts=windows"; "" for no advice. None for a flag
-            that does not depend on the task.
+        read_by: for a flag of official-bert export_saved_model that only some tasks read, what a
+            message advises to export instead: "--long_texts=windows"; "" for no advice. None for a
+            flag that does not depend on the task.
         names_model: whether the value is the path or the name of a model, so that another path to
             the same folder is the same value.
         after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.

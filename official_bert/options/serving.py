@@ -194,8 +194,8 @@ POOLER, NO_POOLING = "pooler", "none"
 
 
 class PredictorSettings:
-    """Marks an options class whose flags of predict.py are settings of official_bert.Predictor,
-    too.
+    """Marks an options class whose flags of official-bert predict are settings of
+    official_bert.Predictor, too.
     """
 
 
@@ -247,7 +247,7 @@ class PredictorOptions(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictOptions(PredictorOptions):
-    """Flags of predict.py."""
+    """Flags of official-bert predict."""
 
     input_file: str = option(
         "-", basic=True, help="The file to read, with one request a line; - is standard input."

@@ -66,7 +66,7 @@ class Record(NamedTuple):
         if not files.exists(path):
             raise InputError(
                 f"{path}: is missing, and with it how text is read; export the model with "
-                "export_saved_model.py"
+                "official-bert export_saved_model"
             )
         content = reading.read_json(path)
         kinds = {"task_name": str, "family": str, "settings": dict, "flags": dict, "versions": dict}
@@ -79,7 +79,7 @@ class Record(NamedTuple):
 
 def _check_settings(settings: dict[str, Any], where: str):
     """Checks the types of the settings that every client needs, and of those that the flags of
-    predict.py replace.
+    official-bert predict replace.
     """
     for name, kind in _SETTINGS.items():
         if name != "strip_accents" or settings.get(name) is not None:

@@ -1,7 +1,7 @@
 """Models that answer requests: `Export` of an export, `InMemoryModel` of a checkpoint, with the
 same signatures.
 
-`export` is the runner of export_saved_model.py.
+`export` is the runner of official-bert export_saved_model.
 """
 
 import contextlib
@@ -123,7 +123,7 @@ def _task_name(source: ModelSource, layout: ModelLayout) -> str:
     if families_of(source.checkpoint.shapes, source.path) - {"pretraining"}:
         raise InputError(
             f"{source.path}: has the head of a task, and no task.json says of which; export it "
-            "with export_saved_model.py --task_name=... (text for labels of your own)"
+            "with official-bert export_saved_model --task_name=... (text for labels of your own)"
         )
     return "pretraining"
 

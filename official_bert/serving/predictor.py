@@ -68,8 +68,8 @@ class Predictor(Extensible):
                 the folder of a model, such as the output_dir of a training, or the name of a model,
                 which is downloaded.
             batch_size: number of examples that the model processes at once.
-            **settings: further flags of predict.py that change the answers of a model, such as
-                null_score_diff_threshold=-1.5.
+            **settings: further flags of official-bert predict that change the answers of a model,
+                such as null_score_diff_threshold=-1.5.
         """
         known = {field.name: field for field in setting_fields() if field.name != "model"}
         for name in settings:

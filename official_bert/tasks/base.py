@@ -143,8 +143,8 @@ class OptionalMembers:
 
 
 class ServedTask(OptionalMembers, abc.ABC):
-    """A task whose model can be exported: the methods that export_saved_model.py, Predictor and
-    predict.py use.
+    """A task whose model can be exported: the methods that official-bert export_saved_model,
+    Predictor and official-bert predict use.
 
     Attributes:
         labels: the labels in the order of the model's outputs; None if the task has none, or while
@@ -197,12 +197,12 @@ class ServedTask(OptionalMembers, abc.ABC):
 
     @classmethod
     def client(cls, model: ServedModel, settings: Settings) -> Client:
-        """Returns the client with which predict.py and Predictor send requests to an export of this
-        task.
+        """Returns the client with which official-bert predict and Predictor send requests to an
+        export of this task.
 
         The default client serves tasks whose `text_inputs` is an attribute of the class and names
         one text or two. `settings` are those that the export has recorded, updated with the flags
-        of predict.py and with `labels`.
+        of official-bert predict and with `labels`.
         """
         inputs = cls.text_inputs
         if (

@@ -1,4 +1,5 @@
-"""The calls into TensorFlow that make up a training: how many updates each makes, and where it ends.
+"""The calls into TensorFlow that make up a training: how many updates each makes, and where it
+ends.
 
 A call makes several updates, because each return to Python costs time. It ends before a progress
 line, a checkpoint or a hook is due, and after about a second, so that a signal is noticed.

@@ -53,7 +53,8 @@ def read_cluster() -> Cluster:
     if not text:
         raise InputError(
             "--distribution_strategy=multi_worker_mirrored: the workers are not known; set "
-            f"TF_CONFIG to {_EXAMPLE}, or start the workers of one machine with launch.py"
+            f"TF_CONFIG to {_EXAMPLE}, or start the workers of one machine with official-bert "
+            "launch"
         )
     try:
         config = json.loads(text)

@@ -1,4 +1,6 @@
-"""build_vocab.py makes a vocabulary that fits the text, and the same one in another process."""
+"""official-bert build_vocab makes a vocabulary that fits the text, and the same one in another
+process.
+"""
 
 import pytest
 
@@ -6,7 +8,7 @@ from official_bert.commands import build_vocab
 from official_bert.options.data_tools import VocabularyOptions
 from official_bert.tokenization import FullTokenizer, load_vocab
 from tests import toy
-from tests.scripts import end_of, flag_list, run_here, run_interpreter
+from tests.scripts import command_line, end_of, flag_list, run_here, run_interpreter
 from tests.shared import ROOT
 
 TEXT = toy.TEXT + "Élan, naïveté: 북한 and 北京!\n" * 3
@@ -19,7 +21,7 @@ def learnt(tmp_path_factory):
     toy.write_text(folder, TEXT, "one.txt")
     toy.write_text(folder, "Rain fell on the mat.\n", "two.txt")
     log = run_here(
-        "build_vocab.py",
+        "build_vocab",
         *flag_list(input_file=folder / "*.txt", output_file=folder / "vocab", vocab_size=200),
         "--strip_accents",
     ).stderr
@@ -48,7 +50,7 @@ def test_the_same_text_gives_the_same_bytes(learnt):
     # The files in another order, as a list, and another order of hashes.
     inputs = f"{folder / 'two.txt'},{folder / 'one.txt'}"
     run_interpreter(
-        ROOT / "build_vocab.py",
+        *command_line("build_vocab"),
         *flag_list(input_file=inputs, output_file=folder / "again", vocab_size=200),
         PYTHONHASHSEED="77",
     )
@@ -89,7 +91,7 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path, changes, sentence):
         "output_file": output,
         "vocab_size": 200,
     } | changes
-    ended = end_of("build_vocab.py", *flag_list(**flags))
+    ended = end_of("build_vocab", *flag_list(**flags))
     assert ended.status == 1
     assert sentence in ended.sentence
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
@@ -101,7 +103,7 @@ def test_without_tensorflow_text_the_remedy_is_said(tmp_path):
         input_file=toy.write_text(tmp_path), output_file=tmp_path / "vocab.txt", vocab_size=200
     )
     ended = run_interpreter(
-        ROOT / "build_vocab.py", *flags, status=1, PYTHONPATH=f"{tmp_path}:{ROOT}"
+        *command_line("build_vocab"), *flags, status=1, PYTHONPATH=f"{tmp_path}:{ROOT}"
     )
     assert ended.stderr.endswith(
         "which cannot be imported (it is not here); install requirements.txt\n"

@@ -1,5 +1,5 @@
-"""grow_vocab.py: where the words go, what their vectors are, and that nothing else changes, in
-every format.
+"""official-bert grow_vocab: where the words go, what their vectors are, and that nothing else
+changes, in every format.
 """
 
 import json

@@ -1,11 +1,11 @@
-"""inspect_pretraining_data.py: what it prints and draws, and what is refused."""
+"""official-bert inspect_pretraining_data: what it prints and draws, and what is refused."""
 
 import pytest
 
 from tests import toy
 from tests.scripts import end_of, flag_list, run_here
 
-SCRIPT = "inspect_pretraining_data.py"
+SCRIPT = "inspect_pretraining_data"
 
 
 @pytest.fixture

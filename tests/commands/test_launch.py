@@ -13,7 +13,7 @@ import pytest
 from official_bert.commands import launch
 from official_bert.io.errors import InputError
 from official_bert.options.running import LaunchOptions
-from tests.scripts import run_script
+from tests.scripts import command_line, run_script
 from tests.shared import ROOT
 
 IS_SECOND = "json.loads(os.environ['TF_CONFIG'])['task']['index'] == 1"
@@ -29,7 +29,7 @@ def launched(program: str, *flags: str, status: int = 0, **environment: str):
         "-c",
         f"import json, os, sys, time\n{program}",
     )
-    return run_script("launch.py", *flags, status=status, timeout_secs=120, **environment)
+    return run_script("launch", *flags, status=status, timeout_secs=120, **environment)
 
 
 def test_lines_have_the_names_of_their_workers_and_workers_know_each_other():
@@ -90,7 +90,15 @@ print('ready', flush=True)
 while True:  # a signal just before a sleep does not end it, and its handler runs after it
     time.sleep(0.1)
 """
-    command = [sys.executable, "launch.py", "--num_workers=2", "--", sys.executable, "-c", program]
+    command = [
+        sys.executable,
+        *command_line("launch"),
+        "--num_workers=2",
+        "--",
+        sys.executable,
+        "-c",
+        program,
+    ]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         # A shell's background job ignores it.
@@ -138,13 +146,13 @@ def test_a_script_is_named_before_anything_starts():
 
 
 def test_the_command_is_behind_dashes_and_may_be_one_of_official_bert():
-    ended = run_script("launch.py", "--num_workers=2", "run_pretraining.py", status=1)
+    ended = run_script("launch", "--num_workers=2", "run_pretraining.py", status=1)
     assert (
-        "launch.py: the word 'run_pretraining.py' belongs to no flag; write -- before the command"
-        in ended.stderr
+        "official-bert launch: the word 'run_pretraining.py' belongs to no flag; write -- before "
+        "the command" in ended.stderr
     )
     for words in (("official-bert", "run_pretrainin"), ("run_pretrainin",)):
-        ended = run_script("launch.py", "--num_workers=2", "--", *words, status=1)
+        ended = run_script("launch", "--num_workers=2", "--", *words, status=1)
         asked = "official-bert: there is no command 'run_pretrainin'; did you mean run_pretraining?"
         assert sorted(ended.stdout.splitlines()) == [
             f"[worker {index}] {asked}" for index in (0, 1)
@@ -156,15 +164,15 @@ def test_flags_of_the_command_are_not_the_launchers():
     assert "[worker 0] False" in ran.stdout
     command = launch._command(
         LaunchOptions(
-            num_workers=2, command=("launch.py", "--help", "--distribution_strategy=mirrored")
+            num_workers=2, command=("launch", "--help", "--distribution_strategy=mirrored")
         )
     )
     assert command == [
         sys.executable,
         "-u",
-        "launch.py",
+        "launch",
         "--help",
         "--distribution_strategy=mirrored",
     ]
-    words = ("launch.py", "--distribution_strategy", "mirrored")
+    words = ("launch", "--distribution_strategy", "mirrored")
     assert launch._command(LaunchOptions(num_workers=2, command=words))[2:] == list(words)

@@ -1,5 +1,5 @@
-"""predict.py's answers to lines: their order, immediate answers, lines that are no requests,
-what a pipe sees.
+"""official-bert predict's answers to lines: their order, immediate answers, lines that are no
+requests, what a pipe sees.
 """
 
 import json
@@ -18,7 +18,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.serving import PredictOptions
 from official_bert.serving.predictor import Predictor
 from tests import toy
-from tests.scripts import flag_list, forked_python
+from tests.scripts import command_line, flag_list, forked_python
 from tests.serving import exported
 from tests.shared import ROOT
 
@@ -109,7 +109,8 @@ def test_fields_that_are_not_read_are_named_once(tmp_path, squad_dir, caplog):
     warnings = [message for message in caplog.messages if "Ignoring the fields" in message]
     known = "a request has question, context, id"
     assert warnings == [
-        f"{tmp_path}/in: line 2: Ignoring the fields Answer, title, here and in later lines; {known}"
+        f"{tmp_path}/in: line 2: Ignoring the fields Answer, title, here and in later lines; "
+        f"{known}"
     ]
 
 
@@ -258,7 +259,7 @@ def test_lines_of_a_pipe_are_handed_on_when_they_are_there():
 
 
 def start(tags_dir, *others: str) -> subprocess.Popen:
-    command = [forked_python(), str(ROOT / "predict.py"), *flag_list(model=tags_dir), *others]
+    command = [forked_python(), *command_line("predict"), *flag_list(model=tags_dir), *others]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 

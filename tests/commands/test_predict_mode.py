@@ -1,4 +1,6 @@
-"""The modes of predict.py that extensions add, and the methods of Predictor: by made-up ones."""
+"""The modes of official-bert predict that extensions add, and the methods of Predictor: by
+made-up ones.
+"""
 
 import types
 

@@ -61,7 +61,7 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(base, tmp_path):
         *flag_list(output_dir=trained, do_train=True, do_eval=True, do_predict=True, num_train_epochs=12,
                    train_batch_size=16, learning_rate=3e-3, random_seed=1),
     )  # fmt: skip
-    run_here("export_saved_model.py", *flag_list(model=trained, export_dir=tmp_path / "exports"))
+    run_here("export_saved_model", *flag_list(model=trained, export_dir=tmp_path / "exports"))
     results = figures(trained)
     assert results["eval_accuracy"] > 0.95
     assert results["global_step"] == 192  # 256 / 16 * 12

@@ -51,7 +51,7 @@ def test_entities_are_learnt_evaluated_and_predicted(base, tmp_path):
         *flag_list(data_dir=tmp_path, output_dir=trained, do_train=True, do_eval=True, do_predict=True,
                    num_train_epochs=8, train_batch_size=16, learning_rate=3e-3, random_seed=1),
     )  # fmt: skip
-    run_here("export_saved_model.py", *flag_list(model=trained, export_dir=tmp_path / "exports"))
+    run_here("export_saved_model", *flag_list(model=trained, export_dir=tmp_path / "exports"))
     results = figures(trained)
     assert {"eval_precision", "eval_recall", "eval_f1", "eval_accuracy", "eval_loss"} <= set(
         results

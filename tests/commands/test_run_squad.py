@@ -130,7 +130,7 @@ def test_answers_are_learnt_and_scored_by_the_official_rules(trained):
 def test_an_export_that_reads_text_has_the_tuned_threshold(trained):
     folder, _, dev = trained
     exports = flag_list(model=folder / "trained", export_dir=folder / "exports", export_text=True)
-    run_here("export_saved_model.py", *exports)
+    run_here("export_saved_model", *exports)
     examples = read_squad_examples(str(dev), False)
     texts = {
         "question": np.array([example.question_text.encode() for example in examples], object),

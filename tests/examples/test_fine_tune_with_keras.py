@@ -48,7 +48,7 @@ def test_it_learns_and_saves(folder, tmp_path, monkeypatch, capsys):
     assert (output / "labels.txt").read_text() == "animal\nmachine\n"
     predictor = Predictor(str(output))
     assert [answer["label"] for answer in predictor([CAT, TRAIN])] == ["animal", "machine"]
-    assert f"python predict.py --model={output}\n" in printed
+    assert f"official-bert predict --model={output}\n" in printed
     loaded, trained = (
         keras.models.load_model(output / "model.keras"),
         BertClassifier.from_pretrained(output),

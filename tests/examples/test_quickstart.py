@@ -58,9 +58,11 @@ def test_a_model_must_be_better_than_the_baselines(setting, masked_lm, next_sent
 def test_a_command_that_fails_ends_the_quickstart_with_its_status(monkeypatch, capsys):
     monkeypatch.setattr(QUICKSTART.sys, "executable", forked_python())
     with pytest.raises(SystemExit) as left:
-        QUICKSTART.run("build_vocab.py", "--vocab_size=none of it")
+        QUICKSTART.run("build_vocab", "--vocab_size=none of it")
     assert left.value.code == 1
-    assert "$ python build_vocab.py \\\n    '--vocab_size=none of it'\n" in capsys.readouterr().out
+    assert (
+        "$ official-bert build_vocab \\\n    '--vocab_size=none of it'\n" in capsys.readouterr().out
+    )
 
 
 def test_a_finished_model_is_neither_trained_again_nor_deleted(tmp_path, monkeypatch, capsys):
@@ -117,7 +119,7 @@ def test_minimal_pairs_are_asked_if_they_are_there(tmp_path, monkeypatch, capsys
     QUICKSTART.compare_sentences(tmp_path / "bert")
     script, *flags = ran[0]
     assert (script, flags[0], flags[2]) == (
-        "evaluate_minimal_pairs.py",
+        "evaluate_minimal_pairs",
         f"--model={tmp_path}/bert",
         "--num_records=20",
     )

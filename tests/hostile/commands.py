@@ -47,7 +47,7 @@ def corpus(folder, output="a.tfrecord", *others, **files):
 
 def vocabulary(folder, output="v.txt"):
     return [
-        "build_vocab.py",
+        "build_vocab",
         *_flags(folder, {"input_file": "corpus.txt", "output_file": output}),
         "--vocab_size=200",
     ]
@@ -66,7 +66,7 @@ def predictions(folder, output="answers.jsonl", **files):
     (model / "saved_model.pb").write_bytes(b"no model")
     (model / "assets" / "vocab.txt").write_text("[PAD]\n")
     given = {"model": "export", "input_file": "corpus.txt", "output_file": output, **files}
-    return ["predict.py", *_flags(folder, given)]
+    return ["predict", *_flags(folder, given)]
 
 
 def _model_of_vectors(folder) -> str:
@@ -91,7 +91,7 @@ def vectors(folder, *others, **files):
     """A prediction by a model of vectors."""
     needs_extension("retrieval")
     given = {"input_file": "corpus.txt", **files}
-    return ["predict.py", _model_of_vectors(folder), *_flags(folder, given), *others]
+    return ["predict", _model_of_vectors(folder), *_flags(folder, given), *others]
 
 
 def mining(
@@ -101,23 +101,23 @@ def mining(
     needs_extension("retrieval")
     (folder / "pairs.tsv").write_text(pairs)
     given = {"input_file": "pairs.tsv", "output_file": "mined.jsonl", **files}
-    return ["mine_hard_negatives.py", _model_of_vectors(folder), *_flags(folder, given), *others]
+    return ["mine_hard_negatives", _model_of_vectors(folder), *_flags(folder, given), *others]
 
 
 def conversion(folder, output="there", checkpoint="bert_model.ckpt", output_format="tf1"):
     given = {"model": checkpoint, "output_dir": output}
-    return ["convert_checkpoint.py", *_flags(folder, given), f"--output_format={output_format}"]
+    return ["convert_checkpoint", *_flags(folder, given), f"--output_format={output_format}"]
 
 
 def growth(folder, words, output="grown"):
     (folder / "words.txt").write_text(words)
     given = {"model": "bert_model.ckpt", "words": "words.txt", "output_dir": output}
-    return ["grow_vocab.py", *_flags(folder, given)]
+    return ["grow_vocab", *_flags(folder, given)]
 
 
 def export(folder, *others):
     flags = model_flags(folder, export_dir=folder / "export", task_name="pretraining")
-    return ["export_saved_model.py", *flags, "--max_seq_length=16", *others]
+    return ["export_saved_model", *flags, "--max_seq_length=16", *others]
 
 
 def classifier(folder, *others, **files):
@@ -131,7 +131,7 @@ def embeddings(folder, *others, **files):
     needs_extension("embeddings")
     given = {"data_dir": "embedding", "output_dir": "out", **files}
     flags = ["--max_seq_length=16", "--train_batch_size=2", "--do_train"]
-    return ["run_embeddings.py", *model_flags(folder), *_flags(folder, given), *flags, *others]
+    return ["run_embeddings", *model_flags(folder), *_flags(folder, given), *flags, *others]
 
 
 def pretraining(folder, *others):

@@ -123,7 +123,7 @@ ROWS = [
     ),
     row(
         "stray word in place of a flag",
-        lambda folder: ["predict.py", f"{folder}/model"],
+        lambda folder: ["predict", f"{folder}/model"],
         "/model' belongs to no flag;",
     ),
     row(
@@ -140,7 +140,7 @@ ROWS = [
     ),
     row(
         "a threshold of a prediction",
-        lambda folder: ["predict.py", f"--model={folder}", "--abstain_below=70"],
+        lambda folder: ["predict", f"--model={folder}", "--abstain_below=70"],
         "--abstain_below=70",
         "between 0 and",
     ),

@@ -107,6 +107,6 @@ def test_scripts_refuse_another_vocabulary(folder):
         command = [*pretraining(folder, flags), f"--input_file={path}", f"--vocab_file={other}"]
         assert "/made was made with another vocabulary than" in end_of(*command).sentence
     assert not (folder / "out").exists()
-    command = ["inspect_pretraining_data.py", f"--input_file={path}", f"--vocab_file={other}"]
+    command = ["inspect_pretraining_data", f"--input_file={path}", f"--vocab_file={other}"]
     assert "/made was made with another vocabulary than" in end_of(*command).sentence
     assert end_of(command[0], command[1], model_flags(folder)[0]).status == 0

@@ -27,7 +27,7 @@ def measured_vectors(folder, path):
     """The evaluation of a .npy file."""
     needs_extension("embeddings")
     (folder / "vectors.npy").symlink_to(path)
-    return ["run_embeddings.py", *embedding_files(folder), f"--vectors={folder}/vectors.npy"]
+    return ["run_embeddings", *embedding_files(folder), f"--vectors={folder}/vectors.npy"]
 
 
 def embedding_files(folder):

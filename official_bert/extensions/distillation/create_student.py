@@ -1,4 +1,4 @@
-"""Makes a smaller model for distillation: the runner of create_student.py.
+"""Makes a smaller model for distillation: the runner of official-bert create_student.
 
 In: the folder of a model. Out: a new folder with a model of fewer layers or of another size, and
     the same vocabulary.
@@ -43,7 +43,8 @@ def run(options: StudentOptions):
     chosen = [name for name, value in ways.items() if value]
     if len(chosen) != 1:
         raise InputError(
-            f"--{' and --'.join(chosen or ways)}: give one of --keep_layers, --num_layers and --size"
+            f"--{' and --'.join(chosen or ways)}: give one of --keep_layers, --num_layers and "
+            "--size"
         )
     source = resolve(options)
     checkpoint, config = source.checkpoint, source.config

@@ -1,4 +1,4 @@
-"""The flags of distillation, and those of create_student.py."""
+"""The flags of distillation, and those of official-bert create_student."""
 
 import dataclasses
 from typing import ClassVar
@@ -12,7 +12,7 @@ LOGITS, HIDDEN, RELATIONS = TEXT_TARGETS = "logits", "hidden", "attention_relati
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillationOptions:
-    """Flags of fine-tuning with a teacher; run_embeddings.py has another --teacher."""
+    """Flags of fine-tuning with a teacher; official-bert run_embeddings has another --teacher."""
 
     teacher: str | None = option(
         None,

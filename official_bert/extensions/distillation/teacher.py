@@ -66,7 +66,7 @@ def _check_tokenizer(path: str, tokenizer: FullTokenizer, teacher_tokenizer: Ful
     if difference:
         raise InputError(
             f"--teacher={path}: has {difference} than the student; take a student of "
-            "create_student.py, or another teacher"
+            "official-bert create_student, or another teacher"
         )
 
 

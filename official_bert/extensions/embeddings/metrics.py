@@ -175,7 +175,8 @@ def _places_in_corpus(
     relevant_rows: Sequence[np.ndarray],
     query_rows: np.ndarray,
 ) -> Iterator[np.ndarray]:
-    """Yields the places of each query's relevant_rows rows, without those behind _DEPTH others of them.
+    """Yields the places of each query's relevant_rows rows, without those behind _DEPTH others of
+    them.
 
     A place is one more than the number of rows before it, but the query's own. To count these needs
     no sorting.

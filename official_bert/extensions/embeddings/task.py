@@ -51,7 +51,7 @@ class EmbeddingTask(Task):
         **settings: Any,
     ):
         """Sets how the vectors are made, as of SentenceEncoder; `settings` are the other flags
-        of run_embeddings.py.
+        of official-bert run_embeddings.
         """
         if pooling not in POOLINGS:
             raise InputError(f"--pooling={pooling}: must be one of {', '.join(POOLINGS)}")

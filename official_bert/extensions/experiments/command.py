@@ -1,5 +1,5 @@
 """A table or a figure of the paper, from its declaration to the table: the runner of
-run_experiment.py.
+official-bert run_experiment.
 
 In: the name of an experiment, a scale, a folder of data. Out, in output_dir/SCALE: NAME.jsonl with
 a line for each finished cell and step, NAME.md with the table, and a folder for each run in

@@ -162,8 +162,8 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
     if name not in (path, *(known := names_of(catalogue.folder))):
         raise InputError(
             f"{name or 'no name'}: there is no such experiment; name one before the flags, as in "
-            f"run_experiment.py table5 --scale=desk, one of {', '.join(known)} or a {SUFFIX} file "
-            "of your own"
+            f"official-bert run_experiment table5 --scale=desk, one of {', '.join(known)} or a "
+            f"{SUFFIX} file of your own"
         )
     content = _read(path)
     for what, kind in (("columns", Column), ("rows", Row)):

@@ -73,7 +73,7 @@ def search(
     Args:
         queries: the text, or several.
         corpus: a list of texts, which each call encodes anew; what `index_of` returned for one; or
-            the path of an index that predict.py --index wrote.
+            the path of an index that official-bert predict --index wrote.
         k: the number of texts in a result.
 
     Returns:

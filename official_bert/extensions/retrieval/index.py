@@ -24,7 +24,7 @@ class Index(NamedTuple):
     @classmethod
     def read(cls, path: str) -> Self:
         """Reads the file of `write_index`, which holds no pickled objects."""
-        remedy = f"make it anew with predict.py --index={path}"
+        remedy = f"make it anew with official-bert predict --index={path}"
         arrays = read_npz(path, ("texts", "ends", "vectors"), remedy)
         data, ends, vectors = arrays["texts"].tobytes(), arrays["ends"], arrays["vectors"]
         try:

@@ -1,5 +1,5 @@
 """Finds hard negatives, texts near to an anchor that do not answer it: the runner of
-mine_hard_negatives.py.
+official-bert mine_hard_negatives.
 
 In: tables of pairs (anchor, positive), a corpus and a model of vectors. Out: a JSON line for each
 pair, in order, with `anchor`, `positive` and `negative`, a list of texts, the nearest first. The

@@ -51,8 +51,8 @@ class MiningOptions(TextTables):
     corpus_file: str | None = option(
         None,
         basic=True,
-        help="The texts to choose from, one a line, or an .npz file of predict.py --index; by "
-        "default all positives.",
+        help="The texts to choose from, one a line, or an .npz file of official-bert predict "
+        "--index; by default all positives.",
     )
     num_negatives: int = option(
         5,

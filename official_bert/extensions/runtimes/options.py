@@ -15,7 +15,9 @@ INT8 = "int8"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FormatOptions:
-    """What export_saved_model.py gets from this extension; --dtype is the core's with int8."""
+    """What official-bert export_saved_model gets from this extension; --dtype is the core's with
+    int8.
+    """
 
     dtype: str = option(
         FLOAT32,
@@ -36,7 +38,7 @@ class FormatOptions:
         help="What runs the export: TensorFlow and its server (saved_model, the default), "
         "onnxruntime (onnx, a file model.onnx), or LiteRT on CPUs and phones (litert, "
         "model.tflite). These two need requirements-runtimes.txt. Of several, separated by commas, "
-        "predict.py takes the fastest.",
+        "official-bert predict takes the fastest.",
     )
     max_loss: float | None = option(
         None,
@@ -57,7 +59,7 @@ class FormatOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RuntimeOptions(PredictorSettings):
-    """What predict.py and Predictor get from this extension."""
+    """What official-bert predict and Predictor get from this extension."""
 
     runtime: str = option(
         AUTO,

@@ -1,4 +1,4 @@
-"""The options of scores: `predict.py --score`, and the command evaluate_minimal_pairs."""
+"""The options of scores: `official-bert predict --score`, and the command evaluate_minimal_pairs."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ PLL, WITHIN_WORD = SCORE_METHODS = "pll", "within_word"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """What predict.py gets from this extension."""
+    """What official-bert predict gets from this extension."""
 
     score: str | None = option(
         None,

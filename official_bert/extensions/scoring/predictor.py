@@ -1,4 +1,6 @@
-"""What scores add to the core: the method `score` of Predictor, and the mode `predict.py --score`."""
+"""What scores add to the core: the method `score` of Predictor, and the mode `official-bert
+predict --score`.
+"""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class TaggingTask(Task):
         if with_blanks := [label for label in self.labels if re.search(r"[ \t\r\n]", label)]:
             raise InputError(
                 f"{with_blanks[0]!r}: the tag has a blank, which separates the columns of "
-                "predictions.conll; use predict.py, or train on types without blanks"
+                "predictions.conll; use official-bert predict, or train on types without blanks"
             )
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedWords:
@@ -150,7 +150,7 @@ class TaggingTask(Task):
         if self.labels is None:
             raise InputError(
                 "no labels.txt beside the checkpoint: give the --output_dir of a training run as "
-                "--init_checkpoint, or in export_saved_model.py --labels"
+                "--init_checkpoint, or in official-bert export_saved_model --labels"
             )
         return self.labels
 

@@ -112,8 +112,8 @@ def check_words(source: ConllFile, labels: Sequence[str], document_context: bool
         )
     if list(labels) == ["O"] and source.sentences[0].tags:
         raise InputError(
-            f"{source.path}: all tags are O, so that there is nothing to learn; give each token its "
-            "tag in the last column"
+            f"{source.path}: all tags are O, so that there is nothing to learn; give each token "
+            "its tag in the last column"
         )
     num_words = len(source.sentences[0].columns)
     if len(source.sentences) == 1 and num_words > _MOST_WORDS:

@@ -1,4 +1,4 @@
-"""create_student.py: which weights the student has, and what its folder says."""
+"""official-bert create_student: which weights the student has, and what its folder says."""
 
 import dataclasses
 import json

@@ -281,7 +281,8 @@ def test_a_teacher_of_another_kind_is_refused(classifier, tmp_path):
     vocab = (trained / "vocab.txt").read_text()
     (trained / "vocab.txt").write_text(vocab.replace("example7\n", "another\n"))
     refused(
-        "--teacher=.*: has another vocabulary than the student; take a student of create_student.py"
+        "--teacher=.*: has another vocabulary than the student; take a student of official-bert "
+        "create_student"
     )
     (trained / "vocab.txt").write_text(vocab)
     edit_json(trained / "tokenizer_config.json", do_lower_case=False)

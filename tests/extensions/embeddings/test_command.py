@@ -1,5 +1,5 @@
-"""run_embeddings.py: vectors that are learnt, ways of measuring them, vectors of others, and
-what is refused.
+"""official-bert run_embeddings: vectors that are learnt, ways of measuring them, vectors of others,
+and what is refused.
 """
 
 import json
@@ -53,7 +53,7 @@ def write_pairs(path, count: int, seed: int, score=None):
 
 
 def refusal(**flags) -> str:
-    ended = end_of("run_embeddings.py", *flag_list(**flags))
+    ended = end_of("run_embeddings", *flag_list(**flags))
     assert ended.status == 1
     return ended.sentence
 
@@ -87,7 +87,7 @@ def test_vectors_are_learnt_measured_exported_and_asked_for(base, tmp_path):
     assert dev.metrics(SentenceEncoder(str(base), "max").encode(dev.texts))["eval_spearman"] < 0.5
     learning = {"num_train_epochs": 12, "learning_rate": 3e-3, "projection": 8, "pooling": "max"}
     run_here(
-        "run_embeddings.py",
+        "run_embeddings",
         *flag_list(
             **model_of(base), **flags, **learning, do_train=True, do_eval=True, do_predict=True
         ),
@@ -106,7 +106,7 @@ def test_vectors_are_learnt_measured_exported_and_asked_for(base, tmp_path):
     for text in ("", "noexport_text"):
         files = {"model": tmp_path / "out", "export_dir": tmp_path / f"export{text}"}
         run_here(
-            "export_saved_model.py",
+            "export_saved_model",
             *flag_list(**files),
             *([f"--{text}"] if text else ["--export_text"]),
         )
@@ -116,13 +116,13 @@ def test_vectors_are_learnt_measured_exported_and_asked_for(base, tmp_path):
     np.testing.assert_allclose(Predictor(str(tmp_path / "out")).embed(texts), vectors, atol=2e-6)
 
     again = {"dev_file": tmp_path / "dev.tsv", "output_dir": tmp_path / "again", "do_eval": True}
-    run_here("run_embeddings.py", *flag_list(**again, vectors=tmp_path / "export"))
+    run_here("run_embeddings", *flag_list(**again, vectors=tmp_path / "export"))
     assert figures(tmp_path / "again")["eval_spearman"] == pytest.approx(
         learnt["eval_spearman"], abs=1e-6
     )
     vectors = Predictor(str(tmp_path / "out")).embed(dev.texts)
     np.save(tmp_path / "vectors.npy", np.float64(vectors))
-    run_here("run_embeddings.py", *flag_list(**again, vectors=tmp_path / "vectors.npy"))
+    run_here("run_embeddings", *flag_list(**again, vectors=tmp_path / "vectors.npy"))
     assert figures(tmp_path / "again")["eval_spearman"] == pytest.approx(
         learnt["eval_spearman"], abs=1e-6
     )
@@ -173,7 +173,7 @@ def test_a_teacher_gives_its_vectors(base, tmp_path):
     assert "--loss=mse: needs a --teacher" in refused
     refused = refusal(**model_of(base), **flags, teacher=base, projection=3)
     assert "its vectors have 16 components, those of the model 3" in refused
-    run_here("run_embeddings.py", *flag_list(**model_of(base), **flags, teacher=base))
+    run_here("run_embeddings", *flag_list(**model_of(base), **flags, teacher=base))
     texts = ["the rain was on the cat", "the child was on the park"]
     cosines = (teacher.encode(texts) * Predictor(str(tmp_path / "out")).embed(texts)).sum(axis=1)
     assert cosines.min() > 0.9
@@ -350,14 +350,14 @@ def test_a_training_goes_on_with_the_vectors_of_the_folder(base, tmp_path):
     }
     first, theirs = {"pooling": "max", "projection": 8, "normalize": False}, tmp_path / "theirs"
     run_here(
-        "run_embeddings.py",
+        "run_embeddings",
         *flag_list(**model_of(base), **flags, **first, output_dir=tmp_path / "first"),
     )
-    run_here("convert_checkpoint.py", *flag_list(model=tmp_path / "first", output_dir=theirs),
+    run_here("convert_checkpoint", *flag_list(model=tmp_path / "first", output_dir=theirs),
              "--output_format=huggingface")  # fmt: skip
     second = {"pooling": "cls", "normalize": True}
     run_here(
-        "run_embeddings.py",
+        "run_embeddings",
         *flag_list(model=tmp_path / "first", **flags, **second, output_dir=tmp_path / "out"),
     )
     settings = json.loads((tmp_path / "out" / "task.json").read_text())["settings"]

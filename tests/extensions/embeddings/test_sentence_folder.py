@@ -216,7 +216,7 @@ def test_an_encoder_in_a_subfolder_is_converted_with_its_modules(tmp_path, outpu
 def test_others_name_the_encoder_in_a_subfolder(tmp_path):
     folder = nested(tmp_path)
     way = (
-        f"{folder}/0_Transformer; .*convert_checkpoint.py --model={folder} "
+        f"{folder}/0_Transformer; .*official-bert convert_checkpoint --model={folder} "
         "--output_format=huggingface"
     )
     for attempt in (

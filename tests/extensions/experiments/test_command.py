@@ -1,5 +1,5 @@
-"""run_experiment.py: what it prints and refuses, a kill in the middle, and each table of the
-paper at its smallest.
+"""official-bert run_experiment: what it prints and refuses, a kill in the middle, and each table of
+the paper at its smallest.
 """
 
 import json
@@ -21,7 +21,7 @@ from official_bert.extensions.experiments.options import ExperimentOptions
 from official_bert.io.errors import InputError
 from tests import toy
 from tests.experiment_data import TWO_ROWS, write_data
-from tests.scripts import end_of, flag_list, run_script, wait_for
+from tests.scripts import command_line, end_of, flag_list, run_script, wait_for
 from tests.shared import ROOT
 
 
@@ -109,7 +109,7 @@ def test_models_by_name(run, tmp_path):
 
 
 def test_the_name_comes_first():
-    assert "belongs to no flag" in end_of("run_experiment.py", "--scale=smoke", "table5").sentence
+    assert "belongs to no flag" in end_of("run_experiment", "--scale=smoke", "table5").sentence
 
 
 @pytest.mark.long
@@ -124,7 +124,7 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
     flags = [str(tmp_path / "one.toml"), *flag_list(**places)]
     steps = tmp_path / "out" / "smoke" / "steps"
 
-    command = [sys.executable, str(ROOT / "run_experiment.py"), *flags]
+    command = [sys.executable, *command_line("run_experiment"), *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(
         lambda: list(steps.glob("pretraining-*/output/model.ckpt-200.index")),
@@ -140,7 +140,7 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
     finished = {path: os.stat(path).st_mtime_ns for path in steps.glob("*/result.json")}
     names = sorted(path.parent.name.rsplit("-", 1)[0] for path in finished)
     assert names == ["records-held-out", "records-train", "vocabulary-400"]
-    again = run_script("run_experiment.py", *flags)
+    again = run_script("run_experiment", *flags)
     assert "3 of 5 steps are finished already" in again.stderr
     assert {path: os.stat(path).st_mtime_ns for path in finished} == finished
     (result,) = steps.glob("pretraining-*/result.json")
@@ -193,7 +193,7 @@ def test_an_experiment_of_the_paper(places, name, columns):
         if one.split("=")[0] in {row.get("encoder") for row in declared}
     ]
     flags = places | {"model": ",".join(used)}
-    run_script("run_experiment.py", name, *flag_list(scale="smoke", **flags), timeout_secs=1800)
+    run_script("run_experiment", name, *flag_list(scale="smoke", **flags), timeout_secs=1800)
     output = places["output_dir"] / "smoke"
     lines = [json.loads(line) for line in (output / f"{name}.jsonl").read_text().splitlines()]
     results = [line for line in lines if "step" not in line]

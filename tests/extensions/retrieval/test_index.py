@@ -58,7 +58,10 @@ def damaged(change):
             "cannot be read as a .zip file",
         ),
         (lambda path: np.save(path.open("wb"), CORPUS), "cannot be read as a .zip file"),
-        (damaged({"ends": None}), "lacks the array ends; make it anew with predict.py --index="),
+        (
+            damaged({"ends": None}),
+            "lacks the array ends; make it anew with official-bert predict --index=",
+        ),
         (
             damaged({"ends": np.float64([1, 2])}),
             "is no index (the ends of its texts are no list of int64)",

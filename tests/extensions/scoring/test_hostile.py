@@ -7,7 +7,7 @@ from tests.hostile.rows import check, row, table
 
 
 def minimal_pairs(folder, input_file):
-    return ["evaluate_minimal_pairs.py", f"--model={folder}", f"--input_file={input_file}"]
+    return ["evaluate_minimal_pairs", f"--model={folder}", f"--input_file={input_file}"]
 
 
 FLAGS = [

@@ -1,5 +1,5 @@
-"""evaluate_minimal_pairs.py: which sentence of a pair has the better score, and what counts as a
-pair.
+"""official-bert evaluate_minimal_pairs: which sentence of a pair has the better score, and what
+counts as a pair.
 """
 
 import json
@@ -16,7 +16,7 @@ from tests.scripts import end_of, run_here
 from tests.serving import exported
 from tests.shared import shared
 
-SCRIPT = "evaluate_minimal_pairs.py"
+SCRIPT = "evaluate_minimal_pairs"
 
 
 def line(good, bad, paradigm, phenomenon="agreement"):

@@ -139,7 +139,7 @@ def test_a_model_without_a_pooler_scores(masked, tmp_path):
         f"--input_file={tmp_path}/lines",
         f"--output_file={tmp_path}/out",
     ]
-    run_here("predict.py", *flags, "--score=within_word")
+    run_here("predict", *flags, "--score=within_word")
     found = json.loads((tmp_path / "out").read_text())
     assert found["score"] == pytest.approx(
         load_predictor(masked[0]).score("the cat")["score"], abs=1e-5
@@ -153,13 +153,13 @@ def test_predict_scores_lines_and_tells_the_perplexity(masked, tmp_path):
         f"--input_file={tmp_path}/lines",
         f"--output_file={tmp_path}/out",
     ]
-    ended = run_here("predict.py", *flags, "--score=pll")
+    ended = run_here("predict", *flags, "--score=pll")
     found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert found == load_predictor(masked[0]).score(TEXTS[:3], method="pll")
     total, count = (sum(one[name] for one in found) for name in ("score", "num_tokens"))
     assert f"The perplexity of all {count} tokens is {math.exp(-total / count):.4f}" in ended.stderr
     (tmp_path / "lines").write_text("the cat\tthe mat\n")
-    ended = end_of("predict.py", *flags, "--score=pll")
+    ended = end_of("predict", *flags, "--score=pll")
     assert (ended.status, "a score is of a single text, and not of 2" in ended.sentence) == (
         1,
         True,
