@@ -43,7 +43,7 @@ def lines_of(folder: pathlib.Path) -> Iterator[str]:
     """Yields the parts of the card of a folder; those of the training are of its last one that
     made updates.
     """
-    from official_bert.cli.commands import COMMANDS
+    from official_bert import catalog
     from official_bert.io.errors import InputError
     from official_bert.io.writing import markdown_table
     from official_bert.model_dir import ModelFolder
@@ -78,7 +78,7 @@ def lines_of(folder: pathlib.Path) -> Iterator[str]:
         f"{record['num_replicas']}"
     )
     yield f"- Last run: {record['started']}\n\n## Flags that differ from their defaults\n"
-    fields = dataclasses.fields(COMMANDS[record["script"]].options_class())
+    fields = dataclasses.fields(catalog.options_class(record["script"]))
     defaults = {field.name: without_flag(field) for field in fields}
     changed = {name: value for name, value in flags.items() if value != defaults.get(name, value)}
     yield markdown_table(

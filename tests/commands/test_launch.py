@@ -164,15 +164,15 @@ def test_flags_of_the_command_are_not_the_launchers():
     assert "[worker 0] False" in ran.stdout
     command = launch._command(
         LaunchOptions(
-            num_workers=2, command=("launch", "--help", "--distribution_strategy=mirrored")
+            num_workers=2, command=("run_ner.py", "--help", "--distribution_strategy=mirrored")
         )
     )
     assert command == [
         sys.executable,
         "-u",
-        "launch",
+        "run_ner.py",
         "--help",
         "--distribution_strategy=mirrored",
     ]
-    words = ("launch", "--distribution_strategy", "mirrored")
+    words = ("run_ner.py", "--distribution_strategy", "mirrored")
     assert launch._command(LaunchOptions(num_workers=2, command=words))[2:] == list(words)
