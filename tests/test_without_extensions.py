@@ -1,0 +1,107 @@
+"""The core without one of its extensions, and without all of them, in copies of the repository.
+
+A copy has the tracked files without the folder of the extension and that of its tests.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from official_bert import catalog
+from tests.shared import ROOT
+
+NAMES = sorted(
+    path.parent.name for path in (ROOT / "official_bert/extensions").glob("*/__init__.py")
+)
+ALL = "all"
+
+# Without TensorFlow: the records, the flags of each command, and the help of one that extensions add
+# flags to.
+HELP = """
+import sys
+from official_bert import catalog
+from official_bert.cli import commands, flags
+from official_bert.options.fields import flag_fields
+print(*sorted(record.name for record in catalog.extensions()))
+for name in catalog.commands():
+    options_class = catalog.options_class(name)
+    assert [flags.heading_of(options_class, field) for field in flag_fields(options_class)], name
+assert "tensorflow" not in sys.modules
+sys.argv = ["official-bert", "run_classifier", "--helpfull"]
+commands.main()
+"""
+# With TensorFlow: every module of the core.
+IMPORTS = """
+import importlib, pkgutil
+import official_bert
+for module in pkgutil.walk_packages(official_bert.__path__, "official_bert."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+from official_bert import Predictor, catalog
+assert catalog.extensions() == ()
+"""
+
+
+def copy_without(name: str, folder: pathlib.Path) -> pathlib.Path:
+    """Copies the tracked files to a folder, without an extension or without all of them."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    removed = NAMES if name == ALL else [name]
+    places = [
+        f"{place}/{each}/"
+        for place in ("official_bert/extensions", "tests/extensions")
+        for each in removed
+    ]
+    for path in filter(None, listed.split("\0")):
+        if path.startswith(tuple(places)) or not (ROOT / path).exists():
+            continue
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / path, target)
+    return folder
+
+
+def run_in(folder: pathlib.Path, *command: str, timeout_secs: float = 300) -> str:
+    finished = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=timeout_secs,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]
+    return finished.stdout
+
+
+def test_each_folder_of_an_extension_has_a_record_of_its_name():
+    records = {record.name for record in catalog.extensions()}
+    assert set(NAMES) <= records
+
+
+@pytest.mark.needs_program("git")
+@pytest.mark.parametrize("name", [*NAMES, ALL])
+def test_without_an_extension_every_command_has_its_help(name, tmp_path):
+    folder = copy_without(name, tmp_path)
+    names, *text = run_in(folder, "-c", HELP).splitlines()
+    assert names.split() == ([] if name == ALL else sorted(set(NAMES) - {name}))
+    assert any("--train_batch_size" in line for line in text)
+
+
+@pytest.mark.needs_program("git")
+def test_without_all_extensions_every_module_can_be_imported(tmp_path):
+    run_in(copy_without(ALL, tmp_path), "-c", IMPORTS)
+
+
+@pytest.mark.long
+@pytest.mark.needs_program("git")
+@pytest.mark.parametrize("name", [*NAMES, ALL])
+def test_without_an_extension_the_tests_of_the_core_pass(name, tmp_path):
+    folder = copy_without(name, tmp_path)
+    run_in(folder, "-m", "pytest", "-m", "core", "-q", "--any-processor-time", timeout_secs=3000)
