@@ -128,14 +128,16 @@ def _restore_options(command: str, values: Mapping[str, Any]) -> Any:
 def options_part(options: Any, part: type[Options]) -> Options:
     """Returns the flags of one options class out of the options of a command.
 
-    An extension reads its flags by it. Options that somebody made in Python without the extension's
-    flags have their defaults.
+    An extension reads its flags by it. Options whose class does not have the part have its
+    defaults: those of a command to which the extension adds no flags, even if a flag of the command
+    has the same name, and those that somebody made in Python.
 
         flags = options_part(options, LoraOptions)
         flags.lora_rank
     """
-    names = [field.name for field in dataclasses.fields(part)]
-    return part(**{name: getattr(options, name) for name in names if hasattr(options, name)})
+    if not isinstance(options, part):
+        return part()
+    return part(**{field.name: getattr(options, field.name) for field in dataclasses.fields(part)})
 
 
 @functools.cache

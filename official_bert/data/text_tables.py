@@ -118,7 +118,7 @@ def _read_table(
         if names != list(record):
             names = list(record)
             decided = decide_columns(
-                row.path, names, _roles_for(names, is_corpus), assigned, flag=columns_flag
+                row.path, names, _choose_roles(names, is_corpus), assigned, flag=columns_flag
             )
             columns = {
                 role: [names[number] for number in numbers]
@@ -137,7 +137,7 @@ def _read_table(
         yield Example(row.where, anchors[0], positives, negatives, label)
 
 
-def _roles_for(names: Sequence[str], is_corpus: bool) -> list[Role]:
+def _choose_roles(names: Sequence[str], is_corpus: bool) -> list[Role]:
     """Returns the roles of a table's columns: a corpus with positives needs no anchor."""
     has_positives = any(fold_name(name) in COLUMNS[POSITIVE] for name in names)
     return (

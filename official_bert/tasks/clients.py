@@ -52,6 +52,9 @@ class ServedModel(Protocol):
 class Client(Protocol):
     """Answers texts with an export.
 
+    A client of a model of embeddings also has `vectors`: requests -> float32[n, width], the
+    embedding of each. `Predictor.encode` calls it.
+
     Attributes:
         columns: names of the texts of a request, in order.
         num_required: how many of them a request must have; the rest are optional.

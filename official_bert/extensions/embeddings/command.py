@@ -44,7 +44,9 @@ def run(options: EmbeddingOptions):
             )
     examples = read_examples(options.dev_file, "dev_file", vars(options))
     rows = all_texts(examples)
-    metrics = evaluation.prepare(examples, rows, options.eval_task or evaluation.kind_of(examples))
+    metrics = evaluation.prepare(
+        examples, rows, options.eval_task or evaluation.choose_kind(examples)
+    )
     results = metrics(_vectors(options.vectors, rows.texts))
     files.make_folder(options.output_dir)
     write_eval_results(options.output_dir, results, 0, "")

@@ -239,7 +239,7 @@ KINDS = {
 }
 
 
-def kind_of(examples: Sequence[Example]) -> str:
+def choose_kind(examples: Sequence[Example]) -> str:
     """Returns the name of the evaluation that suits examples, by the columns that they have."""
     labelled = [example for example in examples if example.label]
     if any(example.negatives for example in examples):

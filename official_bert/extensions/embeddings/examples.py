@@ -74,7 +74,7 @@ def all_texts(examples: Iterable[Example]) -> TextRows:
     return rows
 
 
-def rows_of_examples(
+def build_example_rows(
     examples: Sequence[Example], loss: Loss, name: str
 ) -> tuple[TextRows, np.ndarray]:
     """Returns the texts of a training set, and those of each example, int32[n, N], as the loss,

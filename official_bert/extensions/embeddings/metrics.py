@@ -105,7 +105,7 @@ def retrieval(
             is in the corpus.
     """
     query_rows = np.full(len(relevant), -1) if query_rows is None else np.asarray(query_rows)
-    relevant_rows = [_other_rows(rows, one) for rows, one in zip(relevant, query_rows, strict=True)]
+    relevant_rows = [_remove_row(rows, one) for rows, one in zip(relevant, query_rows, strict=True)]
     if candidates is None:
         num_ranked = len(corpus) - (query_rows >= 0)
         kept = [
@@ -114,7 +114,7 @@ def retrieval(
             if 0 < len(rows) < num_ranked[number]
         ]
     else:
-        ranked = [_other_rows(rows, one) for rows, one in zip(candidates, query_rows, strict=True)]
+        ranked = [_remove_row(rows, one) for rows, one in zip(candidates, query_rows, strict=True)]
         kept = [
             number
             for number, rows in enumerate(relevant_rows)
@@ -126,16 +126,16 @@ def retrieval(
             "metrics"
         )
     if candidates is None:
-        places = _places_in_corpus(
+        places = _rank_in_corpus(
             queries[kept], corpus, [relevant_rows[number] for number in kept], query_rows[kept]
         )
     else:
         places = (
-            _places_of_candidates(queries[number], corpus, relevant_rows[number], ranked[number])
+            _rank_candidates(queries[number], corpus, relevant_rows[number], ranked[number])
             for number in kept
         )
     query_scores = [
-        _scores_of(query_places, len(relevant_rows[number]))
+        _score_query(query_places, len(relevant_rows[number]))
         for number, query_places in zip(kept, places, strict=True)
     ]
     scores = {
@@ -145,7 +145,7 @@ def retrieval(
     return scores
 
 
-def _scores_of(places: np.ndarray, num_relevant: int) -> dict[str, float]:
+def _score_query(places: np.ndarray, num_relevant: int) -> dict[str, float]:
     """Returns the scores of one query, of whose relevant rows some have places in a ranking,
     from 1: int[places].
     """
@@ -161,7 +161,7 @@ def _scores_of(places: np.ndarray, num_relevant: int) -> dict[str, float]:
     }
 
 
-def _places_of_candidates(
+def _rank_candidates(
     query: np.ndarray, corpus: np.ndarray, relevant_rows: np.ndarray, ranked: np.ndarray
 ) -> np.ndarray:
     """Returns the places of those relevant_rows rows that are ranked."""
@@ -169,7 +169,7 @@ def _places_of_candidates(
     return np.flatnonzero(np.isin(ranked[order], relevant_rows)) + 1
 
 
-def _places_in_corpus(
+def _rank_in_corpus(
     queries: np.ndarray,
     corpus: np.ndarray,
     relevant_rows: Sequence[np.ndarray],
@@ -184,7 +184,7 @@ def _places_in_corpus(
     for first in range(0, len(queries), _QUERY_ROWS):
         block = queries[first : first + _QUERY_ROWS]
         marks = [
-            _best(query, corpus, rows)
+            _best_rows(query, corpus, rows)
             for query, rows in zip(block, relevant_rows[first:], strict=False)
         ]
         places = [np.ones(len(rows), np.int64) for _, rows in marks]
@@ -201,14 +201,16 @@ def _places_in_corpus(
         yield from places
 
 
-def _best(query: np.ndarray, corpus: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _best_rows(
+    query: np.ndarray, corpus: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the scores of the best _DEPTH of some rows, and these rows."""
     scores = all_cosines(query[None], corpus[rows])[0]
     order = np.argsort(-scores, kind="stable")[:_DEPTH]
     return scores[order], rows[order]
 
 
-def _other_rows(rows: Iterable[int], query_row: int) -> np.ndarray:
+def _remove_row(rows: Iterable[int], query_row: int) -> np.ndarray:
     """Returns different rows, sorted, without one."""
     different = np.unique(np.fromiter(rows, np.int64))
     return different[different != query_row]

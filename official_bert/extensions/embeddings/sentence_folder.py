@@ -128,7 +128,7 @@ class SentenceModules(NamedTuple):
         modules = cls(
             encoder,
             tuple(layers),
-            _pooling_of(pooling),
+            _read_pooling(pooling),
             length,
             encoder_settings.get("do_lower_case") is True,
             **further,
@@ -331,7 +331,7 @@ def _settings(folder: str, name: str = "config.json") -> dict[str, Any]:
     return as_object(reading.read_json(path), path) if files.exists(path) else {}
 
 
-def _pooling_of(folder: str) -> str:
+def _read_pooling(folder: str) -> str:
     """Returns the one pooling of a Pooling module; newer files name it, older ones have a truth
     value for each.
     """

@@ -18,7 +18,7 @@ from official_bert.extensions.embeddings.evaluation import EncodedTexts
 from official_bert.extensions.embeddings.examples import (
     EncodedExamples,
     all_texts,
-    rows_of_examples,
+    build_example_rows,
 )
 from official_bert.extensions.embeddings.losses import LOSSES, Loss, Matryoshka
 from official_bert.extensions.embeddings.model import BertEmbedder
@@ -87,7 +87,7 @@ class EmbeddingTask(Task):
         names = [f"{set_name}{ending}" for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")]
         examples = read_examples(data_files.path(set_name, names), f"{set_name}_file", self._flags)
         if set_name == "dev":
-            self._kind = self._flags.get("eval_task") or evaluation.kind_of(examples)
+            self._kind = self._flags.get("eval_task") or evaluation.choose_kind(examples)
             logging.info(
                 "The evaluation is %s, whose main metric is %s", self._kind, self.main_metric
             )
@@ -114,7 +114,7 @@ class EmbeddingTask(Task):
                 "--teacher: goes with --loss=mse, which learns its vectors, not "
                 f"{self._flags['loss']}"
             )
-        rows, texts_of = rows_of_examples(examples, loss, self._flags["loss"])
+        rows, texts_of = build_example_rows(examples, loss, self._flags["loss"])
         label_checks.check_training(examples, self._flags["loss"])
         further, targets = {}, None
         if loss.reads == "scores":

@@ -82,7 +82,7 @@ def run(options: MiningOptions):
         answers[token_ids(anchor)] |= {token_ids(anchor), token_ids(positive)}
     size, num_short = options.batch_size * WINDOW_BATCHES, 0
     progress = Progress("pairs", len(pairs))
-    with _lines_of(options.output_file, described, pairs, size) as (file, num_done):
+    with _open_lines(options.output_file, described, pairs, size) as (file, num_done):
         index = predictor.index_of(corpus)
         logging.info("The corpus has %d texts", len(index.texts))
         for start in range(num_done, len(pairs), size):
@@ -268,7 +268,7 @@ def _others(
 
 
 @contextlib.contextmanager
-def _lines_of(
+def _open_lines(
     path: str, described: dict, pairs: Sequence[Pair], size: int
 ) -> Iterator[tuple[BinaryIO, int]]:
     """Yields a file for lines, and how many of them a killed run of the same description has left
@@ -350,7 +350,7 @@ def _keep_whole_windows(path: str, pairs: Sequence[Pair], size: int) -> int:
     ends = [0]
     with files.open_file(path, "r+b") as file:
         for pair in pairs:
-            if not _is_line_of(pair, file.readline()):
+            if not _is_pair_line(pair, file.readline()):
                 break
             ends.append(file.tell())
         num_lines = (len(ends) - 1) // size * size
@@ -358,7 +358,7 @@ def _keep_whole_windows(path: str, pairs: Sequence[Pair], size: int) -> int:
     return num_lines
 
 
-def _is_line_of(pair: Pair, line: bytes) -> bool:
+def _is_pair_line(pair: Pair, line: bytes) -> bool:
     try:
         content = reading.parse_json(line, has_lines=False)
     except InputError:

@@ -182,7 +182,7 @@ def test_a_teacher_gives_its_vectors(base, tmp_path):
 def prepared(path, kind: str | None = None, **settings) -> types.SimpleNamespace:
     examples = read_examples(str(path), "dev_file", settings)
     rows = all_texts(examples)
-    metrics = evaluation.prepare(examples, rows, kind or evaluation.kind_of(examples))
+    metrics = evaluation.prepare(examples, rows, kind or evaluation.choose_kind(examples))
     return types.SimpleNamespace(texts=rows.texts, metrics=metrics)
 
 

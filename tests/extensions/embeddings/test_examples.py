@@ -5,11 +5,11 @@ import types
 import numpy as np
 
 from official_bert.data.text_tables import Example
-from official_bert.extensions.embeddings.examples import rows_of_examples
+from official_bert.extensions.embeddings.examples import build_example_rows
 
 
 def rows_of(*examples: Example, num_texts=(2, 1000), repeats=1) -> list[list[str]]:
-    rows, found = rows_of_examples(
+    rows, found = build_example_rows(
         examples, types.SimpleNamespace(num_texts=num_texts, repeats=repeats), "a_loss"
     )
     assert found.dtype == np.int32

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from official_bert.data.text_tables import Example
-from official_bert.extensions.embeddings.examples import rows_of_examples
+from official_bert.extensions.embeddings.examples import build_example_rows
 from official_bert.extensions.embeddings.label_checks import check_training, warn_of_unread_parts
 from official_bert.extensions.embeddings.losses import LOSSES as REGISTERED_LOSSES
 from official_bert.extensions.embeddings.options import LOSSES
@@ -51,7 +51,7 @@ def test_classes_without_pairs_lack_the_second_text():
     with pytest.raises(
         InputError, match=r"line 2: --loss=multiple_negatives_ranking needs two texts"
     ):
-        rows_of_examples(examples, REGISTERED_LOSSES[RANKING], RANKING)
+        build_example_rows(examples, REGISTERED_LOSSES[RANKING], RANKING)
 
 
 @pytest.mark.parametrize(
