@@ -100,17 +100,19 @@ extensions/distillation/losses.py: extensions/distillation/test_pretraining.py
     return temperature**2 * ops.sum( -> return temperature * ops.sum(
 modeling/losses.py: modeling/test_pretrainer.py tasks/pretraining/test_objective.py
     MASKED_LM_EPSILON = 1e-5 -> MASKED_LM_EPSILON = 1e-1
-tokenization.py: test_tokenization.py
+characters.py: test_tokenization.py
     \u3400-\u4dbf -> \u3401-\u4dbf
     in ("Cc", "Cf") -> in ("Cc",)
     unicodedata.category(char) == "Mn" -> unicodedata.category(char)[0] == "M"
+    if char in "\0\ufffd" -> if char in "\0"
+tokenization.py: test_tokenization.py
     len(word) > self.max_input_chars_per_word -> len(word) >= self.max_input_chars_per_word
     self.strip_accents = do_lower_case if strip_accents is None else strip_accents -> self.strip_accents = do_lower_case
     normalize("NFD" -> normalize("NFKD"
     release < "2019" -> release < "2018_11_03"
-    if char in "\0\ufffd" -> if char in "\0"
-tokenizer_call.py: test_tokenizer_call.py test_tokenization.py
+tokenizer_call.py: test_tokenization.py
     [row, num_first : len(ids)] -> [row, num_first - 1 : len(ids)]
+extensions/huggingface_api/tokenizer_inputs.py: extensions/huggingface_api/test_tokenizer.py
     range(0, len(tokens) - stride, size - stride) -> range(0, len(tokens), size - stride)
     lengths[0] > lengths[1] -> lengths[0] >= lengths[1]
     origins[begin + width - 1] + 1 -> origins[begin] + width

@@ -154,6 +154,37 @@ def hooks(name: str) -> tuple[Callable, ...]:
     return tuple(load(record.hooks[name]) for record in extensions() if name in record.hooks)
 
 
+@functools.cache
+def members(hook: str) -> Mapping[str, Any]:
+    """Returns the methods and properties that extensions add to a class of the core, by name.
+
+    Args:
+        hook: a hook whose functions take no argument and return such a mapping.
+    """
+    merged: dict[str, Any] = {}
+    for function in hooks(hook):
+        for name, member in function().items():
+            if name in merged:
+                raise ValueError(f"{hook}: two extensions have {name}; rename one of them")
+            merged[name] = member
+    return merged
+
+
+def bind_member(hook: str, owner: object, name: str) -> Any:
+    """Returns a method or property that an extension adds to an object of the core.
+
+    It is for `__getattr__`, which Python calls for a name that the object lacks.
+
+    Raises:
+        AttributeError: no extension has it.
+    """
+    if name.startswith("_") or name not in members(hook):
+        raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
+    member = members(hook)[name]
+    bind = getattr(member, "__get__", None)
+    return member if bind is None else bind(owner, type(owner))
+
+
 def load(name: str) -> Any:
     """Imports the object that `module:name` names."""
     module, _, attribute = name.partition(":")

@@ -32,6 +32,12 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "model_methods": "No arguments -> a mapping: name of a method of all models -> a function "
         "whose first argument is the model. Called when models are imported, so that the module "
         "of the hook must not import them; its functions may.",
+        "tokenizer_call": "A FullTokenizer, texts, pairs or None, max_seq_length or None, and a "
+        "mapping of further arguments -> the inputs of a model by name. Called by a call of the "
+        "tokenizer with arguments that the core lacks.",
+        "tokenizer_members": "No arguments -> a mapping: name -> a method or property of "
+        "FullTokenizer, whose first argument is the tokenizer, or a value. Called when a name is "
+        "read that a tokenizer lacks.",
         "predictor_methods": "No arguments -> a mapping: name of a method of "
         "official_bert.Predictor -> a function whose first argument is the Predictor. Called when "
         "a method that the Predictor's class lacks is used or listed.",

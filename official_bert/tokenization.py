@@ -8,16 +8,23 @@ import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 
-from official_bert import model_hub
+from official_bert import catalog, model_hub
+from official_bert.characters import (
+    CLEANED,
+    SEPARATED,
+    SEPARATED_WITHOUT_ACCENTS,
+    ascii_tokens,
+)
+from official_bert.characters import find_words as find_words
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import field, is_of_kind
-from official_bert.tokenizer_call import TransformersNames, model_inputs, transformers_inputs
+from official_bert.tokenizer_call import model_inputs
 from official_bert.tokenizer_config import (
     MAX_INPUT_CHARS_PER_WORD,
     TokenizerConfig,
@@ -25,31 +32,13 @@ from official_bert.tokenizer_config import (
     warn_of_casing,
 )
 from official_bert.tokenizer_files import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME
+from official_bert.word_cache import LINE_END, WordCache
 
 # The pieces of model inputs that stand for no part of the text.
 _FRAME = ("[PAD]", "[CLS]", "[SEP]")
 
-# Each ideograph is a word of its own; kana, Hangul and U+3007 form words like letters.
-_CJK = (
-    "\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
-    "\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f"
-)
-# The characters other than the space that separate words. Some control characters that str.split()
-# takes for whitespace are absent (U+000B, U+000C, U+001C to U+001F, U+0085): the rules remove them
-# and join the text around them.
-_BLANK = "\t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_is_cjk = re.compile(f"[{_CJK}]").match
-_has_boundary = re.compile(f"[{_CJK}{_BLANK}]").search
-_split_at_boundaries = re.compile(f"[{_CJK}{_BLANK}]|[^{_CJK}{_BLANK}]+").findall
-# The parts of a text whose WordPieces, in order, are those of the text: what is between blanks, and
-# each ideograph.
-find_words = re.compile(f"[{_CJK}]|[^{_CJK}{_BLANK} ]+").finditer
-_ascii_tokens = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall
-
-_CACHED_WORDS = 1 << 19  # about 100 MB when full
-_LONGEST_CACHED_WORD = 64
 _MOST_PIECES = 1 << 24  # a larger id in a file would fill the memory with lines
-_LINE_END, _ID_OF_LINE_END = "\n", -1
+_LINE_END_ID = -1
 
 
 def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None):
@@ -149,9 +138,11 @@ def whitespace_tokenize(text: str) -> list[str]:
     return text.split()
 
 
-class FullTokenizer(TransformersNames):
+class FullTokenizer:
     """Splits text into words with BasicTokenizer, and words into WordPieces with
     WordpieceTokenizer.
+
+    Extensions add further arguments of a call, methods and properties.
 
     Args:
         vocab_file: the vocabulary, one WordPiece on each line.
@@ -213,20 +204,23 @@ class FullTokenizer(TransformersNames):
         return self._look_up(self._pieces, text)
 
     def encode(
-        self, text: str | bytes, text_pair: str | bytes | None = None, **of_transformers
+        self, text: str | bytes, text_pair: str | bytes | None = None, **further: Any
     ) -> list[int]:
         """Returns convert_tokens_to_ids(tokenize(text)), but without making the token strings.
 
-        With a second text or an argument of transformers, such as `add_special_tokens=True`, the
-        ids are those of a
-        call: [CLS] text [SEP] text_pair [SEP].
+        Args:
+            text: a text.
+            text_pair: a second text, for an extension: the ids are then those of a call,
+                [CLS] text [SEP] text_pair [SEP].
+            **further: arguments of an extension, by which the ids are those of a call, too.
 
         Raises:
             KeyError: a word has no WordPieces, and the vocabulary has no [UNK].
+            TypeError: no extension has these arguments.
         """
-        if text_pair is None and not of_transformers:
+        if text_pair is None and not further:
             return self._look_up(self._ids, text)
-        return self(text, text_pair, **({"padding": False} | of_transformers))["input_ids"]
+        return self._call_extension(text, text_pair, None, further)["input_ids"]
 
     def encode_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encodes many lines without "\\n" at once, which is several times faster than one by one.
@@ -235,15 +229,15 @@ class FullTokenizer(TransformersNames):
             int32[tokens]: the ids of all lines in order, those of each line as `encode` returns
             them; int64[lines]: the number of ids of each line.
         """
-        text = f" {_LINE_END} ".join(lines)
+        text = f" {LINE_END} ".join(lines)
         text = (
             self._separated(text)
             if text.isascii()
-            else f" {_LINE_END} ".join(map(self._separated, lines))
+            else f" {LINE_END} ".join(map(self._separated, lines))
         )
         ids = itertools.chain.from_iterable(map(self._line_ids.__getitem__, text.split(" ")))
         ids = np.fromiter(ids, np.int32)
-        ends = np.flatnonzero(ids == _ID_OF_LINE_END)
+        ends = np.flatnonzero(ids == _LINE_END_ID)
         if len(ends) != max(len(lines) - 1, 0):
             raise ValueError("a line contains a line end")
         bounds = np.concatenate([[-1], ends, [len(ids)]])
@@ -262,13 +256,11 @@ class FullTokenizer(TransformersNames):
         texts: str | Iterable[str],
         pairs: str | Iterable[str | None] | None = None,
         max_seq_length: int | None = None,
-        **of_transformers,
+        **further: Any,
     ) -> dict:
         """Makes the inputs of a model from texts or from pairs of texts.
 
             BertModel(config)(**tokenizer(["A text.", "Another one."]))
-            BertModel(config)(tokenizer(["A text.", "Another one."], padding=True,
-            return_tensors="tf"))
 
         Args:
             texts: a text, which is a batch of one, or several; no tuple, which could mean a pair.
@@ -277,31 +269,33 @@ class FullTokenizer(TransformersNames):
             max_seq_length: the number of tokens, special ones included, to which examples are
                 truncated; the longer text of a pair loses its last tokens first. None truncates
                 nothing.
-            **of_transformers: with any of the arguments of transformers' tokenizers the call does
-                what theirs does. They are `text_pair`, another name of `pairs`, and, with their
-                defaults, `padding=False` ("longest" or True, "max_length"), `truncation=None`
-                ("longest_first" or True, "only_first", "only_second"), `max_length=None`,
-                `stride=0`, `return_tensors=None` ("np", "tf"), `return_overflowing_tokens=False`,
-                `return_offsets_mapping=False`, `return_special_tokens_mask=False`,
-                `return_length=False`, `return_token_type_ids=True`, `return_attention_mask=True`
-                and `add_special_tokens=True`.
+            **further: arguments of an extension, which then makes the inputs. Those of
+                transformers' tokenizers are in extensions/huggingface_api/tokenizer_inputs.py.
 
         Returns:
             `input_ids`, `input_mask` and `segment_ids`, each int32[B, S], padded with 0 to the
-            longest example. With an argument of transformers `input_ids`, `token_type_ids`,
-            `attention_mask` and, if asked for, `offset_mapping` and `overflow_to_sample_mapping`;
-            [MASK] and the like in a text then stay one token.
+            longest example; or what the extension returns.
 
         Raises:
             InputError: an argument has another form, or the vocabulary lacks [CLS], [SEP] or [UNK].
+            TypeError: no extension has these arguments.
         """
-        if not of_transformers:
-            return model_inputs(self, texts, pairs, max_seq_length)
-        if max_seq_length is not None:
-            raise InputError(
-                "max_seq_length: is called max_length beside arguments of transformers"
-            )
-        return transformers_inputs(self, texts, pairs, **of_transformers)
+        if further:
+            return self._call_extension(texts, pairs, max_seq_length, further)
+        return model_inputs(self, texts, pairs, max_seq_length)
+
+    def _call_extension(self, texts, pairs, max_seq_length: int | None, arguments: dict) -> dict:
+        for tokenizer_call in catalog.hooks("tokenizer_call"):
+            return tokenizer_call(self, texts, pairs, max_seq_length, arguments)
+        names = ", ".join(arguments) or "text_pair"
+        raise TypeError(f"{names}: the tokenizer has no such argument, and no extension adds it")
+
+    def __getattr__(self, name: str) -> Any:
+        return catalog.bind_member("tokenizer_members", self, name)
+
+    def __len__(self) -> int:
+        """Returns the number of ids, which is the `vocab_size` of a model of this vocabulary."""
+        return 1 + max(self.vocab.values(), default=-1)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """Returns the text of a sequence of ids: its words with a space between them, and
@@ -350,11 +344,11 @@ class FullTokenizer(TransformersNames):
     def _start_caches(self):
         basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
         pieces = {piece: piece for piece in (*self.vocab, wordpiece.unk_token)}
-        self._pieces = _WordCache(basic, wordpiece, pieces)  # shares one string per WordPiece
-        self._ids = _WordCache(basic, wordpiece, self.vocab)
-        self._line_ids = _WordCache(basic, wordpiece, self.vocab, (_ID_OF_LINE_END,))
+        self._pieces = WordCache(basic, wordpiece, pieces)  # shares one string per WordPiece
+        self._ids = WordCache(basic, wordpiece, self.vocab)
+        self._line_ids = WordCache(basic, wordpiece, self.vocab, (_LINE_END_ID,))
 
-    def _look_up(self, cache: "_WordCache", text: str | bytes) -> list:
+    def _look_up(self, cache: WordCache, text: str | bytes) -> list:
         text = self._separated(convert_to_unicode(text))
         return list(itertools.chain.from_iterable(map(cache.__getitem__, text.split(" "))))
 
@@ -371,7 +365,7 @@ class FullTokenizer(TransformersNames):
 
     def __getstate__(self):
         return {
-            name: value for name, value in vars(self).items() if not isinstance(value, _WordCache)
+            name: value for name, value in vars(self).items() if not isinstance(value, WordCache)
         }
 
     def __setstate__(self, state):
@@ -412,14 +406,14 @@ class BasicTokenizer:
         text = convert_to_unicode(text)
         if text.isascii():
             if not text.isprintable():
-                text = text.translate(_CLEANED)
-            return _ascii_tokens(text.lower() if self.do_lower_case else text)
-        text = " ".join(text.translate(_CLEANED).split())
+                text = text.translate(CLEANED)
+            return ascii_tokens(text.lower() if self.do_lower_case else text)
+        text = " ".join(text.translate(CLEANED).split())
         if self.do_lower_case:
             text = text.lower()
         if self.strip_accents:
-            return unicodedata.normalize("NFD", text).translate(_SEPARATED_WITHOUT_ACCENTS).split()
-        return text.translate(_SEPARATED).split()
+            return unicodedata.normalize("NFD", text).translate(SEPARATED_WITHOUT_ACCENTS).split()
+        return text.translate(SEPARATED).split()
 
 
 class WordpieceTokenizer:
@@ -464,110 +458,3 @@ class WordpieceTokenizer:
             pieces.append(piece)
             rest, joiner = "##" + rest[end:], 2
         return pieces
-
-
-class _WordCache(dict):
-    """A bounded cache: word -> tuple of the values of its WordPieces, which are their strings or
-    their ids.
-
-    A word is any text without a space. The tokenizers always split at a space, so the WordPieces of
-    a text are those of its words in order. When the newer half of the cache is full it becomes the
-    older one, whose words are dropped. A look-up in the older half copies the word to the newer
-    half, so common words stay. `line_end` has the values of "\\n" where it is a word, which has no
-    WordPieces.
-    """
-
-    def __init__(
-        self,
-        basic: BasicTokenizer,
-        wordpiece: WordpieceTokenizer,
-        values: Mapping[str, object],
-        line_end: tuple = (),
-    ):
-        super().__init__()
-        self._line_end = line_end
-        self._basic = basic
-        self._wordpiece = wordpiece
-        self._value_of = values.__getitem__
-        self._older = {}
-
-    def __missing__(self, word: str) -> tuple:
-        plain = word.isascii() and word.isprintable()
-        if not plain and len(word) > 1 and _has_boundary(word):
-            # Chinese sentences and whole lines, which hardly occur twice, are not cached but their
-            # words are.
-            return _joined(map(self.__getitem__, _split_at_boundaries(word)))
-        values = self._older.get(word) or self._compute(word, plain)
-        if len(word) <= _LONGEST_CACHED_WORD:
-            if len(self) >= _CACHED_WORDS // 2:
-                self._older = dict(self)
-                self.clear()
-            self[word] = values
-        return values
-
-    def _compute(self, word: str, plain: bool) -> tuple:
-        if word == _LINE_END:
-            return self._line_end
-        if not plain:
-            return _joined(map(self._values_of, self._basic.tokenize(word)))
-        tokens = _ascii_tokens(word.lower() if self._basic.do_lower_case else word)
-        return (
-            self._values_of(tokens[0])
-            if len(tokens) == 1
-            else _joined(map(self.__getitem__, tokens))
-        )
-
-    def _values_of(self, token: str) -> tuple:
-        return tuple(map(self._value_of, self._wordpiece.split_word(token)))
-
-
-def _joined(parts: Iterable[tuple]) -> tuple:
-    return tuple(itertools.chain.from_iterable(parts))
-
-
-def _is_whitespace(char: str) -> bool:
-    return char in " \t\n\r" or unicodedata.category(char) == "Zs"
-
-
-def _is_control(char: str) -> bool:
-    return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
-
-
-def _is_punctuation(char: str) -> bool:
-    """Tells whether a character is punctuation in Unicode, or one of ASCII's symbols $ + < = > ^
-    ` | ~.
-    """
-    return ("!" <= char <= "~" and not char.isalnum()) or unicodedata.category(char).startswith("P")
-
-
-class _CharacterTable(dict):
-    """A table for str.translate() that computes an entry when its character first occurs."""
-
-    def __init__(self, rule: Callable[[str], str]):
-        super().__init__()
-        self._rule = rule
-
-    def __missing__(self, code: int) -> str:
-        self[code] = replacement = self._rule(chr(code))
-        return replacement
-
-
-def _cleaned(char: str) -> str:
-    if char in "\0\ufffd" or _is_control(char):
-        return ""
-    if _is_whitespace(char):
-        return " "
-    return f" {char} " if _is_cjk(char) else char
-
-
-def _separated(char: str) -> str:
-    return f" {char} " if _is_punctuation(char) else char
-
-
-def _separated_without_accents(char: str) -> str:
-    return "" if unicodedata.category(char) == "Mn" else _separated(char)
-
-
-_CLEANED = _CharacterTable(_cleaned)
-_SEPARATED = _CharacterTable(_separated)
-_SEPARATED_WITHOUT_ACCENTS = _CharacterTable(_separated_without_accents)

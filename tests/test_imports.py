@@ -32,7 +32,8 @@ LINES = (
     {"features", "config", "tokenization", "metrics"},
     {"model_hub", "tokenizer_call"},
     {"tokenizer_config"},
-    {"tokenizer_files"},
+    {"tokenizer_files", "word_cache"},
+    {"characters"},
     {"options", "catalog"},
     {"core"},
     {"extension"},
@@ -49,8 +50,9 @@ SINGLE_IMPORTER = {
     "huggingface_hub": "model_hub",
 }
 _LIGHT_ROOMS = """
-catalog cli config core data extension features io metrics model_dir model_hub model_source options tasks
+catalog characters cli config core data extension features io metrics model_dir model_hub model_source options tasks
 tokenization tokenizer_call tokenizer_config tokenizer_files
+word_cache
 """
 LIGHT_ROOMS = _LIGHT_ROOMS.split()
 # Of the light rooms; what makes instances loads none of them.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from official_bert import tokenization
+from official_bert import tokenization, word_cache
 from official_bert.data.model_inputs import model_input
 from official_bert.io.errors import InputError
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer
@@ -265,7 +265,7 @@ def test_every_character_equals_the_plain_rules(pair):
 
 def test_the_cache_is_bounded_and_stays_right_when_it_overflows(pair, monkeypatch):
     tokenizer, plain = pair
-    monkeypatch.setattr(tokenization, "_CACHED_WORDS", 7)
+    monkeypatch.setattr(word_cache, "CACHED_WORDS", 7)
     tokenizer = pickle.loads(pickle.dumps(tokenizer))
     for number in range(200):
         text = f"the{number} an, (anthe{number % 9}) 北{number}"
@@ -411,7 +411,7 @@ def test_lines_are_encoded_as_one_by_one(do_lower_case, monkeypatch):
         ids, lengths = tokenizer.encode_lines(block)
         assert ids.tolist() == [number for line in block for number in tokenizer.encode(line)]
         assert lengths.tolist() == [len(tokenizer.encode(line)) for line in block]
-    monkeypatch.setattr(tokenization, "_CACHED_WORDS", 2)  # the cache forgets in between
+    monkeypatch.setattr(word_cache, "CACHED_WORDS", 2)  # the cache forgets in between
     ids, lengths = tokenization.FullTokenizer(
         str(recording("uncased_vocab.txt")), do_lower_case
     ).encode_lines(lines)
@@ -420,3 +420,20 @@ def test_lines_are_encoded_as_one_by_one(do_lower_case, monkeypatch):
     with pytest.raises(ValueError, match="a line contains a line end"):
         tokenizer.encode_lines(["a", "b \n c"])
     assert tokenizer.encode("a \n b") == tokenizer.encode("a b")
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_saved_tokenizer_is_read_again(tmp_path, lower):
+    toy.write_vocabulary(tmp_path)
+    tokenizer = FullTokenizer(str(tmp_path / "vocab.txt"), lower, strip_accents=not lower)
+    tokenizer.model_max_length = 7
+    tokenizer.save_pretrained(str(tmp_path / "new" / "folder"))
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    ]
+    again = FullTokenizer.from_pretrained(str(tmp_path / "new" / "folder"))
+    assert (again.vocab, again.model_max_length) == (tokenizer.vocab, 7)
+    assert again.encode("The Caf\u00e9 sat") == tokenizer.encode("The Caf\u00e9 sat")
+    assert vars(again.basic_tokenizer) == vars(tokenizer.basic_tokenizer)

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from official_bert.extensions.huggingface_api.tokenizer_inputs import offsets_of
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
-from official_bert.tokenizer_call import offsets_of
 from tests import toy
 from tests.golden.record_transformers import TOKENS, record_tokens
 from tests.shared import recording
@@ -205,20 +205,3 @@ def test_what_cannot_be_padded_is_named(tokenizer):
             tokenizer.pad(wrong)
     with pytest.raises(InputError, match="padding='max_length': give max_length"):
         tokenizer.pad({"input_ids": [2]}, padding="max_length")
-
-
-@pytest.mark.parametrize("lower", [True, False])
-def test_a_saved_tokenizer_is_read_again(tmp_path, lower):
-    toy.write_vocabulary(tmp_path)
-    tokenizer = FullTokenizer(str(tmp_path / "vocab.txt"), lower, strip_accents=not lower)
-    tokenizer.model_max_length = 7
-    tokenizer.save_pretrained(str(tmp_path / "new" / "folder"))
-    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == [
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-    ]
-    again = FullTokenizer.from_pretrained(str(tmp_path / "new" / "folder"))
-    assert (again.vocab, again.model_max_length) == (tokenizer.vocab, 7)
-    assert again.encode("The Caf\u00e9 sat") == tokenizer.encode("The Caf\u00e9 sat")
-    assert vars(again.basic_tokenizer) == vars(tokenizer.basic_tokenizer)

@@ -1,0 +1,14 @@
+"""The arguments and output names of transformers, for the tokenizer and the models."""
+
+from official_bert.extension import Extension
+
+_HERE = "official_bert.extensions.huggingface_api"
+
+EXTENSION = Extension(
+    name="huggingface_api",
+    summary="Understands the arguments of transformers' tokenizers and models.",
+    hooks={
+        "tokenizer_call": f"{_HERE}.tokenizer_inputs:tokenizer_call",
+        "tokenizer_members": f"{_HERE}.tokenizer_members:tokenizer_members",
+    },
+)
