@@ -103,7 +103,7 @@ def fine_tune(arguments: argparse.Namespace):
     record = model_dir.TaskRecord("tsv", "classification", settings)
     model_dir.write_beside(arguments.output_dir, None, None, record, names)
     path = os.path.join(arguments.output_dir, "model.keras")
-    model.save(path)  # keras.models.load_model reads it after `import official_bert`
+    model.save(path)  # official_bert.load_model reads it
     print(
         f"wrote {path}, and beside it bert_model.ckpt, bert_config.json, labels.txt, task.json, "
         "vocab.txt and others"

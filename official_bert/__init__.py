@@ -1,14 +1,12 @@
 """The original 2018 BERT release on TensorFlow 2 and Keras 3.
 
 The public names below are resolved when they are first used: importing the package loads no
-TensorFlow. Where Keras is imported, before or after, it knows our classes and loads a .keras file
-with them.
+TensorFlow. Keras finds our classes in a .keras file only after `official_bert.modeling`, and for a
+trained model `official_bert.optimization`, have been imported; `official_bert.load_model` does so.
 """
 
 import importlib
 import importlib.util
-import itertools
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -20,6 +18,7 @@ if TYPE_CHECKING:  # editors and type checkers see the names here
     from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
     from official_bert.fine_tuning.classifier import ClassificationData, Classifier
     from official_bert.io.errors import InputError
+    from official_bert.model_io import load_model
     from official_bert.modeling import (
         BertChoice,
         BertClassifier,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:  # editors and type checkers see the names here
         "SentenceEncoder",
         "keras_optimizer",
         "load_checkpoint",
+        "load_model",
     ]
 
 _PUBLIC = {
@@ -64,14 +64,11 @@ _PUBLIC = {
     "keras_optimizer": "official_bert.optimization",
     "InputError": "official_bert.io.errors",
     "load_checkpoint": "official_bert.checkpoints",
+    "load_model": "official_bert.model_io",
     "Predictor": "official_bert.serving.predictor",
     "Classifier": "official_bert.fine_tuning.classifier",
     "ClassificationData": "official_bert.fine_tuning.classifier",
 }
-
-# Keras finds the classes in a .keras file only if their modules are loaded, and the file of a
-# trained model needs both.
-_SAVED_BY_KERAS = ("official_bert.modeling", "official_bert.optimization")
 
 
 def __getattr__(name: str):
@@ -94,34 +91,3 @@ def __dir__():
 def _extension_names() -> Mapping[str, str]:
     """Returns the names of extensions, which are read late: `import official_bert` is quick."""
     return importlib.import_module("official_bert.catalog").public_names()
-
-
-def _register():
-    """Registers the classes that Keras saves; other backends than TensorFlow lack the optimizer."""
-    if "tensorflow" in sys.modules:
-        catalog = importlib.import_module("official_bert.catalog")
-        extension_modules = (record.keras_modules for record in catalog.extensions())
-        for module in itertools.chain(_SAVED_BY_KERAS, *extension_modules):
-            importlib.import_module(module)
-
-
-class _FinderOfKeras:
-    """Finds Keras as the finders behind it do, and lets our classes be registered when its
-    import is complete.
-    """
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "keras":
-            return None
-        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
-        found = (finder.find_spec(name, path, target) for finder in behind)
-        if spec := next(filter(None, found), None):
-            execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (execute(module), _register())
-        return spec
-
-
-if "keras" in sys.modules:
-    _register()
-else:
-    sys.meta_path.insert(0, _FinderOfKeras())

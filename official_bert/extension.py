@@ -32,6 +32,15 @@ HOOKS: Mapping[str, str] = MappingProxyType(
         "model_methods": "No arguments -> a mapping: name of a method of all models -> a function "
         "whose first argument is the model. Called when models are imported, so that the module "
         "of the hook must not import them; its functions may.",
+        "model_input_names": "A class of models -> an InputNames of modeling/inputs.py: other names "
+        "of its inputs, and arguments of a call that have no effect. Called by each call of a "
+        "model.",
+        "pretrained_arguments": "A class of models, a BertConfig that may be changed, and the "
+        "further arguments of from_pretrained -> the arguments of the class that remain. Called "
+        "before the model is made.",
+        "encoder_output_members": "No arguments -> a mapping: name -> a property of the outputs of "
+        "BertModel. Called when a name is read that an output lacks.",
+        "pretraining_output_members": "The same for the outputs of BertPretrainer.",
         "tokenizer_call": "A FullTokenizer, texts, pairs or None, max_seq_length or None, and a "
         "mapping of further arguments -> the inputs of a model by name. Called by a call of the "
         "tokenizer with arguments that the core lacks.",
@@ -109,7 +118,8 @@ class Extension:
         hooks: name of a hook -> `module:name` of the function that the core calls there.
         public: what the extension adds to the public names of `official_bert`: name ->
             `module:name`.
-        keras_modules: modules whose classes a .keras file names, so that Keras finds them.
+        keras_modules: modules whose classes a .keras file names; `official_bert.load_model`
+            imports them.
     """
 
     name: str

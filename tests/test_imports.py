@@ -24,6 +24,7 @@ LINES = (
     {"fine_tuning"},
     {"serving"},
     {"training", "tasks"},
+    {"model_io"},
     {"optimization", "modeling"},
     {"model_source"},
     {"checkpoints"},
@@ -70,7 +71,7 @@ LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
 MAX_LINES = 580
 # Of the whole package: whoever raises them has looked for what can go instead.
-MAX_FILES = 240
+MAX_FILES = 245
 
 WITH_IMPORTER, LATE, NEVER = (
     "with its importer",

@@ -31,7 +31,8 @@ _CONVERT = "convert it with transformers' save_pretrained, which writes model.sa
 _OTHER_FORMATS = {
     ".h5": f"load it with transformers 4, BertModel.from_pretrained(folder, from_tf=True), and {_CONVERT}",
     ".msgpack": f"load it with transformers 4, BertModel.from_pretrained(folder, from_flax=True), and {_CONVERT}",
-    ".keras": "load it with keras.saving.load_model(path) and call save_pretrained(folder) of the model",
+    ".keras": "load it with official_bert.load_model(path) and call save_pretrained(folder) of the "
+    "model",
     ".onnx": "give the folder of the model that it was exported from",
     ".tflite": "give the folder of the model that it was exported from",
 }

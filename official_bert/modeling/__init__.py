@@ -1,9 +1,5 @@
 """The model: BertModel, the pre-training heads and losses, and the original's public helpers."""
 
-# The first import: when Keras is complete, it gets the classes of extensions, whose modules import
-# those of this package.
-import keras as keras
-
 from official_bert.config import BertConfig
 from official_bert.io.errors import no_attribute
 from official_bert.modeling.attention import create_attention_mask_from_input_mask

@@ -9,11 +9,23 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from official_bert import catalog
 from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS
 from official_bert.modeling.attention import pooled_vectors
+from official_bert.modeling.configured_model import (
+    PACKAGE,
+    ConfiguredModel,
+    check_config,
+    in_context,
+    warn_of_backend,
+)
 from official_bert.modeling.encoder import Encoder
-from official_bert.modeling.inputs import checked_encoder_inputs, given_features
+from official_bert.modeling.inputs import (
+    checked_encoder_inputs,
+    extension_names,
+    named_features,
+)
 from official_bert.modeling.layers import (
     Dense,
     DenseLayer,
@@ -22,34 +34,13 @@ from official_bert.modeling.layers import (
     dropout,
     layer_norm,
 )
-from official_bert.modeling.pretrained import (
-    PACKAGE,
-    ConfiguredModel,
-    check_config,
-    in_context,
-    warn_of_backend,
-)
 
-# The names that transformers gives to the outputs: last_hidden_state, pooler_output, hidden_states
-# and attentions.
-_TRANSFORMERS_NAMES = (
-    property(lambda output: output.sequence_output),
-    property(lambda output: output.pooled_output),
-    property(lambda output: (output.embedding_output, *output.all_encoder_layers)),
-    property(
-        lambda output: (
-            output.all_attention_probabilities and tuple(output.all_attention_probabilities)
-        )
-    ),
-)
-
-
-# It puts the outputs of replicas together by position.
+# The module of TensorFlow that puts the outputs of replicas together by position.
 _READER_OF_POSITIONS = "tensorflow.python.distribute."
 
 
-def _named_item(output: tuple, name: str):
-    """Returns a field of an output by its name, as in `out["last_hidden_state"]`.
+def _named_item(output: tuple, name: str) -> Any:
+    """Returns a field of an output by its name, as in `out["pooled_output"]`.
 
     Positions are refused: in transformers the first is the last hidden state and the second the
     pooled output, and here they would be other tensors, the first one of the same shape.
@@ -61,9 +52,14 @@ def _named_item(output: tuple, name: str):
         return tuple.__getitem__(output, name)
     raise TypeError(
         f"{type(output).__name__}[{name!r}]: has other positions than an output of transformers; "
-        "name the field, such as last_hidden_state (theirs at 0), pooler_output (theirs at 1) or "
-        "hidden_states"
+        "name the field, such as sequence_output (theirs at 0), pooled_output (theirs at 1) or "
+        "all_encoder_layers"
     )
+
+
+def _extension_member(output: tuple, name: str) -> Any:
+    """Returns a field of an output that an extension adds."""
+    return catalog.bind_member("encoder_output_members", output, name)
 
 
 _given_vectors: contextvars.ContextVar = contextvars.ContextVar("given_vectors", default=None)
@@ -84,9 +80,8 @@ def in_place_of_look_ups(vectors):
 class BertOutput(NamedTuple):
     """The output of BertModel; its `all_attention_probabilities` is None.
 
-    It has the names of transformers, too: `last_hidden_state`, `pooler_output`, `hidden_states`
-    (the embeddings and all layers) and `attentions`. A field may be read as `out["pooler_output"]`,
-    and none by its position.
+    A field may be read as `out["pooled_output"]`, and none by its position. Extensions add names:
+    those of transformers are in extensions/huggingface_api/models.py.
 
     Attributes:
         embedding_output: float[B, S, hidden], the embeddings after layer norm (and dropout in
@@ -105,7 +100,7 @@ class BertOutput(NamedTuple):
 
     # No field, because an output of a Keras layer holds tensors only.
     all_attention_probabilities = None
-    last_hidden_state, pooler_output, hidden_states, attentions = _TRANSFORMERS_NAMES
+    __getattr__ = _extension_member
     __getitem__ = _named_item
 
 
@@ -124,7 +119,7 @@ class BertOutputWithAttentions(NamedTuple):
     pooled_output: Any
     all_attention_probabilities: list
 
-    last_hidden_state, pooler_output, hidden_states, attentions = _TRANSFORMERS_NAMES
+    __getattr__ = _extension_member
     __getitem__ = _named_item
 
 
@@ -178,15 +173,17 @@ class Embeddings(keras.layers.Layer):
 class BertModel(ConfiguredModel):
     """Devlin et al. (2019), section 3: the bidirectional Transformer encoder.
 
-        model = BertModel(BertConfig.from_json_file("bert_config.json")) out = model(input_ids,
-        input_mask, segment_ids)  # or model(features), with these three in a dict out.pooled_output
-        # [B, hidden]
+        model = BertModel(BertConfig.from_json_file("bert_config.json"))
+        out = model(input_ids, input_mask, segment_ids)  # or model(features), a dict with the three
+        out.pooled_output  # [B, hidden]
 
     The weights exist when the constructor returns, under the names of the original's checkpoints.
     """
 
     checkpoint_scope = "bert"  # the first part of these names, whatever the name of the model is
-    feature_names = ENCODER_INPUTS  # that a dict of features may have; a head has more
+    feature_names: tuple[str, ...] = (
+        ENCODER_INPUTS  # that a dict of features may have; a head has more
+    )
 
     def __init__(
         self,
@@ -244,7 +241,6 @@ class BertModel(ConfiguredModel):
         dropout_seed=None,
         first_token_only=False,
         output_attentions=False,
-        output_hidden_states=None,
         **keywords,
     ):
         """Encodes a batch.
@@ -254,18 +250,16 @@ class BertModel(ConfiguredModel):
         Args:
             input_ids: int32[B, S], the token ids; or a dict with `input_ids` and possibly the next
                 two arguments, in which other features of records are not read.
-            input_mask: int32[B, S], 1 for a token and 0 for padding; None means all ones. It may
-                also be given as `attention_mask`, its name in transformers.
+            input_mask: int32[B, S], 1 for a token and 0 for padding; None means all ones.
             segment_ids: int32[B, S], 0 for the first segment and 1 for the second; None means all
-                zeros. It may also be given as `token_type_ids`.
+                zeros.
             training: whether dropout is applied; None follows the calling context, such as `fit` or
                 a model around this one, and means no dropout outside of any.
             dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
             first_token_only: whether the last layer is computed only for the token that is pooled,
                 which suffices for the pooled output.
             output_attentions: whether the attention probabilities of all layers are returned, too.
-            output_hidden_states: transformers' argument, without effect, since `hidden_states` is
-                always there; so is `return_dict=True`.
+            **keywords: the inputs by other names, and arguments, that extensions add.
 
         Returns:
             BertOutput or, with `output_attentions`, BertOutputWithAttentions.
@@ -275,7 +269,9 @@ class BertModel(ConfiguredModel):
                 are checked in eager calls only.
         """
         keywords |= {"input_mask": input_mask, "segment_ids": segment_ids}
-        features = given_features(input_ids, keywords, self.feature_names)
+        features = named_features(
+            input_ids, keywords, self.feature_names, extension_names(type(self))
+        )
         inputs = checked_encoder_inputs(
             self.config, *(features.get(name) for name in ENCODER_INPUTS)
         )

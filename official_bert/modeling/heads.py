@@ -15,7 +15,8 @@ from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.modeling.attention import pooled_vectors
 from official_bert.modeling.bert import BertModel
-from official_bert.modeling.inputs import checked_features, given_features
+from official_bert.modeling.configured_model import ConfiguredModel, check_config, in_context
+from official_bert.modeling.inputs import checked_features, extension_names, named_features
 from official_bert.modeling.layers import (
     Dense,
     create_initializer,
@@ -25,7 +26,6 @@ from official_bert.modeling.layers import (
     gather_indexes,
     layer_norm,
 )
-from official_bert.modeling.pretrained import ConfiguredModel, check_config, in_context
 
 CLASSIFIER_DROPOUT = 0.1
 HEAD_INITIALIZER_RANGE = 0.02
@@ -128,22 +128,21 @@ class HeadedModel(ConfiguredModel):
         """Checks the features and computes what `call` describes; `model(**features)` is
         `model(features)`.
 
-        Token ids alone, lists, arrays and tensors of other integers do as well, and
-        `attention_mask` and `token_type_ids`, transformers' names for `input_mask` and
-        `segment_ids`.
+        Token ids alone, lists, arrays and tensors of other integers do as well. Extensions add
+        other names of the inputs.
         """
         if len(getattr(training, "shape", ())):
             raise InputError(
                 "training: is an array; give a mask by its name, as in model(ids, input_mask=mask)"
             )
-        given = given_features(features, keywords, self.feature_names)
+        inputs = named_features(features, keywords, self.feature_names, extension_names(type(self)))
         return super().__call__(
-            self.checked(given), dropout_seed=dropout_seed, **in_context(training)
+            self.checked(inputs), dropout_seed=dropout_seed, **in_context(training)
         )
 
-    def checked(self, given: dict) -> dict:
+    def checked(self, features: dict) -> dict:
         """Returns the features, checked as far as their values are known."""
-        return checked_features(self.config, given)
+        return checked_features(self.config, features)
 
 
 def head_seed(training, dropout_seed):

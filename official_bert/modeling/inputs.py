@@ -6,22 +6,40 @@ page of text.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from keras import SymbolicScope, backend, ops
 
+from official_bert import catalog
 from official_bert.features import BATCH_FEATURES, ENCODER_INPUTS
 from official_bert.io.errors import InputError, did_you_mean
 
-# The names that transformers uses.
-SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
-# Arguments of transformers' models with the values that change nothing here.
-_WITHOUT_EFFECT = {
-    "return_dict": (None, True),
-    "output_hidden_states": (None, False),
-    "output_attentions": (None, False),
-}
 _BELONG = "use the vocabulary and the configuration that belong together"
+
+
+class InputNames(NamedTuple):
+    """What calls of a model understand besides the names of its inputs.
+
+    Attributes:
+        synonyms: another name of an input -> its name.
+        without_effect: name of an argument -> the values that change nothing, which are compared
+            by identity.
+    """
+
+    synonyms: Mapping[str, str] = MappingProxyType({})
+    without_effect: Mapping[str, tuple] = MappingProxyType({})
+
+
+def extension_names(model_class: type) -> InputNames:
+    """Returns what extensions add to the calls of a class of models."""
+    synonyms, without_effect = {}, {}
+    for model_input_names in catalog.hooks("model_input_names"):
+        names = model_input_names(model_class)
+        synonyms.update(names.synonyms)
+        without_effect.update(names.without_effect)
+    return InputNames(synonyms, without_effect)
 
 
 def checked_ids(name: str, ids, size: int, table: str):
@@ -39,51 +57,60 @@ def checked_ids(name: str, ids, size: int, table: str):
     return ids if dtype == "int32" else ops.cast(ids, "int32")
 
 
-def given_features(features, keywords: Mapping, names: Collection[str]) -> dict:
+def named_features(features, keywords: Mapping, names: Collection[str], extra: InputNames) -> dict:
     """Returns the features of a call that are not None, under the original's names.
 
-    They are given as a dict with `input_ids`, or as keyword arguments, of which the ids may also
-    stand alone. Besides `names`, which the model reads, a dict may have the features of our
-    batches. Other names are refused in eager and functional calls; the batches of a compiled step,
-    as in `fit`, may have labels of any name that is no misprint.
+    Names that are neither known nor those of our batches are refused in eager and functional calls.
+    The batches of a compiled step, as in `fit`, may have labels of any name that is no misprint.
+
+    Args:
+        features: a dict with `input_ids`, or the ids alone, or None.
+        keywords: the features that are keyword arguments of the call.
+        names: the names of the features that the model reads.
+        extra: what extensions add to these names.
     """
     keywords = {
-        name: value for name, value in keywords.items() if not _is_without_effect(name, value)
+        name: value
+        for name, value in keywords.items()
+        if not any(value is one for one in extra.without_effect.get(name, ()))
     }
-    _check_names(keywords, names, names)
-    given = _in_our_names(keywords)
+    all_names = (*names, *extra.synonyms)
+    _check_names(keywords, names=names, known=all_names, all_names=all_names)
+    inputs = _in_our_names(keywords, extra.synonyms)
     if isinstance(features, Mapping):
-        if given:
+        if inputs:
             raise InputError(
-                f"{', '.join(given)}: given beside the features; put all of them into one dict"
+                f"{', '.join(inputs)}: given beside the features; put all of them into one dict"
             )
-        # As a tensor has while TensorFlow traces a function.
+        # Tensors have a graph while TensorFlow traces a function.
         is_traced = hasattr(features.get("input_ids"), "graph")
-        others = {
-            name for name in features if is_traced and not _is_misprint(name, (*names, *SYNONYMS))
-        }
-        _check_names(features, names, BATCH_FEATURES.union(names, others))
-        given = _in_our_names(features)
+        others = {name for name in features if is_traced and not _is_misprint(name, all_names)}
+        known = BATCH_FEATURES.union(all_names, others)
+        _check_names(features, names=names, known=known, all_names=all_names)
+        inputs = _in_our_names(features, extra.synonyms)
     elif features is not None:
-        if "input_ids" in given:
+        if "input_ids" in inputs:
             raise InputError("input_ids: given twice, with its name and without")
-        given["input_ids"] = features
-    if "input_ids" not in given:
+        inputs["input_ids"] = features
+    if "input_ids" not in inputs:
         raise InputError(
             f"the model takes {', '.join(ENCODER_INPUTS)}, of which only the first is needed, in a "
-            f"dict or by name; got {', '.join(given) or 'nothing'}"
+            f"dict or by name; got {', '.join(inputs) or 'nothing'}"
         )
-    return given
+    return inputs
 
 
-def _is_without_effect(name: str, value) -> bool:
-    return any(value is one for one in _WITHOUT_EFFECT.get(name, ()))
-
-
-def _check_names(given: Iterable[str], names: Iterable[str], known: Container[str]):
-    for name in given:
-        if name not in known and name not in SYNONYMS:
-            question = did_you_mean(name, (*names, *SYNONYMS))
+def _check_names(
+    inputs: Iterable[str],
+    *,
+    names: Iterable[str],
+    known: Container[str],
+    all_names: Sequence[str],
+):
+    """Raises InputError for an input that is not `known`; the message may name `all_names`."""
+    for name in inputs:
+        if name not in known:
+            question = did_you_mean(name, all_names)
             ending = f"; {question}" if question else ""
             raise InputError(
                 f"{name}: no input of the model, which takes {', '.join(names)}{ending}"
@@ -91,7 +118,7 @@ def _check_names(given: Iterable[str], names: Iterable[str], known: Container[st
 
 
 def _is_misprint(name: str, names: Sequence[str]) -> bool:
-    """Tells whether a name differs from one of the `names` by a letter, which is wrong, missing,
+    """Returns whether a name differs from one of the `names` by a letter, which is wrong, missing,
     surplus or moved.
     """
     return any(not _shortened(name).isdisjoint(_shortened(known)) for known in names)
@@ -102,27 +129,28 @@ def _shortened(word: str) -> set[str]:
     return {word, *(word[:at] + word[at + 1 :] for at in range(len(word)))}
 
 
-def _in_our_names(features: Mapping) -> dict:
+def _in_our_names(features: Mapping, synonyms: Mapping[str, str]) -> dict:
     """Returns what is not None under the original's names."""
-    given = {name: value for name, value in features.items() if value is not None}
-    for other, name in SYNONYMS.items():
-        if other in given and name in given:
+    inputs = {name: value for name, value in features.items() if value is not None}
+    for other, name in synonyms.items():
+        if other in inputs and name in inputs:
             raise InputError(
                 f"{other}: given beside {name}, which is the same input; give one of them"
             )
-    return {SYNONYMS.get(name, name): value for name, value in given.items()}
+    return {synonyms.get(name, name): value for name, value in inputs.items()}
 
 
-def checked_features(config, given: dict) -> dict:
-    """Checks the encoder's inputs among `given_features`; the shapes of choices, [B, N, S], the
-    encoder checks.
+def checked_features(config, features: dict) -> dict:
+    """Checks the encoder's inputs among `named_features`.
+
+    The encoder checks the shapes of choices, [B, N, S].
     """
-    if len(_with_shape("input_ids", given["input_ids"]).shape) == 3:
-        _check_mask_and_segments(config, given.get("input_mask"), given.get("segment_ids"))
-        return given
-    inputs = checked_encoder_inputs(config, *(given.get(name) for name in ENCODER_INPUTS))
+    if len(_with_shape("input_ids", features["input_ids"]).shape) == 3:
+        _check_mask_and_segments(config, features.get("input_mask"), features.get("segment_ids"))
+        return features
+    inputs = checked_encoder_inputs(config, *(features.get(name) for name in ENCODER_INPUTS))
     checked = zip(ENCODER_INPUTS, inputs, strict=True)
-    return given | {name: value for name, value in checked if value is not None}
+    return features | {name: value for name, value in checked if value is not None}
 
 
 def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):

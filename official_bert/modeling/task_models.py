@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from official_bert import catalog
 from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
 from official_bert.modeling.bert import BertModel
+from official_bert.modeling.configured_model import PACKAGE
 from official_bert.modeling.heads import (
     HeadedModel,
     LinearHead,
@@ -25,25 +27,28 @@ from official_bert.modeling.heads import (
 )
 from official_bert.modeling.inputs import checked_ids
 from official_bert.modeling.layers import Scope
-from official_bert.modeling.pretrained import PACKAGE
 from official_bert.options.serving import MODEL_CLASSES
 
 
 class PretrainingOutput(NamedTuple):
     """The result of a call of BertPretrainer.
 
-    The names of transformers are `prediction_logits` or, as of BertForMaskedLM, `logits`, and
-    `seq_relationship_logits`.
+    Extensions add names: those of transformers are in extensions/huggingface_api/models.py.
+
+    Attributes:
+        masked_lm_logits: float32[B*P, V], or float32[B, S, V] for a call without
+            `masked_lm_positions`.
+        next_sentence_logits: float32[B, 2], class 0 for a second segment that follows the first, 1
+            for a random one.
+        encoded: the BertOutput of the encoder.
     """
 
-    # Float32[B*P, V], or float32[B, S, V] for a call without `masked_lm_positions`.
     masked_lm_logits: Any
-    # Float32[B, 2], class 0 for a second segment that follows the first, 1 for a random one.
     next_sentence_logits: Any
-    encoded: Any  # BertOutput
+    encoded: Any
 
-    prediction_logits = logits = property(lambda output: output.masked_lm_logits)
-    seq_relationship_logits = property(lambda output: output.next_sentence_logits)
+    def __getattr__(self, name: str) -> Any:
+        return catalog.bind_member("pretraining_output_members", self, name)
 
     @property
     def masked_lm_log_probs(self):
@@ -77,14 +82,14 @@ class BertPretrainer(HeadedModel):
         )
         self.cls.build((None, self.config.hidden_size))
 
-    def checked(self, given: dict) -> dict:
+    def checked(self, features: dict) -> dict:
         """Returns the features that the model reads, checked as far as their values are known."""
-        given = super().checked(given)
-        checked = {name: given[name] for name in ENCODER_INPUTS if name in given}
-        if MASKED_LM_POSITIONS in given:
+        features = super().checked(features)
+        checked = {name: features[name] for name in ENCODER_INPUTS if name in features}
+        if MASKED_LM_POSITIONS in features:
             length = checked["input_ids"].shape[-1]
             checked[MASKED_LM_POSITIONS] = checked_ids(
-                MASKED_LM_POSITIONS, given[MASKED_LM_POSITIONS], length, "sequence length"
+                MASKED_LM_POSITIONS, features[MASKED_LM_POSITIONS], length, "sequence length"
             )
         return checked
 
@@ -112,7 +117,7 @@ class BertPretrainer(HeadedModel):
 
 
 def _labelled_output(labels, output: PretrainingOutput):
-    return output if keras.tree.is_nested(labels) else output.logits
+    return output if keras.tree.is_nested(labels) else output.masked_lm_logits
 
 
 def _logits(model: HeadedModel, features, training, dropout_seed, output: str):
@@ -137,7 +142,7 @@ class BertClassifier(HeadedModel):
     """
 
     default_name = "classifier"
-    has_open_outputs = True
+    needs_num_outputs = True
     huggingface_class = MODEL_CLASSES["classification"]
     output_of_encoder = "pooled_output"  # which the head reads
 

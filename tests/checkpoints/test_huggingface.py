@@ -88,7 +88,7 @@ def test_a_weight_under_two_names_has_one_value(tmp_path, name, other, sentence)
 
 
 def test_heads_name_the_class_and_a_bare_encoder_has_no_prefix(tmp_path):
-    """tests/modeling/test_pretrained.py has the other classes."""
+    """tests/test_model_io.py has the other classes."""
 
     def config_with(heads):
         huggingface.write(str(tmp_path), random_weights(encoder_shapes(CONFIG) | heads), CONFIG)

@@ -191,7 +191,7 @@ def test_a_part_of_a_checkpoint_names_the_whole(tmp_path, ending):
     [
         ("tf_model.h5", "from_tf=True.*save_pretrained"),
         ("flax_model.msgpack", "from_flax=True.*save_pretrained"),
-        ("model.keras", r"keras.saving.load_model\(path\) and call save_pretrained\(folder\)"),
+        ("model.keras", r"official_bert.load_model\(path\) and call save_pretrained\(folder\)"),
         ("model.onnx", "give the folder of the model that it was exported from"),
         ("adapter_model.safetensors", r"load both with peft, and save_pretrained what merge_and"),
     ],

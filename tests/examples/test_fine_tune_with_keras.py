@@ -1,14 +1,20 @@
-"""The example, in this process: it learns, and what it saves is read by Keras and by
-from_pretrained.
+"""The example, in this process: it learns, and what it saves is read by load_model and
+by from_pretrained.
 """
 
 import sys
 
-import keras
 import numpy as np
 import pytest
 
-from official_bert import BertClassifier, BertConfig, BertPretrainer, FullTokenizer, Predictor
+from official_bert import (
+    BertClassifier,
+    BertConfig,
+    BertPretrainer,
+    FullTokenizer,
+    Predictor,
+    load_model,
+)
 from tests import toy
 from tests.scripts import flag_list
 from tests.shared import example
@@ -50,7 +56,7 @@ def test_it_learns_and_saves(folder, tmp_path, monkeypatch, capsys):
     assert [answer["label"] for answer in predictor([CAT, TRAIN])] == ["animal", "machine"]
     assert f"official-bert predict --model={output}\n" in printed
     loaded, trained = (
-        keras.models.load_model(output / "model.keras"),
+        load_model(output / "model.keras"),
         BertClassifier.from_pretrained(output),
     )
     batch = FullTokenizer(str(output / "vocab.txt"))([CAT, TRAIN])

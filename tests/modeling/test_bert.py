@@ -60,12 +60,12 @@ def test_missing_mask_is_ones_and_missing_segments_are_zeros(model):
 def test_outputs_are_read_by_name_and_not_by_position(model, output_attentions):
     """The first output of transformers has the shape of our first one, and is another tensor."""
     out = model(IDS, output_attentions=output_attentions)
-    assert out["last_hidden_state"] is out.sequence_output
-    assert out["pooler_output"] is out.pooled_output
+    assert out["sequence_output"] is out.sequence_output
+    assert out["pooled_output"] is out.pooled_output
     for position in (0, 1, -1, slice(2)):
         with pytest.raises(
             TypeError,
-            match=r"has other positions than an output .* last_hidden_state \(theirs at 0\)",
+            match=r"has other positions than an output .* sequence_output \(theirs at 0\)",
         ):
             out[position]
     embedded, layers, *_ = out
@@ -82,8 +82,8 @@ def test_outputs_of_replicas_are_put_together(model):
         together = distribute_utils.regroup(outs)
         assert type(together) is type(outs[0])
         for number, out in enumerate(outs):
-            assert together.last_hidden_state.values[number] is out.last_hidden_state
-            assert together.pooler_output.values[number] is out.pooler_output
+            assert together.sequence_output.values[number] is out.sequence_output
+            assert together.pooled_output.values[number] is out.pooled_output
 
 
 def test_layers_have_the_name_of_transformers():
@@ -95,15 +95,9 @@ def test_layers_have_the_name_of_transformers():
     assert frozen == {"layer_1"}
 
 
-def test_arguments_of_transformers_that_change_nothing_are_taken(model):
-    out = model(IDS, output_hidden_states=True, return_dict=True)
-    assert len(out.hidden_states) == 6
-    with pytest.raises(InputError, match="return_dict: no input of the model"):
-        model(IDS, return_dict=False)
-    pretrainer = BertPretrainer(CONFIG)
-    assert pretrainer(IDS[:2], return_dict=True, output_attentions=False).logits.shape == (2, 7, 99)
-    with pytest.raises(InputError, match="output_hidden_states: no input of the model"):
-        pretrainer(IDS[:2], output_hidden_states=True)
+def test_a_name_that_no_extension_adds_is_an_error_of_python(model):
+    with pytest.raises(AttributeError, match="'BertOutput' object has no attribute 'pooled'"):
+        _ = model(IDS).pooled
 
 
 def test_every_dropout_has_draws_of_its_own(model, monkeypatch):

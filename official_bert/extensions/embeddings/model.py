@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from official_bert.config import BertConfig
+from official_bert.modeling.configured_model import PACKAGE
 from official_bert.modeling.heads import HeadedModel, pooled
 from official_bert.modeling.layers import Dense
-from official_bert.modeling.pretrained import PACKAGE
 
 _SMALLEST_NORM = 1e-12  # of a vector that is divided by its norm
 

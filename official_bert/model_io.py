@@ -1,0 +1,202 @@
+"""Reads and writes models: as a folder with a checkpoint, and as a file of Keras.
+
+A folder has the format of the original's releases or of Hugging Face.
+"""
+
+import importlib
+import os
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import keras
+
+from official_bert import catalog, model_dir
+from official_bert.checkpoints import (
+    huggingface,
+    load_checkpoint,
+    loading,
+    named_variables,
+    names,
+    open_checkpoint,
+)
+from official_bert.checkpoints.loading import Checkpoint
+from official_bert.data.model_inputs import check_vocabulary
+from official_bert.io import writing
+from official_bert.io.errors import InputError
+from official_bert.model_dir import LABELS_NAME, PROBLEM_TYPES, VOCAB_NAME, ModelFolder, TaskRecord
+from official_bert.modeling.configured_model import ConfiguredModel
+from official_bert.modeling.layers import Dense
+from official_bert.tokenization import FullTokenizer, write_vocabulary
+from official_bert.tokenizer_config import TokenizerConfig
+
+FORMATS = {"tf1": f"{loading.TF1_NAME}.index", "huggingface": huggingface.WEIGHTS_FILE}
+_LINEAR_HEAD = ("output_weights", "output_bias")
+# The weights that a checkpoint may lack besides the heads, because fine-tuning learns them.
+_DRAWN = ("bert/pooler/", "bilstm")
+
+Model = TypeVar("Model", bound=ConfiguredModel)
+
+
+def load_model(path: str, **arguments: Any) -> keras.Model:
+    """Loads a `.keras` file with models of this project.
+
+    Keras finds their classes, and the optimizer's, only when their modules are imported. This
+    function imports them and calls `keras.saving.load_model`.
+
+        model.save("model.keras")
+        model = official_bert.load_model("model.keras")
+
+    Args:
+        path: the file.
+        **arguments: further arguments of `keras.saving.load_model`, such as `compile`.
+    """
+    modules = ["official_bert.modeling"]
+    for extension in catalog.extensions():
+        modules += extension.keras_modules
+    if keras.backend.backend() == "tensorflow":  # the optimizer needs it
+        modules.append("official_bert.optimization")
+    for module in modules:
+        importlib.import_module(module)
+    return keras.saving.load_model(path, **arguments)
+
+
+def from_pretrained(
+    model_class: type[Model],
+    folder: str | Checkpoint,
+    *,
+    ignore_mismatched_sizes: bool = False,
+    **arguments: Any,
+) -> Model:
+    """Does what `ConfiguredModel.from_pretrained` describes, for one of its subclasses."""
+    checkpoint = folder if isinstance(folder, Checkpoint) else open_checkpoint(folder)
+    config = loading.read_config_beside(checkpoint)
+    for pretrained_arguments in catalog.hooks("pretrained_arguments"):
+        arguments = pretrained_arguments(model_class, config, arguments)
+    config.validate()
+    if model_class.needs_num_outputs:
+        arguments["num_outputs"] = arguments.get("num_outputs") or _num_outputs(checkpoint)
+    model = model_class(config, **arguments)
+    new_head = _mismatched_head(model, checkpoint)
+    if new_head and not ignore_mismatched_sizes:
+        name = new_head[0]
+        stored, built = list(checkpoint.shapes[name]), list(getattr(model, name).shape)
+        raise InputError(
+            f"{checkpoint.path}: {name} has shape {stored} in the checkpoint and {built} in "
+            "the model; leave num_outputs out, or pass ignore_mismatched_sizes=True, which "
+            "draws a new head"
+        )
+    report = load_checkpoint(model, checkpoint, new_head)
+    report.check_complete(
+        (*_DRAWN, *names.head_weights()),
+        "so that it is no whole encoder; give a checkpoint of a BERT model",
+    )
+    if model_class.needs_num_outputs:
+        labels = _labels(checkpoint) or ()
+        model.labels = tuple(labels) if len(labels) == model.num_outputs else None
+        record = ModelFolder(checkpoint.path).task()
+        model.label_type = record.settings.get("label_type") if record and not new_head else None
+    return model
+
+
+def save_pretrained(
+    model: ConfiguredModel,
+    folder: str,
+    format: str,
+    tokenizer: FullTokenizer | None,
+    labels: Sequence[str] | None,
+):
+    """Does what `ConfiguredModel.save_pretrained` describes."""
+    if format not in FORMATS:
+        raise InputError(f"format={format!r}: must be one of {', '.join(FORMATS)}")
+    variables = _variables(model)
+    loading.check_free(
+        folder, FORMATS[format], {name: tuple(value.shape) for name, value in variables.items()}
+    )
+    record = None if labels is None else _task_record(model, labels)
+    labels = model.labels if labels is None else labels
+    if format == "huggingface":
+        unknown = [name for name in variables if names.to_huggingface(name) is None]
+        if unknown:
+            raise InputError(
+                f"format={format!r}: has no name for {unknown[0]}; save the model as tf1"
+            )
+    if tokenizer is not None:
+        check_vocabulary(tokenizer, model.config.vocab_size, "tokenizer")
+    tensors = {name: variable.numpy() for name, variable in variables.items()}
+    with writing.replacing_folder(folder) as temporary:
+        settings = None
+        if tokenizer is not None:
+            write_vocabulary(tokenizer.vocab, os.path.join(temporary, VOCAB_NAME))
+            basic, length = tokenizer.basic_tokenizer, model.config.max_position_embeddings
+            settings = TokenizerConfig(basic.do_lower_case, basic.strip_accents, length)
+        if format == "tf1":
+            loading.write(temporary, tensors, model.config)
+        else:
+            fields = {"problem_type": PROBLEM_TYPES[model.label_type]} if model.label_type else {}
+            huggingface.write(
+                temporary, tensors, model.config, model.huggingface_class, labels, fields
+            )
+        model_dir.write_beside(temporary, None, settings, record, labels)
+
+
+def _task_record(model: ConfiguredModel, labels: Sequence[str]) -> TaskRecord:
+    """Returns the record by which Predictor opens a classifier or tagger with these labels."""
+    number = model.num_outputs if model.needs_num_outputs else 0
+    if (
+        number < 2
+        or len(labels) != number
+        or len({*labels, ""}) <= number
+        or "\n" in "".join(labels)
+    ):
+        raise InputError(
+            f"labels: must be {number} different texts, one for each output of the model"
+        )
+    return model_dir.class_record(model.huggingface_class, model.label_type)
+
+
+def _variables(model: ConfiguredModel) -> dict:
+    """Returns the variables of a model by their names in a checkpoint; what LoRA learned is a
+    part of the kernels.
+    """
+    layers = list(model._flatten_layers())
+    if any(layer.quantization_mode for layer in layers):
+        raise InputError(
+            "a quantized model has no weights for a checkpoint; save it before quantize, or export "
+            "it with model.export"
+        )
+    variables = named_variables(model)
+    with_lora = [layer for layer in layers if isinstance(layer, Dense) and layer.lora_enabled]
+    merged = {id(layer._kernel): layer.merged_kernel() for layer in with_lora}
+    adapters = {
+        id(kernel) for layer in with_lora for kernel in (layer.lora_kernel_a, layer.lora_kernel_b)
+    }
+    return {
+        name: merged.get(id(variable), variable)
+        for name, variable in variables.items()
+        if id(variable) not in adapters
+    }
+
+
+def _mismatched_head(model: ConfiguredModel, checkpoint: Checkpoint) -> list[str]:
+    """Returns the names of a linear head's weights that have another shape in the checkpoint."""
+    if not model.needs_num_outputs:
+        return []
+    stored = {name: checkpoint.shapes[name] for name in _LINEAR_HEAD if name in checkpoint.shapes}
+    return [
+        name for name, shape in stored.items() if list(shape) != list(getattr(model, name).shape)
+    ]
+
+
+def _labels(checkpoint: Checkpoint) -> list[str] | None:
+    return ModelFolder(checkpoint.path).labels()
+
+
+def _num_outputs(checkpoint: Checkpoint) -> int:
+    if huggingface.LINEAR_HEAD in checkpoint.shapes:
+        return checkpoint.shapes[huggingface.LINEAR_HEAD][0]
+    if labels := _labels(checkpoint):
+        return len(labels)
+    raise InputError(
+        f"{checkpoint.path}: has no {huggingface.LINEAR_HEAD}, and no {LABELS_NAME} lies beside "
+        "it; give num_outputs"
+    )
