@@ -434,10 +434,10 @@ def prepare_threads(cpus: list[int], want_peer: bool):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
-    from official_bert.training import memory
+    from official_bert.training import cpu_heap
 
     tf.config.threading.set_intra_op_parallelism_threads(len(cpus))
-    memory.keep_freed_memory()  # as the commands do; the peer gains, too
+    cpu_heap.tune()  # as the commands do; with OFFICIAL_BERT_TUNE_HEAP=1 the peer gains, too
     if want_peer:
         import torch
 

@@ -135,9 +135,7 @@ def with_grappler():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
-    """The training scripts, which tests run in their own process, tell the heap to return
-    nothing to the system.
-    """
+    """The models of one file of tests are freed before the next, and their memory is returned."""
     if nextitem and nextitem.path != item.path and "tensorflow" in sys.modules:
         from official_bert.training import memory
 

@@ -26,7 +26,7 @@ from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 from official_bert.options.serving import JSON, STOP, PredictOptions
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor, setting_fields
-from official_bert.training import memory
+from official_bert.training import cpu_heap
 from official_bert.training.distribution import log_devices
 
 # Of columns of tables, beside those of the requests.
@@ -45,7 +45,7 @@ def run(options: PredictOptions):
             lines_in = sys.stdin.buffer
         else:
             lines_in = stack.enter_context(files.open_file(options.input_file, "rb"))
-        memory.keep_freed_memory()
+        cpu_heap.tune()
         predictor = Predictor(settings.pop("model"), **settings)
         log_devices()
         mode.start(predictor)

@@ -26,7 +26,7 @@ from official_bert.options.shared import (
     RING,
     DistributionOptions,
 )
-from official_bert.training import memory
+from official_bert.training import cpu_heap
 from official_bert.training.workers import Workers, read_cluster
 
 INSTALL_GPU = 'pip install "tensorflow[and-cuda]>=2.20,<2.22"'
@@ -91,7 +91,7 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
             f"--distribution_strategy={MULTI_WORKER}; add that, or leave it out"
         )
     if name != "tpu":
-        memory.keep_freed_memory()
+        cpu_heap.tune()
     strategy = _STRATEGIES[name](options)
     log_devices(strategy, name)
     if options.all_reduce_dtype != FLOAT32 and strategy.num_replicas_in_sync == 1:
