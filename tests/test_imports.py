@@ -69,7 +69,7 @@ HEAVY_IN_A_FAMILY = (
 )
 LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
-MAX_LINES = 580
+MAX_LINES = 500
 # Of the whole package: whoever raises them has looked for what can go instead.
 MAX_FILES = 245
 
@@ -334,7 +334,7 @@ def test_every_folder_of_tests_is_a_room():
             "from official_bert.extensions.experiments import plan",
             "plan, of another extension",
         ),
-        ("training.loop", "x = 1\n" * 600, "more than 580 lines"),
+        ("training.loop", "x = 1\n" * 600, "more than 500 lines"),
     ],
 )
 def test_the_rules_bite(module, source, offence):
