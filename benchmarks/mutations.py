@@ -90,7 +90,6 @@ modeling/heads.py: modeling/test_task_models.py modeling/test_pretrainer.py
     HEAD_INITIALIZER_RANGE = 0.02 -> HEAD_INITIALIZER_RANGE = 0.2
     ops.sum(vectors * is_token, axis=1) -> ops.sum(vectors, axis=1)
     vectors, -float("inf")) -> vectors, 0.0)
-modeling/heads.py: extensions/embeddings/test_sentence_folder.py
     ops.sqrt(ops.sum(is_token, axis=1)) -> ops.sum(is_token, axis=1)
 extensions/embeddings/sentence_folder.py: extensions/embeddings/test_sentence_folder.py
     Dense(kernel.T, bias), *layers -> *layers, Dense(kernel.T, bias)
@@ -393,11 +392,20 @@ def changes() -> Iterator[Change]:
             tests = " ".join(f"tests/{word}" if is_there else word for word, is_there in are_there)
 
 
+def is_of_deleted_extension(file: str) -> bool:
+    """Returns whether a file was in the folder of an extension that somebody has deleted."""
+    room, _, rest = file.partition("/")
+    extension = rest.partition("/")[0]
+    return room == "extensions" and not (ROOT / "official_bert" / room / extension).exists()
+
+
 def problems() -> Iterator[str]:
     """Yields what is wrong with the table: places that are not there, or not once, and tests
     that do not exist.
     """
     for number, change in enumerate(changes(), 1):
+        if is_of_deleted_extension(change.file):
+            continue
         text = (ROOT / "official_bert" / change.file).read_text(encoding="utf-8")
         count = len(change.pattern.findall(text))
         if count != 1:

@@ -214,7 +214,12 @@ MASK = np.int32([[1, 1, 0, 0], [1, 1, 1, 0]])
 
 @pytest.mark.parametrize(
     ("pooling", "expected"),
-    [("mean", [[2, 1], [-3, -4]]), ("cls", [[1, -2], [-1, -2]]), ("max", [[3, 4], [-1, -2]])],
+    [
+        ("mean", [[2, 1], [-3, -4]]),
+        ("cls", [[1, -2], [-1, -2]]),
+        ("max", [[3, 4], [-1, -2]]),
+        ("mean_sqrt_len", [[4 / 2**0.5, 2 / 2**0.5], [-9 / 3**0.5, -12 / 3**0.5]]),
+    ],
 )
 def test_padding_has_no_part(pooling, expected):
     np.testing.assert_allclose(pooled(pooling, VECTORS, MASK), expected, rtol=1e-6)
