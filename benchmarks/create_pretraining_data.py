@@ -7,8 +7,7 @@ peak memory (PSS, summed over the process and its children): the medians of seve
 the generators take turns. On a machine with other work, the processor seconds are what can be
 compared.
 
-    python benchmarks/create_pretraining_data.py --input_file=wiki_00.txt,wiki_01.txt
-    --vocab_file=vocab.txt
+    python benchmarks/create_pretraining_data.py --input_file=wiki_00.txt,wiki_01.txt --vocab_file=vocab.txt
 """
 
 import argparse

@@ -6,8 +6,7 @@ In: a folder of real data and a Hugging Face encoder of at least three layers. O
 line of JSON in --output for each finished run. Runs that this file already contains are not
 repeated; each is a process of its own.
 
-    python benchmarks/distillation.py --data=data --model=minilm --work_dir=work
-    --output=distillation.jsonl
+    python benchmarks/distillation.py --data=data --model=minilm --work_dir=work --output=distillation.jsonl
 
 First `official-bert create_student` keeps three layers, which then learn the hidden states and
 attention relations of the encoder on Wikipedia, for --general_updates of 32 x 128 tokens; a run

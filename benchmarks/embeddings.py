@@ -6,8 +6,7 @@ In: a folder of real data and a folder of sentence-transformers. Out: tables, an
 --output for each finished run. Runs that this file already contains are not repeated; each is a
 process of its own.
 
-    python benchmarks/embeddings.py losses --data=data --model=minilm --work_dir=work
-    --output=embeddings.jsonl
+    python benchmarks/embeddings.py losses --data=data --model=minilm --work_dir=work --output=embeddings.jsonl
 
 `losses`: 50 updates of each loss from the same weights with the same tokens in the same order,
 without dropout; the classes of sentence-transformers are trained with the original's optimizer of

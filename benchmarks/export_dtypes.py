@@ -8,9 +8,8 @@ of JSON in --output for each task. Rows that this file already contains are not 
 Answers agree if the labels are the same; of STS-B, if the scores have the same nearest whole
 number; of SQuAD, if the texts of the answers are the same. The metrics are the tasks' own.
 
-    python benchmarks/finetuning.py --data=data --model=encoder --work_dir=work --output=runs.jsonl
-    --sides ours \\
-      --tasks CoLA --keep_models=models
+    python benchmarks/finetuning.py --data=data --model=encoder --work_dir=work --output=runs.jsonl \\
+        --sides ours --tasks CoLA --keep_models=models
     python benchmarks/export_dtypes.py --data=work/data --models=models --work_dir=exports
 """
 

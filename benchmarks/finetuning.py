@@ -18,10 +18,9 @@ training is that of an update, since the sides count the updates of an epoch dif
 A short pair for the seconds of an update, and our runs with other options, which are compared with
 those without them or with those of --beside:
 
-    python benchmarks/finetuning.py ... --tasks CoLA --optimizer fused --more='{"num_train_epochs":
-    0.5}' python benchmarks/finetuning.py ... --sides ours --more='{"dtype": "bfloat16"}' python
-    benchmarks/finetuning.py ... --sides ours --seeds 0 1 2 3 4 --tasks STS-B CoLA-2500
-    --more='{"lora_rank": 8}'
+    python benchmarks/finetuning.py ... --tasks CoLA --optimizer fused --more='{"num_train_epochs": 0.5}'
+    python benchmarks/finetuning.py ... --sides ours --more='{"dtype": "bfloat16"}'
+    python benchmarks/finetuning.py ... --sides ours --seeds 0 1 2 3 4 --tasks STS-B CoLA-2500 --more='{"lora_rank": 8}'
 """
 
 import argparse

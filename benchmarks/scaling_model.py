@@ -6,12 +6,12 @@ In: the FLOP count of the project, data sheets, and measured terms as flags, who
 those of results/. Out: the time of an update in its parts for a low and a high utilization, the
 share of it in which the devices compute, the machines that a corpus needs.
 
-    update     = the larger of (compute + all-reduce + optimizer) and input, and its part of a
-    checkpoint compute    = FLOPs of a replica's batch / (peak * utilization) all-reduce = 2 (d -
-    1)/d bytes/link + 2 (m - 1)/m bytes/network + 2 log2(m) latency, of what is not hidden optimizer
-    = bytes of weights, slots and gradients, read or written / bandwidth of the memory input      =
-    records that a process reads / records a second checkpoint = seconds that one stops the training
-    / updates between two
+    update     = the larger of (compute + all-reduce + optimizer) and input, and its part of a checkpoint
+    compute    = FLOPs of a replica's batch / (peak * utilization)
+    all-reduce = 2 (d - 1)/d bytes/link + 2 (m - 1)/m bytes/network + 2 log2(m) latency, of what is not hidden
+    optimizer  = bytes of weights, slots and gradients, read or written / bandwidth of the memory
+    input      = records that a process reads / records a second
+    checkpoint = seconds that one stops the training / updates between two
 
 d is the number of devices of a machine and m that of machines. The all-reduce has two levels: the
 devices of a machine reduce over their links, and the machines over the network, which the devices

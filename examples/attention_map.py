@@ -5,8 +5,7 @@ In: the folder of a model, with its vocabulary, and a text or a pair. Out: a PNG
 of a token shows the probabilities with which it attends to the tokens of the columns. The packages
 are those of requirements-plots.txt.
 
-    python examples/attention_map.py --model=FOLDER --text="The cat sat." --layer=2 --head=5
-    --output_file=map.png
+    python examples/attention_map.py --model=FOLDER --text="The cat sat." --layer=2 --head=5 --output_file=map.png
 """
 
 import argparse

@@ -6,8 +6,7 @@ line; without a file, a few sentences about the weather and about trains. Out: t
 tenth example, which is held out, a `.keras` file with the model and its optimizer, and a folder
 with its weights for the scripts, such as official-bert predict.
 
-    python examples/fine_tune_with_keras.py --model=FOLDER --train_file=reviews.tsv
-    --output_dir=OUTPUT
+    python examples/fine_tune_with_keras.py --model=FOLDER --train_file=reviews.tsv --output_dir=OUTPUT
 
 This is the way to use the models inside a Keras program. `run_classifier.py` trains the same model
 with the same updates, and does more:

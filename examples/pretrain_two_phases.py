@@ -7,14 +7,13 @@ the training of the first phase in `phase1`, and that of the second, which start
 in `phase2`.
 
     python examples/pretrain_two_phases.py --input_file='corpus/*.txt' --vocab_file=vocab.txt \\
-      --bert_config_file=bert_config.json --output_dir=model [--num_train_steps=100000]
+      --bert_config_file=bert_config.json --output_dir=model [--num_train_steps=100000] \\
       [--FLAG_OF_run_pretraining=...]
 
 Attention to 512 tokens costs four times as much a token as to 128, and only the position embeddings
 need it (Devlin et al., 2019, appendix A.2). The script prints every command before it runs it. The
-same command again continues after a
-stop: it keeps records that are complete, and each phase goes on from its newest checkpoint. Flags
-that the script does not have, such as --dtype or --distribution_strategy, go to both trainings.
+same command again continues after a stop: it keeps records that are complete, and each phase
+resumes from its newest checkpoint. Flags that the script does not have, such as --dtype or --distribution_strategy, go to both trainings.
 """
 
 import argparse

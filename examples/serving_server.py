@@ -6,8 +6,7 @@ SavedModel, to programs of this machine. It has no batching, no labels of versio
 and `:regress`, and words of its own for errors. It needs requirements-serving.txt and nothing of
 this project.
 
-    python examples/serving_server.py --model_name=mrpc --model_base_path=/tmp/exports/mrpc
-    --rest_api_port=8501
+    python examples/serving_server.py --model_name=mrpc --model_base_path=/tmp/exports/mrpc --rest_api_port=8501
 """
 
 from __future__ import annotations

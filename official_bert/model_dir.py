@@ -1,9 +1,9 @@
 """The folder of a model, which holds beside its weights all that is needed to use it.
 
-    vocab.txt, tokenizer_config.json    how text becomes ids; tokenizer.json tells the library
-    tokenizers both bert_config.json or config.json     the configuration labels.txt
-    the labels of a task, in the order of the outputs task.json                           what the
-    model was trained on: the task, its lengths and rules
+    vocab.txt, tokenizer_config.json    how text becomes ids; tokenizer.json tells the library tokenizers both
+    bert_config.json or config.json     the configuration
+    labels.txt                          the labels of a task, in the order of the outputs
+    task.json                           what the model was trained on: the task, its lengths and rules
 
 In: a folder, or the checkpoint in it. Out: a ModelFolder. `write` writes these files.
 """

@@ -2,8 +2,7 @@
 Hub.
 
     uncased_L-12_H-768_A-12                    an archive of the original's README, or release/name
-    google-bert/bert-base-uncased@revision     a repository of the Hub; the part from @ on may be
-    absent
+    google-bert/bert-base-uncased@revision     a repository of the Hub; the part from @ on may be absent
 
 In: what a user gave as a model. Out: an existing path as it is, or the folder in a cache into which
 the model was downloaded; the second time no network is needed. Of the Hub the cache, tokens and

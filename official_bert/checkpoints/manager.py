@@ -51,12 +51,10 @@ class CheckpointManager:
 
     `save` writes the `checkpoint` file last, so all checkpoints that it lists are complete:
 
-        input.ckpt-<step>-<worker>   the input position and the seed: the objects that `save`
-        receives model.ckpt-<step>            the weights, the Adam slots and `global_step`
-        checkpoint                   the list of checkpoints; then `save` deletes those beyond
-        `keep_max` and, last,
-                                     takes them off the list, so that the next save deletes what a
-                                     kill left
+        input.ckpt-<step>-<worker>   the input position and the seed: the objects that `save` receives
+        model.ckpt-<step>            the weights, the Adam slots and `global_step`
+        checkpoint                   the list of checkpoints; then `save` deletes those beyond `keep_max` and, last,
+                                     takes them off the list, so that the next save deletes what a kill left
     """
 
     def __init__(

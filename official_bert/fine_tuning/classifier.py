@@ -133,9 +133,8 @@ class Classifier(Predictor):
         A folder with a training on other data or with other arguments is an error, unless you say
         what to do with it.
 
-            classifier = Classifier.train("tickets_model", texts, labels, dev=(more_texts,
-            more_labels), model="bert") classifier.classify("My parcel is late.")  # {"label":
-            "delivery", "score": ...}
+            classifier = Classifier.train("tickets_model", texts, labels, dev=(more_texts, more_labels), model="bert")
+            classifier.classify("My parcel is late.")  # {"label": "delivery", "score": ...}
 
         Args:
             texts: texts, or pairs of texts; or ClassificationData, without `labels`.

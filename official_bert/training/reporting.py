@@ -43,8 +43,7 @@ class TrainingReport:
     """Counts the steps of a training and reports them: a log line, TensorBoard scalars and a line
     of run_log.py.
 
-        step 200/1000  loss 6.51  masked_lm_accuracy 0.08  ...  120.3 examples/s  15398 tokens/s
-        00:12:33 left
+        step 200/1000  loss 6.51  masked_lm_accuracy 0.08  ...  120.3 examples/s  15398 tokens/s  00:12:33 left
 
     The speed and the time left are computed from the interval since the last report, pauses for
     checkpoints included. The first call into TensorFlow, which compiles, does not count; a report

@@ -1,9 +1,10 @@
 """The log of a run, output_dir/run.jsonl: a JSON object a line, whose `type` says what it tells.
 
-    start        a run began: its flags, versions, seed and devices; `first_step`, the updates that
-    earlier runs made train        a progress line: the metrics at a `step` evaluation   an
-    evaluation during training: the metrics at a `step` checkpoint   the `path` of a checkpoint that
-    was saved at a `step` end          the summary of a training
+    start        a run began: its flags, versions, seed and devices; `first_step`, the updates that earlier runs made
+    train        a progress line: the metrics at a `step`
+    evaluation   an evaluation during training: the metrics at a `step`
+    checkpoint   the `path` of a checkpoint that was saved at a `step`
+    end          the summary of a training
 
 Lines are only ever added. When a training starts at an earlier step than an earlier one had
 reached, the lines of the steps after it belong to weights that are lost, and `read` leaves them

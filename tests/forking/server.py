@@ -4,9 +4,8 @@ Importing TensorFlow takes 5 processor seconds, and nearly every script needs it
 stands in for the Python interpreter, sends its command line, working directory, environment and
 standard streams.
 
-    server process:  import TensorFlow -> wait for a request -> fork -> send process id -> send exit
-    status forked process:  take over what the client sent -> run the program -> end as every Python
-    process does
+    server process:  import TensorFlow -> wait for a request -> fork -> send process id -> send exit status
+    forked process:  take over what the client sent -> run the program -> end as every Python process does
 """
 
 import atexit

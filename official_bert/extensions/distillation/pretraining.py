@@ -217,8 +217,7 @@ def states(encoded) -> list:
 def hidden_losses(ours: Sequence, theirs: Sequence, kernel):
     """Returns the mean squared difference of mapped states and those of a teacher, float32[B, S].
 
-        mean_m mean_k ((h_m W)_k - t_g(m),k)^2, g(m) = m L' / L rounded down, of layers m = 0 (the
-        embeddings) to L
+        mean_m mean_k ((h_m W)_k - t_g(m),k)^2, g(m) = m L' / L rounded down, of layers m = 0 (the embeddings) to L
 
     L and L' are the numbers of layers of student and teacher. Source: Jiao et al., TinyBERT (2020),
     equations 8 and 9, with one W for both.
