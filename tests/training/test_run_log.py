@@ -67,6 +67,10 @@ def test_the_changed_flags_in_words():
         "train_batch_size": 16,
         "optimizer_type": "lamb",
     }
-    names = ("optimizer_type", "learning_rate", "dtype")
-    assert run_log.changed_flags(before, now, names) == "--learning_rate=0.2 (0.1 before)"
-    assert run_log.changed_flags(before, before, names) == ""
+
+    def changed_flags(now):
+        names = ("optimizer_type", "learning_rate", "dtype")
+        return run_log.changed_flags(before, now, names=names, options_class=PretrainingOptions)
+
+    assert changed_flags(now) == "--learning_rate=0.2 (0.1 before)"
+    assert changed_flags(before) == ""
