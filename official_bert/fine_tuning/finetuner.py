@@ -209,8 +209,7 @@ class Finetuner:
                 )
             return None
         steps, passes, patience = every(options.eval_every)
-        # run_squad.py has no evaluation of its own.
-        batch_size = getattr(options, "eval_batch_size", options.predict_batch_size)
+        batch_size = options.dev_batch_size
         return PeriodicEvaluation(
             options.output_dir,
             self._run_dir,
@@ -243,13 +242,13 @@ class Finetuner:
 
     def calibrate(self, encoded: EncodedSet):
         """Calibrates the probabilities of the model on a set with labels."""
-        batch_size = self.options.eval_batch_size
+        batch_size = self.options.dev_batch_size
         log_set("Running calibration", encoded, batch_size)
         self.task.calibrate(encoded, self.outputs(encoded, batch_size))
 
     def evaluate(self, encoded: EncodedSet, suffix: str = ""):
         """Evaluates a set with labels and writes eval_results.txt."""
-        batch_size = self.options.eval_batch_size
+        batch_size = self.options.dev_batch_size
         log_set("Running evaluation", encoded, batch_size)
         outputs = self.outputs(encoded, batch_size)
         self._write_results(self._metrics(encoded, outputs, batch_size), suffix)

@@ -125,9 +125,9 @@ def fine_tune(
             finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None)
             sets = dataclasses.replace(sets, train=None)  # frees its memory
         before = task.settings()
-        if _calibrates(options):
+        if options.calibrate:
             finetuner.calibrate(sets.dev[""])
-        if getattr(options, "do_eval", False):
+        if options.do_eval:
             for suffix, encoded in sets.dev.items():
                 finetuner.evaluate(encoded, suffix)
         if options.do_predict:
@@ -137,16 +137,11 @@ def fine_tune(
         return finetuner.score
 
 
-def _calibrates(options: FineTuningOptions) -> bool:
-    return getattr(options, "calibrate", False)
-
-
 def _check_flags(options: FineTuningOptions):
     """Validates flags that the task does not know."""
     validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
-    steps = [name for name in ("do_train", "do_eval", "do_predict") if hasattr(options, name)]
-    if not any(getattr(options, name) for name in steps):
-        *others, last = (f"--{name}" for name in steps)
+    if not any(options.steps.values()):
+        *others, last = (f"--{name}" for name in options.steps)
         raise InputError(f"nothing to do: give {', '.join(others)} or {last}")
     if options.search and options.distribution_strategy == MULTI_WORKER:
         raise InputError(
@@ -176,7 +171,7 @@ def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
         raise InputError(
             f"--task_name={entry.name}: has no main_metric; name the metric that compares its runs"
         )
-    if _calibrates(options) and type(task).calibrate is Task.calibrate:
+    if options.calibrate and type(task).calibrate is Task.calibrate:
         task.calibrate(None, {})  # says that it cannot
     return task
 
@@ -194,7 +189,7 @@ def _check_run(source: ModelSource, num_replicas: int):
             "train_batch_size",
             options.num_accumulation_steps,
         )
-    if _calibrates(options) and not (options.do_train or source.resumes):
+    if options.calibrate and not (options.do_train or source.resumes):
         raise InputError(
             "--calibrate: writes into the folder of a model; give --do_train, or its --output_dir"
         )
@@ -210,21 +205,18 @@ def _read(
     """
     options = source.options
     evaluates = options.evaluates_during_training
-    # run_squad.py has no development set: it scores the answers to its test set.
-    has_dev = hasattr(options, "do_eval")
     needed = {
         "train": options.do_train,
-        "dev": has_dev and (options.do_eval or evaluates or _calibrates(options)),
-        "test": options.do_predict or (evaluates and not has_dev),
+        "dev": options.has_dev_set and (options.do_eval or evaluates or options.calibrate),
+        "test": options.do_predict or (evaluates and not options.has_dev_set),
     }
-    named = {name: getattr(options, f"{name}_file", None) for name in needed}
-    named["test"] = named["test"] or getattr(options, "predict_file", None)
-    data_files = DataFiles(getattr(options, "data_dir", None), named | in_memory)
+    named = options.set_files
+    data_files = DataFiles(options.data_dir, named | in_memory)
     examples = {
         name: task.read(data_files, name) for name, is_needed in needed.items() if is_needed
     }
     source.check_labels(task.labels)
-    needs_labels = needed["dev"] and (evaluates or _calibrates(options) or not options.do_predict)
+    needs_labels = needed["dev"] and (evaluates or options.calibrate or not options.do_predict)
     if needs_labels and not examples["dev"]:
         flag = "do_eval" if options.do_eval else "eval_every" if evaluates else "calibrate"
         data = data_files.data_dir or named["dev"] or options.task_name

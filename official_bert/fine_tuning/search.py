@@ -103,9 +103,9 @@ def _run_trials(
     run: Callable[[FineTuningOptions], Score | None],
     trials: list[Trial],
 ):
-    # run_squad.py has no evaluation of its own: its prediction scores the answers.
-    evaluates = hasattr(options, "do_eval")
-    scoring = {"do_eval": True, "do_predict": False} if evaluates else {"do_predict": True}
+    scoring = {"do_predict": True}
+    if options.has_dev_set:
+        scoring = {"do_eval": True, "do_predict": False}
     _check_same_flags(options)
     scores = _read_results(options.output_dir)
     _drop_large_files(options, scores)  # those that a kill left
@@ -135,7 +135,7 @@ def _run_trials(
     folder = os.path.join(options.output_dir, best.folder)
     logging.info("The best of %d runs, %s %.4g: %s", len(scores), *scores[best][:2], folder)
     _warn_of_nothing_learnt(options, scores)
-    if options.do_predict and evaluates:
+    if options.do_predict and options.has_dev_set:
         run(_options_of(options, best, {"do_train": False, "do_eval": False, "do_predict": True}))
 
 

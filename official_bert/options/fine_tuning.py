@@ -66,11 +66,26 @@ def every(text: str) -> Every | None:
 class FineTuningOptions(TrainingOptions, TokenizerOptions):
     """Flags that the fine-tuning scripts share; `task_name` is a flag of the scripts that have
     several tasks.
+
+    The attributes stand for flags that some scripts lack.
+
+    Attributes:
+        has_dev_set: whether there is a development set. run_squad has none: it scores the answers
+            to its test set.
+        do_eval: whether the model is evaluated on the development set.
+        calibrate: whether probabilities are calibrated on the development set.
+        data_dir: the folder with the data files.
     """
 
     chapter: ClassVar[str] = COMMON
+    length_flag: ClassVar[str] = "num_train_epochs"
+    warmup_flag: ClassVar[str] = "warmup_proportion"
     script: ClassVar[str]
     task_name: ClassVar[str]
+    has_dev_set: ClassVar[bool] = False
+    do_eval: ClassVar[bool] = False
+    calibrate: ClassVar[bool] = False
+    data_dir: ClassVar[str | None] = None
     # Run_squad.py has a flag, since its original ranks padding.
     length_aware_batches: ClassVar[bool] = True
 
@@ -139,11 +154,30 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
 
     @property
     def evaluates_during_training(self) -> bool:
+        """Whether the model is evaluated every few updates."""
         return self.do_train and self.eval_every is not None
+
+    @property
+    def steps(self) -> dict[str, bool]:
+        """Whether each step of a run is asked for, by the name of its flag, in their order."""
+        evaluation = {"do_eval": self.do_eval} if self.has_dev_set else {}
+        return {"do_train": self.do_train, **evaluation, "do_predict": self.do_predict}
+
+    @property
+    def set_files(self) -> dict[str, str | None]:
+        """The files of the sets train, dev and test that flags name."""
+        return dict.fromkeys(("train", "dev", "test"))
+
+    @property
+    def dev_batch_size(self) -> int:
+        """The number of examples in a batch of an evaluation."""
+        return self.predict_batch_size
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFilesOptions(FineTuningOptions):
+    has_dev_set: ClassVar[bool] = True
+
     chapter: ClassVar[str] = COMMON
 
     data_dir: str | None = option(
@@ -174,6 +208,14 @@ class DataFilesOptions(FineTuningOptions):
     eval_batch_size: int = option(
         8, check=SIZE, help="The number of examples in an evaluation batch."
     )
+
+    @property
+    def set_files(self) -> dict[str, str | None]:
+        return {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
+
+    @property
+    def dev_batch_size(self) -> int:
+        return self.eval_batch_size
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -471,3 +513,7 @@ class SquadOptions(SquadServing, FineTuningOptions):
         help="The --output_dir folders of several runs that predicted the same files, separated by "
         "commas. The script averages their logits instead of running a model.",
     )
+
+    @property
+    def set_files(self) -> dict[str, str | None]:
+        return {"train": self.train_file, "dev": None, "test": self.predict_file}

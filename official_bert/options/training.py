@@ -116,9 +116,16 @@ class OptimizationOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions, ConfigOptions):
-    """Flags that the trainers share; their scripts add the others."""
+    """Flags that the trainers share; their scripts add the others.
+
+    Attributes:
+        length_flag: the flag that sets how long the training is.
+        warmup_flag: the flag that sets how long the learning rate warms up.
+    """
 
     chapter: ClassVar[str] = COMMON
+    length_flag: ClassVar[str] = "num_train_steps"
+    warmup_flag: ClassVar[str] = "num_warmup_steps"
 
     output_dir: str = option(
         help="The folder for checkpoints and results. If it holds a checkpoint, the run continues "

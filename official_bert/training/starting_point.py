@@ -237,9 +237,8 @@ def warn_of_other_records(
 
 def way_out(options: TrainingOptions, latest: str | None) -> str:
     """Returns what a user can do about a training that diverged, as the end of a sentence."""
-    warmup = "num_warmup_steps" if hasattr(options, "num_warmup_steps") else "warmup_proportion"
     return (
         f"the last checkpoint is valid: {latest}, from which the same command goes on; "
-        f"{options.bias_remedy}lower --learning_rate or lengthen its warm-up (--{warmup}); to go "
+        f"{options.bias_remedy}lower --learning_rate or lengthen its warm-up (--{options.warmup_flag}); to go "
         "further back, give an older checkpoint as --init_checkpoint, and another --output_dir"
     )

@@ -310,8 +310,6 @@ class Trainer:
     def _skip(self, step: int, hooks: Sequence[Hook]):
         """Warns that nothing is left to train, and calls what a killed run may have left out."""
         is_out_of_time = self._is_out_of_time()
-        has_epochs = hasattr(self.options, "num_train_epochs")
-        length_flag = "num_train_epochs" if has_epochs else "num_train_steps"
         logging.warning(
             "Skipping training: %s already holds step %d, and %s; other flags of the training, "
             "such as --learning_rate, change nothing; to train longer, raise --%s; to train again, "
@@ -319,7 +317,7 @@ class Trainer:
             self.checkpoints.output_dir,
             step,
             "its hours are over" if is_out_of_time else f"{self.num_train_steps} is the total",
-            "max_train_hours" if is_out_of_time else length_flag,
+            "max_train_hours" if is_out_of_time else self.options.length_flag,
         )
         self.optimizer.use_averages()
         for hook in hooks:
