@@ -121,8 +121,8 @@ def set_threads(num_threads: int | None):
 
 def answers_of(function: Callable, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Calls a function of TensorFlow with arrays by name."""
-    found = function(**{name: tf.constant(values) for name, values in inputs.items()})
-    return {name: value.numpy() for name, value in found.items()}
+    outputs = function(**{name: tf.constant(values) for name, values in inputs.items()})
+    return {name: value.numpy() for name, value in outputs.items()}
 
 
 class Runtime(Protocol):

@@ -24,7 +24,7 @@ from official_bert.tokenizer_call import listed_texts
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
 # Settings that the clients of one family take, whatever the record of a model has.
-_OF_FAMILIES = {"pooling": "pretraining", "abstain_below": registry.CLASSIFICATION}
+_FAMILY_SETTINGS = {"pooling": "pretraining", "abstain_below": registry.CLASSIFICATION}
 _KINDS = {
     int: (numbers.Integral, "a whole number"),
     float: (numbers.Real, "a number"),
@@ -37,9 +37,9 @@ _KINDS = {
 class Predictor(Extensible):
     """A loaded model that answers texts.
 
-        predictor = Predictor("exports/mrpc") predictor("The cat sat.", "A cat was sitting.")  #
-        {"label": "1", "probabilities": {"0": ..., "1": ...}} predictor.classify("The cat sat.", "A
-        cat was sitting.")  # {"label": "1", "score": ...}
+        predictor = Predictor("exports/mrpc")
+        predictor("The cat sat.", "A cat was sitting.")  # {"label": "1", "probabilities": {"0": ..., "1": ...}}
+        predictor.classify("The cat sat.", "A cat was sitting.")  # {"label": "1", "score": ...}
 
     Extensions add methods, such as score: dir(predictor) lists them, and help(predictor.score)
     describes one.
@@ -77,31 +77,37 @@ class Predictor(Extensible):
                 raise InputError(
                     f"{name}: Predictor has no such setting; it has {', '.join(known)}"
                 )
-        given = {name: value for name, value in settings.items() if value is not None}
-        for name, value in (given | {"batch_size": batch_size}).items():
+        settings = {name: value for name, value in settings.items() if value is not None}
+        for name, value in (settings | {"batch_size": batch_size}).items():
             check_value(known[name], value)
         if not isinstance(model_dir, (str, os.PathLike)):
             raise InputError(f"model_dir={model_dir!r}: must be the path of a folder")
         core_names = {field.name for field in dataclasses.fields(PredictorOptions)}
-        added = {name: given.pop(name) for name in [*given] if name not in core_names}
-        num_threads = given.pop("num_threads", None)
-        model = open_model(os.fspath(model_dir), batch_size, num_threads, added)
+        extension_settings = {
+            name: settings.pop(name) for name in [*settings] if name not in core_names
+        }
+        num_threads = settings.pop("num_threads", None)
+        model = open_model(os.fspath(model_dir), batch_size, num_threads, extension_settings)
         record = model.record
-        _check_settings(given, model)
+        _check_settings(settings, model)
         self.model, self.path = model, model.path
         self.batch_size, self.task_name = batch_size, record.task_name
         self.cache: dict[str, Any] = {}
-        of_client = {"pooling": POOLER} | record.settings | {"labels": model.labels} | given
-        self.client = registry.task_class(record.family).client(model, of_client)
+        client_settings = (
+            {"pooling": POOLER} | record.settings | {"labels": model.labels} | settings
+        )
+        self.client = registry.task_class(record.family).client(model, client_settings)
         self.columns, self.num_required = self.client.columns, self.client.num_required
         self.method = getattr(self.client, "method", "")  # a client of the user's own may lack it
 
     def __call__(self, *texts: str | tuple[str, ...] | list) -> dict | list[dict]:
         """Answers one request or several.
 
-            predictor("a text")    predictor("a text", "another")    predictor(("a text",
-            "another"))     -> an answer predictor(["a text", "another"])    predictor([("a text",
-            "another"), ("a third", "a fourth")])   -> a list
+            predictor("a text")                        # an answer
+            predictor("a text", "another")             # an answer to a pair
+            predictor(("a text", "another"))           # the same
+            predictor(["a text", "another"])           # a list of answers
+            predictor([("a text", "another"), ("a third", "a fourth")])  # a list of answers
 
         Raises InputError if the model cannot answer a request.
         """
@@ -256,13 +262,13 @@ def check_value(field: dataclasses.Field, value: Any):
         raise InputError(f"{field.name}={value!r}: {fault}")
 
 
-def _check_settings(given: Mapping[str, Any], model: Export | InMemoryModel):
+def _check_settings(settings: Mapping[str, Any], model: Export | InMemoryModel):
     """Refuses settings that the task of a model does not have, and changes of what the graph of
     an export fixes.
     """
     record = model.record
-    for name, value in given.items():
-        family = _OF_FAMILIES.get(name)
+    for name, value in settings.items():
+        family = _FAMILY_SETTINGS.get(name)
         if family and (record.family == family or registry.is_outside(record.family)):
             continue
         if family or name not in record.settings:
