@@ -16,7 +16,8 @@ from official_bert.config import BertConfig
 from official_bert.features import EncodedSet
 from official_bert.fine_tuning.plugin import TrainingPlugin
 from official_bert.io.errors import InputError
-from official_bert.options.fine_tuning import FineTuningOptions, every
+from official_bert.options.fine_tuning import FineTuningOptions
+from official_bert.options.intervals import every
 from official_bert.tasks.base import Task
 from official_bert.training import distribution, reporting, run_log
 from official_bert.training.batches import ExampleBatches

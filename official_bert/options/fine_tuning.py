@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-import re
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from official_bert.options.fields import (
     COMMON,
@@ -11,7 +10,6 @@ from official_bert.options.fields import (
     LENGTH_OR_NONE,
     MIN_SEQ_LENGTH,
     NOT_NEGATIVE,
-    POSITIVE,
     PROBABILITY,
     SIZE,
     TEXT,
@@ -19,6 +17,7 @@ from official_bert.options.fields import (
     are_settings,
     option,
 )
+from official_bert.options.intervals import every
 from official_bert.options.shared import TokenizerOptions
 from official_bert.options.training import TrainingOptions
 
@@ -35,31 +34,6 @@ _SEARCH: Check = (
     f'must be {PAPER} or "learning_rate=5e-5,3e-5,train_batch_size=16,32,num_train_epochs=3,restarts=2", or a part '
     "of that",
 )
-_EVERY = re.compile(r"(?P<number>\d+|(?P<passes>\d*\.?\d+)epochs)(,patience=(?P<patience>\d+))?")
-
-
-class Every(NamedTuple):
-    """What --eval_every says: the updates between two evaluations or the passes, and the
-    patience; None is not said.
-    """
-
-    steps: int | None
-    passes: float | None
-    patience: int | None
-
-
-def every(text: str) -> Every | None:
-    """Reads --eval_every; None for what is not its form."""
-    found = _EVERY.fullmatch(text)
-    if not found:
-        return None
-    passes, patience = found["passes"], found["patience"]
-    values = Every(
-        None if passes else int(found["number"]),
-        float(passes) if passes else None,
-        int(patience) if patience else None,
-    )
-    return values if all(value is None or POSITIVE[0](value) for value in values) else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,9 +57,10 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     script: ClassVar[str]
     task_name: ClassVar[str]
     has_dev_set: ClassVar[bool] = False
-    do_eval: ClassVar[bool] = False
-    calibrate: ClassVar[bool] = False
-    data_dir: ClassVar[str | None] = None
+    # Without annotations they are no fields, which would hide those of the scripts that have them.
+    do_eval = False
+    calibrate = False
+    data_dir = None
     # Run_squad.py has a flag, since its original ranks padding.
     length_aware_batches: ClassVar[bool] = True
 
