@@ -13,7 +13,8 @@ in `phase2`.
 Attention to 512 tokens costs four times as much a token as to 128, and only the position embeddings
 need it (Devlin et al., 2019, appendix A.2). The script prints every command before it runs it. The
 same command again continues after a stop: it keeps records that are complete, and each phase
-resumes from its newest checkpoint. Flags that the script does not have, such as --dtype or --distribution_strategy, go to both trainings.
+resumes from its newest checkpoint. Flags that the script does not have, such as --dtype or
+--distribution_strategy, go to both trainings.
 """
 
 import argparse
