@@ -23,7 +23,7 @@ FLAGS = ROOT / "tests" / "flags_by_command.txt"
 MAX_STATEMENTS = {
     "checkpoints": 862,
     "cli": 293,
-    "commands": 934,
+    "commands": 942,
     "compat": 227,
     "data": 2379,
     "fine_tuning": 832,
@@ -46,7 +46,7 @@ MAX_FILE_DENSITY = 5.0
 MAX_DENSITY_OF_DENSE_FILES = {
     "characters.py": 5.1,
     "checkpoints/huggingface.py": 5.2,
-    "commands/extract_features.py": 5.2,
+    "commands/extract_features.py": 5.1,
     "commands/grow_vocab.py": 5.5,
     "data/column_roles.py": 5.6,
     "data/pretraining/masks.py": 6.6,

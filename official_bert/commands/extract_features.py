@@ -6,6 +6,7 @@ Lines are read, encoded and written batch by batch, so memory does not grow with
 import functools
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
@@ -33,6 +34,7 @@ from official_bert.options.serving import ExtractionOptions
 from official_bert.options.shared import DistributionOptions
 from official_bert.training import distribution, precision
 
+_TABLE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 _DECIMALS = 6
 _POINT = 4  # a number's characters: sign, three digits, point, six decimals, comma, space
 _COMMA = _POINT + _DECIMALS + 1
@@ -94,6 +96,18 @@ _LOGGED_EXAMPLES = 5
 Features = dict[str, np.ndarray]
 
 
+def _warn_of_tables(input_file: str, first_text: str):
+    """Warns of JSON lines and tables, whose lines are read as texts, as those of a log may be."""
+    name = os.path.basename(input_file).lower()
+    is_object = first_text.startswith("{") and first_text.endswith("}")
+    if is_object or "\t" in first_text or name.endswith(_TABLE_ENDINGS):
+        logging.warning(
+            "%s: each line is read as a text, with its quotes, tabs and braces; write one text a "
+            "line, and ||| between the texts of a pair",
+            input_file,
+        )
+
+
 def run(options: ExtractionOptions):
     """Writes the features of every line of the input file."""
     source = resolve(options)
@@ -110,6 +124,7 @@ def run(options: ExtractionOptions):
     layers = layer_numbers(options.layers, config.num_hidden_layers)
     batches = _batches(read_sentences(options.input_file), options.batch_size)
     first = next(batches)  # reports an empty file before anything is built or written
+    _warn_of_tables(options.input_file, first[0].text_a)
 
     with writing.replacing(options.output_file) as file:
         encode = _encoder(source, strategy, layers)

@@ -267,3 +267,17 @@ def test_numbers_of_every_size_and_near_half_a_millionth_are_those_of_pythons_ro
     for vectors in (np.float32(of_every_size), np.float32(near)):
         plain = [json.dumps([round(float(x), 6) for x in vector]) for vector in vectors]
         assert list(extract_features.json_vectors(vectors)) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "is_warned"),
+    [
+        ("texts.jsonl", "the cat", True),
+        ("texts.txt", '{"text": "the cat"}', True),
+        ("texts.txt", "the cat\ta mat", True),
+        ("texts.txt", "the cat ||| a mat", False),
+    ],
+)
+def test_tables_that_are_read_as_texts_are_warned_of(caplog, name, line, is_warned):
+    extract_features._warn_of_tables(f"/data/{name}", line)
+    assert (f"/data/{name}: each line is read as a text" in caplog.text) is is_warned
