@@ -2,7 +2,7 @@
 """Compiles the attention kernels of kernel_attention.py with Triton, and checks them.
 
 In: nothing. Out: a JSON list of kernels as PTX for NVIDIA's Hopper GPUs, in --output. Compiling
-needs no GPU. Triton and PyTorch are in requirements-bench.txt.
+needs no GPU. PyTorch for CUDA brings Triton with it; `pip install triton` is enough for compiling.
 
 --check compares the kernels with PyTorch: on a GPU in bfloat16, and without one in float32, in
 Triton's interpreter (TRITON_INTERPRET=1). --sort times the kernels of a file on a GPU and moves the

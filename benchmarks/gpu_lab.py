@@ -275,7 +275,7 @@ def run_one(row: dict, is_toy: bool):
 def print_table(rows: list[dict]):
     """Prints the rows as a table."""
     print(
-        "\n| model | layers | length | variant | settings | ms | in kernels | first, s | GB | loss |"
+        "\n| model | layers | length | variant | settings | ms | kernels | first, s | GB | loss |"
     )
     print("|---|--:|--:|---|---|--:|--:|--:|--:|--:|")
     for row in rows:
@@ -351,7 +351,7 @@ def parse_flags() -> argparse.Namespace:
     parser.add_argument(
         "--toy",
         action="store_true",
-        help=f"run on the CPU with {TOY_BATCH_SIZE} texts of {TOY_LENGTH} tokens, to try the script",
+        help=f"try the script on the CPU, with {TOY_BATCH_SIZE} texts of {TOY_LENGTH} tokens",
     )
     parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args()
