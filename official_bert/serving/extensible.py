@@ -1,7 +1,6 @@
 """Objects to which extensions add methods."""
 
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from official_bert import catalog
@@ -17,23 +16,17 @@ class Extensible:
     methods_hook: ClassVar[str]
 
     def __getattr__(self, name: str) -> Any:
-        """Returns a method of an extension."""
-        if function := _extension_methods(type(self)).get(name):
-            return types.MethodType(function, self)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        """Returns a method of an extension, bound to the object."""
+        _check_names(type(self))
+        return catalog.bind_member(self.methods_hook, self, name)
 
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *_extension_methods(type(self))]
+    def __dir__(self) -> Iterable[str]:
+        _check_names(type(self))
+        return [*super().__dir__(), *catalog.members(self.methods_hook)]
 
 
-def _extension_methods(extended: type[Extensible]) -> Mapping[str, Callable]:
-    """Returns the methods that extensions add to a class, by name."""
-    methods: dict[str, Callable] = {}
-    for hook in catalog.hooks(extended.methods_hook):
-        for name, function in hook().items():
-            if name in methods or hasattr(extended, name):
-                raise ValueError(
-                    f"two methods of {extended.__name__} are called {name}; rename one of them"
-                )
-            methods[name] = function
-    return methods
+def _check_names(extended: type[Extensible]):
+    """Refuses a method of an extension that a method of the class would hide."""
+    for name in catalog.members(extended.methods_hook):
+        if hasattr(extended, name):
+            raise ValueError(f"{extended.__name__} has a method {name} already; rename the other")

@@ -48,7 +48,14 @@ def use_hook(monkeypatch):
     hooks = {}
     monkeypatch.setattr(catalog, "hooks", lambda name: hooks.get(name, ()))
     monkeypatch.setattr(predict, "Predictor", lambda *args, **settings: None)
-    return lambda name, *functions: hooks.update({name: functions})
+
+    def use(name: str, *functions):
+        hooks[name] = functions
+        catalog.members.cache_clear()
+
+    yield use
+    monkeypatch.undo()
+    catalog.members.cache_clear()
 
 
 def options(tmp_path, data: str, **others) -> PredictOptions:
@@ -104,5 +111,5 @@ def test_extensions_add_methods(use_hook):
     with pytest.raises(AttributeError, match="'Predictor' object has no attribute 'whisper'"):
         _ = one.whisper
     use_hook("predictor_methods", lambda: {"classify": shout})
-    with pytest.raises(ValueError, match="two methods of Predictor are called classify"):
+    with pytest.raises(ValueError, match="Predictor has a method classify already"):
         _ = one.shout
