@@ -56,11 +56,12 @@ def write_text(folder: pathlib.Path, text: str = TEXT, name: str = "text.txt") -
     return str(path)
 
 
-def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 1) -> pathlib.Path:
+def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 1, **fields) -> pathlib.Path:
     """Makes a small released model: vocab.txt, bert_config.json and bert_model.ckpt with random
     weights.
 
-    The checkpoint has the pre-training heads, as the released checkpoints do.
+    The checkpoint has the pre-training heads, as the released checkpoints do. `fields` are
+    further fields of the configuration.
     """
     # Imported late because they load TensorFlow, which most users of this file do not need.
     from official_bert.checkpoints import named_variables, tf1
@@ -70,7 +71,8 @@ def make_bert_base_dir(folder: pathlib.Path, num_hidden_layers: int = 1) -> path
 
     folder.mkdir(parents=True, exist_ok=True)
     write_vocabulary(folder)
-    config = BertConfig.from_dict(BERT_CONFIG | {"num_hidden_layers": num_hidden_layers})
+    fields = {"num_hidden_layers": num_hidden_layers} | fields
+    config = BertConfig.from_dict(BERT_CONFIG | fields)
     (folder / "bert_config.json").write_text(config.to_json_string(), encoding="utf-8")
     seed_initial_weights(12345)
     variables = named_variables(BertPretrainer(config))

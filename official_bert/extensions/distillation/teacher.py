@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from absl import logging
 
+from official_bert import model_hub
 from official_bert.checkpoints import named_variables
+from official_bert.config import BertConfig
 from official_bert.fine_tuning.plugin import TrainingRun
 from official_bert.io.errors import InputError
-from official_bert.model_dir import holds_checkpoints
+from official_bert.model_dir import ModelFolder, holds_checkpoints
 from official_bert.options.serving import ServedOptions
 from official_bert.options.shared import BFLOAT16, FLOAT32
 from official_bert.serving.export import TrainedModel, digest_of_weights
@@ -42,7 +44,9 @@ def open_teacher(path: str, run: TrainingRun, task_name: str | None = None) -> T
     try:
         with run.strategy.scope():
             stored = dtype if dtype == BFLOAT16 else FLOAT32
-            teacher = build(ServedOptions(model=path, task_name=task_name), stored)
+            length = _length_without_record(path, run.options.max_seq_length)
+            flags = ServedOptions(model=path, task_name=task_name, max_seq_length=length)
+            teacher = build(flags, stored)
     except InputError as error:
         raise InputError(f"--teacher={path}: {error}") from None
     teacher.model.trainable = False  # so that no gradient is computed, and nothing kept for one
@@ -54,6 +58,19 @@ def open_teacher(path: str, run: TrainingRun, task_name: str | None = None) -> T
             f"{teacher.config.max_position_embeddings} tokens"
         )
     return teacher
+
+
+def _length_without_record(path: str, max_seq_length: int) -> int | None:
+    """Returns the length of the run for a folder that records none, as far as the model allows it.
+
+    The default length of served models would refuse shorter ones, whatever the run's length is.
+    """
+    folder = ModelFolder(model_hub.local_path(path))
+    if folder.task_file or not folder.config_file:
+        return None
+    return min(
+        max_seq_length, BertConfig.from_json_file(folder.config_file).max_position_embeddings
+    )
 
 
 def _check_tokenizer(path: str, tokenizer: FullTokenizer, teacher_tokenizer: FullTokenizer):

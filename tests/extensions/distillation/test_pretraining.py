@@ -356,3 +356,15 @@ def test_teacher_and_student_share_a_vocabulary_and_a_direction(base, tmp_path):
         InputError, match="only models that read in both directions can teach and learn"
     ):
         run(base, tmp_path / "refused", teacher=other)
+
+
+def test_a_teacher_for_short_texts_is_opened_for_texts_of_the_run(base, tmp_path):
+    """Its folder records no length, and it has fewer positions than the default of served models.
+    What is refused afterwards needs the open model.
+    """
+    short = toy.make_bert_base_dir(tmp_path / "short", max_position_embeddings=64)
+    with pytest.raises(InputError, match="--relation_heads=3: does not divide the widths"):
+        run(base, tmp_path / "refused", teacher=short, relation_heads=3, teacher_layer=None)
+    tiny = toy.make_bert_base_dir(tmp_path / "tiny", max_position_embeddings=8)
+    with pytest.raises(InputError, match="was made for sequences up to 8 tokens"):
+        run(base, tmp_path / "refused", teacher=tiny)
