@@ -164,7 +164,7 @@ def take_over(request: dict):
 
 def run_program(words: list[str]):
     """Runs the program of a command line, without the name of the interpreter: options, and a
-    script or `-c`.
+    script, `-c` or `-m`.
     """
     while words[0] == "-u":
         words = words[1:]
@@ -176,6 +176,11 @@ def run_program(words: list[str]):
         sys.path[0] = ""
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         exec(compile(program, "<string>", "exec"), vars(main))
+    elif kind == "-m":
+        module, *arguments = arguments
+        sys.argv = [module, *arguments]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     else:
         sys.argv = words
         sys.path[0] = os.path.dirname(os.path.abspath(kind))
