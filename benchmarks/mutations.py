@@ -162,7 +162,7 @@ data/tables.py: data/test_tables.py
 data/column_roles.py: data/test_column_roles.py
     [fold_name(name) == fold_name(column) for name in names] -> [False for name in names]
     len(free) > 1 and not role.is_list -> len(free) > 2 and not role.is_list
-    if number not in written] -> ]
+    if number not in assignments] -> ]
 checkpoints/names.py: checkpoints/test_names.py checkpoints/test_huggingface.py
     {huggingface}.weight", transposed=True) -> {huggingface}.weight")
     or tf1.rpartition("/")[2] in (*SLOTS, AVERAGE) -> or False

@@ -83,8 +83,8 @@ class ModelSource:
         )
         self.model: str | None = options.model
         self.resumes = bool(output_dir) and holds_checkpoints(output_dir)
-        given = getattr(options, "init_checkpoint", None) or options.model
-        self.path: str | None = output_dir if self.resumes else given
+        model_path = getattr(options, "init_checkpoint", None) or options.model
+        self.path: str | None = output_dir if self.resumes else model_path
         self.dir = ModelFolder(self.path) if self.path else None
 
     @functools.cached_property
@@ -129,16 +129,15 @@ class ModelSource:
             options.do_lower_case, options.strip_accents, self.config.max_position_embeddings
         )
 
-    def complete(self, family: str | None, **known: Any):
+    def complete(self, family: str | None, **overrides: Any):
         """Fills the open values of the options with what the folder says, or else with the
         fallbacks.
 
         The folder knows the vocabulary, the configuration, and how text is tokenized; and, if the
         run uses a model of its own task without training it, the settings of that training.
-        Completed options stay as they are. `known` are values of options that have been found
-        elsewhere.
+        Completed options stay as they are. `overrides` are values of options from elsewhere.
         """
-        options = dataclasses.replace(self.options, **known)
+        options = dataclasses.replace(self.options, **overrides)
         names = {field.name for field in dataclasses.fields(options)}
         model, values = options.model, {"model": None}
         if model and not (files.exists(model) or files.exists(f"{model}.index")):
@@ -158,13 +157,14 @@ class ModelSource:
         if "vocab_file" in options.optional_files and not values["vocab_file"]:
             values["vocab_file"] = ModelFolder(values["bert_config_file"]).vocab_file
         self._check_pieces(values.get("vocab_file"))
-        known_by = self._known_by(values.get("vocab_file"), family)
+        resolve_field = self._make_resolver(values.get("vocab_file"), family)
         for field in dataclasses.fields(options):
             fallback = field.metadata["fallback"]
             if fallback is not dataclasses.MISSING:
-                values[field.name] = known_by(field, getattr(options, field.name), fallback)
-        typed, self.options = self.options, dataclasses.replace(options, **values)
-        if sentence := flag_without_effect(typed, self.options):
+                values[field.name] = resolve_field(field, getattr(options, field.name), fallback)
+        typed_options = self.options
+        self.options = dataclasses.replace(options, **values)
+        if sentence := flag_without_effect(typed_options, self.options):
             raise InputError(sentence)
 
     def _missing(self, flag: str) -> InputError:
@@ -196,7 +196,7 @@ class ModelSource:
         if self.dir and vocab_file:
             check_same_pieces(vocab_file, self.dir)
 
-    def _known_by(self, vocab_file: str | None, family: str | None) -> Callable[..., Any]:
+    def _make_resolver(self, vocab_file: str | None, family: str | None) -> Callable[..., Any]:
         """Returns a function from a field, the value of its flag and its fallback to the value
         that holds.
         """
@@ -207,21 +207,22 @@ class ModelSource:
             tokenizer = TokenizerConfig.read(folder)
         settings = self._task_settings(family)
 
-        def value(field: dataclasses.Field, given, fallback):
+        def resolve_field(field: dataclasses.Field, typed_value, fallback):
             is_casing = field.name in ("do_lower_case", "strip_accents")
             if is_casing:
-                source, known = (
+                source, stored_value = (
                     tokenizer_settings_file(folder),
                     getattr(tokenizer, field.name, None),
                 )
-                if field.name == "strip_accents" and tokenizer and given is not None:
-                    known = tokenizer.strips_accents
+                if field.name == "strip_accents" and tokenizer and typed_value is not None:
+                    stored_value = tokenizer.strips_accents
             else:
-                source, known = getattr(self.dir, "task_file", None), settings.get(field.name)
-                _check_recorded(field, known, source)
-            if given is None:
-                if known is not None:
-                    return known
+                source = getattr(self.dir, "task_file", None)
+                stored_value = settings.get(field.name)
+                _check_recorded(field, stored_value, source)
+            if typed_value is None:
+                if stored_value is not None:
+                    return stored_value
                 if field.name == "do_lower_case" and tokenizer and fallback is not None:
                     raise unknown_casing(source)
                 longest = tokenizer.model_max_length if tokenizer else None
@@ -231,14 +232,14 @@ class ModelSource:
                     else fallback
                 )
             is_fixed = is_casing or field.metadata["fixed_after_training"]
-            if known is not None and given != known and is_fixed:
+            if stored_value is not None and typed_value != stored_value and is_fixed:
                 raise InputError(
-                    f"{format_flag(field.name, given)}: {source} says {known}, with which the "
-                    "model was trained; leave the flag out"
+                    f"{format_flag(field.name, typed_value)}: {source} says {stored_value}, with "
+                    "which the model was trained; leave the flag out"
                 )
-            return given
+            return typed_value
 
-        return value
+        return resolve_field
 
     def _task_settings(self, family: str | None) -> dict[str, Any]:
         """Returns the settings that a model brings along where it is used on a task of its
@@ -341,7 +342,7 @@ class ModelSource:
             return None, None
         settings = self.tokenizer_config
         for path in sorted({SHARD_NAME.sub("", name): name for name in records}.values()):
-            settings = _as_recorded(settings, path)
+            settings = _apply_manifest(settings, path)
         if settings.do_lower_case is None:
             errors.warn(
                 "The records do not say whether their text was lower-cased, so "
@@ -357,16 +358,18 @@ class ModelSource:
 
 def check_same_pieces(vocab_file: str, folder: ModelFolder):
     """Refuses a vocabulary with other pieces than that of a model whose folder knows itself."""
-    own = folder.vocab_file if folder.tokenizer_config() else None
-    if not own or files.real_path(own) == files.real_path(vocab_file):
+    model_vocab_file = folder.vocab_file if folder.tokenizer_config() else None
+    if not model_vocab_file or files.real_path(model_vocab_file) == files.real_path(vocab_file):
         return
-    pairs = itertools.zip_longest(vocabulary_lines(vocab_file), vocabulary_lines(own))
-    for number, (given, trained) in enumerate(pairs, 1):
-        given, trained = ((piece or "").strip() for piece in (given, trained))
-        if given != trained and not trained.startswith(_UNUSED_PIECE):
+    pairs = itertools.zip_longest(vocabulary_lines(vocab_file), vocabulary_lines(model_vocab_file))
+    for number, (piece, trained_piece) in enumerate(pairs, 1):
+        piece = (piece or "").strip()
+        trained_piece = (trained_piece or "").strip()
+        if piece != trained_piece and not trained_piece.startswith(_UNUSED_PIECE):
             raise InputError(
-                f"--vocab_file={vocab_file}: line {number} is {given!r}, and {trained!r} in "
-                f"{own}, the vocabulary that the model was trained with; leave the flag out"
+                f"--vocab_file={vocab_file}: line {number} is {piece!r}, and {trained_piece!r} in "
+                f"{model_vocab_file}, the vocabulary that the model was trained with; leave the "
+                "flag out"
             )
 
 
@@ -378,27 +381,28 @@ def tokenizer_settings_file(folder: str) -> str:
     return next(filter(files.exists, paths), paths[0])
 
 
-def _as_recorded(settings: TokenizerConfig, path: str) -> TokenizerConfig:
+def _apply_manifest(settings: TokenizerConfig, path: str) -> TokenizerConfig:
     """Returns the settings of a run's tokenizer with what the manifest of a record file says, if
     it has one.
     """
-    if (found := manifest_beside(path)) is None:
+    file_and_manifest = manifest_beside(path)
+    if file_and_manifest is None:
         return settings
-    manifest_file, manifest = found
+    manifest_file, manifest = file_and_manifest
     flags = reading.field(manifest, "flags", dict, manifest_file)
     lower = reading.field(flags, "do_lower_case", bool, manifest_file)
-    made = dataclasses.replace(
+    record_settings = dataclasses.replace(
         settings, do_lower_case=lower, strip_accents=flags.get("strip_accents")
     )
     for name in ("do_lower_case", "strips_accents"):
-        ours, theirs = getattr(settings, name), getattr(made, name)
+        ours, theirs = getattr(settings, name), getattr(record_settings, name)
         if ours not in (None, theirs):
             raise InputError(
                 f"{manifest_file}: the text of {path} was made into records with {name}={theirs}, "
                 f"and a flag, the model's {TOKENIZER_CONFIG_NAME} or another file of records says "
                 f"{ours}; correct what is wrong"
             )
-    return made
+    return record_settings
 
 
 def _check_recorded(field: dataclasses.Field, value, source: str | None):

@@ -111,7 +111,7 @@ def _settings(config: dict | None, library: dict | None, folder: str) -> dict[st
         "strip_accents": normalizer.get("strip_accents"),
     }
     for name, value in theirs.items():
-        if not any(value is known for known in (True, False, None)):
+        if not any(value is truth_value for truth_value in (True, False, None)):
             raise InputError(
                 f"{os.path.join(folder, TOKENIZER_NAME)}: its normalizer has {name}={value!r}; "
                 "correct it"
@@ -251,7 +251,7 @@ def _has_vocabulary_ids(part: Mapping[str, Any], vocab: Any) -> bool:
     """Returns whether the ids that a post-processor names for [CLS] and [SEP] are those of the
     vocabulary.
     """
-    known = vocab if isinstance(vocab, dict) else {}
+    vocabulary_ids = vocab if isinstance(vocab, dict) else {}
     listed = part.get("special_tokens")
     listed = listed if isinstance(listed, dict) else {}
     for name, key in (("[CLS]", "cls"), ("[SEP]", "sep")):
@@ -259,7 +259,7 @@ def _has_vocabulary_ids(part: Mapping[str, Any], vocab: Any) -> bool:
         ids = token.get("ids") if isinstance(token, dict) else None
         if part.get("type") == "BertProcessing":
             ids = part[key][1:]
-        if ids not in (None, [], [known.get(name)]):
+        if ids not in (None, [], [vocabulary_ids.get(name)]):
             return False
     return True
 
@@ -353,11 +353,11 @@ def _check_added_tokens(
     }
     for place, tables in places.items():
         for token, number in (item for table in tables for item in table.items()):
-            known = vocab.get(token)
-            is_known_id = number is None or known in (None, number)
-            if is_known_id and (
+            vocabulary_id = vocab.get(token)
+            fits_vocabulary = number is None or vocabulary_id in (None, number)
+            if fits_vocabulary and (
                 token in SPECIAL_TOKENS.values()
-                or (known is not None and _is_word(token, is_lowered))
+                or (vocabulary_id is not None and _is_word(token, is_lowered))
             ):
                 continue
             raise InputError(

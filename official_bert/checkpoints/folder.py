@@ -46,18 +46,18 @@ def find_prefix(path: str) -> str | None:
     newest = latest_checkpoint(path)
     if newest:
         return newest
-    names = _names_in(path)
-    found = [name.removesuffix(".index") for name in names if name.endswith(".index")]
+    names = _list_names(path)
+    prefixes = [name.removesuffix(".index") for name in names if name.endswith(".index")]
     # Another program's index of something else has no data. That of a checkpoint that lost its data
     # is named later.
-    with_data = [name for name in found if _has_data(name, names)]
-    found = with_data or [name for name in found if ".ckpt" in name]
-    found = sorted(name for name in found if not name.startswith(INPUT_PREFIX))
-    if len(found) > 1:
+    with_data = [prefix for prefix in prefixes if _has_data(prefix, names)]
+    prefixes = with_data or [prefix for prefix in prefixes if ".ckpt" in prefix]
+    prefixes = sorted(prefix for prefix in prefixes if not prefix.startswith(INPUT_PREFIX))
+    if len(prefixes) > 1:
         raise InputError(
-            f"{path}: holds several checkpoints ({', '.join(found)}); name one of them"
+            f"{path}: holds several checkpoints ({', '.join(prefixes)}); name one of them"
         )
-    return os.path.join(path, found[0]) if found else None
+    return os.path.join(path, prefixes[0]) if prefixes else None
 
 
 def _has_data(prefix: str, names: list[str]) -> bool:
@@ -81,10 +81,10 @@ def listed_paths(folder: str) -> list[str]:
     Only names count, not folders: the file of a folder that was moved or copied may hold paths into
     another one.
     """
-    return _in_folder(folder, _listed(folder))
+    return _join_folder(folder, _listed(folder))
 
 
-def _in_folder(folder: str, listed: list[str]) -> list[str]:
+def _join_folder(folder: str, listed: list[str]) -> list[str]:
     return [os.path.join(folder, os.path.basename(path)) for path in listed]
 
 
@@ -100,38 +100,40 @@ def latest_checkpoint(folder: str) -> str | None:
     """
     # Once, since the chief of several workers may replace the file at any time.
     listed = _listed(folder)
-    found = [path for path in _in_folder(folder, listed) if _gfile.exists(f"{path}.index")]
+    existing_paths = [
+        path for path in _join_folder(folder, listed) if _gfile.exists(f"{path}.index")
+    ]
     if not listed:
         return None
     state_file, current = os.path.join(folder, STATE_NAME), listed[-1]
-    if found and os.path.basename(found[-1]) == os.path.basename(current):
-        return found[-1]
+    if existing_paths and os.path.basename(existing_paths[-1]) == os.path.basename(current):
+        return existing_paths[-1]
     if _gfile.exists(f"{current}.index"):
         raise InputError(
             f"{state_file}: names {current}, a checkpoint of another folder; give that folder, or "
             "write the name of a checkpoint of this folder into the file"
         )
-    if not found:
+    if not existing_paths:
         return None
     _warn_once(
         f"{state_file} names {os.path.basename(current)}, whose .index file is not there: the "
-        f"older {found[-1]} is taken"
+        f"older {existing_paths[-1]} is taken"
     )
-    return found[-1]
+    return existing_paths[-1]
 
 
 def newest(folder: str) -> str | None:
     """Returns the prefix of the newest checkpoint; None if none was saved yet, of which a
     corrupt list is no sign.
     """
-    found = latest_checkpoint(folder)
+    newest_path = latest_checkpoint(folder)
     state_file = os.path.join(folder, STATE_NAME)
-    if found is None and _gfile.exists(state_file):
+    if newest_path is None and _gfile.exists(state_file):
         raise InputError(
             f"{state_file}: names no existing checkpoint; put it back, or delete this file to "
             "start anew"
         )
-    return found
+    return newest_path
 
 
 def check_not_lost(folder: str):
@@ -141,7 +143,7 @@ def check_not_lost(folder: str):
     instead. A checkpoint of step 0 holds no update, and without the file it is what a kill during
     the first save leaves.
     """
-    matches = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in _names_in(folder)]
+    matches = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in _list_names(folder)]
     last_step = max((int(match[1]) for match in matches if match), default=0)
     state_file = os.path.join(folder, STATE_NAME)
     if last_step and not _gfile.exists(state_file):
@@ -154,14 +156,14 @@ def check_not_lost(folder: str):
 
 def has_index(folder: str) -> bool:
     """Returns whether a folder has a TF1 checkpoint, listed or not."""
-    return any(name.endswith(".index") for name in _names_in(folder))
+    return any(name.endswith(".index") for name in _list_names(folder))
 
 
 def remove_leftovers(folder: str):
     """Deletes the parts of checkpoints that a killed run left; whole checkpoints stay, listed or
     not.
     """
-    names_there = _names_in(folder)
+    names_there = _list_names(folder)
     whole = {name.removesuffix(".index") for name in names_there if name.endswith(".index")}
     whole |= {os.path.basename(path) for path in _listed(folder)}  # also one whose .index was lost
     for name in names_there:
@@ -171,7 +173,7 @@ def remove_leftovers(folder: str):
             _delete(os.path.join(folder, name))
 
 
-def _names_in(folder: str) -> list[str]:
+def _list_names(folder: str) -> list[str]:
     return [name.rstrip("/") for name in _gfile.listdir(folder)] if _gfile.isdir(folder) else []
 
 
@@ -215,7 +217,7 @@ def remove_all(folder: str):
     files stay.
     """
     # The list goes first.
-    for name in sorted(_names_in(folder), key=lambda name: name != STATE_NAME):
+    for name in sorted(_list_names(folder), key=lambda name: name != STATE_NAME):
         if name == STATE_NAME or name.startswith(("model.ckpt-", INPUT_PREFIX)):
             _delete(os.path.join(folder, name))
 

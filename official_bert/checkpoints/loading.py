@@ -144,7 +144,7 @@ def named_variables(model) -> dict:
     The model may be a part of another one, and its name may be another one than its scope in a
     checkpoint.
     """
-    variables = {_name_in(model, variable): variable for variable in model.weights}
+    variables = {_variable_name(model, variable): variable for variable in model.weights}
     if len(variables) != len(model.weights):
         raise ValueError(
             f"variables of {model.name} share a name: {sorted(v.path for v in model.weights)}"
@@ -152,14 +152,14 @@ def named_variables(model) -> dict:
     return variables
 
 
-def _name_in(model, variable) -> str:
+def _variable_name(model, variable) -> str:
     scope, _, last = variable.path.rpartition("/")
     if last in names.ADAPTERS:
-        return _name_of(model, f"{scope}/kernel").removesuffix("kernel") + last
-    return _name_of(model, variable.path)
+        return _convert_path(model, f"{scope}/kernel").removesuffix("kernel") + last
+    return _convert_path(model, variable.path)
 
 
-def _name_of(model, path: str) -> str:
+def _convert_path(model, path: str) -> str:
     below = path.removeprefix(f"{model.path}/")
     if below != path:
         scope = getattr(model, "checkpoint_scope", None)  # BertModel has one
@@ -202,17 +202,21 @@ def load_checkpoint(model, source: str | Checkpoint, left_out: Collection[str] =
     )
     if not report.matched:
         raise InputError(_nothing_matches(checkpoint))
-    kept = [name for name in report.matched if name.startswith(tuple(left_out))]
-    if kept:
-        logging.info("Drawn anew, not loaded: %s", ", ".join(kept))
+    skipped_names = [name for name in report.matched if name.startswith(tuple(left_out))]
+    if skipped_names:
+        logging.info("Drawn anew, not loaded: %s", ", ".join(skipped_names))
         report = dataclasses.replace(
-            report, matched=[name for name in report.matched if name not in kept]
+            report, matched=[name for name in report.matched if name not in skipped_names]
         )
     assign(checkpoint, {name: variables[name] for name in report.matched})
     # A masked LM of transformers has not the other heads of a pre-trained model.
-    known = getattr(checkpoint, "absent_in_class", ()) if _MASKED_LM_BIAS in report.matched else ()
-    for log, is_known in ((logging.warning, False), (logging.info, True)):
-        if missing := [name for name in report.missing if name.startswith(known) is is_known]:
+    absent_prefixes = (
+        getattr(checkpoint, "absent_in_class", ()) if _MASKED_LM_BIAS in report.matched else ()
+    )
+    for log, is_expected in ((logging.warning, False), (logging.info, True)):
+        if missing := [
+            name for name in report.missing if name.startswith(absent_prefixes) is is_expected
+        ]:
             log(
                 "%s lacks these variables of the model, which are randomly initialised: %s",
                 checkpoint.path,
@@ -251,7 +255,9 @@ def log_trainable_variables(model, initialized: Collection[str] = ()):
     """Logs where the trainable variables come from, and with --verbosity=1 the original's list
     of them.
     """
-    variables = {_name_in(model, variable): variable for variable in model.trainable_variables}
+    variables = {
+        _variable_name(model, variable): variable for variable in model.trainable_variables
+    }
     loaded = variables.keys() & set(initialized)
     num_random = len(variables) - len(loaded)
     origins = []
@@ -272,15 +278,17 @@ def log_trainable_variables(model, initialized: Collection[str] = ()):
         logging.debug("  name = %s:0, shape = %s%s", name, tuple(variable.shape), suffix)
 
 
-def _enumerated(found: list[str]) -> str:
-    more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
-    return ", ".join(found[:_NAMES_SHOWN]) + more
+def _enumerated(weight_names: list[str]) -> str:
+    more = (
+        f" and {len(weight_names) - _NAMES_SHOWN} more" if len(weight_names) > _NAMES_SHOWN else ""
+    )
+    return ", ".join(weight_names[:_NAMES_SHOWN]) + more
 
 
 def _nothing_matches(checkpoint: Checkpoint) -> str:
-    held = [name for name in checkpoint.shapes if not names.is_training_state(name)]
-    objects = any(name.startswith("_CHECKPOINTABLE_OBJECT_GRAPH") for name in held)
-    kind = f"it holds {_enumerated(held)}" if held else "it holds no weight"
+    weight_names = [name for name in checkpoint.shapes if not names.is_training_state(name)]
+    objects = any(name.startswith("_CHECKPOINTABLE_OBJECT_GRAPH") for name in weight_names)
+    kind = f"it holds {_enumerated(weight_names)}" if weight_names else "it holds no weight"
     if objects:
         kind = "it is a TF2 object-based checkpoint"
     return (
@@ -342,8 +350,8 @@ def check_free(folder: str, ours: str, shapes: Mapping[str, tuple[int, ...]]):
             name.endswith(".index") or huggingface.is_weights_file(name) or name in others
         )
         if is_checkpoint and (name != ours or open_checkpoint(path).shapes != shapes):
-            done = "lost" if name == ours else "read instead"
+            consequence = "lost" if name == ours else "read instead"
             raise InputError(
-                f"{folder}: holds another checkpoint ({name}), which would be {done}; name another "
-                "folder"
+                f"{folder}: holds another checkpoint ({name}), which would be {consequence}; name "
+                "another folder"
             )

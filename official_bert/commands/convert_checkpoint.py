@@ -97,12 +97,12 @@ def run(options: ConversionOptions):
 def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, config_file: str):
     """Refuses an output folder in which the files of the input would be replaced."""
     if options.output_format == "huggingface":
-        names_of_outputs = (huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE)
+        output_names = (huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE)
     else:
-        names_of_outputs = (CONFIG_NAME, f"{TF1_NAME}.index")
+        output_names = (CONFIG_NAME, f"{TF1_NAME}.index")
     weights = files.matching("*.safetensors", checkpoint.path)
     writing.keep_apart(
-        [os.path.join(options.output_dir, name) for name in names_of_outputs],
+        [os.path.join(options.output_dir, name) for name in output_names],
         {
             "model": [checkpoint.path, f"{checkpoint.path}.index", *weights],
             "bert_config_file": [config_file],
@@ -118,21 +118,25 @@ def _tokenizer_config(
     """
     if vocab_file is None:
         return None
-    known, given = source.tokenizer_config(), options.do_lower_case
-    if known and given is not None and known.do_lower_case not in (None, given):
+    settings = source.tokenizer_config()
+    typed_casing = options.do_lower_case
+    if settings and typed_casing is not None and settings.do_lower_case not in (None, typed_casing):
         raise InputError(
-            f"{format_flag('do_lower_case', given)}: {tokenizer_settings_file(source.path)} says "
-            f"{known.do_lower_case}, with which the model was trained; leave the flag out, or "
+            f"{format_flag('do_lower_case', typed_casing)}: "
+            f"{tokenizer_settings_file(source.path)} says "
+            f"{settings.do_lower_case}, with which the model was trained; leave the flag out, or "
             "correct the file"
         )
-    if known is None:
-        known = TokenizerConfig()
+    if settings is None:
+        settings = TokenizerConfig()
         warn_of_casing(
-            load_vocab(vocab_file), known.do_lower_case if given is None else given, vocab_file
+            load_vocab(vocab_file),
+            settings.do_lower_case if typed_casing is None else typed_casing,
+            vocab_file,
         )
     return dataclasses.replace(
-        known,
-        do_lower_case=known.do_lower_case if given is None else given,
+        settings,
+        do_lower_case=settings.do_lower_case if typed_casing is None else typed_casing,
         model_max_length=config.max_position_embeddings,
     )
 
@@ -166,10 +170,10 @@ def check_weights(checkpoint: Checkpoint, config: BertConfig):
 
 def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertConfig) -> str | None:
     path = options.vocab_file or source.vocab_file
-    written = {VOCAB_NAME: path, LABELS_NAME: source.labels_file, TASK_NAME: source.task_file}
+    contents = {VOCAB_NAME: path, LABELS_NAME: source.labels_file, TASK_NAME: source.task_file}
     if options.output_format != "huggingface":
-        written |= {LABELS_NAME: source.output_names(), TASK_NAME: source.task()}
-    for name, content in written.items():
+        contents |= {LABELS_NAME: source.output_names(), TASK_NAME: source.task()}
+    for name, content in contents.items():
         there = os.path.join(options.output_dir, name)
         if content is None and files.exists(there):
             remedy = "name its own with --vocab_file, or" if name == VOCAB_NAME else "give"
@@ -226,15 +230,15 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
     record = folder.task()
     recorded = MODEL_CLASSES.get(record.family) if record else None
     if options.task_name:
-        given = MODEL_CLASSES[FAMILIES[options.task_name]]
-        if recorded not in (None, given):
+        flag_class = MODEL_CLASSES[FAMILIES[options.task_name]]
+        if recorded not in (None, flag_class):
             logging.warning(
                 "--task_name=%s: %s says that the model is a %s",
                 options.task_name,
                 folder.task_file or folder.config_file,
                 recorded,
             )
-        return given
+        return flag_class
     if recorded:
         return recorded
     flag = f"--task_name={'|'.join(FAMILIES)}"
@@ -261,8 +265,8 @@ def _further_fields(source: ModelFolder, linear_class: str) -> dict[str, Any]:
     record = source.task()
     if record is None or linear_class != huggingface.SEQUENCE_CLASSIFICATION:
         return {}
-    kept = source.huggingface_fields(
+    fields = source.huggingface_fields(
         "sentence_transformers", "sbert_ce_default_activation_function"
     )
     problem_type = PROBLEM_TYPES.get(record.settings.get("label_type"))
-    return kept | ({"problem_type": problem_type} if problem_type else {})
+    return fields | ({"problem_type": problem_type} if problem_type else {})

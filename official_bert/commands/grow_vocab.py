@@ -87,11 +87,13 @@ def run(options: GrowthOptions):
             layout.write(folder, config.hidden_size)
         for name in find_layout(source.dir.path).files:
             _copy(os.path.join(source.dir.path, name), os.path.join(folder, name))
-        left = {*files.list_folder(source.dir.path)}.difference(files.list_folder(folder))
-    left = sorted(
-        name for name in left if ".ckpt" not in name and not huggingface.is_weights_file(name)
+        uncopied_names = {*files.list_folder(source.dir.path)}.difference(files.list_folder(folder))
+    uncopied_names = sorted(
+        name
+        for name in uncopied_names
+        if ".ckpt" not in name and not huggingface.is_weights_file(name)
     )
-    logging.info("Wrote %s; not copied there: %s", out, ", ".join(left) or "nothing")
+    logging.info("Wrote %s; not copied there: %s", out, ", ".join(uncopied_names) or "nothing")
 
 
 def _copy(source: str, target: str):
@@ -109,7 +111,8 @@ def _new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]:
     """Returns the words that the vocabulary lacks, as the tokenizer reads them, with the ids of
     their pieces.
     """
-    found, num_known, wordpiece = {}, 0, tokenizer.wordpiece_tokenizer
+    new_words, num_in_vocabulary = {}, 0
+    wordpiece = tokenizer.wordpiece_tokenizer
     for number, line in enumerate(reading.read_lines(path), 1):
         words = tokenizer.basic_tokenizer.tokenize(line)
         if not line.strip():
@@ -121,17 +124,20 @@ def _new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]:
                 "each line"
             )
         if words[0] in tokenizer.vocab:
-            num_known += 1
+            num_in_vocabulary += 1
         else:
-            found[words[0]] = tokenizer.convert_tokens_to_ids(wordpiece.split_word(words[0]))
+            new_words[words[0]] = tokenizer.convert_tokens_to_ids(wordpiece.split_word(words[0]))
     logging.info(
-        "%s: %d new words; left out, since they are pieces already: %d", path, len(found), num_known
+        "%s: %d new words; left out, since they are pieces already: %d",
+        path,
+        len(new_words),
+        num_in_vocabulary,
     )
-    if not found:
+    if not new_words:
         raise InputError(
             f"{path}: has no word that the vocabulary lacks; add one, or use the model as it is"
         )
-    return found
+    return new_words
 
 
 def _placed(words: dict[str, list[int]], lines: list[str]) -> dict[int, list[int]]:

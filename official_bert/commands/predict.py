@@ -94,9 +94,9 @@ def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
         if lines and not _has_more(file):
             yield lines
             lines = []
-    rest = b"".join(unfinished)
-    if lines or rest:
-        yield lines + ([rest] if rest else [])
+    last_line = b"".join(unfinished)
+    if lines or last_line:
+        yield lines + ([last_line] if last_line else [])
 
 
 Requests = Sequence[Sequence[str]]
@@ -151,24 +151,24 @@ def _windows(lines_in: BinaryIO, mode: PredictMode) -> Iterator[Window]:
 
 
 def _parsed(
-    lines: Sequence[bytes], done: int, mode: PredictMode
+    lines: Sequence[bytes], num_before: int, mode: PredictMode
 ) -> tuple[list[Sequence[str]], dict[int, InputError], list[dict]]:
     """Returns the requests of lines, the errors of others by row, and the fields of answers that
     are not the model's.
 
-    It stops at the first error unless --on_error=report; `done` lines came before.
+    It stops at the first error unless --on_error=report; `num_before` lines came before.
     """
     options, predictor = mode.options, mode.predictor
     requests, errors, further = [], {}, [{} for _ in lines]
     is_json = options.input_format == JSON
     for row, line in enumerate(lines):
         try:
-            line = _decoded(line, is_first=not done and not row)
+            line = _decoded(line, is_first=not num_before and not row)
             if is_json:
-                found = _json_object(line, predictor.columns)
-                further[row] |= {"id": found["id"]} if "id" in found else {}
-                _warn_of_unread_fields(found, done + row + 1, mode)
-            texts = _texts_of(found, predictor) if is_json else line.split("\t")
+                fields = _json_object(line, predictor.columns)
+                further[row] |= {"id": fields["id"]} if "id" in fields else {}
+                _warn_of_unread_fields(fields, num_before + row + 1, mode)
+            texts = _read_texts(fields, predictor) if is_json else line.split("\t")
             mode.check(texts)
             further[row] |= {"truncated": True} if predictor.is_cut(texts) else {}
             requests.append(texts)
@@ -181,8 +181,10 @@ def _parsed(
 
 def _warn_of_unread_fields(request: dict, line_number: int, mode: PredictMode):
     """Warns of the first request with fields that neither the model nor its answer has."""
-    known = (*mode.predictor.columns, "id")
-    names = [name for name in request if name != "id" and fold_name(name) not in known[:-1]]
+    request_fields = (*mode.predictor.columns, "id")
+    names = [
+        name for name in request if name != "id" and fold_name(name) not in request_fields[:-1]
+    ]
     if names and not mode.has_warned_of_fields:
         mode.has_warned_of_fields = True
         logging.warning(
@@ -190,7 +192,7 @@ def _warn_of_unread_fields(request: dict, line_number: int, mode: PredictMode):
             input_name(mode.options),
             line_number,
             ", ".join(names),
-            ", ".join(known),
+            ", ".join(request_fields),
         )
 
 
@@ -204,18 +206,18 @@ def _stopped(mode: PredictMode, row: int, error: InputError) -> InputError:
 def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, mode: PredictMode):
     options = mode.options
     is_conversation = STANDARD in (options.input_file, options.output_file)
-    progress, done, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
+    progress, num_lines, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
     stops = options.on_error == STOP
     answer_all = mode.answers if stops else functools.partial(_answers, mode.answers)
     for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
-        if not done:
+        if not num_lines:
             _warn_of_other_format(lines[0], mode.predictor.columns, options)
-        requests, errors, further = _parsed(lines, done, mode)
+        requests, errors, further = _parsed(lines, num_lines, mode)
         answers = answer_all(requests)
         for row in range(len(requests) + len(errors)):
             if row in errors and stops:
                 lines_out.flush()
-                raise _stopped(mode, done + row, errors[row])
+                raise _stopped(mode, num_lines + row, errors[row])
             answer = errors[row] if row in errors else next(answers)
             try:
                 line = _json_line(answer, further[row])
@@ -225,11 +227,13 @@ def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, mode: PredictMode):
                 errors[row], line = error, _json_line(error, further[row])
             lines_out.write(line)
         lines_out.flush()
-        done += len(lines)
+        num_lines += len(lines)
         num_bad += len(errors)
-        progress(done)
+        progress(num_lines)
     if num_bad:
-        logging.warning("%s: %d of %d lines are no requests", input_name(options), num_bad, done)
+        logging.warning(
+            "%s: %d of %d lines are no requests", input_name(options), num_bad, num_lines
+        )
 
 
 def _decoded(line: bytes, is_first: bool) -> str:
@@ -241,42 +245,46 @@ def _decoded(line: bytes, is_first: bool) -> str:
 
 
 def _json_object(line: str, columns: Sequence[str]) -> dict:
-    found = reading.parse_json(line, has_lines=False, object_pairs_hook=reading.distinct_fields)
-    if not isinstance(found, dict):
+    content = reading.parse_json(line, has_lines=False, object_pairs_hook=reading.distinct_fields)
+    if not isinstance(content, dict):
         raise InputError(f"no JSON object; give one with the fields {', '.join(columns)}")
     try:
-        _encoded(found.get("id"))
+        _encoded(content.get("id"))
     except ValueError:
         raise InputError("the field id has NaN, Infinity or half of a surrogate pair") from None
-    return found
+    return content
 
 
-def _by_column(fields: dict, columns: Sequence[str]) -> dict:
+def _group_by_column(fields: dict, columns: Sequence[str]) -> dict:
     """Returns the texts of a request by column; names match without regard to case, as those of
     tables do.
     """
-    by_column = {}
+    column_texts = {}
     for name, value in fields.items():
         column = fold_name(name)
-        if column in by_column and column in columns:
+        if column in column_texts and column in columns:
             raise InputError(f"two fields are called {column}, in any case; keep one")
-        by_column[column] = value
-    if "text_b" in by_column and columns == ("text_a",) and by_column["text_b"] is not None:
+        column_texts[column] = value
+    if "text_b" in column_texts and columns == ("text_a",) and column_texts["text_b"] is not None:
         raise InputError("the model reads text_a alone; leave text_b out")
-    return by_column
+    return column_texts
 
 
-def _texts_of(found: dict, predictor: Predictor) -> list[str]:
-    found = _by_column(found, predictor.columns)
+def _read_texts(fields: dict, predictor: Predictor) -> list[str]:
+    column_texts = _group_by_column(fields, predictor.columns)
     missing = [
-        name for name in predictor.columns[: predictor.num_required] if found.get(name) is None
+        name
+        for name in predictor.columns[: predictor.num_required]
+        if column_texts.get(name) is None
     ]
     if missing:
         raise InputError(f"the fields {', '.join(missing)} are missing")
-    given = {name: found[name] for name in predictor.columns if found.get(name) is not None}
-    if others := [name for name, text in given.items() if not isinstance(text, str)]:
+    texts = {
+        name: column_texts[name] for name in predictor.columns if column_texts.get(name) is not None
+    }
+    if others := [name for name, text in texts.items() if not isinstance(text, str)]:
         raise InputError(f"the field {others[0]} is no text")
-    return list(given.values())
+    return list(texts.values())
 
 
 def _answers(answers_to: Callable, requests: Requests) -> Iterator[dict | InputError]:
@@ -365,8 +373,8 @@ def _check_files(options: PredictOptions, mode: PredictMode):
 
 def files_of_model(model: str) -> list[str]:
     """Returns the files in the folder of a model, which no output may replace."""
-    found = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(depth, model)]
-    return [path for path in found if not files.is_folder(path)]
+    paths = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(depth, model)]
+    return [path for path in paths if not files.is_folder(path)]
 
 
 @contextlib.contextmanager

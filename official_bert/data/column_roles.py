@@ -97,7 +97,7 @@ def decide_columns(
     width = len(names) if width is None else width
     assigned = assigned or {}
     by_role: dict[str, list[int]] = {}
-    written: dict[int, str] = {}  # what assigned a column, by its number
+    assignments: dict[int, str] = {}  # what assigned a column, by its number
     for role in roles:
         if role.name not in assigned:
             continue
@@ -108,20 +108,20 @@ def decide_columns(
         by_role[role.name] = []
         for part in parts if text else ():
             number = _find(path, names, part, f"{flag}={role.name}={part}", width)
-            if number in written:
+            if number in assignments:
                 raise InputError(
-                    f"{flag}={role.name}={part}: is the column of {written[number]}, too; give "
+                    f"{flag}={role.name}={part}: is the column of {assignments[number]}, too; give "
                     "each a column of its own"
                 )
             by_role[role.name].append(number)
-            written[number] = f"{role.name}={part}"
+            assignments[number] = f"{role.name}={part}"
     for role in roles:
         if role.name not in by_role:
             by_role[role.name] = (
-                _usual(path, names, role, written, flag) if names else _at_position(role, width)
+                _usual(path, names, role, assignments, flag) if names else _at_position(role, width)
             )
     _check_apart(path, names, by_role, flag)
-    guessed = _guess(path, names, roles, by_role, written, flag)
+    guessed = _guess(path, names, roles, by_role, assignments, flag)
     columns = Columns(path, names, by_role, frozenset(guessed))
     _log(columns, roles)
     return columns
@@ -162,11 +162,11 @@ def _find(path: str, names: Sequence[str], column: str, where: str, width: int) 
 
 
 def _usual(
-    path: str, names: Sequence[str], role: Role, written: Mapping[int, str], flag: str | None
+    path: str, names: Sequence[str], role: Role, assignments: Mapping[int, str], flag: str | None
 ) -> list[int]:
     """Returns the columns of usual names, without those that a flag assigns to another role."""
     matches = [number for number, name in enumerate(names) if _is_usual(fold_name(name), role)]
-    free = [number for number in matches if number not in written]
+    free = [number for number in matches if number not in assignments]
     if len(free) > 1 and not role.is_list:
         several = " and ".join(names[number] for number in free)
         remedy = "rename all but one"
@@ -175,8 +175,8 @@ def _usual(
         raise InputError(f"{path}: each of the columns {several} could be {role.name}; {remedy}")
     if matches and not free and role.is_required:
         raise InputError(
-            f"{flag}={written[matches[0]]}: is the column that {role.name} is read from; name that "
-            f"of {role.name}, too"
+            f"{flag}={assignments[matches[0]]}: is the column that {role.name} is read from; name "
+            f"that of {role.name}, too"
         )
     return free
 
@@ -216,7 +216,7 @@ def _guess(
     names: Sequence[str],
     roles: Sequence[Role],
     by_role: dict[str, list[int]],
-    written: Mapping[int, str],
+    assignments: Mapping[int, str],
     flag: str | None,
 ) -> list[str]:
     """Adds columns of required roles that no name tells, and returns these roles.
@@ -227,16 +227,18 @@ def _guess(
     missing = [role for role in roles if role.is_required and not by_role[role.name]]
     if not missing:
         return []
-    taken = {number for numbers in by_role.values() for number in numbers} | set(written)
-    left = [
+    used_numbers = {number for numbers in by_role.values() for number in numbers} | set(assignments)
+    free_numbers = [
         number
         for number in range(len(names))
-        if number not in taken and fold_name(names[number]) not in _ROW_NAMES
+        if number not in used_numbers and fold_name(names[number]) not in _ROW_NAMES
     ]
     _refuse_other_delimiter(path, names, missing[0].name, flag)
-    is_clear = len(left) == len(missing) == 1 or (len(names) <= 2 and len(left) >= len(missing))
+    is_clear = len(free_numbers) == len(missing) == 1 or (
+        len(names) <= 2 and len(free_numbers) >= len(missing)
+    )
     if is_clear and all(role.can_be_guessed for role in missing):
-        for role, number in zip(missing, left, strict=False):
+        for role, number in zip(missing, free_numbers, strict=False):
             by_role[role.name] = [number]
         return [role.name for role in missing]
     role = missing[0]

@@ -65,14 +65,14 @@ def read_examples(
             anchors are "" then. No --columns is for such a table.
     """
     columns = settings.get("columns")
-    named = parse_settings(columns, COLUMNS) if columns else {}
+    column_settings = parse_settings(columns, COLUMNS) if columns else {}
     paths = table_formats.paths_of(flag_value, flag)
     lines = [
         path for path in paths if path.lower().endswith(_LINES) and not settings.get("data_format")
     ]
     examples = []
     for path in lines:
-        if named:
+        if column_settings:
             errors.warn(
                 "--columns: is not read for %s, which has one text a line; for a table, give "
                 "--data_format",
@@ -81,7 +81,7 @@ def read_examples(
         examples += _read_lines(path)
     for path in paths:
         if path not in lines:
-            examples += _read_table(path, flag, named, settings, is_corpus)
+            examples += _read_table(path, flag, column_settings, settings, is_corpus)
     return not_empty(examples, flag_value)
 
 
@@ -105,24 +105,28 @@ def _warn_of_tabs(path: str):
 
 
 def _read_table(
-    path: str, flag: str, named: Mapping[str, str], settings: Mapping[str, Any], is_corpus: bool
+    path: str,
+    flag: str,
+    column_settings: Mapping[str, str],
+    settings: Mapping[str, Any],
+    is_corpus: bool,
 ) -> Iterator[Example]:
-    assigned = {role: column for role, column in named.items() if role != HEADER}
-    if named.get(HEADER, "true") not in ("true", "false"):
-        raise InputError(f"--columns: header={named[HEADER]}: must be true or false")
-    is_quoted, has_header = settings.get("quoting") == CSV, named.get(HEADER) != "false"
+    assigned = {role: column for role, column in column_settings.items() if role != HEADER}
+    if column_settings.get(HEADER, "true") not in ("true", "false"):
+        raise InputError(f"--columns: header={column_settings[HEADER]}: must be true or false")
+    is_quoted, has_header = settings.get("quoting") == CSV, column_settings.get(HEADER) != "false"
     columns, names, columns_flag = {}, None, None if is_corpus else "--columns"
     for row, record in table_formats.read_records(
         path, flag, settings.get("data_format"), has_header, is_quoted
     ):
         if names != list(record):
             names = list(record)
-            decided = decide_columns(
+            table_columns = decide_columns(
                 row.path, names, _choose_roles(names, is_corpus), assigned, flag=columns_flag
             )
             columns = {
                 role: [names[number] for number in numbers]
-                for role, numbers in decided.by_role.items()
+                for role, numbers in table_columns.by_role.items()
             }
         label = table_formats.label_of(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
         anchors, positives, negatives = (

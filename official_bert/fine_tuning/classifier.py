@@ -204,14 +204,16 @@ class Classifier(Predictor):
 def _checked(flags: dict[str, Any]) -> dict[str, Any]:
     """Returns the values of flags, which must be known and as their flags take them."""
     fields = dataclasses.fields(catalog.options_class(_COMMAND))
-    known = {field.name: field for field in fields if field.name not in _OWN.split()}
+    fields_by_name = {field.name: field for field in fields if field.name not in _OWN.split()}
     for name, value in flags.items():
-        if name not in known:
-            remedy = did_you_mean(name, known) or "run_classifier.py --helpfull lists the flags"
+        if name not in fields_by_name:
+            remedy = (
+                did_you_mean(name, fields_by_name) or "run_classifier.py --helpfull lists the flags"
+            )
             raise InputError(f"{name}: Classifier.train takes no such flag; {remedy}")
-        check_value(known[name], value)
+        check_value(fields_by_name[name], value)
     return {
-        name: float(value) if kind_of(known[name]) is float else value
+        name: float(value) if kind_of(fields_by_name[name]) is float else value
         for name, value in flags.items()
     }
 

@@ -21,7 +21,7 @@ DATA_FACT = "rows_sha256"  # in the start line of run_log.py: the digest of the 
 # The folder of the files of the earlier training, until the new one is complete.
 _ASIDE = ".replaced"
 # The files that a training, its evaluations and its predictions write.
-_WRITTEN = """
+_OUTPUT_PATTERNS = """
 checkpoint model.ckpt-* input.ckpt-* best run.jsonl task.json labels.txt *.tf_record
 eval_results*.txt test_results*.tsv *reliability* events.out.tfevents*
 """
@@ -92,6 +92,6 @@ def replaced(folder: str, holds_other: bool) -> Iterator[None]:
 
 def _put_aside(folder: str, aside: str):
     """Moves the files that a training writes."""
-    patterns = [*_WRITTEN.split(), *plugin.output_files()]
+    patterns = [*_OUTPUT_PATTERNS.split(), *plugin.output_files()]
     for path in {path for pattern in patterns for path in files.matching(pattern, folder)}:
         os.rename(path, os.path.join(aside, os.path.basename(path)))

@@ -116,7 +116,7 @@ class Finetuner:
         model = self.trainer.model
         self._compiled = compiled_outputs(strategy, lambda features: task.outputs(model, features))
         self.score: Score | None = None
-        self._has_learnt = True
+        self._beats_constant_prediction = True
         self._best = self.trainer.weights_in(os.path.join(run_dir, BEST_FOLDER))
         if not options.do_train and not self._best.restore():
             self._check_no_best_is_lost()
@@ -170,14 +170,14 @@ class Finetuner:
         evaluation = self._periodic_evaluation(dev_set)
         self._best.remove_leftovers()
         trainer.fit(objective, batches, [evaluation] if evaluation else [])
-        self._warn_of_nothing_learnt(objective, encoded)
+        self._warn_if_not_learning(objective, encoded)
         if evaluation:
             # For the chief, which may still write the best checkpoint.
             trainer.workers.wait()
             self._best.restore()
         self._plugin.finish(trainer)
 
-    def _warn_of_nothing_learnt(self, objective, encoded: EncodedSet):
+    def _warn_if_not_learning(self, objective, encoded: EncodedSet):
         """Warns if the training ends no better than a model that gives every example the same
         output.
         """
@@ -188,8 +188,10 @@ class Finetuner:
         if losses is None or final is None:
             return
         loss, num_steps = final
-        self._has_learnt = has_learnt(loss, num_steps * self.options.train_batch_size, losses)
-        if not self._has_learnt:
+        self._beats_constant_prediction = has_learnt(
+            loss, num_steps * self.options.train_batch_size, losses
+        )
+        if not self._beats_constant_prediction:
             logging.warning(
                 "The training loss is %.4g at the end, no better than the %.4g of a constant "
                 "prediction: the model has learnt nothing. Fine-tuning fails so by chance; %stry a "
@@ -275,7 +277,8 @@ class Finetuner:
         )
         metric = self.task.main_metric
         if metric in results:
-            self.score = self.score or Score(metric, float(results[metric]), self._has_learnt)
+            value = float(results[metric])
+            self.score = self.score or Score(metric, value, self._beats_constant_prediction)
 
     def _metrics(
         self, encoded: EncodedSet, outputs: dict[str, np.ndarray], batch_size: int

@@ -40,7 +40,8 @@ _FEW_FILES = 16  # of more, the first four are different ones in 94 % of all run
 
 
 def pretrain(options: PretrainingOptions):
-    given, source = options, resolve(options)
+    typed_options = options
+    source = resolve(options)
     options = source.options
     if not (options.do_train or options.do_eval):
         raise InputError("nothing to do: give --do_train or --do_eval")
@@ -75,17 +76,17 @@ def pretrain(options: PretrainingOptions):
         check_records_vocabulary(dev.files, options.vocab_file, load_vocab(options.vocab_file))
     if options.do_eval:
         dev.check(config)
-    written = sizes_and_times(train.files)
+    file_stats = sizes_and_times(train.files)
     contents = {
         "bert_config_file": config.to_dict(),
-        "input_file": {name: size for name, (size, _) in written.items()},
+        "input_file": {name: size for name, (size, _) in file_stats.items()},
     }
-    with output_folder(given, Workers(strategy), contents) as folder:
-        own = dataclasses.replace(options, output_dir=folder)
-        facts = {"records": starting_point.facts_of(written)}
+    with output_folder(typed_options, Workers(strategy), contents) as folder:
+        worker_options = dataclasses.replace(options, output_dir=folder)
+        facts = {"records": starting_point.facts_of(file_stats)}
         if options.do_train:
             run = TrainingRun(
-                options=own,
+                options=worker_options,
                 config=config,
                 task=task,
                 strategy=strategy,
@@ -105,13 +106,13 @@ def pretrain(options: PretrainingOptions):
             max_train_hours=options.max_train_hours,
             has_own_input=options.file_order in OF_OWN_FILES,
         )
-        trainer = Trainer(own, strategy, config, plan)
+        trainer = Trainer(worker_options, strategy, config, plan)
         plugin.check_weights(trainer)
         if trainer.workers.is_chief and options.do_train and trainer.global_step:
-            starting_point.warn_of_other_records(options, trainer.global_step, written)
+            starting_point.warn_of_other_records(options, trainer.global_step, file_stats)
         if options.do_train:  # nothing is written before a record of each file has been looked at
             with train.explaining_errors(config):
-                batches = _batches(own, trainer, train)
+                batches = _batches(worker_options, trainer, train)
         run_log.write_start(folder, options, trainer.seed, strategy, trainer.facts | facts)
         if options.do_train:
             record = model_dir.TaskRecord("pretraining", "pretraining", task.settings())
@@ -121,7 +122,7 @@ def pretrain(options: PretrainingOptions):
                 trainer.fit(objective, batches, ramp=ramp)
             plugin.finish(trainer)
         if options.do_eval:
-            _evaluate(own, trainer, task, dev)
+            _evaluate(worker_options, trainer, task, dev)
 
 
 def _ramp(options: PretrainingOptions) -> Ramp:
@@ -130,11 +131,15 @@ def _ramp(options: PretrainingOptions) -> Ramp:
     for name in names:
         size, _, share = name.partition(":")
         try:
-            multiple, rest = divmod(int(size), options.train_batch_size)
+            multiple, remainder = divmod(int(size), options.train_batch_size)
             start = math.ceil(float(share) * options.num_train_steps - _ROUNDING)
         except (ValueError, OverflowError):
-            multiple, rest, start = 0, 0, 0
-        if rest or multiple <= multiples[-1] or not starts[-1] < start < options.num_train_steps:
+            multiple, remainder, start = 0, 0, 0
+        if (
+            remainder
+            or multiple <= multiples[-1]
+            or not starts[-1] < start < options.num_train_steps
+        ):
             raise InputError(
                 f"--train_batch_size_ramp={','.join(names)}: {name!r} must be a larger multiple of "
                 f"--train_batch_size, here {options.train_batch_size}, than the one before, and "
@@ -164,13 +169,11 @@ def _batches(
     files.
     """
     strategy, batch_size = trainer.strategy, options.train_batch_size
-    each_pass, has_own_files = (
-        options.file_order in OF_EACH_PASS,
-        options.file_order in OF_OWN_FILES,
-    )
+    each_pass = options.file_order in OF_EACH_PASS
+    splits_files = options.file_order in OF_OWN_FILES
     _log_input("Running training", batch_size, records)
-    hosts = [*dict.fromkeys(distribution.hosts_of_replicas(strategy))] if has_own_files else []
-    if has_own_files:
+    hosts = [*dict.fromkeys(distribution.hosts_of_replicas(strategy))] if splits_files else []
+    if splits_files:
         names, count = records.files, len(hosts) or trainer.workers.count
         if len(names) < count:
             raise InputError(
@@ -180,8 +183,8 @@ def _batches(
         shares = [dataclasses.replace(records, files=names[index::count]) for index in range(count)]
         records = shares[trainer.workers.index]
         # Of one machine or of workers there are none.
-        of_hosts = dict(zip(hosts, shares, strict=False))
-        _check_shares(_counts(of_hosts) if hosts else trainer.workers.gather(records.count()))
+        host_records = dict(zip(hosts, shares, strict=False))
+        _check_shares(_counts(host_records) if hosts else trainer.workers.gather(records.count()))
         batch_size //= count
     if 1 < len(records.files) <= _FEW_FILES and not each_pass:
         logging.warning(
@@ -189,23 +192,24 @@ def _batches(
             "that batches hold records twice; --file_order=%seach_pass reads each record once in a "
             "pass",
             len(records.files),
-            "own_" * has_own_files,
+            "own_" * splits_files,
         )
     settings = trainer.config, batch_size, trainer.seed, each_pass
     if hosts:
         readers = {
-            host: functools.partial(share.training, *settings) for host, share in of_hosts.items()
+            host: functools.partial(share.training, *settings)
+            for host, share in host_records.items()
         }
         return HostBatches(readers, strategy, trainer.seed)
     dataset, key = records.training(*settings)
-    return RecordBatches(dataset, strategy, trainer.seed, key, has_own_files)
+    return RecordBatches(dataset, strategy, trainer.seed, key, splits_files)
 
 
-def _counts(of_hosts: Mapping[str, RecordSet]) -> list[int]:
+def _counts(host_records: Mapping[str, RecordSet]) -> list[int]:
     """Returns the numbers of records of the hosts' files, which each host counts, at the same
     time as the others.
     """
-    if any(records.masks for records in of_hosts.values()):
+    if any(records.masks for records in host_records.values()):
         raise InputError(
             "--dynamic_masking: the hosts of a TPU slice that read files of their own cannot draw "
             "masks, for which they would need Python; leave out --file_order, or make records with "
@@ -214,9 +218,9 @@ def _counts(of_hosts: Mapping[str, RecordSet]) -> list[int]:
 
     def count(host: str) -> int:
         with tf.device(host):
-            return of_hosts[host].count()
+            return host_records[host].count()
 
-    return for_each(count, list(of_hosts))
+    return for_each(count, list(host_records))
 
 
 def _check_shares(counts: Sequence[int]):
@@ -262,7 +266,7 @@ def _evaluate(
         else:
             num_records = records.count()
             logging.info("  Num examples = %d", num_records)
-            sums = _sums_of_all(strategy, objective, dataset, num_records)
+            sums = _sum_all_records(strategy, objective, dataset, num_records)
             results = objective.metrics_of_all(sums, num_records)
     # The original's file has no perplexity, and programs read its lines.
     reporting.write_eval_results(
@@ -270,18 +274,18 @@ def _evaluate(
     )
 
 
-def _sums_of_all(strategy, objective, dataset, num_records: int) -> loop.Sums:
+def _sum_all_records(strategy, objective, dataset, num_records: int) -> loop.Sums:
     """Sums the objective's values over every record once.
 
     The replicas share the full batches. A smaller last one may not divide among them, so one device
     has it.
     """
-    num_full, num_left = divmod(num_records, objective.batch_size)
+    num_full, num_rest = divmod(num_records, objective.batch_size)
     batches = iter(dataset)
     sums = loop.evaluate(strategy, objective, _per_replica(strategy, batches), num_full)
-    if num_left:
-        of_rest = loop.evaluate(tf.distribute.get_strategy(), objective, batches, 1)
-        sums = {name: sums.get(name, 0.0) + value for name, value in of_rest.items()}
+    if num_rest:
+        rest_sums = loop.evaluate(tf.distribute.get_strategy(), objective, batches, 1)
+        sums = {name: sums.get(name, 0.0) + value for name, value in rest_sums.items()}
     return sums
 
 

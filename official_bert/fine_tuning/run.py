@@ -78,7 +78,8 @@ def fine_tune(
     set; None without an evaluation.
     """
     entry = registry.find(options.task_name, options.script)
-    given, source = options, resolve(options, entry.family)
+    typed_options = options
+    source = resolve(options, entry.family)
     options = source.options
     _check_flags(options)
     source.check_task(options.task_name, registry.is_same)
@@ -91,21 +92,21 @@ def fine_tune(
     plugin = make_plugin("fine_tuning", options, config, task)
     contents = {"bert_config_file": config.to_dict(), "vocab_file": tokenizer.vocab}
     workers = Workers(strategy)
-    with output_folder(given, workers, contents) as folder:
-        own = dataclasses.replace(options, output_dir=folder)
+    with output_folder(typed_options, workers, contents) as folder:
+        worker_options = dataclasses.replace(options, output_dir=folder)
         # All sets are read and encoded before training, so that a corrupt file does not stop the
         # run after it.
-        sets = _encode(own, task, tokenizer, _read(source, task, in_memory))
+        sets = _encode(worker_options, task, tokenizer, _read(source, task, in_memory))
         if workers.count > 1:
             workers.check_equal(sets.digests())
         if task.predicts_without_model:
-            _predict_without_model(own, task, sets)
-            return run_log.write_start(folder, own, own.random_seed, strategy)
+            _predict_without_model(worker_options, task, sets)
+            return run_log.write_start(folder, worker_options, worker_options.random_seed, strategy)
         first = next(iter((sets.dev or sets.test).values())) if sets.train is None else sets.train
-        check_unknown_in(tokenizer, first, own.max_seq_length)
+        check_unknown_in(tokenizer, first, worker_options.max_seq_length)
         if options.do_train:
             run = TrainingRun(
-                options=own,
+                options=worker_options,
                 config=config,
                 task=task,
                 strategy=strategy,
@@ -114,13 +115,17 @@ def fine_tune(
             )
             facts = {**facts, **plugin.prepare(run)}
         finetuner = Finetuner(
-            own, options.output_dir, config, strategy, task, sets.counts, facts, plugin
+            worker_options, options.output_dir, config, strategy, task, sets.counts, facts, plugin
         )
-        if own.do_train and registry.is_outside(entry.family) and not distribution.is_tpu(strategy):
+        if (
+            worker_options.do_train
+            and registry.is_outside(entry.family)
+            and not distribution.is_tpu(strategy)
+        ):
             check_export(entry.name, task, finetuner.trainer.model, config, tokenizer)
-        _write_records(own, sets)  # none of a model that cannot be used
+        _write_records(worker_options, sets)  # none of a model that cannot be used
         if options.do_train:
-            _write_model_files(own, source, entry, task)
+            _write_model_files(worker_options, source, entry, task)
             dev = sets.dev or sets.test
             finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None)
             sets = dataclasses.replace(sets, train=None)  # frees its memory
@@ -133,7 +138,7 @@ def fine_tune(
         if options.do_predict:
             for suffix, encoded in sets.test.items():
                 finetuner.predict(encoded, suffix)
-        _record_tuned(own, before, task.settings())
+        _record_tuned(worker_options, before, task.settings())
         return finetuner.score
 
 
@@ -160,8 +165,10 @@ def _read_model(source: ModelSource) -> tuple[BertConfig, FullTokenizer]:
 
 def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
     options, record = source.options, source.task
-    is_own = record and record.family == entry.family and (source.resumes or not options.do_train)
-    settings = (record.settings if is_own else {}) | {"task_name": entry.name} | vars(options)
+    uses_record = (
+        record and record.family == entry.family and (source.resumes or not options.do_train)
+    )
+    settings = (record.settings if uses_record else {}) | {"task_name": entry.name} | vars(options)
     # A training run takes its labels from the training file.
     settings["checkpoint_labels"] = None if options.do_train else source.labels
     task = entry.make(settings)
@@ -210,8 +217,8 @@ def _read(
         "dev": options.has_dev_set and (options.do_eval or evaluates or options.calibrate),
         "test": options.do_predict or (evaluates and not options.has_dev_set),
     }
-    named = options.set_files
-    data_files = DataFiles(options.data_dir, named | in_memory)
+    set_files = options.set_files
+    data_files = DataFiles(options.data_dir, set_files | in_memory)
     examples = {
         name: task.read(data_files, name) for name, is_needed in needed.items() if is_needed
     }
@@ -219,7 +226,7 @@ def _read(
     needs_labels = needed["dev"] and (evaluates or options.calibrate or not options.do_predict)
     if needs_labels and not examples["dev"]:
         flag = "do_eval" if options.do_eval else "eval_every" if evaluates else "calibrate"
-        data = data_files.data_dir or named["dev"] or options.task_name
+        data = data_files.data_dir or set_files["dev"] or options.task_name
         raise InputError(f"--{flag}: {data} has no labels to evaluate with; give --do_predict")
     return examples
 

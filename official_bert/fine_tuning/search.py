@@ -64,8 +64,8 @@ def trials_of(options: FineTuningOptions) -> list[Trial]:
     """Returns all combinations of the searched flags; runs that differ only in the seed are
     adjacent.
     """
-    given = {} if options.search == PAPER else parse_settings(options.search, SEARCHED)
-    texts = SEARCHED | given
+    settings = {} if options.search == PAPER else parse_settings(options.search, SEARCHED)
+    texts = SEARCHED | settings
     (restarts,) = _numbers("restarts", texts["restarts"], int, PROCESSES, at_most=1)
     first_seed = options.random_seed or 0
     combinations = itertools.product(
@@ -114,7 +114,7 @@ def _run_trials(
             continue
         logging.info("***** Run %d of %d: %s *****", number, len(trials), trial.folder)
         try:
-            score = run(_options_of(options, trial, {"do_train": True, **scoring}))
+            score = run(_make_trial_options(options, trial, {"do_train": True, **scoring}))
         except Diverged as error:
             logging.warning("%s: %s", trial.folder, error)
             score = Score("", math.nan)
@@ -134,12 +134,13 @@ def _run_trials(
         )
     folder = os.path.join(options.output_dir, best.folder)
     logging.info("The best of %d runs, %s %.4g: %s", len(scores), *scores[best][:2], folder)
-    _warn_of_nothing_learnt(options, scores)
+    _warn_if_not_learning(options, scores)
     if options.do_predict and options.has_dev_set:
-        run(_options_of(options, best, {"do_train": False, "do_eval": False, "do_predict": True}))
+        steps = {"do_train": False, "do_eval": False, "do_predict": True}
+        run(_make_trial_options(options, best, steps))
 
 
-def _warn_of_nothing_learnt(options: FineTuningOptions, scores: Mapping[Trial, Score]):
+def _warn_if_not_learning(options: FineTuningOptions, scores: Mapping[Trial, Score]):
     """Warns of the runs whose training ended no better than a constant prediction."""
     failed = [trial.folder for trial, score in scores.items() if not score.has_learnt]
     if failed:
@@ -153,12 +154,12 @@ def _warn_of_nothing_learnt(options: FineTuningOptions, scores: Mapping[Trial, S
         )
 
 
-def _options_of(
+def _make_trial_options(
     options: FineTuningOptions, trial: Trial, steps: Mapping[str, bool]
 ) -> FineTuningOptions:
     folder = os.path.join(options.output_dir, trial.folder)
-    own = {"search": None} | dataclasses.asdict(trial)
-    return dataclasses.replace(options, output_dir=folder, **own, **steps)
+    trial_flags = {"search": None} | dataclasses.asdict(trial)
+    return dataclasses.replace(options, output_dir=folder, **trial_flags, **steps)
 
 
 def _numbers(name: str, text: str, kind: type, check: Check, at_most: int = MAX_SIZE) -> list:
@@ -175,8 +176,12 @@ def _numbers(name: str, text: str, kind: type, check: Check, at_most: int = MAX_
 
 def _check_same_flags(options: FineTuningOptions):
     """Checks that all runs of a table share the flags that are not searched."""
-    own = {"search", *(field.name for field in dataclasses.fields(Trial)), *_FLAGS_OF_A_RUN}
-    shared = {name: value for name, value in dataclasses.asdict(options).items() if name not in own}
+    trial_flags = {"search", *(field.name for field in dataclasses.fields(Trial)), *_FLAGS_OF_A_RUN}
+    shared = {
+        name: value
+        for name, value in dataclasses.asdict(options).items()
+        if name not in trial_flags
+    }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
         earlier = as_object(reading.read_json(path), path)

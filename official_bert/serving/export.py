@@ -228,10 +228,10 @@ def task_signatures(
     """
     outputs = functools.partial(task.serving_outputs, model)
     separator = tokenizer.vocab["[SEP]"] if len(task.text_inputs) > 1 else None
-    found = signatures.tensor_signatures(outputs, config, task.num_choices, separator)
+    functions = signatures.tensor_signatures(outputs, config, task.num_choices, separator)
     if not task.text_inputs:
-        del found["serving_ids"]
-    return found | {
+        del functions["serving_ids"]
+    return functions | {
         name: signatures.position_signature(outputs, config)
         for name, outputs in task.further_signatures(model).items()
     }
@@ -274,19 +274,19 @@ class _Content(NamedTuple):
 def _tensor_content(built: TrainedModel) -> _Content:
     options, task, model, config, tokenizer, _ = built
     length, default = options.max_seq_length, options.estimator_signatures
-    found = task_signatures(task, model, config, tokenizer)
+    functions = task_signatures(task, model, config, tokenizer)
     requests = signatures.tensor_requests(length, task.num_choices)
     requests += [
         signatures.position_request(name, length) for name in task.further_signatures(model)
     ]
     if default:
-        found = signatures.estimator_signatures(found, default)
+        functions = signatures.estimator_signatures(functions, default)
         requests = [
             (name.replace("serving_default", TENSOR_SIGNATURE), inputs) for name, inputs in requests
         ]
     vocabulary = {VOCAB_FILE: lines_of(vocabulary_lines(options.vocab_file))}
     return _Content(
-        found, [request for request in requests if request[0] in found], None, vocabulary
+        functions, [request for request in requests if request[0] in functions], None, vocabulary
     )
 
 
@@ -300,12 +300,12 @@ def _text_content(built: TrainedModel, folder: str) -> _Content:
     reader = TextReader(tokenizer, full.vocab, options.max_seq_length)
     answer = functools.partial(task.serving_text, model, reader=reader)
     answering = signatures.text_signature(task.text_inputs, answer)
-    found = {"serving_default": answering, "serving_text": answering} | {
+    functions = {"serving_default": answering, "serving_text": answering} | {
         name: signatures.text_signature(task.text_inputs, further)
         for name, further in task.further_signatures(model, reader).items()
     }
     request = signatures.text_request(task.text_inputs, options.max_seq_length)
-    return _Content(found, [(name, request) for name in found], tokenizer, {})
+    return _Content(functions, [(name, request) for name in functions], tokenizer, {})
 
 
 def record_of(built: TrainedModel, export_text: bool = False) -> Record:

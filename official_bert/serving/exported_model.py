@@ -315,9 +315,10 @@ class OpenedExport:
                 )
             return
         if graph.labels is not None and self.labels != graph.labels:
-            own = ", ".join(graph.labels)
+            graph_labels = ", ".join(graph.labels)
             raise InputError(
-                f"{labels_file}: the model's labels are {own}; put the export's own file back"
+                f"{labels_file}: the model's labels are {graph_labels}; put the export's own "
+                "file back"
             )
         if self.record.labels not in (None, record_of_labels(self.labels)):
             raise InputError(

@@ -225,14 +225,14 @@ class _Model:
         # Requests of similar length share a batch, because a batch is padded to its longest
         # request.
         order = np.argsort(-sizes, kind="stable")
-        found: list[Row] = [{} for _ in range(num_requests)]
+        results: list[Row] = [{} for _ in range(num_requests)]
         for start in range(0, num_requests, self._batch_size):
             rows = order[start : start + self._batch_size]
             batch = {name: values[rows] for name, values in inputs.items()}
             for output, values in self(signature, batch).items():
                 for row, value in zip(rows, values, strict=True):
-                    found[row][output] = value
-        return found
+                    results[row][output] = value
+        return results
 
 
 class InMemoryModel(_Model):

@@ -116,9 +116,9 @@ def test_fields_that_are_not_read_are_named_once(tmp_path, squad_dir, caplog):
 
 def test_a_second_text_that_a_model_does_not_read_is_refused():
     predictor = types.SimpleNamespace(columns=("text_a",), num_required=1)
-    assert predict._texts_of({"Text_A": "a", "text_b": None, "label": "x"}, predictor) == ["a"]
+    assert predict._read_texts({"Text_A": "a", "text_b": None, "label": "x"}, predictor) == ["a"]
     with pytest.raises(InputError, match=r"^the model reads text_a alone; leave text_b out$"):
-        predict._texts_of({"text_a": "a", "Text_B": "b"}, predictor)
+        predict._read_texts({"text_a": "a", "Text_B": "b"}, predictor)
 
 
 BAD_JSON = [
