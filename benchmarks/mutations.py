@@ -330,8 +330,8 @@ serving/export.py: serving/test_export.py
     _gfile.rmtree(temporary) -> pass
 extensions/experiments/plan.py: extensions/experiments/test_plan.py
     if any(each.get(name) -> if all(each.get(name)
-    (of_phase | row.pretraining).get( -> of_phase.get(
-    self._free(of_phase) | own | {"random_seed" -> own | self._free(of_phase) | {"random_seed"
+    (phase_flags | row.pretraining).get( -> phase_flags.get(
+    self._free(phase_flags) | row_flags | {"random_seed" -> row_flags | self._free(phase_flags) | {"random_seed"
     if name == "use_next_sentence" } -> if name == "next_sentence" }
 extensions/experiments/table.py: extensions/experiments/test_table.py
     NOISE_ERRORS = 2.0 -> NOISE_ERRORS = 1.0

@@ -59,14 +59,15 @@ def run(options: StudentOptions):
         variables = named_variables(BertPretrainer(student))
         tensors = {name: variable.numpy() for name, variable in variables.items()}
     else:
-        kept, student = _kept_layers(options, config.num_hidden_layers), copy.deepcopy(config)
-        student.num_hidden_layers = len(kept)
+        layer_numbers = _choose_layers(options, config.num_hidden_layers)
+        student = copy.deepcopy(config)
+        student.num_hidden_layers = len(layer_numbers)
         logging.info(
             "The student keeps the layers %s of %d",
-            ", ".join(map(str, kept)),
+            ", ".join(map(str, layer_numbers)),
             config.num_hidden_layers,
         )
-        tensors = _select_layers(checkpoint, kept)
+        tensors = _select_layers(checkpoint, layer_numbers)
         layout = find_layout(source.dir.path)
         record = layout.student_record(source.dir)
         labels = source.labels if layout.task_name is None else None
@@ -82,7 +83,7 @@ def run(options: StudentOptions):
     logging.info("Wrote %s: %d layers of width %d, %.1f M weights", out, *sizes)
 
 
-def _kept_layers(options: StudentOptions, num_layers: int) -> list[int]:
+def _choose_layers(options: StudentOptions, num_layers: int) -> list[int]:
     """Returns the numbers of the layers that the student keeps, from 0."""
     if count := options.num_layers:
         if count > num_layers:
@@ -90,18 +91,18 @@ def _kept_layers(options: StudentOptions, num_layers: int) -> list[int]:
                 f"--num_layers={count}: the model has only {num_layers} layers; give fewer"
             )
         return [number * (num_layers - 1) // max(count - 1, 1) for number in range(count)]
-    kept = [int(number) for number in options.keep_layers]
-    if kept != sorted({*kept}) or kept[-1] >= num_layers:
+    layer_numbers = [int(number) for number in options.keep_layers]
+    if layer_numbers != sorted({*layer_numbers}) or layer_numbers[-1] >= num_layers:
         raise InputError(
             f"--keep_layers={','.join(options.keep_layers)}: must be different layers of 0 to "
             f"{num_layers - 1}, the lowest first"
         )
-    return kept
+    return layer_numbers
 
 
-def _select_layers(checkpoint: Checkpoint, kept: Sequence[int]) -> dict:
-    """Returns the tensors without a training's state and without other layers; those of `kept`
-    are numbered anew.
+def _select_layers(checkpoint: Checkpoint, layer_numbers: Sequence[int]) -> dict:
+    """Returns the tensors without a training's state and without other layers; those of
+    `layer_numbers` are numbered anew.
     """
     tensors = {}
     for name in checkpoint.shapes:
@@ -110,9 +111,9 @@ def _select_layers(checkpoint: Checkpoint, kept: Sequence[int]) -> dict:
         new_name = name
         if match := _layer.fullmatch(name):
             before, number, after = match.groups()
-            if int(number) not in kept:
+            if int(number) not in layer_numbers:
                 continue
-            new_name = f"{before}{kept.index(int(number))}{after}"
+            new_name = f"{before}{layer_numbers.index(int(number))}{after}"
         if names.to_huggingface(name):
             tf1.check_type(checkpoint, name)
         tensors[new_name] = checkpoint.read(name)

@@ -210,8 +210,8 @@ def _clustering(examples, rows):
 def _few_shot(examples, rows):
     texts, classes = _classes(examples, rows)
     order = np.random.default_rng(_SEED).permutation(len(texts))
-    drawn, tested = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
-    counts = {str(name): np.sum(classes[drawn] == name) for name in np.unique(classes)}
+    training_rows, test_rows = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+    counts = {str(name): np.sum(classes[training_rows] == name) for name in np.unique(classes)}
     fewest = min(counts, key=lambda name: counts[name])
     if len(counts) < 2 or counts[fewest] < probing.SHOTS[-1]:
         raise InputError(
@@ -223,7 +223,11 @@ def _few_shot(examples, rows):
     def metrics(vectors):
         vectors = vectors[texts]
         return probing.few_shot(
-            vectors[drawn], classes[drawn], vectors[tested], classes[tested], seed=_SEED
+            vectors[training_rows],
+            classes[training_rows],
+            vectors[test_rows],
+            classes[test_rows],
+            seed=_SEED,
         )
 
     return metrics

@@ -65,7 +65,7 @@ class MultipleNegativesRanking(Loss):
 
     def __call__(self, vectors, features):
         # [B, D], [C, D].
-        anchors, candidates = normalized(vectors[:, 0]), normalized(_by_column(vectors[:, 1:]))
+        anchors, candidates = normalized(vectors[:, 0]), normalized(_stack_columns(vectors[:, 1:]))
         # [B, C], C = B (N - 1).
         logits = self.scale * ops.matmul(anchors, ops.transpose(candidates))
         logits = ops.where(_no_negatives(features["text_ids"]), _EXCLUDED, logits)
@@ -173,7 +173,7 @@ LOSSES = {
 }
 
 
-def _by_column(values):
+def _stack_columns(values):
     """Returns [C, ...] of [B, N, ...]: the first texts of all examples, then the second ones,
     and so on.
     """
@@ -184,7 +184,7 @@ def _by_column(values):
 
 def _no_negatives(text_ids):
     """Returns bool[B, C]: which candidates are right for an anchor, beside its own."""
-    anchors, candidates = text_ids[:, 0], _by_column(text_ids[:, 1:])
+    anchors, candidates = text_ids[:, 0], _stack_columns(text_ids[:, 1:])
     size, num_candidates = ops.shape(anchors)[0], ops.shape(candidates)[0]
     has_equal_text = text_ids[:, 1][:, None] == candidates[None, :]
     is_second = ops.arange(num_candidates) < size

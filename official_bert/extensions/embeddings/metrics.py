@@ -40,12 +40,12 @@ def pair_classification(similarities: np.ndarray, labels: np.ndarray) -> dict[st
     """
     scores = np.asarray(similarities, np.float64)
     order = np.argsort(-scores)
-    scores, is_wanted = scores[order], np.asarray(labels)[order] == 1
+    scores, is_positive = scores[order], np.asarray(labels)[order] == 1
     # Of each run of equal similarities.
     last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))
-    scores, num_predicted, num_right = scores[last], last + 1, np.cumsum(is_wanted)[last]
-    num_wanted, num_others = max(num_right[-1], 1), len(order) - num_right[-1]
-    precisions, recalls = num_right / num_predicted, num_right / num_wanted
+    scores, num_predicted, num_right = scores[last], last + 1, np.cumsum(is_positive)[last]
+    num_positives, num_others = max(num_right[-1], 1), len(order) - num_right[-1]
+    precisions, recalls = num_right / num_predicted, num_right / num_positives
     f1s = 2 * precisions * recalls / np.maximum(precisions + recalls, 1 / len(order))
 
     below = np.append(scores[1:], scores[-1])

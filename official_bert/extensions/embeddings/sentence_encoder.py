@@ -40,8 +40,10 @@ Vectors = Callable[[tf.Tensor], tf.Tensor]
 
 def _layers_after_pooling(modules: SentenceModules, normalize: bool | None) -> list[Vectors]:
     """Returns the functions that follow the pooling."""
-    kept = (layer for layer in modules.layers if layer != NORMALIZE or normalize is not False)
-    layers = [normalized if layer == NORMALIZE else _dense(layer) for layer in kept]
+    following_layers = (
+        layer for layer in modules.layers if layer != NORMALIZE or normalize is not False
+    )
+    layers = [normalized if layer == NORMALIZE else _dense(layer) for layer in following_layers]
     if modules.truncate_dim is not None:
         layers.append(lambda vectors: vectors[:, : modules.truncate_dim])
     if layers[-1:] != [normalized]:
@@ -138,13 +140,13 @@ class SentenceEncoder(Extensible):
         self.prompts, self._default_prompt = dict(modules.prompts), modules.default_prompt
         if self._layers[-1:] != [normalized]:  # of vectors of norm 1 the cosine is the dot product
             self.comparison = modules.similarity
-        written = [name for name, prompt in self.prompts.items() if prompt]
-        if written and modules.default_prompt_name is None:
+        prompt_names = [name for name, prompt in self.prompts.items() if prompt]
+        if prompt_names and modules.default_prompt_name is None:
             logging.warning(
                 "%s: no text gets one of the prompts %s unless you pass it, as in encode(texts, "
                 "prompt=...)",
                 folder,
-                ", ".join(written),
+                ", ".join(prompt_names),
             )
         # One trace for all shapes.
         signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ENCODER_INPUTS}

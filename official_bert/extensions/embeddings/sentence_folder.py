@@ -81,7 +81,7 @@ class SentenceModules(NamedTuple):
             return modules
         record = ModelFolder(folder).task()
         return (
-            cls._of_training(folder, record.settings)
+            cls._from_training(folder, record.settings)
             if record and record.family == EMBEDDING
             else cls(folder)
         )
@@ -104,9 +104,9 @@ class SentenceModules(NamedTuple):
         if kinds[:2] != ["Transformer", "Pooling"] or not {"Dense", NORMALIZE}.issuperset(
             kinds[2:]
         ):
-            known = "Transformer, Pooling, then Dense and Normalize"
+            usable_kinds = "Transformer, Pooling, then Dense and Normalize"
             raise InputError(
-                f"{path}: lists the modules {', '.join(kinds)}; only {known} can be used"
+                f"{path}: lists the modules {', '.join(kinds)}; only {usable_kinds} can be used"
             )
         encoder, pooling, *others = (
             os.path.join(folder, field(one, "path", str, path)) for one in listed
@@ -136,7 +136,7 @@ class SentenceModules(NamedTuple):
         return modules._checked(encoder)
 
     @classmethod
-    def _of_training(cls, folder: str, settings: dict[str, Any]) -> Self:
+    def _from_training(cls, folder: str, settings: dict[str, Any]) -> Self:
         """Returns what a training has recorded."""
         layers = (NORMALIZE,) if settings.get("normalize", True) else ()
         if settings.get("projection"):
@@ -165,8 +165,8 @@ class SentenceModules(NamedTuple):
             "normalize": NORMALIZE in self.layers,
             "max_seq_length": self.max_seq_length,
         }
-        known = {name: value for name, value in settings.items() if value is not None}
-        return TaskRecord(EMBEDDING, EMBEDDING, known)
+        recorded_settings = {name: value for name, value in settings.items() if value is not None}
+        return TaskRecord(EMBEDDING, EMBEDDING, recorded_settings)
 
     def rules_without_field(self, tokenizer: TokenizerConfig | None) -> list[str]:
         """Describes the rules that only SentenceEncoder applies, and no task.json or export
@@ -336,8 +336,8 @@ def _read_pooling(folder: str) -> str:
     value for each.
     """
     settings = _settings(folder)
-    named = settings.get("pooling_mode", [])
-    modes = [named] if isinstance(named, str) else list(named)
+    pooling_mode = settings.get("pooling_mode", [])
+    modes = [pooling_mode] if isinstance(pooling_mode, str) else list(pooling_mode)
     modes += [
         name.removeprefix("pooling_mode_")
         for name, is_on in settings.items()

@@ -114,7 +114,7 @@ class EmbeddingTask(Task):
                 "--teacher: goes with --loss=mse, which learns its vectors, not "
                 f"{self._flags['loss']}"
             )
-        rows, texts_of = build_example_rows(examples, loss, self._flags["loss"])
+        rows, text_ids = build_example_rows(examples, loss, self._flags["loss"])
         label_checks.check_training(examples, self._flags["loss"])
         further, targets = {}, None
         if loss.reads == "scores":
@@ -124,10 +124,10 @@ class EmbeddingTask(Task):
                 )
             }
         elif loss.reads == "text_ids":
-            further = {"text_ids": texts_of}
+            further = {"text_ids": text_ids}
         elif loss.reads == "targets":
             targets = self._targets(rows.texts)
-        return EncodedExamples(rows.encoded(tokenizer, max_seq_length), texts_of, further, targets)
+        return EncodedExamples(rows.encoded(tokenizer, max_seq_length), text_ids, further, targets)
 
     def _targets(self, texts: list[str]) -> np.ndarray:
         """Returns the vectors of the teacher, float32[texts, D]."""

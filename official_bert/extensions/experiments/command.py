@@ -48,9 +48,11 @@ def run(options: ExperimentOptions):
     experiment, scale = read_experiment(options.name, catalogue), scale_of(options.scale, catalogue)
     flags = read_training_flags(options.training_flags)
     if unused := sorted(set(encoders) - {row.encoder for row in experiment.rows}):
-        known = ", ".join(sorted({row.encoder for row in experiment.rows} - {None}))
+        encoder_names = ", ".join(sorted({row.encoder for row in experiment.rows} - {None}))
         remedy = (
-            f"name one of {known}" if known else "leave it out, for it pre-trains all its models"
+            f"name one of {encoder_names}"
+            if encoder_names
+            else "leave it out, for it pre-trains all its models"
         )
         raise InputError(
             f"--model: no row of {options.name} starts from {', '.join(unused)}; {remedy}"
@@ -78,22 +80,22 @@ def run(options: ExperimentOptions):
 
 def read_training_flags(words: Iterable[str]) -> dict[str, str]:
     """Reads the flags behind --: name=value, or a name alone for true."""
-    found = {}
+    flags = {}
     for word in words:
         name, _, value = word.lstrip("-").partition("=")
         if name in OWN_FLAGS:
             raise InputError(f"{word}: the experiment sets this flag itself; leave it out")
-        found[name] = value or "true"
-    return found
+        flags[name] = value or "true"
+    return flags
 
 
 def read_encoders(words: Iterable[str]) -> dict[str, str]:
     """Reads --model: name=folder, or a folder alone for `base`."""
-    found: dict[str, str] = {}
+    encoders: dict[str, str] = {}
     for word in words:
         name, equals, folder = word.partition("=")
         name, folder = (name, folder) if equals and os.sep not in name else ("base", word)
-        if name in found:
+        if name in encoders:
             raise InputError(
                 f"--model={word}: names {name} twice; give each model a name of its own"
             )
@@ -104,8 +106,8 @@ def read_encoders(words: Iterable[str]) -> dict[str, str]:
                 f"--model={word}: is no folder of a model, with a bert_config.json; check the path"
             )
         BertConfig.from_json_file(path).validate(path)
-        found[name] = folder
-    return found
+        encoders[name] = folder
+    return encoders
 
 
 def _print_commands(plan: Plan, layout: Layout):

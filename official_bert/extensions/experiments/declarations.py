@@ -133,13 +133,15 @@ class Catalogue(NamedTuple):
 def read_catalogue(folder: str) -> Catalogue:
     """Reads scales.toml and tasks.toml of a folder."""
     path = os.path.join(folder, TASKS_FILE)
-    found = _read(path)["tasks"].items()
-    tasks = {name: _made(Task, each, f"{path}: tasks.{name}: ", name=name) for name, each in found}
+    tables = _read(path)["tasks"].items()
+    tasks = {
+        name: _build(Task, each, f"{path}: tasks.{name}: ", name=name) for name, each in tables
+    }
     path = os.path.join(folder, SCALES_FILE)
-    found = _read(path).items()
-    scales = {name: _made(Scale, each, f"{path}: {name}: ", name=name) for name, each in found}
+    tables = _read(path).items()
+    scales = {name: _build(Scale, each, f"{path}: {name}: ", name=name) for name, each in tables}
     for scale in scales.values():
-        _refuse(path, scale.name, _faults_of_scale(scale, tasks))
+        _refuse(path, scale.name, _find_scale_faults(scale, tasks))
     return Catalogue(folder, scales, tasks)
 
 
@@ -152,18 +154,20 @@ def scale_of(name: str, catalogue: Catalogue) -> Scale:
 
 
 def names_of(folder: str) -> list[str]:
-    found = [os.path.basename(path) for path in files.matching(f"*{SUFFIX}", folder)]
-    return [name.removesuffix(SUFFIX) for name in found if name not in (SCALES_FILE, TASKS_FILE)]
+    file_names = [os.path.basename(path) for path in files.matching(f"*{SUFFIX}", folder)]
+    return [
+        name.removesuffix(SUFFIX) for name in file_names if name not in (SCALES_FILE, TASKS_FILE)
+    ]
 
 
 def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
     """Reads an experiment by its name, or by the path of a TOML file."""
     path = name if name.endswith(SUFFIX) else os.path.join(catalogue.folder, f"{name}{SUFFIX}")
-    if name not in (path, *(known := names_of(catalogue.folder))):
+    if name not in (path, *(experiment_names := names_of(catalogue.folder))):
         raise InputError(
             f"{name or 'no name'}: there is no such experiment; name one before the flags, as in "
-            f"official-bert run_experiment table5 --scale=desk, one of {', '.join(known)} or a "
-            f"{SUFFIX} file of your own"
+            f"official-bert run_experiment table5 --scale=desk, one of "
+            f"{', '.join(experiment_names)} or a {SUFFIX} file of your own"
         )
     content = _read(path)
     for what, kind in (("columns", Column), ("rows", Row)):
@@ -171,22 +175,22 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
             raise InputError(f"{path}: {what}: must be a list of tables, at least one; add it")
         tables = enumerate(content[what], 1)
         content[what] = [
-            _made(kind, table, f"{path}: {what}, number {number}: ") for number, table in tables
+            _build(kind, table, f"{path}: {what}, number {number}: ") for number, table in tables
         ]
     content["columns"] = [
         dataclasses.replace(column, label=column.label or column.task or column.measure or "")
         for column in content["columns"]
     ]
     stem = os.path.basename(path).removesuffix(SUFFIX)
-    experiment = _made(Experiment, content, f"{path}: ", name=stem, path=path)
+    experiment = _build(Experiment, content, f"{path}: ", name=stem, path=path)
     labels = [column.label for column in experiment.columns]
     for column in experiment.columns:
-        _refuse(path, f"columns, {column.label!r}", _faults_of_column(column, catalogue.tasks))
+        _refuse(path, f"columns, {column.label!r}", _find_column_faults(column, catalogue.tasks))
     for row in experiment.rows:
         _refuse(
             path,
             f"rows, {row.label!r}",
-            _faults_of_row(row, experiment.columns, labels, catalogue.tasks),
+            _find_row_faults(row, experiment.columns, labels, catalogue.tasks),
         )
     for names in (labels, [row.label for row in experiment.rows]):
         if len(set(names)) < len(names):
@@ -199,7 +203,7 @@ def _refuse(path: str, where: str, faults: Iterator[str]):
         raise InputError(f"{path}: {where}: {sentence}")
 
 
-def _faults_of_column(column: Column, tasks: Mapping[str, Task]) -> Iterator[str]:
+def _find_column_faults(column: Column, tasks: Mapping[str, Task]) -> Iterator[str]:
     if (column.task is None) == (column.measure is None):
         yield "has neither or both of task and measure; give one"
     if column.set not in ("dev", "test"):
@@ -211,7 +215,7 @@ def _faults_of_column(column: Column, tasks: Mapping[str, Task]) -> Iterator[str
     yield from _unknown_tasks([column.task] if column.task is not None else [], "task", tasks)
 
 
-def _faults_of_row(
+def _find_row_faults(
     row: Row, columns: list[Column], labels: list[str], tasks: Mapping
 ) -> Iterator[str]:
     if bool(row.encoder) == bool(row.size):
@@ -241,7 +245,7 @@ def _faults_of_row(
         yield f"paper: there is no column {label!r}; {_remedy(label, labels)}"
 
 
-def _faults_of_scale(scale: Scale, tasks: Mapping[str, Task]) -> Iterator[str]:
+def _find_scale_faults(scale: Scale, tasks: Mapping[str, Task]) -> Iterator[str]:
     names = (
         *scale.tasks,
         *scale.stand_ins,
@@ -263,29 +267,31 @@ def _unknown_tasks(names: Iterable[str], where: str, tasks: Mapping[str, Task]) 
             yield f"{where}: {name!r} is no task of {TASKS_FILE}; {_remedy(name, tasks)}"
 
 
-def _made(kind: type, table: Any, place: str, **known: Any) -> Any:
+def _build(kind: type, table: Any, place: str, **other_fields: Any) -> Any:
     """Returns an instance of a dataclass whose fields are the keys of a table at a place, and
     those that are known.
     """
     if _mismatch(table, dict):
         raise InputError(f"{place}must be a table")
-    fields = {each.name: each for each in dataclasses.fields(kind) if each.name not in known}
+    fields = {each.name: each for each in dataclasses.fields(kind) if each.name not in other_fields}
     for name, value in table.items():
         if name not in fields:
             raise InputError(f"{place}unknown field {name!r}; {_remedy(name, fields)}")
-        if wanted := _mismatch(value, fields[name].type):
-            raise InputError(f"{place}{name}: must be {wanted}, got {value!r}")
+        if requirement := _mismatch(value, fields[name].type):
+            raise InputError(f"{place}{name}: must be {requirement}, got {value!r}")
     for name, each in fields.items():
         if name not in table and each.default is each.default_factory is dataclasses.MISSING:
             raise InputError(f"{place}{name} is missing; add it")
-    return kind(**table, **known)
+    return kind(**table, **other_fields)
 
 
 def _mismatch(value: Any, kind: Any) -> str | None:
     """Returns what a value must be, in words; None if it is that."""
     if isinstance(kind, types.UnionType):
-        wanted = [_mismatch(value, each) for each in kind.__args__ if each is not types.NoneType]
-        return None if None in wanted else _NAMES.get(kind, wanted[0])
+        requirements = [
+            _mismatch(value, each) for each in kind.__args__ if each is not types.NoneType
+        ]
+        return None if None in requirements else _NAMES.get(kind, requirements[0])
     outer = typing.get_origin(kind) or kind
     if outer not in _NAMES:  # a dataclass, which is made already, or anything
         return None
@@ -303,8 +309,8 @@ def _mismatch(value: Any, kind: Any) -> str | None:
     return wrong and f"{_NAMES[outer]}, each value {wrong}"
 
 
-def _remedy(name: str, known: Iterable[str]) -> str:
-    return did_you_mean(name, known) or f"it is one of {', '.join(known)}"
+def _remedy(name: str, choices: Iterable[str]) -> str:
+    return did_you_mean(name, choices) or f"it is one of {', '.join(choices)}"
 
 
 def _read(path: str) -> dict:

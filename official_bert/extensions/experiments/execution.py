@@ -37,8 +37,8 @@ _EVALUATION, _SUFFIX, _SEARCH_RESULTS, _BEST_MARK = (
 def check_given(steps: Iterable[Step], layout: Layout):
     """Refuses data that are not there, before anything runs."""
     for step in steps:
-        given = [place for place in step.places() if place.root == DATA]
-        for path in map(layout.path, given):
+        data_places = [place for place in step.places() if place.root == DATA]
+        for path in map(layout.path, data_places):
             if not (files.exists(path) or files.matching(path)):
                 raise InputError(f"{path}: no such file or folder, which {step.name} reads; add it")
 
@@ -94,7 +94,7 @@ def _run(step: Step, layout: Layout) -> int:
             file.write(step.config_text)
     command = [*layout.program, *layout.command(step)]
     search_path = os.pathsep.join(filter(None, [layout.code_dir, os.environ.get("PYTHONPATH")]))
-    begun, commit = time.monotonic(), _commit_of(layout.code_dir)
+    begun, commit = time.monotonic(), _read_commit(layout.code_dir)
     with open(os.path.join(folder, LOG_FILE), "ab") as log, processes.Processes() as started:
         status = started.start(
             command, stdout=log, env=os.environ | {"PYTHONPATH": search_path}
@@ -112,11 +112,11 @@ def _last_lines(path: str) -> str:
 
 def _strip(steps: Iterable[Step], unfinished: set[Step], layout: Layout):
     """Deletes the checkpoints and other large files of fine-tunings that no step needs any more."""
-    kept = unfinished.union(*(step.inputs() for step in unfinished))
+    needed_steps = unfinished.union(*(step.inputs() for step in unfinished))
     for step in steps:
         if (
             step.kind != _TRAINING
-            or step in kept
+            or step in needed_steps
             or (result := read_result(layout, step))["is_stripped"]
         ):
             continue
@@ -165,13 +165,13 @@ def write_result(
     _write(layout, step, result | {"metrics": read_metrics(layout.output(step))})
 
 
-def _commit_of(folder: str) -> str | None:
+def _read_commit(folder: str) -> str | None:
     if shutil.which("git") is None:
         return None
-    asked = subprocess.run(
+    process = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=False
     )
-    return asked.stdout.strip()[:_COMMIT_LETTERS] if asked.returncode == 0 else None
+    return process.stdout.strip()[:_COMMIT_LETTERS] if process.returncode == 0 else None
 
 
 def _write(layout: Layout, step: Step, result: dict):

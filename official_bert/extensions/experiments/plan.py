@@ -187,11 +187,11 @@ def shown_columns(
     for name in names:
         if name not in run and scale.stand_ins.get(name) not in (None, *run.values()):
             run[name] = scale.stand_ins[name]
-    shown: list[ShownColumn] = []
+    columns: list[ShownColumn] = []
     left_out: list[str] = []
     for column in experiment.columns:
         task, stand_in = tasks.get(run.get(column.task)), scale.stand_ins.get(column.task)
-        found = ShownColumn(column, task)
+        candidate = ShownColumn(column, task)
         if column.label in scale.leaves_out:
             reason = f"--scale={scale.name} does not measure it"
         elif column.task and not task and not stand_in:
@@ -200,21 +200,24 @@ def shown_columns(
             reason = f"what may stand in for its task ({stand_in}) is that of another column"
         elif task and column.set == "test" and not task.test_data:
             reason = f"{task.name} has no test set with labels"
-        elif found.stands_in and found.number in [each.number for each in shown]:
+        elif candidate.stands_in and candidate.number in [each.number for each in columns]:
             reason = f"{task.name}, which stands in for its task, is shown already"
         else:
-            shown.append(found)
+            columns.append(candidate)
             continue
         left_out.append(f"column {column.label!r}: {reason}")
-    return shown, left_out
+    return columns, left_out
 
 
 def config_of(size: str, scale: Scale, more: Flags) -> dict[str, Any]:
     """Returns the fields of bert_config.json of one of the paper's sizes at a scale."""
-    own, place = scale.sizes.get(size, size), f"size {size!r} at --scale={scale.name}"
-    if not re.fullmatch(r"\d+/\d+/\d+", own):
-        raise InputError(f"{place}: is {own!r}, which is not layers/hidden size/heads; correct it")
-    layers, hidden, heads = map(int, own.split("/"))
+    dimensions = scale.sizes.get(size, size)
+    place = f"size {size!r} at --scale={scale.name}"
+    if not re.fullmatch(r"\d+/\d+/\d+", dimensions):
+        raise InputError(
+            f"{place}: is {dimensions!r}, which is not layers/hidden size/heads; correct it"
+        )
+    layers, hidden, heads = map(int, dimensions.split("/"))
     fields = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
     fields |= {"intermediate_size": 4 * hidden, "vocab_size": scale.vocabulary["vocab_size"]}
     fields |= (
@@ -249,15 +252,17 @@ class _Planner:
         step = self._fine_tuning(row, column, seed)
         return self._test(step, column.task) if column.declared.set == "test" else step
 
-    def _made(self, kind: str, label: str, script: str, flags: Flags, seed=None, config=()) -> Step:
+    def _make_step(
+        self, kind: str, label: str, script: str, flags: Flags, seed=None, config=()
+    ) -> Step:
         step = Step(kind, label, script, _frozen(flags), _frozen(dict(config)), seed)
         check_step(step, self._path)
         return step
 
-    def _free(self, declared: Flags, own: Iterable[str] = OWN_FLAGS) -> Flags:
+    def _free(self, declared: Flags, reserved_names: Iterable[str] = OWN_FLAGS) -> Flags:
         """Returns declared flags, none of which connects the steps of the experiment."""
         for name in declared:
-            if name in own:
+            if name in reserved_names:
                 raise InputError(f"{self._path}: the experiment sets --{name} itself; remove it")
         return declared
 
@@ -271,66 +276,75 @@ class _Planner:
             **declared,
         }
         return Place(
-            self._made("vocabulary", str(flags["vocab_size"]), "build_vocab", flags), "vocab.txt"
+            self._make_step("vocabulary", str(flags["vocab_size"]), "build_vocab", flags),
+            "vocab.txt",
         )
 
     def _records(self, text: str, name: str, label: str, more: Flags) -> tuple[Place, Flags]:
         flags = self._free(self._scale.records | more, OWN_FLAGS - {"random_seed"})
         is_sharded = flags.get("generator") == "sharded"
-        own = Place(OWN, name if is_sharded else f"{name}.tfrecord")
+        output_place = Place(OWN, name if is_sharded else f"{name}.tfrecord")
         places = {
             "input_file": Place(DATA, text),
-            "output_file": own,
+            "output_file": output_place,
             "vocab_file": self._vocabulary(),
         }
-        step = self._made(
+        step = self._make_step(
             "records", f"{name} {label}".strip(), "create_pretraining_data", places | flags
         )
         lengths = {
             key: flags[key] for key in ("max_seq_length", "max_predictions_per_seq") if key in flags
         }
-        return Place(step, f"{name}-?????-of-?????" if is_sharded else own.path), lengths
+        return Place(step, f"{name}-?????-of-?????" if is_sharded else output_place.path), lengths
 
     def _pretraining(self, row: Row, seed: int) -> list[Step]:
         config = config_of(row.size, self._scale, row.config)
-        made: list[Step] = []
-        for number, (of_phase, of_records) in enumerate(self._scale.phases, 1):
-            own_records, own = self._own_flags(row, of_phase)
-            label = f"{of_records.get('max_seq_length', '')} {_told(own_records)}"
-            records, lengths = self._records(CORPUS, "train", label, of_records | own_records)
+        steps: list[Step] = []
+        for number, (phase_flags, record_flags) in enumerate(self._scale.phases, 1):
+            row_record_flags, row_flags = self._row_flags(row, phase_flags)
+            label = f"{record_flags.get('max_seq_length', '')} {_format_flags(row_record_flags)}"
+            records, lengths = self._records(
+                CORPUS, "train", label, record_flags | row_record_flags
+            )
             flags = {"do_train": True, "input_file": records, "bert_config_file": Place(CONFIG)}
             flags |= {"vocab_file": self._vocabulary(), "output_dir": Place(OWN), **lengths}
-            flags |= self._free(of_phase) | own | {"random_seed": seed} | self._training_flags
-            flags |= {"init_checkpoint": Place(made[-1])} if made else {}
+            flags |= (
+                self._free(phase_flags) | row_flags | {"random_seed": seed} | self._training_flags
+            )
+            flags |= {"init_checkpoint": Place(steps[-1])} if steps else {}
             phase = f"phase {number}" if len(self._scale.pretraining) > 1 else ""
             label = _words(self._model_label(row), f"seed {seed}", phase)
-            made.append(self._made("pretraining", label, "run_pretraining", flags, seed, config))
-        return made
+            steps.append(
+                self._make_step("pretraining", label, "run_pretraining", flags, seed, config)
+            )
+        return steps
 
     def _model_label(self, row: Row) -> str:
         """Returns what a row's model is, in words that equal models of other rows and
         experiments have, too.
         """
-        flags = self._own_flags(row, self._scale.phases[-1][0])
+        flags = self._row_flags(row, self._scale.phases[-1][0])
         return row.encoder or _words(
-            self._scale.sizes.get(row.size, row.size), *map(_told, (row.config, *flags))
+            self._scale.sizes.get(row.size, row.size), *map(_format_flags, (row.config, *flags))
         )
 
-    def _own_flags(self, row: Row, of_phase: Flags) -> tuple[Flags, Flags]:
+    def _row_flags(self, row: Row, phase_flags: Flags) -> tuple[Flags, Flags]:
         """Returns a row's flags of the records, and those of the training that change something in
         some phase.
 
         The masks are the training's where it draws them.
         """
-        drawn = _MASKS if (of_phase | row.pretraining).get("dynamic_masking") else ()
-        of_records = {name: value for name, value in row.records.items() if name not in drawn}
-        own = {name: value for name, value in row.records.items() if name in drawn} | self._free(
-            row.pretraining
-        )
-        return of_records, {
-            name: own[name]
-            for name in own
-            if any(each.get(name) != own[name] for each in self._usual)
+        mask_flags = _MASKS if (phase_flags | row.pretraining).get("dynamic_masking") else ()
+        record_flags = {
+            name: value for name, value in row.records.items() if name not in mask_flags
+        }
+        training_flags = {
+            name: value for name, value in row.records.items() if name in mask_flags
+        } | self._free(row.pretraining)
+        return record_flags, {
+            name: training_flags[name]
+            for name in training_flags
+            if any(each.get(name) != training_flags[name] for each in self._usual)
         }
 
     def _model(self, row: Row, column: ShownColumn, seed: int) -> Place:
@@ -344,21 +358,21 @@ class _Planner:
 
     def _checkpoint_at(self, column: ShownColumn, phases: Sequence[Step]) -> Place:
         counts = [int(phase.flag("num_train_steps", _NUM_TRAIN_STEPS)) for phase in phases]
-        wanted, number = round(column.declared.at * sum(counts)), 0
-        while wanted > counts[number]:
-            wanted -= counts[number]
+        update, number = round(column.declared.at * sum(counts)), 0
+        while update > counts[number]:
+            update -= counts[number]
             number += 1
         phase = phases[number]
-        if wanted == counts[number]:
+        if update == counts[number]:
             return Place(phase)  # a training saves its end
-        is_saved = wanted % int(phase.flag("save_checkpoints_steps", _SAVE_STEPS)) == 0
+        is_saved = update % int(phase.flag("save_checkpoints_steps", _SAVE_STEPS)) == 0
         if not is_saved or phase.flag("keep_checkpoint_max") != 0:
             raise InputError(
-                f"column {column.label!r}: needs the checkpoint of update {wanted} of phase "
+                f"column {column.label!r}: needs the checkpoint of update {update} of phase "
                 f"{number + 1}; set keep_checkpoint_max to 0, and save_checkpoints_steps to a "
                 f"divisor, in {self._scale.name}.pretraining"
             )
-        return Place(phase, f"model.ckpt-{wanted}")
+        return Place(phase, f"model.ckpt-{update}")
 
     def _evaluation(self, row: Row, column: ShownColumn, seed: int) -> Step:
         """Returns the evaluation of a pre-trained model on minimal pairs, or on held-out text
@@ -373,7 +387,7 @@ class _Planner:
                 "output_file": Place(OWN, f"{MINIMAL_PAIRS}.tsv"),
             }
             flags = places | self._free(self._scale.minimal_pairs)
-            return self._made("minimal pairs", label, "evaluate_minimal_pairs", flags, seed)
+            return self._make_step("minimal pairs", label, "evaluate_minimal_pairs", flags, seed)
         more = self._scale.phases[-1][1] | self._scale.held_out
         records, lengths = self._records(HELD_OUT, "held_out", "", more)
         flags = {"do_eval": True, "input_file": records, "model": model}
@@ -384,7 +398,7 @@ class _Planner:
             if name == "use_next_sentence"
         }
         flags |= row.pretraining | self._training_flags
-        return self._made("evaluation", label, "run_pretraining", flags, seed)
+        return self._make_step("evaluation", label, "run_pretraining", flags, seed)
 
     def _recipe(self, task: Task, row: Row) -> Flags:
         """Returns the flags of a fine-tuning, the more special ones over the more general ones."""
@@ -406,17 +420,17 @@ class _Planner:
     def _trained(self, task: Task, row: Row, model: Place, seed, after="", evaluation=None) -> Step:
         """Returns a fine-tuning of a model; the flag `evaluation` makes it evaluate."""
         flags = {"model": model, "output_dir": Place(OWN), "do_train": True}
-        flags |= ({evaluation: True} if evaluation else {}) | _given(task.data)
+        flags |= ({evaluation: True} if evaluation else {}) | _data_places(task.data)
         flags |= self._recipe(task, row) | {"random_seed": seed}
         label = _words(
             task.name,
             self._model_label(row),
             model.path,
             after,
-            _told(row.fine_tuning),
+            _format_flags(row.fine_tuning),
             f"seed {seed}",
         )
-        return self._made("fine-tuning", label, task.script, flags, seed)
+        return self._make_step("fine-tuning", label, task.script, flags, seed)
 
     def _single(self, trained: Step) -> Place:
         if trained.flag("search", ""):
@@ -428,8 +442,8 @@ class _Planner:
 
     def _test(self, trained: Step, task: Task) -> Step:
         flags = _without_training(trained) | {"model": self._single(trained), task.evaluation: True}
-        flags |= _given(task.test_data)
-        return self._made("test", trained.label, task.script, flags, trained.seed)
+        flags |= _data_places(task.test_data)
+        return self._make_step("test", trained.label, task.script, flags, trained.seed)
 
     def _ensemble(self, row: Row, column: ShownColumn) -> Step:
         """Returns the mean of the predictions of fine-tunings with the seeds from 1."""
@@ -440,10 +454,12 @@ class _Planner:
             "ensemble_dirs": tuple(map(self._single, members)),
         }
         flags = _without_training(members[0]) | places
-        return self._made("ensemble", f"{members[0].label} to {count}", column.task.script, flags)
+        return self._make_step(
+            "ensemble", f"{members[0].label} to {count}", column.task.script, flags
+        )
 
 
-def _given(paths: Mapping[str, str]) -> dict[str, Place]:
+def _data_places(paths: Mapping[str, str]) -> dict[str, Place]:
     return {name: Place(DATA, path) for name, path in paths.items()}
 
 
@@ -455,7 +471,7 @@ def _words(*parts: str) -> str:
     return " ".join(filter(None, parts))
 
 
-def _told(flags: Flags) -> str:
+def _format_flags(flags: Flags) -> str:
     return " ".join(f"{name}={value}" for name, value in flags.items())
 
 

@@ -73,10 +73,10 @@ class Step:
         return dict(self.flags).get(name, default)
 
 
-def in_order(wanted: Iterable[Step]) -> list[Step]:
+def in_order(steps: Iterable[Step]) -> list[Step]:
     """Returns steps with all that they need, each once and after those that it needs."""
     ordered: dict[Step, None] = {}
-    for step in wanted:
+    for step in steps:
         if step not in ordered:
             ordered |= dict.fromkeys([*in_order(step.inputs()), step])
     return list(ordered)
@@ -92,15 +92,17 @@ def check_step(step: Step, path: str):
     flags = {field.name: field for field in flag_fields(catalog.options_class(step.script))}
     fields = [*vars(BertConfig(None)), *FURTHER_FIELDS]
     pairs = (step.script, step.flags, list(flags)), ("bert_config.json", step.config, fields)
-    for holder, given, known in pairs:
-        for name, _ in given:
-            if name not in known:
-                remedy = did_you_mean(name, known) or "remove it"
+    for holder, settings, usable_names in pairs:
+        for name, _ in settings:
+            if name not in usable_names:
+                remedy = did_you_mean(name, usable_names) or "remove it"
                 raise InputError(f"{where}: {holder} has no {name}; {remedy}")
     for name, value in step.flags:
         if fault := _fault(flags[name], value):
-            shown = ",".join(map(_text, value)) if isinstance(value, tuple) else _text(value)
-            raise InputError(f"{where}: {step.script}, --{name}: {fault}, got {shown}; correct it")
+            value_text = ",".join(map(_text, value)) if isinstance(value, tuple) else _text(value)
+            raise InputError(
+                f"{where}: {step.script}, --{name}: {fault}, got {value_text}; correct it"
+            )
 
 
 def _fault(field: dataclasses.Field, value: Any) -> str | None:
@@ -149,7 +151,7 @@ class Layout:
         """
         self.program, self.code_dir = list(program), code_dir
         self.steps_dir = steps_dir
-        self._given = {DATA: data_dir, **encoders}
+        self._input_folders = {DATA: data_dir, **encoders}
         self._keys: dict[Step, str] = {}
         self._digests: dict[str, list] = {}
 
@@ -192,8 +194,8 @@ class Layout:
         pattern = pattern.rstrip("/")
         if pattern not in self._digests:
             starts = files.matching(pattern) or ([pattern] if files.exists(pattern) else [])
-            found = [pair for start in starts for pair in _files_below(start)]
-            self._digests[pattern] = [[name, files.sha256(path)] for name, path in found]
+            file_pairs = [pair for start in starts for pair in _files_below(start)]
+            self._digests[pattern] = [[name, files.sha256(path)] for name, path in file_pairs]
         return self._digests[pattern]
 
     def folder(self, step: Step) -> str:
@@ -210,7 +212,7 @@ class Layout:
         if place.root == OWN or isinstance(place.root, Step):
             folder = self.output(step if place.root == OWN else place.root)
         else:
-            folder = self._given.get(place.root, "")
+            folder = self._input_folders.get(place.root, "")
         return os.path.join(folder, place.path) if place.path else folder
 
     def command(self, step: Step) -> list[str]:

@@ -41,13 +41,13 @@ def values_of(plan: Plan, results: Results, layout: Layout) -> tuple[dict[Cell, 
     """Returns the values of cells, fractions in percent, and a sentence for each column whose
     metric results lack.
     """
-    found, faults = {}, {}
+    values, faults = {}, {}
     for cell in plan.cells:
         if (result := results[cell.step]) is None:
             continue
         metrics, name = result["metrics"], cell.column.metric
         try:
-            found[cell] = round(cell.column.factor * value_of(metrics, name), _LINE_DIGITS)
+            values[cell] = round(cell.column.factor * value_of(metrics, name), _LINE_DIGITS)
         except KeyError:
             faults[cell.column.label] = (
                 f"column {cell.column.label!r} has empty cells: the results of "
@@ -55,7 +55,7 @@ def values_of(plan: Plan, results: Results, layout: Layout) -> tuple[dict[Cell, 
                 f"{', '.join(metrics) or 'nothing'}; correct the metric of the column or of the "
                 "task"
             )
-    return found, list(faults.values())
+    return values, list(faults.values())
 
 
 def value_of(metrics: Mapping[str, float | None], name: str) -> float:
@@ -73,13 +73,13 @@ def lines_of(plan: Plan, values: Values, results: Results, layout: Layout) -> li
     """Returns a line of JSON for each value, null for one that is no finite number, and one for
     each finished step.
     """
-    of_all, lines = {"experiment": plan.experiment.name, "scale": plan.scale.name}, []
+    common_fields, lines = {"experiment": plan.experiment.name, "scale": plan.scale.name}, []
     for cell, value in values.items():
         column, folder = (
             cell.column,
             os.path.relpath(layout.folder(cell.step), os.path.dirname(layout.steps_dir)),
         )
-        line = of_all | {"arm": cell.row}
+        line = common_fields | {"arm": cell.row}
         line |= {
             "column": column.heading,
             "task": column.task.name if column.task else None,
@@ -89,12 +89,12 @@ def lines_of(plan: Plan, values: Values, results: Results, layout: Layout) -> li
         lines.append(json.dumps(line | {"secs": results[cell.step]["secs"], "folder": folder}))
     ran = {step: result for step, result in results.items() if result is not None}
     return lines + [
-        json.dumps(of_all | {"step": step.name} | _run_of(step, result))
+        json.dumps(common_fields | {"step": step.name} | _run_fields(step, result))
         for step, result in ran.items()
     ]
 
 
-def _run_of(step: Step, result: Mapping) -> dict:
+def _run_fields(step: Step, result: Mapping) -> dict:
     return {
         "seed": step.seed,
         **{name: result.get(name) for name in ("commit", "secs", "is_resumed", "command")},
@@ -123,13 +123,13 @@ def markdown(plan: Plan, values: Values, results: Results) -> str:
     numbers: dict[tuple[str, str], list[float]] = {}
     for cell, value in values.items():
         numbers.setdefault((cell.row, cell.column.label), []).append(value)
-    found = {place: summary(each) for place, each in numbers.items()}
+    summaries = {place: summary(each) for place, each in numbers.items()}
     parts = [f"# {plan.experiment.title}", " ".join(_introduction(plan, len(values)))]
     parts += [f"Left out: {sentence}." for sentence in plan.left_out]
-    parts.append(_main_table(plan, found))
+    parts.append(_main_table(plan, summaries))
     if plan.experiment.is_ablation:
         parts += [f"## Differences from {plan.rows[0].label}", _noise_sentence(plan)]
-        parts.append(_differences(plan, found))
+        parts.append(_differences(plan, summaries))
     return "\n\n".join([*parts, "## Times", *_times(results), "## Runs", *_runs(results)]) + "\n"
 
 
@@ -199,7 +199,7 @@ def _runs(results: Results) -> list[str]:
     body = []
     for step, result in results.items():
         if result is not None:
-            run = _run_of(step, result)
+            run = _run_fields(step, result)
             body.append(
                 [
                     step.name,
@@ -212,25 +212,25 @@ def _runs(results: Results) -> list[str]:
     return [sentence, markdown_table(["step", "seed", "commit", "wall time"], body, _NUMBERS)]
 
 
-def _main_table(plan: Plan, found: Mapping[tuple[str, str], Summary]) -> str:
+def _main_table(plan: Plan, summaries: Mapping[tuple[str, str], Summary]) -> str:
     head, body = [""], [[row.label] for row in plan.rows]
     for column in plan.columns:
         head.append(column.heading)
         has_paper = any(column.label in row.paper for row in plan.rows)
         head += [f"paper, {column.label}"] * has_paper
         for row, line in zip(plan.rows, body, strict=True):
-            line.append(_cell(found.get((row.label, column.label)), column))
+            line.append(_cell(summaries.get((row.label, column.label)), column))
             line += [str(row.paper.get(column.label, _EMPTY))] * has_paper
     return markdown_table(head, body, _NUMBERS)
 
 
-def _differences(plan: Plan, found: Mapping[tuple[str, str], Summary]) -> str:
+def _differences(plan: Plan, summaries: Mapping[tuple[str, str], Summary]) -> str:
     first, *others = plan.rows
     body = []
     for row in others:
         line = [row.label]
         for column in plan.columns:
-            pair = [found.get((label, column.label)) for label in (first.label, row.label)]
+            pair = [summaries.get((label, column.label)) for label in (first.label, row.label)]
             line.append(
                 _EMPTY if None in pair else _difference_cell(*difference(*pair), _digits(column))
             )
@@ -238,11 +238,13 @@ def _differences(plan: Plan, found: Mapping[tuple[str, str], Summary]) -> str:
     return markdown_table(["", *(column.heading for column in plan.columns)], body, _NUMBERS)
 
 
-def _cell(found: Summary | None, column: ShownColumn) -> str:
-    if found is None:
+def _cell(cell_summary: Summary | None, column: ShownColumn) -> str:
+    if cell_summary is None:
         return _EMPTY
-    deviation = "" if found.deviation is None else f" ± {found.deviation:.{_digits(column)}f}"
-    return f"{found.mean:.{_digits(column)}f}{deviation} ({found.count})"
+    deviation = (
+        "" if cell_summary.deviation is None else f" ± {cell_summary.deviation:.{_digits(column)}f}"
+    )
+    return f"{cell_summary.mean:.{_digits(column)}f}{deviation} ({cell_summary.count})"
 
 
 def _difference_cell(value: float, errors: float | None, digits: int) -> str:

@@ -117,14 +117,14 @@ def transformers_inputs(
             samples.append(number)
     length = {None: 0, LONGEST: max(len(row.tokens) for row in rows), MAX_LENGTH: max_length}[pads]
     batch = _columns(rows, length, tokenizer.vocab.get("[PAD]", 0))
-    is_wanted = {
+    is_returned = {
         SEGMENTS: return_token_type_ids,
         MASK: return_attention_mask,
         SPECIAL: return_special_tokens_mask,
         "length": return_length,
         "offset_mapping": return_offsets_mapping,
     }
-    batch = {name: values for name, values in batch.items() if is_wanted.get(name, True)}
+    batch = {name: values for name, values in batch.items() if is_returned.get(name, True)}
     if return_overflowing_tokens:
         batch["overflow_to_sample_mapping"] = samples
     if return_tensors is not None:
@@ -147,12 +147,12 @@ def offsets_of(tokenizer, text: str) -> list[tuple[int, int]]:
     offsets, begin = [], 0
     for word in basic.tokenize(text):
         pieces = wordpiece.split_word(word)
-        widths_of_pieces = (
+        piece_widths = (
             [len(word)]
             if len(pieces) == 1
             else [len(pieces[0]), *(len(one) - 2 for one in pieces[1:])]
         )
-        for width in widths_of_pieces:
+        for width in piece_widths:
             offsets.append((origins[begin], origins[begin + width - 1] + 1))
             begin += width
     return offsets
@@ -170,13 +170,13 @@ def _tokens(tokenizer, text: str | bytes, with_offsets: bool) -> list[Token]:
     special = [piece for piece in SPECIAL_PIECES if piece in tokenizer.vocab]
     ids, offsets, start = [], [], 0
     for part in re.split(f"({'|'.join(map(re.escape, special))})", text):
-        of_part = [(0, len(part))]
+        part_offsets = [(0, len(part))]
         if part in special:
             ids.append(tokenizer.vocab[part])
         else:
             ids += tokenizer.encode(part)
-            of_part = offsets_of(tokenizer, part) if with_offsets else []
-        offsets += [(start + begin, start + end) for begin, end in of_part]
+            part_offsets = offsets_of(tokenizer, part) if with_offsets else []
+        offsets += [(start + begin, start + end) for begin, end in part_offsets]
         start += len(part)
     return (
         list(zip(ids, offsets, strict=True))
@@ -212,7 +212,9 @@ def _cut(
             length if number != chosen else room - sum(lengths) + length
             for number, length in enumerate(lengths)
         ]
-    windows = [_windows(*of_text, stride) for of_text in zip(tokens, sizes, strict=True)]
+    windows = [
+        _windows(text_tokens, size, stride) for text_tokens, size in zip(tokens, sizes, strict=True)
+    ]
     if len(windows) == 1:
         return [[window] for window in windows[0]]
     (first, *firsts), (second, *seconds) = windows

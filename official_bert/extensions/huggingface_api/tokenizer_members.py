@@ -101,7 +101,7 @@ def pad(
     Returns:
         The dict, with an `attention_mask`.
     """
-    columns = {name: _as_lists(values) for name, values in _by_name(encoded).items()}
+    columns = {name: _to_lists(values) for name, values in _merge_examples(encoded).items()}
     if not columns.get(INPUT_IDS):
         raise InputError(
             f"encoded: has no {INPUT_IDS}; give what a call of the tokenizer returned, or a list "
@@ -130,7 +130,7 @@ def pad(
     return {name: values[0] for name, values in columns.items()} if is_one else columns
 
 
-def _by_name(encoded: Mapping | Iterable[Mapping]) -> Mapping:
+def _merge_examples(encoded: Mapping | Iterable[Mapping]) -> Mapping:
     """Returns a list of examples as one mapping of lists; a mapping stays as it is."""
     if isinstance(encoded, Mapping):
         return encoded
@@ -139,8 +139,8 @@ def _by_name(encoded: Mapping | Iterable[Mapping]) -> Mapping:
     return {name: [example[name] for example in examples] for name in names}
 
 
-def _as_lists(values: Any) -> Any:
+def _to_lists(values: Any) -> Any:
     """Returns lists, arrays or tensors, or lists of them, as lists."""
     if isinstance(values, list | tuple):
-        return [_as_lists(one) for one in values]
+        return [_to_lists(one) for one in values]
     return np.asarray(values).tolist() if hasattr(values, "shape") else values

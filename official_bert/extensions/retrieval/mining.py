@@ -129,7 +129,7 @@ def _pairs(options: MiningOptions) -> list[Pair]:
 
 def _without_label_0(examples: Sequence[Example]) -> list[Example]:
     """Returns the examples whose texts belong together: those without a label, or with label 1."""
-    kept = []
+    positives = []
     for example in examples:
         label = example.score() if example.label else 1.0
         if label not in (0.0, 1.0):
@@ -138,10 +138,10 @@ def _without_label_0(examples: Sequence[Example]) -> list[Example]:
                 "have label 1, others 0; keep those that belong together, without the labels"
             )
         if label:
-            kept.append(example)
-    if len(kept) < len(examples):
-        logging.warning("%d pairs with label 0 are left out", len(examples) - len(kept))
-    return kept
+            positives.append(example)
+    if len(positives) < len(examples):
+        logging.warning("%d pairs with label 0 are left out", len(examples) - len(positives))
+    return positives
 
 
 def _corpus(
@@ -328,14 +328,14 @@ def _is_same(header: str, described: dict) -> bool:
     A header in any other form than ours is that of another run.
     """
     try:
-        known = reading.read_json(header)
+        stored_header = reading.read_json(header)
     except InputError:
         return False
-    if not isinstance(known, dict) or any(
-        known.get(name) != described[name] for name in ("flags", "sha256")
+    if not isinstance(stored_header, dict) or any(
+        stored_header.get(name) != described[name] for name in ("flags", "sha256")
     ):
         return False
-    vector = known.get("vector")
+    vector = stored_header.get("vector")
     is_vector = isinstance(vector, list) and all(
         reading.is_of_kind(value, float) for value in vector
     )

@@ -98,8 +98,8 @@ def check_loss(
     task, max_seq_length = built.task, built.options.max_seq_length
     strategy = tf.distribute.get_strategy()
 
-    def measure(outputs_of: Callable[[dict], dict]) -> float:
-        outputs = predict(outputs_of, strategy, encoded, _BATCH_SIZE, max_seq_length, True)
+    def measure(compute_outputs: Callable[[dict], dict]) -> float:
+        outputs = predict(compute_outputs, strategy, encoded, _BATCH_SIZE, max_seq_length, True)
         return float(task.metrics(encoded, task.outputs_of_set(encoded, outputs))[task.main_metric])
 
     whole = measure(

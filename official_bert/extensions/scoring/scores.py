@@ -109,7 +109,7 @@ class Scorer:
         for row, ids in enumerate(encoded):
             if ids:
                 rows_by_length.setdefault(results[row]["num_tokens"], []).append(row)
-        done = 0
+        num_scored = 0
         for length, rows in sorted(rows_by_length.items()):  # so that nothing is padding
             cls, sep = ([self._tokenizer.vocab[name]] for name in ("[CLS]", "[SEP]"))
             ids = np.array([cls + encoded[row][:length] + sep for row in rows], np.int32)
@@ -119,8 +119,8 @@ class Scorer:
             )
             for row, row_values in zip(rows, values.reshape(len(rows), length), strict=True):
                 results[row]["score"] = float(row_values.sum(dtype=np.float64))
-            done += len(rows)
-            progress(done)
+            num_scored += len(rows)
+            progress(num_scored)
         self.total += sum(result["score"] for result in results)
         self.num_tokens += sum(result["num_tokens"] for result in results)
         return results
