@@ -300,7 +300,7 @@ extensions/embeddings/evaluation.py: extensions/embeddings/test_evaluation.py ex
 training/trainer.py: training/test_trainer.py
     checkpoints.restore_input(batches.state) -> pass
     self.finish_saving(if_ended=True) return False -> return False
-    in_background=True, -> in_background=False,
+    saves_in_background=True, -> saves_in_background=False,
 training/distribution.py: training/test_distribution.py
     slice(replica * size, (replica + 1) * size) -> slice(0, size)
 training/workers.py: training/test_workers.py

@@ -120,7 +120,7 @@ def main():
     update, variables = training(flags.size, flags.batch_size)
     turns = {kind: [] for kind in (NONE, WAITING, BACKGROUND)}
     with tempfile.TemporaryDirectory(dir=flags.folder) as folder:
-        manager = CheckpointManager(folder, variables, keep_max=1, in_background=True)
+        manager = CheckpointManager(folder, variables, keep_max=1, saves_in_background=True)
         update()
         for round_ in range(-1, flags.rounds):  # the first one, which fills caches, does not count
             for place, (kind, found) in enumerate(turns.items()):

@@ -100,7 +100,7 @@ def fine_tune(arguments: argparse.Namespace):
     model.save_pretrained(arguments.output_dir, tokenizer=tokenizer)
     settings = {"max_seq_length": arguments.max_seq_length, "num_texts": 1, "label_type": "single"}
     record = model_dir.TaskRecord("tsv", "classification", settings)
-    model_dir.write_beside(arguments.output_dir, None, None, record, names)
+    model_dir.write_companion_files(arguments.output_dir, None, None, record, names)
     path = os.path.join(arguments.output_dir, "model.keras")
     model.save(path)  # official_bert.load_model reads it
     print(

@@ -51,14 +51,14 @@ _ACTIVATIONS = {
 }
 
 
-def holds_checkpoints(folder: str) -> bool:
+def has_checkpoints(folder: str) -> bool:
     """Tells whether a run has listed checkpoints in its output_dir, or its best one there."""
     return any(
         files.exists(os.path.join(folder, *below, STATE_NAME)) for below in ((), (BEST_FOLDER,))
     )
 
 
-def nested_encoder(folder: str) -> str | None:
+def find_nested_encoder(folder: str) -> str | None:
     """Returns the subfolder of the encoder in an older folder of sentence-transformers; None in
     other folders.
     """
@@ -74,7 +74,7 @@ class TaskRecord(NamedTuple):
     """What a model was trained on.
 
     `settings` are, by flag name, what decides how the model is used: lengths, rules, the tuned
-    threshold. `labels` is what `record_of_labels` says; None in files of earlier versions.
+    threshold. `labels` is what `summarize_labels` says; None in files of earlier versions.
     """
 
     task_name: str
@@ -146,7 +146,7 @@ class ModelFolder:
                 )
             return names or labels
         record = self.task()
-        if labels and record.labels not in (None, record_of_labels(labels)):
+        if labels and record.labels not in (None, summarize_labels(labels)):
             raise InputError(
                 f"{self.labels_file}: the model was trained with other labels or another order, as "
                 f"{self.task_file} says; restore what the training wrote"
@@ -181,9 +181,9 @@ class ModelFolder:
             return None
         ids, source = self._label_names(), f"{self.config_file}: id2label"
         labels = [field(ids, str(number), str, source) for number in range(len(ids))]
-        if labels == default_labels(len(labels)):
+        if labels == make_default_labels(len(labels)):
             return None
-        if fault := labels_fault(labels):
+        if fault := find_labels_fault(labels):
             raise InputError(f"{source}: {fault}; write a name for each output")
         return labels
 
@@ -215,12 +215,14 @@ class ModelFolder:
         transformers.
         """
         has_names = self.huggingface_class() in _CLASSES_WITH_LABELS and self._label_type() != SCORE
-        return self.labels() or (default_labels(len(self._label_names())) if has_names else None)
+        return self.labels() or (
+            make_default_labels(len(self._label_names())) if has_names else None
+        )
 
     def _huggingface_record(self) -> TaskRecord | None:
         if (name := self.huggingface_class()) is None:
             return None
-        return class_record(name, self._label_type())
+        return make_class_record(name, self._label_type())
 
     def huggingface_fields(self, *names: str) -> dict[str, Any]:
         """Returns the fields with these names that a config.json of Hugging Face has."""
@@ -239,7 +241,7 @@ class ModelFolder:
         if names is None:
             number = config.get("num_labels")
             is_number = reading.is_of_kind(number, int) and 1 <= number <= MAX_SIZE
-            names = dict(enumerate(default_labels(number if is_number else _NUM_LABELS)))
+            names = dict(enumerate(make_default_labels(number if is_number else _NUM_LABELS)))
         elif not isinstance(names, dict):
             raise InputError(
                 f"{self.config_file}: id2label is {names!r:.60}; write a name for each output, by "
@@ -257,7 +259,7 @@ class ModelFolder:
         return SCORE if len(self._label_names()) == 1 else _LABEL_TYPES.get(name, SINGLE)
 
 
-def class_record(name: str, label_type: str | None) -> TaskRecord:
+def make_class_record(name: str, label_type: str | None) -> TaskRecord:
     """Returns the record of a model of a class of transformers that none of our scripts trained.
 
     A tagger is one of running text, and not of the words of a file.
@@ -269,12 +271,12 @@ def class_record(name: str, label_type: str | None) -> TaskRecord:
     return TaskRecord(task_name, family, settings)
 
 
-def default_labels(number: int) -> list[str]:
+def make_default_labels(number: int) -> list[str]:
     """Returns what transformers calls the outputs of a model whose labels nobody has named."""
     return [f"LABEL_{number}" for number in range(number)]
 
 
-def labels_fault(labels: Sequence[str]) -> str | None:
+def find_labels_fault(labels: Sequence[str]) -> str | None:
     """Describes why labels cannot be the lines of labels.txt; None if they can."""
     if "" in labels:
         return "a label is empty"
@@ -295,30 +297,30 @@ def read_labels(path: str) -> list[str]:
     return labels
 
 
-def record_of_labels(labels: Sequence | None) -> dict[str, Any] | None:
+def summarize_labels(labels: Sequence | None) -> dict[str, Any] | None:
     """Returns what a record says of the labels of a model."""
     return (
-        {"number": len(labels), "sha256": hashlib.sha256(lines_of(labels)).hexdigest()}
+        {"number": len(labels), "sha256": hashlib.sha256(join_lines(labels)).hexdigest()}
         if labels
         else None
     )
 
 
-def lines_of(labels: Iterable) -> bytes:
+def join_lines(labels: Iterable) -> bytes:
     """Returns the content of labels.txt."""
     return "".join(f"{label}\n" for label in labels).encode()
 
 
 def write(folder: str, config: BertConfig, *beside):
     """Writes the files of a model into its folder, which is created; `beside` are the arguments
-    of `write_beside`.
+    of `write_companion_files`.
     """
     files.make_folder(folder)
     _write_text(folder, CONFIG_NAME, config.to_json_string())
-    write_beside(folder, *beside)
+    write_companion_files(folder, *beside)
 
 
-def write_beside(
+def write_companion_files(
     folder: str,
     vocab_file: str | None,
     tokenizer_config: TokenizerConfig | None,
@@ -343,9 +345,9 @@ def write_beside(
             if content is not None:
                 _write_text(folder, TOKENIZER_NAME, content)
     if labels is not None:
-        _write_text(folder, LABELS_NAME, lines_of(labels).decode())
+        _write_text(folder, LABELS_NAME, join_lines(labels).decode())
     if record is not None:
-        write_record(folder, record._replace(labels=record_of_labels(labels)))
+        write_record(folder, record._replace(labels=summarize_labels(labels)))
 
 
 def write_record(folder: str, record: TaskRecord):

@@ -69,7 +69,7 @@ def from_pretrained(
 ) -> Model:
     """Does what `ConfiguredModel.from_pretrained` describes, for one of its subclasses."""
     checkpoint = folder if isinstance(folder, Checkpoint) else open_checkpoint(folder)
-    config = loading.read_config_beside(checkpoint)
+    config = loading.read_stored_config(checkpoint)
     for pretrained_arguments in catalog.hooks("pretrained_arguments"):
         arguments = pretrained_arguments(model_class, config, arguments)
     config.validate()
@@ -136,7 +136,7 @@ def save_pretrained(
             huggingface.write(
                 temporary, tensors, model.config, model.huggingface_class, labels, fields
             )
-        model_dir.write_beside(temporary, None, settings, record, labels)
+        model_dir.write_companion_files(temporary, None, settings, record, labels)
 
 
 def _task_record(model: ConfiguredModel, labels: Sequence[str]) -> TaskRecord:
@@ -151,7 +151,7 @@ def _task_record(model: ConfiguredModel, labels: Sequence[str]) -> TaskRecord:
         raise InputError(
             f"labels: must be {number} different texts, one for each output of the model"
         )
-    return model_dir.class_record(model.huggingface_class, model.label_type)
+    return model_dir.make_class_record(model.huggingface_class, model.label_type)
 
 
 def _variables(model: ConfiguredModel) -> dict:

@@ -30,9 +30,9 @@ from official_bert.io.reading import is_of_kind
 from official_bert.model_dir import (
     ModelFolder,
     TaskRecord,
-    default_labels,
-    holds_checkpoints,
-    nested_encoder,
+    find_nested_encoder,
+    has_checkpoints,
+    make_default_labels,
 )
 from official_bert.options.fields import fault_of, flag_without_effect, format_flag, kind_of
 from official_bert.options.serving import FAMILIES, MODEL_CLASSES
@@ -82,7 +82,7 @@ class ModelSource:
             options, **{name: model_hub.local_path(model) for name, model in models.items()}
         )
         self.model: str | None = options.model
-        self.resumes = bool(output_dir) and holds_checkpoints(output_dir)
+        self.resumes = bool(output_dir) and has_checkpoints(output_dir)
         model_path = getattr(options, "init_checkpoint", None) or options.model
         self.path: str | None = output_dir if self.resumes else model_path
         self.dir = ModelFolder(self.path) if self.path else None
@@ -169,7 +169,7 @@ class ModelSource:
 
     def _missing(self, flag: str) -> InputError:
         """Returns the error of a file that neither a flag nor the folder of the model names."""
-        if self.path and (encoder := nested_encoder(self.path)):
+        if self.path and (encoder := find_nested_encoder(self.path)):
             return InputError(
                 f"--{flag}: must be given, since the file of {self.path} is in {encoder}; or make "
                 f"one folder of both with official-bert convert_checkpoint --model={self.path} "
@@ -211,7 +211,7 @@ class ModelSource:
             is_casing = field.name in ("do_lower_case", "strip_accents")
             if is_casing:
                 source, stored_value = (
-                    tokenizer_settings_file(folder),
+                    find_tokenizer_settings_file(folder),
                     getattr(tokenizer, field.name, None),
                 )
                 if field.name == "strip_accents" and tokenizer and typed_value is not None:
@@ -319,7 +319,7 @@ class ModelSource:
         words, such as not_equivalent.
         """
         names = [str(label) for label in labels]
-        if self.labels in (None, names, default_labels(len(names))):
+        if self.labels in (None, names, make_default_labels(len(names))):
             return True
         is_theirs = self.dir.labels_source == self.dir.config_file
         return is_theirs and names == [str(number) for number in range(len(self.labels))]
@@ -373,7 +373,7 @@ def check_same_pieces(vocab_file: str, folder: ModelFolder):
             )
 
 
-def tokenizer_settings_file(folder: str) -> str:
+def find_tokenizer_settings_file(folder: str) -> str:
     """Returns the file that says how text is tokenized: tokenizer_config.json, or tokenizer.json
     alone.
     """
@@ -417,17 +417,19 @@ def _check_recorded(field: dataclasses.Field, value, source: str | None):
         )
 
 
-def check_config_beside(checkpoint: str, config: BertConfig, in_training: bool = False):
+def check_stored_config(checkpoint: str, config: BertConfig, is_training: bool = False):
     """Compares a configuration with the one that lies beside a checkpoint."""
-    if difference := difference_beside(checkpoint, config, in_training):
+    if difference := find_config_difference(checkpoint, config, is_training):
         raise InputError(
             f"{difference}; give the config of this checkpoint with --bert_config_file, or correct "
             "the one beside it"
         )
 
 
-def difference_beside(checkpoint: str, config: BertConfig, in_training: bool = False) -> str | None:
-    """Describes the first difference that `check_config_beside` finds; None if there is none or no
+def find_config_difference(
+    checkpoint: str, config: BertConfig, is_training: bool = False
+) -> str | None:
+    """Describes the first difference that `check_stored_config` finds; None if there is none or no
     other config.
 
     The number of heads and the activation show in no shape of a weight, and another one gives other
@@ -437,7 +439,7 @@ def difference_beside(checkpoint: str, config: BertConfig, in_training: bool = F
     if path is None:
         return None
     stored = BertConfig.from_json_file(path)
-    for name in _NO_SHAPE + (_DROPOUTS if in_training else ()):
+    for name in _NO_SHAPE + (_DROPOUTS if is_training else ()):
         ours, theirs = getattr(config, name), getattr(stored, name)
         if _comparable(ours) != _comparable(theirs):
             return f"{path}: its {name} is {theirs}, and {ours} by --bert_config_file"

@@ -29,7 +29,7 @@ from official_bert.tokenizer_config import (
     MAX_INPUT_CHARS_PER_WORD,
     TokenizerConfig,
     unknown_casing,
-    warn_of_casing,
+    warn_about_casing,
 )
 from official_bert.tokenizer_files import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME
 from official_bert.word_cache import LINE_END, WordCache
@@ -196,7 +196,7 @@ class FullTokenizer:
             files.check_model_file(vocab_file), config.do_lower_case, config.strip_accents
         )
         tokenizer.model_max_length = config.model_max_length
-        warn_of_casing(tokenizer.vocab, config.do_lower_case, vocab_file)
+        warn_about_casing(tokenizer.vocab, config.do_lower_case, vocab_file)
         return tokenizer
 
     def tokenize(self, text: str | bytes) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Set
 import numpy as np
 
 from official_bert.io.errors import InputError
-from official_bert.tokenizer_config import joined
+from official_bert.tokenizer_config import build_pair
 
 NEEDED_PIECES = ("[CLS]", "[SEP]", "[UNK]")  # of a vocabulary that makes model inputs
 _MIN_SEQ_LENGTH = 3  # the special tokens of a pair
@@ -18,15 +18,15 @@ _MIN_SEQ_LENGTH = 3  # the special tokens of a pair
 
 def model_inputs(tokenizer, texts, pairs, max_seq_length: int | None) -> dict[str, np.ndarray]:
     """Does what a call of FullTokenizer without arguments of transformers does."""
-    firsts, seconds = paired_texts(texts, pairs)
+    firsts, seconds = pair_texts(texts, pairs)
     length = sys.maxsize if max_seq_length is None else max_seq_length
     if not isinstance(length, int | np.integer) or length < _MIN_SEQ_LENGTH:
         raise InputError(
             f"max_seq_length: must be a whole number from {_MIN_SEQ_LENGTH}, got {max_seq_length!r}"
         )
-    cls, sep = frame_ids(tokenizer)
+    cls, sep = get_frame_ids(tokenizer)
     rows = [
-        joined(tokenizer.encode(first), tokenizer.encode(second or ""), length, cls, sep)
+        build_pair(tokenizer.encode(first), tokenizer.encode(second or ""), length, cls, sep)
         for first, second in zip(firsts, seconds, strict=True)
     ]
     longest = max(len(ids) for ids, _ in rows)
@@ -39,7 +39,7 @@ def model_inputs(tokenizer, texts, pairs, max_seq_length: int | None) -> dict[st
     return batch
 
 
-def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
+def list_texts(name: str, texts, may_be_none: bool = False) -> list:
     """Returns texts as a list; raises InputError, with the `name` of the argument, if they are
     no texts.
     """
@@ -57,18 +57,18 @@ def listed_texts(name: str, texts, may_be_none: bool = False) -> list:
     return texts
 
 
-def paired_texts(texts, pairs) -> tuple[list, list]:
+def pair_texts(texts, pairs) -> tuple[list, list]:
     """Returns the first and the second texts, checked; a second text that is not there is None."""
     if isinstance(texts, tuple):
         raise InputError(
             "texts: is a tuple; give several texts as a list, and the second texts of pairs as "
             "pairs="
         )
-    firsts = listed_texts("texts", texts)
+    firsts = list_texts("texts", texts)
     if not firsts:
         raise InputError("texts: is empty; give at least one text")
     seconds = (
-        [None] * len(firsts) if pairs is None else listed_texts("pairs", pairs, may_be_none=True)
+        [None] * len(firsts) if pairs is None else list_texts("pairs", pairs, may_be_none=True)
     )
     if pairs is not None and isinstance(texts, str | bytes) != isinstance(pairs, str | bytes):
         raise InputError(
@@ -82,7 +82,7 @@ def paired_texts(texts, pairs) -> tuple[list, list]:
     return firsts, seconds
 
 
-def frame_ids(tokenizer) -> tuple[int, int]:
+def get_frame_ids(tokenizer) -> tuple[int, int]:
     """Returns the ids of [CLS] and [SEP] of a vocabulary that makes model inputs."""
     if missing := [piece for piece in NEEDED_PIECES if piece not in tokenizer.vocab]:
         raise InputError(f"the vocabulary lacks {', '.join(missing)}; add a line for each of them")

@@ -1,5 +1,5 @@
 """How text becomes a model's input: tokenizer_config.json, in Hugging Face's form, and how two
-texts are joined.
+texts are build_pair.
 """
 
 import dataclasses
@@ -125,7 +125,7 @@ def has_case(vocabulary: Iterable[str]) -> bool:
     return 2 * sum(piece.upper() != piece.lower() for piece in pieces) >= len(pieces)
 
 
-def warn_of_casing(vocabulary: Iterable[str], do_lower_case: bool | None, vocab_file: str):
+def warn_about_casing(vocabulary: Iterable[str], do_lower_case: bool | None, vocab_file: str):
     """Warns if text is lower-cased although the vocabulary has capitals, or is not although it
     has none.
     """
@@ -149,7 +149,7 @@ def unknown_casing(path: str) -> InputError:
     )
 
 
-def joined(first: list, second: list, max_seq_length: int, cls, sep) -> tuple[list, int]:
+def build_pair(first: list, second: list, max_seq_length: int, cls, sep) -> tuple[list, int]:
     """Returns `cls first sep second sep`, truncated, and the length of segment 0; it may shorten
     the lists.
 

@@ -10,7 +10,7 @@ import pytest
 from official_bert.checkpoints import open_checkpoint
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
-from official_bert.model_dir import ModelFolder, TaskRecord, holds_checkpoints, write, write_record
+from official_bert.model_dir import ModelFolder, TaskRecord, has_checkpoints, write, write_record
 from official_bert.tokenization import FullTokenizer, load_vocab
 from official_bert.tokenizer_config import TokenizerConfig, has_capital_pieces
 from tests import toy
@@ -56,9 +56,9 @@ def test_a_best_checkpoint_takes_what_it_lacks_from_the_folder_above(tmp_path, m
     assert best.labels() == ["b", "a"]
     assert best.tokenizer_config() == TokenizerConfig(False)
     (out / "other").mkdir()
-    assert not holds_checkpoints(str(out))
+    assert not has_checkpoints(str(out))
     (out / "best" / "checkpoint").touch()
-    assert holds_checkpoints(str(out))
+    assert has_checkpoints(str(out))
     other = ModelFolder(str(out / "other"))
     assert (other.task(), other.labels(), other.vocab_file, other.config_file) == (
         None,

@@ -11,7 +11,7 @@ from official_bert import model_dir
 from official_bert.checkpoints import CheckpointManager
 from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
-from official_bert.model_source import ModelSource, check_config_beside, resolve
+from official_bert.model_source import ModelSource, check_stored_config, resolve
 from official_bert.options.data_tools import PretrainingDataOptions
 from official_bert.options.fine_tuning import (
     ChoiceOptions,
@@ -294,16 +294,16 @@ def test_the_casing_of_a_pretraining_is_that_of_all_its_records(make, tmp_path):
 
 def test_a_config_that_changes_the_numbers_is_refused(make):
     folder, config = make(), BertConfig.from_dict(toy.BERT_CONFIG | {"hidden_dropout_prob": 0.3})
-    check_config_beside(str(folder), config)
+    check_stored_config(str(folder), config)
     with pytest.raises(
         InputError, match=r"bert_config.json: its hidden_dropout_prob is 0.1, and 0.3 by"
     ):
-        check_config_beside(str(folder), config, in_training=True)
+        check_stored_config(str(folder), config, is_training=True)
     config.num_attention_heads = 4
     with pytest.raises(
         InputError, match="its num_attention_heads is 2, and 4 by --bert_config_file"
     ):
-        check_config_beside(str(folder / "model.ckpt-3"), config)
+        check_stored_config(str(folder / "model.ckpt-3"), config)
 
 
 @pytest.fixture

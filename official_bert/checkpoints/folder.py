@@ -74,7 +74,7 @@ def _refuse_part(path: str):
         )
 
 
-def listed_paths(folder: str) -> list[str]:
+def list_paths(folder: str) -> list[str]:
     """Returns the prefixes in a folder that its `checkpoint` file lists, oldest first, the current
     one last.
 
@@ -88,9 +88,9 @@ def _join_folder(folder: str, listed: list[str]) -> list[str]:
     return [os.path.join(folder, os.path.basename(path)) for path in listed]
 
 
-def checkpoint_paths(folder: str) -> list[str]:
-    """Returns those of `listed_paths` that exist."""
-    return [path for path in listed_paths(folder) if _gfile.exists(f"{path}.index")]
+def list_checkpoints(folder: str) -> list[str]:
+    """Returns those of `list_paths` that exist."""
+    return [path for path in list_paths(folder) if _gfile.exists(f"{path}.index")]
 
 
 def latest_checkpoint(folder: str) -> str | None:
@@ -207,7 +207,7 @@ def _warn_once(sentence: str):
     logging.warning(sentence)
 
 
-def with_best(folder: str) -> tuple[str, str]:
+def run_folders(folder: str) -> tuple[str, str]:
     """An output_dir, and its subfolder for the best checkpoint."""
     return folder, os.path.join(folder, BEST_FOLDER)
 

@@ -28,7 +28,7 @@ class WeightsInUse(tf1.Tf1Checkpoint):
         }
 
     def read(self, name: str) -> np.ndarray:
-        value, adapters = self._averaged(name), names.adapters_of(name)
+        value, adapters = self._averaged(name), names.list_adapters(name)
         if not self._stored.keys() & set(adapters):
             return value
         a, b = map(self._averaged, adapters)
@@ -39,7 +39,7 @@ class WeightsInUse(tf1.Tf1Checkpoint):
         return super().read(average if average in self._stored else name)
 
 
-def rank_of(shapes: Mapping[str, Sequence[int]]) -> int | None:
+def find_adapter_rank(shapes: Mapping[str, Sequence[int]]) -> int | None:
     """Returns the rank of the adapters among variables, by their names and shapes; None if there
     are none.
     """
@@ -48,13 +48,13 @@ def rank_of(shapes: Mapping[str, Sequence[int]]) -> int | None:
     )
 
 
-def check_goes_on(checkpoint: tf1.Tf1Checkpoint, variables: Mapping):
+def check_can_resume(checkpoint: tf1.Tf1Checkpoint, variables: Mapping):
     """Refuses to go on from a checkpoint with other adapters than its own, or where only one of
     both has averages.
     """
     ours, theirs = (
-        rank_of({name: variable.shape for name, variable in variables.items()}),
-        rank_of(checkpoint.shapes),
+        find_adapter_rank({name: variable.shape for name, variable in variables.items()}),
+        find_adapter_rank(checkpoint.shapes),
     )
     if ours != theirs:
         now, before = (

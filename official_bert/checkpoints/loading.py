@@ -17,7 +17,7 @@ from official_bert.checkpoints.in_use import WeightsInUse
 from official_bert.config import LEFT_TO_RIGHT, BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import BEST_FOLDER, CONFIG_NAME, ModelFolder, nested_encoder
+from official_bert.model_dir import BEST_FOLDER, CONFIG_NAME, ModelFolder, find_nested_encoder
 
 _NAMES_SHOWN = 6
 _MASKED_LM_BIAS = "cls/predictions/output_bias"
@@ -105,7 +105,7 @@ def open_checkpoint(path: str) -> Checkpoint:
             f"{path}: its only weights are in {others[0]}, which is not read here; "
             f"{_way_from(others[0])}"
         )
-    if encoder := nested_encoder(path):
+    if encoder := find_nested_encoder(path):
         raise InputError(
             f"{path}: its encoder is in {encoder}; make one folder of both with official-bert "
             f"convert_checkpoint --model={path} --output_format=huggingface, and give that"
@@ -300,7 +300,7 @@ def _nothing_matches(checkpoint: Checkpoint) -> str:
 TF1_NAME = "bert_model.ckpt"
 
 
-def read_config_beside(checkpoint: Checkpoint) -> BertConfig:
+def read_stored_config(checkpoint: Checkpoint) -> BertConfig:
     """Reads the configuration beside a checkpoint; that of a best checkpoint may lie one folder
     higher.
     """

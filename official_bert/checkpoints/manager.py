@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import folder, loading, names, tf1
-from official_bert.checkpoints.in_use import WeightsInUse, check_goes_on
+from official_bert.checkpoints.in_use import WeightsInUse, check_can_resume
 from official_bert.io.errors import Diverged, InputError
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class CheckpointManager:
         workers: WorkerGroup | None = None,
         saves_all_inputs: bool = False,
         goes_on: bool = True,
-        in_background: bool = False,
+        saves_in_background: bool = False,
     ):
         """Manages the checkpoints in a folder, including those of earlier runs; the first `save`
         creates it.
@@ -80,13 +80,13 @@ class CheckpointManager:
             saves_all_inputs: whether each worker saves the state of its own input.
             goes_on: whether `restore` is for a training that goes on; if not, it reads the weights
                 as they are used.
-            in_background: whether `save` returns while a thread still writes, whose end `wait`
+            saves_in_background: whether `save` returns while a thread still writes, whose end `wait`
                 awaits.
         """
         self.output_dir, self.variables, self.keep_max = output_dir, dict(variables), keep_max
         self._workers = workers or LoneWorker()
         self._saves_all_inputs = saves_all_inputs
-        self._goes_on, self._in_background = goes_on, in_background
+        self._goes_on, self._in_background = goes_on, saves_in_background
         self._writer = concurrent.futures.ThreadPoolExecutor(1)  # which a process awaits at its end
         self._writing: concurrent.futures.Future[str] | None = None
         self._corrupt: set[str] = set()  # prefixes of checkpoints that the run does not use
@@ -100,7 +100,7 @@ class CheckpointManager:
 
     def _valid(self) -> list[str]:
         return [
-            path for path in folder.checkpoint_paths(self.output_dir) if path not in self._corrupt
+            path for path in folder.list_checkpoints(self.output_dir) if path not in self._corrupt
         ]
 
     def from_newest_valid(self, read: Callable[[], T]) -> T:
@@ -164,7 +164,7 @@ class CheckpointManager:
             self._workers.wait()  # a checkpoint is complete with the inputs of all workers
         if not is_writer:
             return
-        values = tf1.on_host(self.variables)
+        values = tf1.copy_to_host(self.variables)
         if self._in_background:
             self._writing = self._writer.submit(self._write, step, values)
         else:
@@ -204,7 +204,7 @@ class CheckpointManager:
         """
         if self._workers.index:
             return
-        listed = folder.listed_paths(self.output_dir)
+        listed = folder.list_paths(self.output_dir)
         if listed and self.latest == listed[-1]:  # else an older one is needed
             self._drop_old(listed)
         # Of a checkpoint on the list it would keep the parts.
@@ -228,7 +228,7 @@ class CheckpointManager:
             return False
         checkpoint = (tf1.Tf1Checkpoint if self._goes_on else WeightsInUse)(self.latest)
         if self._goes_on:
-            check_goes_on(checkpoint, self.variables)
+            check_can_resume(checkpoint, self.variables)
         missing = [name for name in self.variables if name not in checkpoint.shapes]
         if missing:
             raise InputError(

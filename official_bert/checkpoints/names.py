@@ -169,13 +169,13 @@ def is_adapter(name: str) -> bool:
     return name.rpartition("/")[2] in ADAPTERS
 
 
-def adapters_of(kernel: str) -> list[str]:
+def list_adapters(kernel: str) -> list[str]:
     """Returns the names of the two matrices of LoRA beside the kernel with this name."""
     scope, _, last = kernel.rpartition("/")
     return [f"{scope}/{name}" for name in ADAPTERS if last == "kernel"]
 
 
-def families_of(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
+def find_families(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
     """Returns the families of tasks that the heads in a checkpoint may be of; none for an encoder
     alone.
 

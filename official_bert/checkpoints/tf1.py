@@ -63,7 +63,7 @@ def append_checksum(prefix: str):
         file.write(content + _CHECKSUM.pack(_MARK, zlib.crc32(content)))
 
 
-def fault_of_checksum(prefix: str) -> str | None:
+def find_checksum_fault(prefix: str) -> str | None:
     """Returns what is wrong with the data file of a checkpoint, by its checksum; None also of
     one without it.
     """
@@ -145,7 +145,7 @@ def _half_sum_of_squares(variable: tf.Variable) -> tf.Tensor:
         return tf.nn.l2_loss(value)
 
 
-def on_host(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
+def copy_to_host(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
     """Returns the values that variables have now, in the memory of the host; of a mirrored variable
     those of one copy.
 
@@ -212,7 +212,7 @@ def check_objects(prefix: str):
     """
     dtypes, file = Tf1Checkpoint(prefix).dtypes, data_file(prefix)
     try:
-        if fault := fault_of_checksum(prefix):
+        if fault := find_checksum_fault(prefix):
             raise tf.errors.DataLossError(None, None, fault)
         with tf.device("CPU:0"):
             types = [tf.as_dtype(name) for name in dtypes.values()]

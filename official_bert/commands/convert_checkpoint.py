@@ -33,14 +33,14 @@ from official_bert.model_dir import (
     ModelFolder,
 )
 from official_bert.model_source import (
-    check_config_beside,
     check_same_pieces,
-    tokenizer_settings_file,
+    check_stored_config,
+    find_tokenizer_settings_file,
 )
 from official_bert.options.fields import format_flag
 from official_bert.options.serving import FAMILIES, MODEL_CLASSES, ConversionOptions
 from official_bert.tokenization import load_vocab, vocabulary_lines
-from official_bert.tokenizer_config import TokenizerConfig, warn_of_casing
+from official_bert.tokenizer_config import TokenizerConfig, warn_about_casing
 
 
 def run(options: ConversionOptions):
@@ -59,7 +59,7 @@ def run(options: ConversionOptions):
     config = BertConfig.from_json_file(config_file)
     config.validate(config_file)
     check_weights(checkpoint, config)
-    check_config_beside(checkpoint.path, config)
+    check_stored_config(checkpoint.path, config)
     if options.vocab_file:
         check_same_pieces(options.vocab_file, source)
     vocab_file = _vocab_file(options, source, config)
@@ -88,7 +88,7 @@ def run(options: ConversionOptions):
         if options.output_format == "huggingface":
             record = record if source.task_file else None
             labels = labels if source.labels_file else None
-        model_dir.write_beside(folder, vocab_file, tokenizer_config, record, labels)
+        model_dir.write_companion_files(folder, vocab_file, tokenizer_config, record, labels)
         if writes_layout:
             layout.write(folder, config.hidden_size)
     logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
@@ -123,13 +123,13 @@ def _tokenizer_config(
     if settings and typed_casing is not None and settings.do_lower_case not in (None, typed_casing):
         raise InputError(
             f"{format_flag('do_lower_case', typed_casing)}: "
-            f"{tokenizer_settings_file(source.path)} says "
+            f"{find_tokenizer_settings_file(source.path)} says "
             f"{settings.do_lower_case}, with which the model was trained; leave the flag out, or "
             "correct the file"
         )
     if settings is None:
         settings = TokenizerConfig()
-        warn_of_casing(
+        warn_about_casing(
             load_vocab(vocab_file),
             settings.do_lower_case if typed_casing is None else typed_casing,
             vocab_file,

@@ -27,7 +27,7 @@ from official_bert.features import ENCODER_INPUTS, encoder_features
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.model_source import ModelSource, check_config_beside, resolve
+from official_bert.model_source import ModelSource, check_stored_config, resolve
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import pooled
 from official_bert.options.serving import ExtractionOptions
@@ -45,7 +45,7 @@ _SMALLEST, _TOO_LARGE = 100, 10**9
 _ROWS_AT_ONCE = 64  # the digits of 64 vectors fit in the processor's cache
 
 
-def json_vectors(vectors: np.ndarray) -> Iterator[str]:
+def format_json_vectors(vectors: np.ndarray) -> Iterator[str]:
     """Yields the N rows of float32[N, H] as JSON arrays such as "[0.5, -1.25, 0.000123]"."""
     for start in range(0, len(vectors), _ROWS_AT_ONCE):
         # A float64 holds a float32 times 10^6 exactly, so this rounds as round() does, ties to
@@ -121,7 +121,7 @@ def run(options: ExtractionOptions):
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
     config, tokenizer = source.config, source.tokenizer
-    layers = layer_numbers(options.layers, config.num_hidden_layers)
+    layers = parse_layers(options.layers, config.num_hidden_layers)
     batches = _batches(read_sentences(options.input_file), options.batch_size)
     first = next(batches)  # reports an empty file before anything is built or written
     _warn_of_tables(options.input_file, first[0].text_a)
@@ -145,7 +145,7 @@ def run(options: ExtractionOptions):
     )
 
 
-def layer_numbers(flag: str, num_hidden_layers: int) -> list[int]:
+def parse_layers(flag: str, num_hidden_layers: int) -> list[int]:
     try:
         numbers = [int(word) for word in flag.split(",")]
     except ValueError:
@@ -204,7 +204,7 @@ def _encoder(
     report = load_checkpoint(model, source.checkpoint)
     if not options.allow_missing_weights:
         report.check_complete(unused=("bert/pooler/",))
-    check_config_beside(report.path, source.config)
+    check_stored_config(report.path, source.config)
     report.log(model)
 
     def chosen_layers(features):
@@ -260,12 +260,12 @@ def _write(
 ):
     """Writes a line for each sentence; `encoded` is what the function of `_encoder` returns."""
     if "pooled" in encoded:
-        for sentence, text in zip(sentences, json_vectors(encoded["pooled"]), strict=True):
+        for sentence, text in zip(sentences, format_json_vectors(encoded["pooled"]), strict=True):
             file.write(f'{{"linex_index": {sentence.line_index}, "values": {text}}}\n')
         return
     for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
         vectors = encoded["vectors"][row]
-        texts = json_vectors(vectors[: len(tokens)].reshape(-1, vectors.shape[-1]))
+        texts = format_json_vectors(vectors[: len(tokens)].reshape(-1, vectors.shape[-1]))
         features = []
         for token in tokens:
             values = [f'{{"index": {layer}, "values": {next(texts)}}}' for layer in layers]
@@ -282,7 +282,7 @@ def _write(
 def _attention_text(probabilities: np.ndarray, num_tokens: int, layers: Sequence[int]) -> str:
     """Returns the JSON objects of the layers, without padding, for float32[layers, N, S, S]."""
     num_heads = probabilities.shape[1]
-    rows = json_vectors(probabilities[..., :num_tokens, :num_tokens].reshape(-1, num_tokens))
+    rows = format_json_vectors(probabilities[..., :num_tokens, :num_tokens].reshape(-1, num_tokens))
     texts = []
     for layer in layers:
         heads = [f"[{', '.join(itertools.islice(rows, num_tokens))}]" for _ in range(num_heads)]

@@ -21,7 +21,7 @@ from official_bert.commands.convert_checkpoint import check_weights
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import CONFIG_NAME, HUGGINGFACE_CONFIG_NAME, VOCAB_NAME
-from official_bert.model_source import check_config_beside, resolve
+from official_bert.model_source import check_stored_config, resolve
 from official_bert.options.serving import GrowthOptions
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
 
@@ -35,7 +35,7 @@ def run(options: GrowthOptions):
     source = resolve(dataclasses.replace(options, model=layout.encoder))
     checkpoint, config, tokenizer = source.checkpoint, source.config, source.tokenizer
     check_weights(checkpoint, config)
-    check_config_beside(checkpoint.path, config)
+    check_stored_config(checkpoint.path, config)
     lines = vocabulary_lines(source.options.vocab_file)
     rows = _placed(_new_words(options.words, tokenizer), lines)
     fields = reading.read_json(source.options.bert_config_file)
@@ -82,7 +82,7 @@ def run(options: GrowthOptions):
         # config.json, which is kept, names the task and the labels of a folder of Hugging Face.
         record = source.task if source.dir.task_file else None
         labels = source.labels if source.dir.labels_file else None
-        model_dir.write_beside(folder, None, settings, record, labels)
+        model_dir.write_companion_files(folder, None, settings, record, labels)
         if layout.encoder != model:  # the new folder has the encoder and the other files in one
             layout.write(folder, config.hidden_size)
         for name in find_layout(source.dir.path).files:

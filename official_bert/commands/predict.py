@@ -73,7 +73,7 @@ def _chosen_mode(options: PredictOptions) -> PredictMode:
     return modes[0] if modes else PredictMode(options)
 
 
-def available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
+def read_available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
     """Yields the lines of a file without their ends, as many at a time as are available without
     waiting.
 
@@ -139,7 +139,7 @@ def _is_json_object(line: bytes) -> bool:
 def _windows(lines_in: BinaryIO, mode: PredictMode) -> Iterator[Window]:
     """Yields the requests of all lines, some at a time; raises InputError for a line that is none."""
     options, progress, num_lines = mode.options, Progress("lines"), 0
-    for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
+    for lines in read_available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         if not num_lines:
             _warn_of_other_format(lines[0], mode.predictor.columns, options)
         requests, errors, further = _parsed(lines, num_lines, mode)
@@ -209,7 +209,7 @@ def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, mode: PredictMode):
     progress, num_lines, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
     stops = options.on_error == STOP
     answer_all = mode.answers if stops else functools.partial(_answers, mode.answers)
-    for lines in available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
+    for lines in read_available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         if not num_lines:
             _warn_of_other_format(lines[0], mode.predictor.columns, options)
         requests, errors, further = _parsed(lines, num_lines, mode)
@@ -366,12 +366,12 @@ def _check_files(options: PredictOptions, mode: PredictMode):
         {
             **mode.files_read,
             "input_file": ["/dev/stdin" if options.input_file == STANDARD else options.input_file],
-            "model": files_of_model(options.model),
+            "model": list_model_files(options.model),
         },
     )
 
 
-def files_of_model(model: str) -> list[str]:
+def list_model_files(model: str) -> list[str]:
     """Returns the files in the folder of a model, which no output may replace."""
     paths = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(depth, model)]
     return [path for path in paths if not files.is_folder(path)]

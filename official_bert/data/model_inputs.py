@@ -13,7 +13,7 @@ from official_bert.features import EncodedSet, encoder_features
 from official_bert.io.errors import InputError, warn
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenizer_call import NEEDED_PIECES
-from official_bert.tokenizer_config import joined, warn_of_casing
+from official_bert.tokenizer_config import build_pair, warn_about_casing
 
 _SHOWN_TOKENS = 20
 _UNKNOWN_SHARE, _FEWEST_TOKENS = 0.2, 100  # of the tokens of a text; fewer are no sample
@@ -115,7 +115,7 @@ def model_input(
     `max_seq_length` tokens.
     """
     tokens_b = tokenizer.tokenize(text_b) if text_b else []
-    tokens, num_first = joined(
+    tokens, num_first = build_pair(
         tokenizer.tokenize(text_a), tokens_b, max_seq_length, "[CLS]", "[SEP]"
     )
     return ModelInput(tokens, [0] * num_first + [1] * (len(tokens) - num_first))
@@ -129,7 +129,7 @@ def model_input_ids(
     """
     ids_b = tokenizer.encode(text_b) if text_b else []
     cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
-    return joined(tokenizer.encode(text_a), ids_b, max_seq_length, cls, sep)
+    return build_pair(tokenizer.encode(text_a), ids_b, max_seq_length, cls, sep)
 
 
 def doc_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[tuple[int, int]]:
@@ -186,7 +186,7 @@ def check_casing(tokenizer: FullTokenizer, vocab_file: str):
     """Warns if text is lower-cased although the vocabulary has capitals, or is not although it
     has none.
     """
-    warn_of_casing(tokenizer.vocab, tokenizer.basic_tokenizer.do_lower_case, vocab_file)
+    warn_about_casing(tokenizer.vocab, tokenizer.basic_tokenizer.do_lower_case, vocab_file)
 
 
 def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> bool:

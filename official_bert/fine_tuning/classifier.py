@@ -16,7 +16,7 @@ from official_bert.fine_tuning import earlier_training
 from official_bert.fine_tuning.run import fine_tune
 from official_bert.io import errors, reading
 from official_bert.io.errors import InputError, did_you_mean
-from official_bert.model_dir import holds_checkpoints
+from official_bert.model_dir import has_checkpoints
 from official_bert.model_source import resolve
 from official_bert.options.fields import kind_of
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
@@ -177,7 +177,7 @@ class Classifier(Predictor):
             raise InputError("overwrite, resume: exclude each other; give one of the two")
         digest = earlier_training.rows_digest(sets["train"])
         differences = ""
-        if holds_checkpoints(options.output_dir) and not resume:
+        if has_checkpoints(options.output_dir) and not resume:
             now = dataclasses.asdict(resolve(options, CLASSIFICATION).options)
             differences = earlier_training.find_differences(
                 options.output_dir, now, digest, type(options)

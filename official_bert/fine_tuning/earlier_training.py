@@ -13,7 +13,7 @@ from official_bert.data.tables import Row
 from official_bert.fine_tuning import plugin
 from official_bert.io import files
 from official_bert.io.errors import InputError
-from official_bert.model_dir import holds_checkpoints
+from official_bert.model_dir import has_checkpoints
 from official_bert.options.fields import flag_names
 from official_bert.training import run_log
 
@@ -79,7 +79,7 @@ def replaced(folder: str, holds_other: bool) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not holds_checkpoints(folder):
+        if not has_checkpoints(folder):
             for name in os.listdir(aside):
                 target = os.path.join(folder, name)
                 if os.path.isdir(target):

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from official_bert import model_dir
-from official_bert.checkpoints.folder import latest_checkpoint, with_best
+from official_bert.checkpoints.folder import latest_checkpoint, run_folders
 from official_bert.config import BertConfig
 from official_bert.data.model_inputs import check_unknown_in
 from official_bert.data.records.record_files import write_encoded_set
@@ -264,7 +264,9 @@ def _write_model_files(
     settings = {"max_seq_length": options.max_seq_length} | task.settings()
     record = model_dir.TaskRecord(registry.canonical_name(entry.name), entry.family, settings)
     folders = (
-        with_best(options.output_dir) if options.evaluates_during_training else [options.output_dir]
+        run_folders(options.output_dir)
+        if options.evaluates_during_training
+        else [options.output_dir]
     )
     for folder in folders:
         model_dir.write(
@@ -277,7 +279,7 @@ def _record_tuned(options: FineTuningOptions, before: Mapping[str, Any], after: 
     of the model.
     """
     tuned = {name: value for name, value in after.items() if value != before.get(name)}
-    for folder in with_best(options.output_dir) if tuned else ():
+    for folder in run_folders(options.output_dir) if tuned else ():
         record = model_dir.ModelFolder(folder).task() if files.is_folder(folder) else None
         if record:
             model_dir.write_record(folder, record._replace(settings=record.settings | tuned))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from absl import logging
 
-from official_bert.checkpoints.folder import remove_all, with_best
+from official_bert.checkpoints.folder import remove_all, run_folders
 from official_bert.fine_tuning.finetuner import Score
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import Diverged, InputError
@@ -259,5 +259,5 @@ def _drop_large_files(options: FineTuningOptions, scores: Mapping[Trial, Score])
         for pattern in _LARGE_FILES:
             for path in files.matching(pattern, folder):
                 files.remove(path)
-        for checkpoint_folder in with_best(folder):
+        for checkpoint_folder in run_folders(folder):
             remove_all(checkpoint_folder)

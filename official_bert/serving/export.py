@@ -27,7 +27,7 @@ from official_bert.graph_text.text_reader import TextReader
 from official_bert.graph_text.tokenizer import TextTokenizer
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import LABELS_NAME, lines_of, record_of_labels
+from official_bert.model_dir import LABELS_NAME, join_lines, summarize_labels
 from official_bert.options.serving import SAVED_MODEL, ExportOptions, ServedOptions
 from official_bert.serving import signatures
 from official_bert.serving.exported_model import (
@@ -36,7 +36,7 @@ from official_bert.serving.exported_model import (
     TENSOR_SIGNATURE,
     VOCAB_FILE,
     Record,
-    versions,
+    list_versions,
 )
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
@@ -143,16 +143,16 @@ def export_model(built: TrainedModel, writer: ExportWriter) -> str:
             "them; leave it out"
         )
     writer.check_model(built)
-    _warn_of_other_versions(options, writer)
+    _warn_about_other_versions(options, writer)
     with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
         content = _text_content(built, folder) if options.export_text else _tensor_content(built)
         weights = {name: variable.value for name, variable in named_variables(built.model).items()}
-        facts = built.facts | {"weights_sha256": digest_of_weights(weights)}
-        record = record_of(built, options.export_text)._replace(checkpoint=facts)
+        facts = built.facts | {"weights_sha256": compute_weights_digest(weights)}
+        record = make_record(built, options.export_text)._replace(checkpoint=facts)
         extra_files = content.extra_files | {CONFIG_FILE: built.config.to_json_string().encode()}
         labels = list(map(str, built.task.labels or ()))
         if labels:
-            extra_files[f"assets.extra/{LABELS_NAME}"] = lines_of(labels)
+            extra_files[f"assets.extra/{LABELS_NAME}"] = join_lines(labels)
         names = ", ".join(content.signatures)
         logging.info("Compiling the signatures %s ...", names)
         exported = ExportedModel(content.signatures, weights, content.resources, labels)
@@ -163,12 +163,12 @@ def export_model(built: TrainedModel, writer: ExportWriter) -> str:
             names = ", ".join(converted.signatures)
             writers.append(functools.partial(_copy_files, converted.folder))
         if writer.keeps_saved_model:
-            extra_files[signatures.WARMUP_FILE] = signatures.warmup_records(content.requests)
+            extra_files[signatures.WARMUP_FILE] = signatures.make_warmup_records(content.requests)
             names = ", ".join(content.signatures)
             writers.append(save_to)
         extra_files[RECORD_FILE] = json.dumps(record._asdict(), indent=2).encode()
         logging.info("Writing the export ...")
-        version = export_version(
+        version = write_version(
             options.export_dir, lambda to: [write(to) for write in writers], extra_files
         )
     logging.info("Exported %s with the signatures %s", version, names)
@@ -181,11 +181,11 @@ def _copy_files(folder: str, to: str):
         _gfile.copy(os.path.join(folder, name), os.path.join(to, name))
 
 
-def _warn_of_other_versions(options: ExportOptions, writer: ExportWriter):
+def _warn_about_other_versions(options: ExportOptions, writer: ExportWriter):
     """Warns that a server would switch from the newest version to one with other signatures or
     of another task.
     """
-    numbers = versions(options.export_dir) if files.is_folder(options.export_dir) else []
+    numbers = list_versions(options.export_dir) if files.is_folder(options.export_dir) else []
     path = os.path.join(options.export_dir, str(numbers[-1]), RECORD_FILE) if numbers else ""
     if not path or not files.exists(path):
         return
@@ -217,7 +217,7 @@ def check_text_export(task: ServedTask):
         )
 
 
-def task_signatures(
+def make_task_signatures(
     task: ServedTask, model: keras.Model, config: BertConfig, tokenizer: FullTokenizer
 ) -> dict[str, Callable]:
     """Returns the signatures of token ids and of records, by name: tf.functions with input
@@ -228,11 +228,11 @@ def task_signatures(
     """
     outputs = functools.partial(task.serving_outputs, model)
     separator = tokenizer.vocab["[SEP]"] if len(task.text_inputs) > 1 else None
-    functions = signatures.tensor_signatures(outputs, config, task.num_choices, separator)
+    functions = signatures.make_tensor_signatures(outputs, config, task.num_choices, separator)
     if not task.text_inputs:
         del functions["serving_ids"]
     return functions | {
-        name: signatures.position_signature(outputs, config)
+        name: signatures.make_position_signature(outputs, config)
         for name, outputs in task.further_signatures(model).items()
     }
 
@@ -248,7 +248,7 @@ def check_export(
     trained.
     """
     try:
-        for signature in task_signatures(task, model, config, tokenizer).values():
+        for signature in make_task_signatures(task, model, config, tokenizer).values():
             signature.get_concrete_function()
     except NotImplementedError as error:
         logging.warning(
@@ -274,17 +274,17 @@ class _Content(NamedTuple):
 def _tensor_content(built: TrainedModel) -> _Content:
     options, task, model, config, tokenizer, _ = built
     length, default = options.max_seq_length, options.estimator_signatures
-    functions = task_signatures(task, model, config, tokenizer)
-    requests = signatures.tensor_requests(length, task.num_choices)
+    functions = make_task_signatures(task, model, config, tokenizer)
+    requests = signatures.make_tensor_requests(length, task.num_choices)
     requests += [
-        signatures.position_request(name, length) for name in task.further_signatures(model)
+        signatures.make_position_request(name, length) for name in task.further_signatures(model)
     ]
     if default:
         functions = signatures.estimator_signatures(functions, default)
         requests = [
             (name.replace("serving_default", TENSOR_SIGNATURE), inputs) for name, inputs in requests
         ]
-    vocabulary = {VOCAB_FILE: lines_of(vocabulary_lines(options.vocab_file))}
+    vocabulary = {VOCAB_FILE: join_lines(vocabulary_lines(options.vocab_file))}
     return _Content(
         functions, [request for request in requests if request[0] in functions], None, vocabulary
     )
@@ -299,16 +299,16 @@ def _text_content(built: TrainedModel, folder: str) -> _Content:
     tokenizer = TextTokenizer(full, folder)
     reader = TextReader(tokenizer, full.vocab, options.max_seq_length)
     answer = functools.partial(task.serving_text, model, reader=reader)
-    answering = signatures.text_signature(task.text_inputs, answer)
+    answering = signatures.make_text_signature(task.text_inputs, answer)
     functions = {"serving_default": answering, "serving_text": answering} | {
-        name: signatures.text_signature(task.text_inputs, further)
+        name: signatures.make_text_signature(task.text_inputs, further)
         for name, further in task.further_signatures(model, reader).items()
     }
-    request = signatures.text_request(task.text_inputs, options.max_seq_length)
+    request = signatures.make_text_request(task.text_inputs, options.max_seq_length)
     return _Content(functions, [(name, request) for name in functions], tokenizer, {})
 
 
-def record_of(built: TrainedModel, export_text: bool = False) -> Record:
+def make_record(built: TrainedModel, export_text: bool = False) -> Record:
     """Returns the content of export.json: the settings for clients, and the flags to repeat the
     export with.
     """
@@ -323,11 +323,11 @@ def record_of(built: TrainedModel, export_text: bool = False) -> Record:
         settings=reading | {"export_text": export_text} | built.task.settings(),
         flags=dataclasses.asdict(options),
         versions=package_versions(),
-        labels=record_of_labels(built.task.labels),
+        labels=summarize_labels(built.task.labels),
     )
 
 
-def digest_of_weights(weights: Mapping[str, tf.Variable]) -> str:
+def compute_weights_digest(weights: Mapping[str, tf.Variable]) -> str:
     """Returns the SHA-256 of the names and values of all weights."""
     digest = hashlib.sha256()
     for name, variable in sorted(weights.items()):
@@ -370,7 +370,7 @@ def save(model: tf.Module, signatures: Mapping[str, Callable], folder: str):
     tf.saved_model.save(model, folder, signatures=traced)
 
 
-def export_version(
+def write_version(
     export_dir: str, write: Callable[[str], None], extra_files: Mapping[str, bytes]
 ) -> str:
     """Adds a version, with the number after the highest one in the folder, and returns the folder
@@ -405,7 +405,7 @@ def export_version(
 def _published(temporary: str, export_dir: str) -> str:
     """Renames a finished version to the next free number."""
     while True:
-        version = os.path.join(export_dir, str(max(versions(export_dir), default=0) + 1))
+        version = os.path.join(export_dir, str(max(list_versions(export_dir), default=0) + 1))
         try:
             _gfile.rename(temporary, version)
             return version

@@ -23,7 +23,7 @@ from official_bert.data.model_inputs import check_vocabulary
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
 from official_bert.io.reading import field, is_of_kind
-from official_bert.model_dir import LABELS_NAME, read_labels, record_of_labels
+from official_bert.model_dir import LABELS_NAME, read_labels, summarize_labels
 from official_bert.options.fine_tuning import AUTO, SquadServing
 from official_bert.tokenization import FullTokenizer
 
@@ -98,7 +98,7 @@ def _check_settings(settings: dict[str, Any], where: str):
             )
 
 
-def versions(export_dir: str) -> list[int]:
+def list_versions(export_dir: str) -> list[int]:
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(export_dir))
     numbers = (int(name) for name in names if name.isascii() and name.isdigit())
     return sorted(number for number in numbers if number < _LARGEST_VERSION)
@@ -119,7 +119,7 @@ def set_threads(num_threads: int | None):
             ) from None
 
 
-def answers_of(function: Callable, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def call_function(function: Callable, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Calls a function of TensorFlow with arrays by name."""
     outputs = function(**{name: tf.constant(values) for name, values in inputs.items()})
     return {name: value.numpy() for name, value in outputs.items()}
@@ -217,7 +217,7 @@ class SavedModelRuntime:
         )
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return answers_of(self._signatures[signature], inputs)
+        return call_function(self._signatures[signature], inputs)
 
 
 def open_runtime(runtime: Callable, path: str, num_threads: int | None, what: str) -> Runtime:
@@ -320,7 +320,7 @@ class OpenedExport:
                 f"{labels_file}: the model's labels are {graph_labels}; put the export's own "
                 "file back"
             )
-        if self.record.labels not in (None, record_of_labels(self.labels)):
+        if self.record.labels not in (None, summarize_labels(self.labels)):
             raise InputError(
                 f"{labels_file}: {RECORD_FILE} was written with other labels; put the export's own "
                 "files back"
@@ -344,7 +344,7 @@ def _check_pieces(vocab_file: str):
 
 
 def is_export(model_dir: str) -> bool:
-    return _is_version(model_dir) or (files.is_folder(model_dir) and bool(versions(model_dir)))
+    return _is_version(model_dir) or (files.is_folder(model_dir) and bool(list_versions(model_dir)))
 
 
 def _is_version(folder: str) -> bool:
@@ -363,7 +363,7 @@ def _version_folder(model_dir: str) -> str:
     return (
         model_dir
         if _is_version(model_dir)
-        else os.path.join(model_dir, str(versions(model_dir)[-1]))
+        else os.path.join(model_dir, str(list_versions(model_dir)[-1]))
     )
 
 

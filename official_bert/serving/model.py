@@ -17,13 +17,13 @@ import tensorflow as tf
 from official_bert import catalog, model_hub
 from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.layout import ModelLayout, find_layout
-from official_bert.checkpoints.names import GLOBAL_STEP, families_of
+from official_bert.checkpoints.names import GLOBAL_STEP, find_families
 from official_bert.data.model_inputs import warn_of_unknown_requests
 from official_bert.features import EncodedSet
 from official_bert.io import reading
 from official_bert.io.errors import InputError, brief
 from official_bert.model_dir import ModelFolder
-from official_bert.model_source import ModelSource, check_config_beside
+from official_bert.model_source import ModelSource, check_stored_config
 from official_bert.options.fields import format_flag, without_flag
 from official_bert.options.serving import ExportOptions, ServedOptions
 from official_bert.options.shared import FLOAT32
@@ -31,14 +31,14 @@ from official_bert.serving.export import (
     TrainedModel,
     check_export_dir,
     export_model,
+    make_record,
+    make_task_signatures,
     make_writer,
-    record_of,
-    task_signatures,
 )
 from official_bert.serving.exported_model import (
     OpenedExport,
     Record,
-    answers_of,
+    call_function,
     export_runtimes,
     is_export,
     set_threads,
@@ -91,7 +91,7 @@ def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
         getattr(model, "unused_weights", ()),
         f"which --task_name={task_name} needs; give a checkpoint that was trained on the task",
     )
-    check_config_beside(checkpoint.path, config)
+    check_stored_config(checkpoint.path, config)
     return TrainedModel(options, task, model, config, tokenizer, _facts(source))
 
 
@@ -120,7 +120,7 @@ def _task_name(source: ModelSource, layout: ModelLayout) -> str:
         return source.task.task_name
     if layout.task_name:
         return layout.task_name
-    if families_of(source.checkpoint.shapes, source.path) - {"pretraining"}:
+    if find_families(source.checkpoint.shapes, source.path) - {"pretraining"}:
         raise InputError(
             f"{source.path}: has the head of a task, and no task.json says of which; export it "
             "with official-bert export_saved_model --task_name=... (text for labels of your own)"
@@ -245,12 +245,12 @@ class InMemoryModel(_Model):
         options_class = catalog.options_class("export_saved_model")
         built = build(options_class(model=folder, export_dir=""))
         self.path, self.trained = folder, built
-        self.record = record_of(built)
+        self.record = make_record(built)
         self.tokenizer = built.tokenizer
         self.labels = list(map(str, built.task.labels)) if built.task.labels else None
         self._signatures = {
             name: signature.get_concrete_function()
-            for name, signature in task_signatures(
+            for name, signature in make_task_signatures(
                 built.task, built.model, built.config, built.tokenizer
             ).items()
         }
@@ -263,7 +263,7 @@ class InMemoryModel(_Model):
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs a signature; of the inputs, arrays by name, those that it does not have are ignored."""
         try:
-            return answers_of(
+            return call_function(
                 self._signatures[signature], {name: inputs[name] for name in self.inputs[signature]}
             )
         except tf.errors.OpError as error:

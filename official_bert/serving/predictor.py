@@ -20,7 +20,7 @@ from official_bert.serving.extensible import Extensible
 from official_bert.serving.model import Export, InMemoryModel, open_model
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
-from official_bert.tokenizer_call import listed_texts
+from official_bert.tokenizer_call import list_texts
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
 # Settings that the clients of one family take, whatever the record of a model has.
@@ -148,7 +148,7 @@ class Predictor(Extensible):
                 f"{self.path}: a model of {self.task_name} gives no vectors of texts; name an "
                 "export of --task_name=embedding, or a folder of sentence-transformers"
             )
-        requests = list(map(self._checked, listed_texts("texts", texts)))
+        requests = list(map(self._checked, list_texts("texts", texts)))
         vectors, size = np.empty((0, 0), np.float32), self.batch_size * WINDOW_BATCHES
         for start in range(0, len(requests), size):
             window = vectors_of(requests[start : start + size])

@@ -29,7 +29,7 @@ Outputs = Callable[[Features], dict[str, tf.Tensor]]
 _graph_function = functools.partial(tf.function, autograph=False)
 
 
-def text_signature(inputs: TextInputs, answer: Outputs) -> Callable:
+def make_text_signature(inputs: TextInputs, answer: Outputs) -> Callable:
     """Returns a tf.function of strings, whose inputs have these names and shapes; the first
     dimension is the batch.
     """
@@ -49,7 +49,7 @@ def text_signature(inputs: TextInputs, answer: Outputs) -> Callable:
     return serving_text
 
 
-def text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:
+def make_text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:
     """Makes the strings for the warm-up: one example whose texts have `length` words, of which
     one is [MASK].
     """
@@ -57,7 +57,7 @@ def text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:
     return {name: np.full((1, *shape[1:]), text, object) for name, shape in inputs.items()}
 
 
-def tensor_signatures(
+def make_tensor_signatures(
     outputs: Outputs,
     config: BertConfig,
     num_choices: int | None = None,
@@ -132,7 +132,7 @@ def estimator_signatures(found: dict[str, Callable], default: str) -> dict[str, 
     }
 
 
-def position_signature(outputs: Outputs, config: BertConfig) -> Callable:
+def make_position_signature(outputs: Outputs, config: BertConfig) -> Callable:
     """Returns a signature of the three encoder features and `masked_lm_positions`, int32[batch,
     predictions].
     """
@@ -235,11 +235,11 @@ Request = tuple[str, Mapping[str, np.ndarray]]
 _PREDICT_LOG, _REQUEST, _MODEL_SPEC, _INPUTS, _SIGNATURE_NAME, _KEY, _VALUE = 6, 1, 1, 2, 3, 1, 2
 
 
-def warmup_records(requests: Iterable[Request]) -> bytes:
+def make_warmup_records(requests: Iterable[Request]) -> bytes:
     return b"".join(frame(_prediction_log(signature, inputs)) for signature, inputs in requests)
 
 
-def position_request(signature: str, length: int) -> Request:
+def make_position_request(signature: str, length: int) -> Request:
     """Makes a request for a signature that reads positions: one example of `length` tokens, with
     one position.
     """
@@ -248,8 +248,8 @@ def position_request(signature: str, length: int) -> Request:
     }
 
 
-def tensor_requests(length: int, num_choices: int | None = None) -> list[Request]:
-    """Makes a request for each signature of `tensor_signatures`: a single example of `length`
+def make_tensor_requests(length: int, num_choices: int | None = None) -> list[Request]:
+    """Makes a request for each signature of `make_tensor_signatures`: a single example of `length`
     tokens.
     """
     features = _features_of_ones((1, length) if num_choices is None else (1, num_choices, length))

@@ -15,7 +15,7 @@ from official_bert.checkpoints import CheckpointManager, load_checkpoint
 from official_bert.config import BertConfig
 from official_bert.io import files
 from official_bert.io.errors import InputError
-from official_bert.model_source import ModelSource, check_config_beside, difference_beside
+from official_bert.model_source import ModelSource, check_stored_config, find_config_difference
 from official_bert.options.fields import flag_names, format_flag
 from official_bert.options.training import TrainingOptions
 from official_bert.training import run_log
@@ -27,11 +27,11 @@ def check_config(options: TrainingOptions, checkpoints: CheckpointManager, confi
     another one.
     """
     if checkpoints.latest:
-        check_config_beside(checkpoints.latest, config, in_training=options.do_train)
+        check_stored_config(checkpoints.latest, config, is_training=options.do_train)
     elif options.init_checkpoint and not options.do_train:
-        check_config_beside(options.init_checkpoint, config)
+        check_stored_config(options.init_checkpoint, config)
     elif options.init_checkpoint and (
-        difference := difference_beside(options.init_checkpoint, config)
+        difference := find_config_difference(options.init_checkpoint, config)
     ):
         logging.warning("%s: the weights were trained with another model", difference)
 

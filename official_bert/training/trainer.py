@@ -97,7 +97,7 @@ class Trainer:
             options.keep_checkpoint_max,
             workers=self.workers,
             saves_all_inputs=plan.has_own_input,
-            in_background=True,
+            saves_in_background=True,
         )
         starting_point.check_config(options, self.checkpoints, config)
         chosen_seed = starting_point.choose_seed(options, self.checkpoints)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints import open_checkpoint, tf1
-from official_bert.checkpoints.in_use import check_goes_on
+from official_bert.checkpoints.in_use import check_can_resume
 from official_bert.io.errors import InputError
 
 DENSE = "bert/encoder/layer_0/intermediate/dense"
@@ -77,4 +77,4 @@ def test_a_training_goes_on_with_what_it_began_with(ours, theirs, sentence):
     checkpoint = types.SimpleNamespace(path="out/model.ckpt-3", shapes=theirs)
     variables = {name: np.zeros(shape) for name, shape in ours.items()}
     with pytest.raises(InputError, match=f"out/model.ckpt-3: {sentence}"):
-        check_goes_on(checkpoint, variables)
+        check_can_resume(checkpoint, variables)

@@ -172,7 +172,7 @@ def test_a_corrupt_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, ca
 
     advance(manager.variables, 25)
     manager.save(25)
-    listed = checkpoint_folder.checkpoint_paths(str(tmp_path))
+    listed = checkpoint_folder.list_checkpoints(str(tmp_path))
     assert [path.rpartition("-")[2] for path in listed] == ["10", "20", "25"]
     advance(manager.variables, 30)
     manager.save(30, tf.train.Checkpoint(seed=tf.Variable(9)))
@@ -283,7 +283,7 @@ def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
         "model.ckpt-40.index",
     ]
     manager.save(40)  # the same step again replaces it
-    assert checkpoint_folder.checkpoint_paths(str(moved)) == [
+    assert checkpoint_folder.list_checkpoints(str(moved)) == [
         str(moved / "model.ckpt-30"),
         str(moved / "model.ckpt-40"),
     ]
@@ -307,14 +307,18 @@ def test_zero_keeps_all_and_foreign_files_stay(tmp_path):
     assert (tmp_path / "eval_results.txt").exists()
 
 
-@pytest.mark.parametrize("in_background", [False, True])
+@pytest.mark.parametrize("saves_in_background", [False, True])
 @pytest.mark.parametrize("killed_in", ["write", "write_state", "remove"])
-def test_a_kill_while_saving_loses_only_that_save(tmp_path, monkeypatch, killed_in, in_background):
+def test_a_kill_while_saving_loses_only_that_save(
+    tmp_path, monkeypatch, killed_in, saves_in_background
+):
     def die(*_):
         raise KeyboardInterrupt
 
     own = variables()
-    manager = CheckpointManager(str(tmp_path), own, keep_max=1, in_background=in_background)
+    manager = CheckpointManager(
+        str(tmp_path), own, keep_max=1, saves_in_background=saves_in_background
+    )
     advance(own, 10)
     manager.save(10, tf.train.Checkpoint(position=tf.Variable(10)))
     manager.wait()
@@ -341,7 +345,7 @@ class HeldWriting:
     """
 
     def __init__(self, folder, own, monkeypatch):
-        self.manager, self.log = CheckpointManager(str(folder), own, in_background=True), []
+        self.manager, self.log = CheckpointManager(str(folder), own, saves_in_background=True), []
         self.begun, self._may_go_on = threading.Event(), threading.Event()
         self._write, self._find, self._wait = tf1.write, tf1.find_invalid, self.manager.wait
         monkeypatch.setattr(tf1, "write", self.write)
@@ -415,7 +419,7 @@ def test_the_values_of_the_step_are_written_while_the_variables_go_on(tmp_path, 
 
 def test_a_write_that_failed_is_said_once_with_its_sentence(tmp_path):
     own = variables()
-    manager = CheckpointManager(str(tmp_path), own, in_background=True)
+    manager = CheckpointManager(str(tmp_path), own, saves_in_background=True)
     manager.save(10)
     assert manager.wait() == str(tmp_path / "model.ckpt-10")
     (tmp_path / f"model.ckpt-20.{DATA}" / "full").mkdir(parents=True)

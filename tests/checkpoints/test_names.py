@@ -90,16 +90,16 @@ def test_training_state_and_layers():
 
 def test_every_head_of_the_table_of_names_is_of_known_families():
     heads = {entry.tf1: (2, 4) for entry in names._TABLE if not entry.tf1.startswith(names.ENCODER)}
-    assert names.families_of(heads, "path") == CORE.families.keys()
-    assert {registry.task_class(family) for family in names.families_of(heads, "path")}
+    assert names.find_families(heads, "path") == CORE.families.keys()
+    assert {registry.task_class(family) for family in names.find_families(heads, "path")}
     state = {"output_weights/adam_m": (2, 4), "global_step": (), "loss_scale": ()}
     assert (
-        names.families_of({"bert/pooler/dense/bias": (4,), "bilstm/kernel": (4,)} | state, "path")
+        names.find_families({"bert/pooler/dense/bias": (4,), "bilstm/kernel": (4,)} | state, "path")
         == set()
     )
     with pytest.raises(
         InputError, match=r"^path: has relation/kernel, the head of no known task; name its task"
     ):
-        names.families_of({"bert/pooler/dense/bias": (4,), "relation/kernel": (8, 2)}, "path")
+        names.find_families({"bert/pooler/dense/bias": (4,), "relation/kernel": (8, 2)}, "path")
     beside = {"cls/predictions/output_bias": (20,), "relation/kernel": (8, 2)}
-    assert names.families_of(beside, "path") == {"pretraining"}
+    assert names.find_families(beside, "path") == {"pretraining"}

@@ -237,7 +237,7 @@ def sealed(tmp_path) -> str:
 
 
 def test_a_sealed_state_is_read_as_before(sealed):
-    assert tf1.fault_of_checksum(sealed) is None
+    assert tf1.find_checksum_fault(sealed) is None
     tf1.check_objects(sealed)
     iterator, seed = iter(tf.data.Dataset.range(100).shuffle(10, seed=3)), tf.Variable(0)
     expected = [int(number) for number in tf.data.Dataset.range(100).shuffle(10, seed=3).take(6)][

@@ -256,7 +256,7 @@ def test_bfloat16_gives_nearly_the_vectors_of_float32(options, plain_run, tmp_pa
     ],
 )
 def test_numbers_by_hand(number, text):
-    assert list(extract_features.json_vectors(np.float32([[number]]))) == [text]
+    assert list(extract_features.format_json_vectors(np.float32([[number]]))) == [text]
 
 
 def test_numbers_of_every_size_and_near_half_a_millionth_are_those_of_pythons_round_and_json():
@@ -266,7 +266,7 @@ def test_numbers_of_every_size_and_near_half_a_millionth_are_those_of_pythons_ro
     near = [np.nextafter(np.float32(halves), np.float32(way)) for way in (-1, 1)] + [halves]
     for vectors in (np.float32(of_every_size), np.float32(near)):
         plain = [json.dumps([round(float(x), 6) for x in vector]) for vector in vectors]
-        assert list(extract_features.json_vectors(vectors)) == plain
+        assert list(extract_features.format_json_vectors(vectors)) == plain
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_tables_that_are_read_as_texts_are_warned_of(name, line, message, caplog
 
 
 def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
-    """Returns the lines that `available_lines` yields from a pipe; each write waits for the
+    """Returns the lines that `read_available_lines` yields from a pipe; each write waits for the
     lines before it.
     """
     reading, writing = os.pipe()
@@ -241,7 +241,7 @@ def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
     writer.start()
     found = []
     with open(reading, "rb") as file:
-        for lines in predict.available_lines(file, most):
+        for lines in predict.read_available_lines(file, most):
             found.append(list(lines))
             handed_on.set()
     writer.join()

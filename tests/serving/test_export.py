@@ -40,7 +40,7 @@ def tiny(weight: float = 2.0) -> tuple[dict, export.ExportedModel]:
 
 def export_tiny(folder: pathlib.Path, weight: float = 2.0, extra_files=FILES) -> str:
     signatures, model = tiny(weight)
-    return export.export_version(
+    return export.write_version(
         str(folder), functools.partial(export.save, model, signatures), extra_files
     )
 
@@ -62,7 +62,7 @@ def test_versions_are_numbered_behind_the_highest(tmp_path):
     (folder / "100.partial").mkdir()
     (folder / ".version-1.tmp-4194305").mkdir()  # of a process that was killed: it goes
     assert export_tiny(folder, 3.0) == str(folder / "42")
-    assert export.versions(str(folder)) == [41, 42]
+    assert export.list_versions(str(folder)) == [41, 42]
     assert (answer(folder / "41"), answer(folder / "42")) == (2.0, 3.0)
     assert (folder / "42" / "assets" / "vocab.txt").read_bytes() == b"[PAD]\n"
     assert {path.name for path in folder.iterdir()} == {"41", "42", "notes", "100.partial"}
@@ -104,7 +104,7 @@ def test_a_watcher_sees_complete_versions_only(tmp_path):
 def test_exports_at_the_same_time_get_different_numbers(tmp_path, monkeypatch):
     models = [tiny(weight) for weight in (2.0, 3.0, 4.0, 5.0)]
     both_have_looked = threading.Barrier(len(models))
-    read, first_look = export.versions, set()
+    read, first_look = export.list_versions, set()
 
     def versions(export_dir):
         found = read(export_dir)
@@ -119,7 +119,7 @@ def test_exports_at_the_same_time_get_different_numbers(tmp_path, monkeypatch):
             functools.partial(export.save, model, signatures) for signatures, model in models
         ]
         made = list(
-            pool.map(lambda write: export.export_version(str(tmp_path), write, FILES), writers)
+            pool.map(lambda write: export.write_version(str(tmp_path), write, FILES), writers)
         )
     assert sorted(made) == [str(tmp_path / name) for name in "1234"]
     assert sorted(answer(version) for version in made) == [2.0, 3.0, 4.0, 5.0]

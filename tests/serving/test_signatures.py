@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from official_bert import BertConfig
 from official_bert.data.records.framing import encode_examples
-from official_bert.serving.signatures import parsed, tensor_signatures, warmup_records
+from official_bert.serving.signatures import make_tensor_signatures, make_warmup_records, parsed
 from tests.serving import exported
 from tests.serving.answers import signatures_of
 
@@ -18,7 +18,7 @@ SEGMENTS = np.int32([[0, 1, 1], [0, 0, 0]])
 
 def signatures(num_choices=None, separator=None):
     """Signatures that answer with what the model would be given."""
-    return tensor_signatures(dict, CONFIG, num_choices, separator)
+    return make_tensor_signatures(dict, CONFIG, num_choices, separator)
 
 
 def records(ids, mask, segments):
@@ -145,7 +145,7 @@ def test_requests_come_back_as_they_were_given(tmp_path):
         (long_name, {"text": text}),
     ]
     path = tmp_path / "requests"
-    path.write_bytes(warmup_records(given))
+    path.write_bytes(make_warmup_records(given))
     found = requests_of(path)
     assert [name for name, _ in found] == ["serving_default", long_name]
     np.testing.assert_array_equal(found[0][1]["input_ids"], ids)

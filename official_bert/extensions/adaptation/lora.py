@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import keras
 
 from official_bert.checkpoints import huggingface, loading, named_variables, names, open_checkpoint
-from official_bert.checkpoints.in_use import rank_of
+from official_bert.checkpoints.in_use import find_adapter_rank
 from official_bert.io.errors import InputError
 from official_bert.modeling.encoder import EncoderLayer
 from official_bert.modeling.layers import Dense
@@ -40,7 +40,7 @@ def write_adapters(path: str, trained: Mapping):
 def load_adapters(model: keras.Model, path: str):
     """Adds the adapters in a file to a base model; see `methods.load_adapters`."""
     file = open_checkpoint(path)
-    rank = rank_of(file.shapes)
+    rank = find_adapter_rank(file.shapes)
     if rank is None:
         raise InputError(
             f"{path}: has no adapters; name the file adapters.safetensors of a training with "
@@ -50,7 +50,7 @@ def load_adapters(model: keras.Model, path: str):
     for dense in _dense_layers(model):
         if (
             not dense.lora_enabled
-            and names.adapters_of(kernels[id(dense._kernel)])[0] in file.shapes
+            and names.list_adapters(kernels[id(dense._kernel)])[0] in file.shapes
         ):
             dense.enable_lora(rank)
     variables = named_variables(model)

@@ -21,7 +21,7 @@ from official_bert.config import BertConfig
 from official_bert.extensions.distillation.options import StudentOptions
 from official_bert.io import writing
 from official_bert.io.errors import InputError
-from official_bert.model_source import check_config_beside, resolve
+from official_bert.model_source import check_stored_config, resolve
 from official_bert.modeling import BertPretrainer
 from official_bert.training.starting_point import seed_initial_weights
 
@@ -49,7 +49,7 @@ def run(options: StudentOptions):
     source = resolve(options)
     checkpoint, config = source.checkpoint, source.config
     check_weights(checkpoint, config)
-    check_config_beside(checkpoint.path, config)
+    check_stored_config(checkpoint.path, config)
     record = labels = None
     if options.size:
         student = BertConfig.from_size(
@@ -74,7 +74,7 @@ def run(options: StudentOptions):
     with writing.replacing_folder(out) as folder:
         loading.write(folder, tensors, student)
         settings = source.dir.tokenizer_config() or source.tokenizer_config
-        model_dir.write_beside(folder, source.options.vocab_file, settings, record, labels)
+        model_dir.write_companion_files(folder, source.options.vocab_file, settings, record, labels)
     sizes = (
         student.num_hidden_layers,
         student.hidden_size,

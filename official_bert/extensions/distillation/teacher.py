@@ -12,10 +12,10 @@ from official_bert.checkpoints import named_variables
 from official_bert.config import BertConfig
 from official_bert.fine_tuning.plugin import TrainingRun
 from official_bert.io.errors import InputError
-from official_bert.model_dir import ModelFolder, holds_checkpoints
+from official_bert.model_dir import ModelFolder, has_checkpoints
 from official_bert.options.serving import ServedOptions
 from official_bert.options.shared import BFLOAT16, FLOAT32
-from official_bert.serving.export import TrainedModel, digest_of_weights
+from official_bert.serving.export import TrainedModel, compute_weights_digest
 from official_bert.serving.model import build
 from official_bert.tokenization import FullTokenizer
 from official_bert.training import precision, run_log
@@ -104,8 +104,8 @@ def teacher_metadata(path: str, output_dir: str, teacher: TrainedModel) -> dict[
         teacher: the opened teacher.
     """
     weights = {name: variable.value for name, variable in named_variables(teacher.model).items()}
-    digest = digest_of_weights(weights)
-    earlier = run_log.trainings(output_dir) if holds_checkpoints(output_dir) else []
+    digest = compute_weights_digest(weights)
+    earlier = run_log.trainings(output_dir) if has_checkpoints(output_dir) else []
     if earlier and earlier[-1].get(_DIGEST, digest) != digest:
         logging.warning(
             "--teacher=%s: has other weights than when the training in %s began; the rest of the "

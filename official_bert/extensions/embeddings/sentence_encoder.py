@@ -33,7 +33,7 @@ from official_bert.modeling.heads import POOLINGS, pooled
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
 from official_bert.serving.extensible import Extensible
 from official_bert.tokenization import FullTokenizer, convert_to_unicode
-from official_bert.tokenizer_call import listed_texts
+from official_bert.tokenizer_call import list_texts
 
 Vectors = Callable[[tf.Tensor], tf.Tensor]
 
@@ -191,7 +191,7 @@ class SentenceEncoder(Extensible):
         """
         if not is_of_kind(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
-        texts = listed_texts("texts", texts)
+        texts = list_texts("texts", texts)
         if prompt := self._default_prompt if prompt is None else prompt:
             texts = [prompt + convert_to_unicode(text) for text in texts]
         if self._lowers:

@@ -28,7 +28,7 @@ from official_bert.extensions.embeddings.sentence_folder import NORMALIZE, Dense
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
-from official_bert.model_dir import ModelFolder, holds_checkpoints
+from official_bert.model_dir import ModelFolder, has_checkpoints
 from official_bert.modeling.heads import POOLINGS
 from official_bert.options.fields import format_flag
 from official_bert.serving.predictor import Predictor
@@ -70,7 +70,7 @@ class EmbeddingTask(Task):
         output_dir = settings.get("output_dir")
         folder = (
             output_dir
-            if output_dir and holds_checkpoints(output_dir)
+            if output_dir and has_checkpoints(output_dir)
             else settings.get("init_checkpoint")
         )
         recorded = _read_pooling_settings(folder) if folder else {}

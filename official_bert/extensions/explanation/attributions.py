@@ -33,7 +33,7 @@ from official_bert.options.fine_tuning import WINDOWS
 from official_bert.serving.model import Export, InMemoryModel
 from official_bert.tasks.clients import Texts
 from official_bert.tokenization import find_words
-from official_bert.tokenizer_config import joined
+from official_bert.tokenizer_config import build_pair
 
 INTEGRATED, TIMES_INPUT = "integrated_gradients", "gradient_x_input"
 PAD, ZERO = "pad", "zero"
@@ -174,7 +174,7 @@ class Attributor:
                     {"text": name, "word": word, "start": match.start(), "end": match.end()}
                 )
         cls, sep = ((tokenizer.vocab[piece], _NO_WORD) for piece in ("[CLS]", "[SEP]"))
-        row, num_first = joined(*pieces, self._model.max_seq_length, cls, sep)
+        row, num_first = build_pair(*pieces, self._model.max_seq_length, cls, sep)
         ids, word_numbers = np.array(row).T
         inputs = (ids, np.ones_like(ids), np.arange(len(ids)) >= num_first)
         features = {

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from official_bert.io.errors import InputError
-from official_bert.tokenizer_call import frame_ids, paired_texts
+from official_bert.tokenizer_call import get_frame_ids, pair_texts
 
 # The special tokens that transformers recognizes in a text.
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -83,7 +83,7 @@ def transformers_inputs(
     """
     pairs = text_pair if pairs is None else pairs
     is_one = isinstance(texts, str | bytes)
-    firsts, seconds = paired_texts(texts, (pairs or None) if is_one else pairs)
+    firsts, seconds = pair_texts(texts, (pairs or None) if is_one else pairs)
     pads = choose("padding", padding, PADDINGS)
     cuts = choose("truncation", truncation, _TRUNCATIONS)
     if max_length is None:
@@ -97,7 +97,7 @@ def transformers_inputs(
         cuts = _LONGEST_FIRST
     begin: list[Token] = []
     end: list[Token] = []
-    cls_id, sep_id = frame_ids(tokenizer)
+    cls_id, sep_id = get_frame_ids(tokenizer)
     if add_special_tokens:
         begin, end = [(cls_id, _NOWHERE)], [(sep_id, _NOWHERE)]
 

@@ -19,7 +19,7 @@ from official_bert.io.reading import is_of_kind
 from official_bert.metrics.cosines import all_cosines
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.clients import numbers
-from official_bert.tokenizer_call import listed_texts
+from official_bert.tokenizer_call import list_texts
 
 COSINE = "cosine"
 # The cosine of a text's two vectors: devices and bfloat16 differ by less, other models by more.
@@ -106,7 +106,7 @@ def paraphrases(
     _check_comparison(encoder)
     _check("limit", limit, kind=int, least=1)
     _check("threshold", threshold, kind=float, least=-1)
-    texts = listed_texts("texts", texts)
+    texts = list_texts("texts", texts)
     scores, pairs = vector_search.paraphrases(encoder.encode(texts), limit, threshold)
     return [
         {"text_a": texts[a], "text_b": texts[b], "row_a": a, "row_b": b, "score": score}
@@ -119,7 +119,7 @@ def index_of(encoder: Encoder, corpus: Iterable[str] | str | os.PathLike | Index
     if isinstance(corpus, Index):
         return corpus
     if not isinstance(corpus, (str, os.PathLike)):
-        texts = listed_texts("corpus", corpus)
+        texts = list_texts("corpus", corpus)
         return Index(texts, encoder.encode(texts))
     path = os.fspath(corpus)
     index = Index.read(path)
@@ -145,7 +145,7 @@ def rank(predictor: Predictor, query: str, texts: list[str]) -> list[dict]:
     Returns:
         A list of dicts with `text`, `row`, its place in `texts` from 0, and `score`.
     """
-    texts = listed_texts("texts", texts)
+    texts = list_texts("texts", texts)
     if hasattr(predictor.client, "vectors"):
         return search(predictor, query, texts, max(len(texts), 1))
     labels = predictor.model.labels

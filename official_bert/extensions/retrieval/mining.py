@@ -22,7 +22,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.commands.predict import files_of_model
+from official_bert.commands.predict import list_model_files
 from official_bert.data.table_formats import has_table_ending, paths_of
 from official_bert.data.tables import numbered_lines
 from official_bert.data.text_tables import Example, read_examples
@@ -60,7 +60,7 @@ def run(options: MiningOptions):
     read = {
         "input_file": inputs,
         "corpus_file": [options.corpus_file],
-        "model": files_of_model(options.model),
+        "model": list_model_files(options.model),
     }
     writing.keep_apart([options.output_file], read)
     pairs = _pairs(options)

@@ -16,7 +16,7 @@ CONFIG = BertConfig.from_dict(toy.BERT_CONFIG | {"initializer_range": 0.3, "num_
 IDS = np.random.default_rng(1).integers(5, len(toy.VOCABULARY), (3, 7)).astype(np.int32)
 
 
-def adapters_of(model) -> dict:
+def list_adapters(model) -> dict:
     return {
         name: variable
         for name, variable in named_variables(model).items()
@@ -78,10 +78,10 @@ def test_the_file_gives_another_base_model_the_outputs(tmp_path):
     model, path = BertClassifier(CONFIG, 3), str(tmp_path / "adapters.safetensors")
     enable_lora(model, 2, first_layer=1)
     draws = np.random.default_rng(2)
-    for variable in adapters_of(model).values():
+    for variable in list_adapters(model).values():
         variable.assign(draws.normal(size=variable.shape) * 0.1)
     head = {"output_weights": model.output_weights, "output_bias": model.output_bias}
-    write_adapters(path, adapters_of(model) | head)
+    write_adapters(path, list_adapters(model) | head)
     base = BertClassifier(CONFIG, 3)
     for name, variable in named_variables(base).items():
         if name not in head:
@@ -89,7 +89,7 @@ def test_the_file_gives_another_base_model_the_outputs(tmp_path):
     for _ in range(2):
         base.load_adapters(path)
         np.testing.assert_array_equal(base({"input_ids": IDS}), model({"input_ids": IDS}))
-    assert adapters_of(base).keys() == adapters_of(model).keys()
+    assert list_adapters(base).keys() == list_adapters(model).keys()
 
     with pytest.raises(
         InputError,
