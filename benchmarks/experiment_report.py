@@ -23,9 +23,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from official_bert.extensions.experiments import table
 from official_bert.extensions.experiments.declarations import (
+    find_scale,
     read_catalogue,
     read_experiment,
-    scale_of,
 )
 from official_bert.extensions.experiments.plan import Plan, ShownColumn, make_plan
 
@@ -43,7 +43,9 @@ def results_of(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]:
         if "step" not in line
     }
     catalogue = read_catalogue(str(ROOT / "official_bert/extensions/experiments/tables"))
-    plan = make_plan(read_experiment(path.stem, catalogue), scale_of("desk", catalogue), catalogue)
+    plan = make_plan(
+        read_experiment(path.stem, catalogue), find_scale("desk", catalogue), catalogue
+    )
     values = {
         cell: float(value)
         for cell in plan.cells
@@ -60,7 +62,7 @@ def results_of(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]:
 
 def page_of(path: pathlib.Path) -> str:
     """Returns the page of the result lines of an experiment."""
-    return table.markdown(*results_of(path))
+    return table.format_page(*results_of(path))
 
 
 def digest_of(path: pathlib.Path) -> str:
@@ -114,7 +116,7 @@ def dots(pyplot, plan: Plan, values: table.Values):
             of_row = runs_of(values, row.label, column)
             if not of_row:
                 continue  # no run of it is finished
-            mean, deviation, count = table.summary(of_row)
+            mean, deviation, count = table.summarize(of_row)
             panel.plot(of_row, [place] * count, "o", color="tab:blue", alpha=0.4, markeredgewidth=0)
             panel.errorbar(
                 mean, place, xerr=deviation, fmt="|", color="black", markersize=9, capsize=3
@@ -150,9 +152,9 @@ def curves(pyplot, plan: Plan, values: table.Values):
                 for each in columns
                 if (of_row := runs_of(values, row.label, each))
             }
-            means = [table.summary(of_row)[0] for of_row in found.values()]
+            means = [table.summarize(of_row)[0] for of_row in found.values()]
             # None of a single run.
-            deviations = [table.summary(of_row)[1] or 0.0 for of_row in found.values()]
+            deviations = [table.summarize(of_row)[1] or 0.0 for of_row in found.values()]
             panel.errorbar(
                 [*found], means, deviations, color=f"C{number}", capsize=3, label=row.label
             )

@@ -329,10 +329,10 @@ serving/export.py: serving/test_export.py
     default=0) + 1) -> default=0) + 2)
     _gfile.rmtree(temporary) -> pass
 extensions/experiments/plan.py: extensions/experiments/test_plan.py
-    if any(each.get(name) -> if all(each.get(name)
+    if any(phase.get(name) -> if all(phase.get(name)
     (phase_flags | row.pretraining).get( -> phase_flags.get(
-    self._free(phase_flags) | row_flags | {"random_seed" -> row_flags | self._free(phase_flags) | {"random_seed"
-    if name == "use_next_sentence" } -> if name == "next_sentence" }
+    flags |= phase_flags | row_flags | {"random_seed" -> flags |= row_flags | phase_flags | {"random_seed"
+    if "use_next_sentence" in phase_flags: -> if "next_sentence" in phase_flags:
 extensions/experiments/table.py: extensions/experiments/test_table.py
     NOISE_ERRORS = 2.0 -> NOISE_ERRORS = 1.0
     statistics.stdev(values) -> statistics.pstdev(values)

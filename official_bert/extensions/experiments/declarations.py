@@ -1,8 +1,8 @@
-"""Reads the declarations of experiments, scales and tasks, and refuses fields that are unknown or
-of a wrong type.
+"""Reads the declarations of experiments, scales and tasks, and rejects unknown fields and fields of
+a wrong type.
 
-In: TOML files. Out: dataclasses whose fields are those of the files; the comments at the top of
-`scales.toml` and `tasks.toml`, and docs/experiments.md, say what they mean.
+Input: TOML files. Output: dataclasses with the fields of the files. The comments at the top of
+`scales.toml` and `tasks.toml`, and docs/experiments.md, explain the fields.
 """
 
 import dataclasses
@@ -17,16 +17,30 @@ from typing import Any, NamedTuple
 from official_bert.io import files
 from official_bert.io.errors import InputError, did_you_mean
 
-SCALES_FILE, TASKS_FILE, SUFFIX = "scales.toml", "tasks.toml", ".toml"
+SCALES_FILE = "scales.toml"
+TASKS_FILE = "tasks.toml"
+SUFFIX = ".toml"
 FlagValue = str | int | float | bool | list[str | int | float | bool]
 Flags = dict[str, FlagValue]
-# What can be measured of a pre-trained model: on held-out text the keys of run_pretraining.py's
-# eval_results.txt, and what is made of a loss; and the mean accuracy on minimal pairs.
-MEASURES = ["perplexity", "loss", "masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy"]
-MEASURES += ["next_sentence_loss", "next_token_accuracy", "next_token_loss"]
-MEASURES += [MINIMAL_PAIRS := "minimal_pairs"]
-_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-_NAMES |= {
+MINIMAL_PAIRS = "minimal_pairs"
+# The measures of a pre-trained model: the keys of run_pretraining.py's eval_results.txt on held-out
+# text, the perplexity, which is computed from a loss, and the mean accuracy on minimal pairs.
+MEASURES = [
+    "perplexity",
+    "loss",
+    "masked_lm_accuracy",
+    "masked_lm_loss",
+    "next_sentence_accuracy",
+    "next_sentence_loss",
+    "next_token_accuracy",
+    "next_token_loss",
+    MINIMAL_PAIRS,
+]
+_TYPE_NAMES = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
     dict: "a table",
     list: "a list",
     FlagValue: "a text, a number, true, false, or a list of them",
@@ -35,6 +49,8 @@ _NAMES |= {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scale:
+    """The sizes of models and data of all experiments, a table of scales.toml."""
+
     name: str
     summary: str
     seeds: int
@@ -57,20 +73,18 @@ class Scale:
 
     @property
     def phases(self) -> list[tuple[Flags, Flags]]:
-        """The phases of a pre-training in order, each the flags of the training and those of its
-        records.
-        """
-        return [
-            (
-                {name: value for name, value in table.items() if name != "records"},
-                table.get("records", {}),
-            )
-            for table in self.pretraining
-        ]
+        """The phases of a pre-training in order: the flags of the training, and of its records."""
+        phases = []
+        for table in self.pretraining:
+            training_flags = {name: value for name, value in table.items() if name != "records"}
+            phases.append((training_flags, table.get("records", {})))
+        return phases
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
+    """A fine-tuning script with its data and metric, a table of tasks.toml."""
+
     name: str
     script: str
     metric: str
@@ -95,9 +109,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """A model that is given (`encoder`) or one that is pre-trained (`size`), and how it is
-    fine-tuned.
-    """
+    """A model of the user (`encoder`) or one to pre-train (`size`), and its fine-tuning."""
 
     label: str
     encoder: str | None = None
@@ -113,6 +125,8 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
+    """A table or figure of the paper: its columns and rows."""
+
     name: str
     path: str
     title: str
@@ -131,29 +145,58 @@ class Catalogue(NamedTuple):
 
 
 def read_catalogue(folder: str) -> Catalogue:
-    """Reads scales.toml and tasks.toml of a folder."""
-    path = os.path.join(folder, TASKS_FILE)
-    tables = _read(path)["tasks"].items()
-    tasks = {
-        name: _build(Task, each, f"{path}: tasks.{name}: ", name=name) for name, each in tables
-    }
-    path = os.path.join(folder, SCALES_FILE)
-    tables = _read(path).items()
-    scales = {name: _build(Scale, each, f"{path}: {name}: ", name=name) for name, each in tables}
+    """Read scales.toml and tasks.toml of a folder.
+
+    Args:
+        folder: the folder of both files and of the experiments.
+
+    Returns:
+        The scales and tasks by name.
+
+    Raises:
+        InputError: a file is not TOML, or a table has an unknown, missing or wrong field.
+    """
+    tasks_path = os.path.join(folder, TASKS_FILE)
+    tasks: dict[str, Task] = {}
+    for name, table in _read(tasks_path)["tasks"].items():
+        tasks[name] = _build(Task, table, f"{tasks_path}: tasks.{name}: ", name=name)
+    scales_path = os.path.join(folder, SCALES_FILE)
+    scales: dict[str, Scale] = {}
+    for name, table in _read(scales_path).items():
+        scales[name] = _build(Scale, table, f"{scales_path}: {name}: ", name=name)
     for scale in scales.values():
-        _refuse(path, scale.name, _find_scale_faults(scale, tasks))
+        _raise_first(scales_path, scale.name, _find_scale_faults(scale, tasks))
     return Catalogue(folder, scales, tasks)
 
 
-def scale_of(name: str, catalogue: Catalogue) -> Scale:
+def find_scale(name: str, catalogue: Catalogue) -> Scale:
+    """Return the scale of a name.
+
+    Args:
+        name: the value of --scale.
+        catalogue: the scales and tasks.
+
+    Returns:
+        The scale.
+
+    Raises:
+        InputError: there is no such scale.
+    """
     if name not in catalogue.scales:
-        raise InputError(
-            f"--scale={name}: there is no such scale; {_remedy(name, catalogue.scales)}"
-        )
+        remedy = _remedy(name, catalogue.scales)
+        raise InputError(f"--scale={name}: there is no such scale; {remedy}")
     return catalogue.scales[name]
 
 
-def names_of(folder: str) -> list[str]:
+def list_experiments(folder: str) -> list[str]:
+    """Return the names of the experiments of a folder.
+
+    Args:
+        folder: a folder of TOML files.
+
+    Returns:
+        The names of the files without their suffix.
+    """
     file_names = [os.path.basename(path) for path in files.matching(f"*{SUFFIX}", folder)]
     return [
         name.removesuffix(SUFFIX) for name in file_names if name not in (SCALES_FILE, TASKS_FILE)
@@ -161,46 +204,69 @@ def names_of(folder: str) -> list[str]:
 
 
 def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
-    """Reads an experiment by its name, or by the path of a TOML file."""
+    """Read an experiment.
+
+    Args:
+        name: the name of an experiment in the catalogue's folder, or the path of a TOML file.
+        catalogue: the scales and tasks, to which the experiment refers.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        InputError: there is no such experiment, or a field of it is unknown, missing or wrong.
+    """
     path = name if name.endswith(SUFFIX) else os.path.join(catalogue.folder, f"{name}{SUFFIX}")
-    if name not in (path, *(experiment_names := names_of(catalogue.folder))):
+    experiment_names = list_experiments(catalogue.folder)
+    if name != path and name not in experiment_names:
         raise InputError(
             f"{name or 'no name'}: there is no such experiment; name one before the flags, as in "
             f"official-bert run_experiment table5 --scale=desk, one of "
             f"{', '.join(experiment_names)} or a {SUFFIX} file of your own"
         )
     content = _read(path)
-    for what, kind in (("columns", Column), ("rows", Row)):
-        if _mismatch(content.get(what), list[dict]) or not content[what]:
-            raise InputError(f"{path}: {what}: must be a list of tables, at least one; add it")
-        tables = enumerate(content[what], 1)
-        content[what] = [
-            _build(kind, table, f"{path}: {what}, number {number}: ") for number, table in tables
-        ]
-    content["columns"] = [
-        dataclasses.replace(column, label=column.label or column.task or column.measure or "")
-        for column in content["columns"]
-    ]
+    columns = [_add_label(column) for column in _build_list(Column, content, "columns", path)]
+    content["columns"] = columns
+    content["rows"] = _build_list(Row, content, "rows", path)
     stem = os.path.basename(path).removesuffix(SUFFIX)
     experiment = _build(Experiment, content, f"{path}: ", name=stem, path=path)
-    labels = [column.label for column in experiment.columns]
-    for column in experiment.columns:
-        _refuse(path, f"columns, {column.label!r}", _find_column_faults(column, catalogue.tasks))
-    for row in experiment.rows:
-        _refuse(
-            path,
-            f"rows, {row.label!r}",
-            _find_row_faults(row, experiment.columns, labels, catalogue.tasks),
-        )
-    for names in (labels, [row.label for row in experiment.rows]):
-        if len(set(names)) < len(names):
-            raise InputError(f"{path}: two of {names} have the same label; give each its own")
+    _check_experiment(experiment, catalogue.tasks)
     return experiment
 
 
-def _refuse(path: str, where: str, faults: Iterator[str]):
+def _build_list(kind: type, content: Mapping[str, Any], name: str, path: str) -> list:
+    """Returns the dataclasses of a file's list of tables."""
+    tables = content.get(name)
+    if _find_type_fault(tables, list[dict]) or not tables:
+        raise InputError(f"{path}: {name}: must be a list of tables, at least one; add it")
+    return [
+        _build(kind, table, f"{path}: {name}, number {number}: ")
+        for number, table in enumerate(tables, 1)
+    ]
+
+
+def _add_label(column: Column) -> Column:
+    label = column.label or column.task or column.measure or ""
+    return dataclasses.replace(column, label=label)
+
+
+def _check_experiment(experiment: Experiment, tasks: Mapping[str, Task]):
+    path = experiment.path
+    column_labels = [column.label for column in experiment.columns]
+    row_labels = [row.label for row in experiment.rows]
+    for column in experiment.columns:
+        _raise_first(path, f"columns, {column.label!r}", _find_column_faults(column, tasks))
+    for row in experiment.rows:
+        faults = _find_row_faults(row, experiment.columns, column_labels, tasks)
+        _raise_first(path, f"rows, {row.label!r}", faults)
+    for labels in (column_labels, row_labels):
+        if len(set(labels)) < len(labels):
+            raise InputError(f"{path}: two of {labels} have the same label; give each its own")
+
+
+def _raise_first(path: str, place: str, faults: Iterator[str]):
     for sentence in faults:
-        raise InputError(f"{path}: {where}: {sentence}")
+        raise InputError(f"{path}: {place}: {sentence}")
 
 
 def _find_column_faults(column: Column, tasks: Mapping[str, Task]) -> Iterator[str]:
@@ -212,11 +278,15 @@ def _find_column_faults(column: Column, tasks: Mapping[str, Task]) -> Iterator[s
         yield f"there is no measure {column.measure!r}; {_remedy(column.measure, MEASURES)}"
     if column.at is not None and not 0.0 < column.at <= 1.0:
         yield f"at is {column.at:g}; write a share above 0 and at most 1"
-    yield from _unknown_tasks([column.task] if column.task is not None else [], "task", tasks)
+    task_names = [] if column.task is None else [column.task]
+    yield from _find_unknown_tasks(task_names, "task", tasks)
 
 
 def _find_row_faults(
-    row: Row, columns: list[Column], labels: list[str], tasks: Mapping
+    row: Row,
+    columns: list[Column],
+    labels: list[str],
+    tasks: Mapping[str, Task],
 ) -> Iterator[str]:
     if bool(row.encoder) == bool(row.size):
         yield "has neither or both of encoder and size; give one"
@@ -238,75 +308,97 @@ def _find_row_faults(
                 f"an ensemble has no test set, and column {column.label!r} is of one; leave one of "
                 "them out"
             )
-    yield from _unknown_tasks(
-        [] if row.first_task is None else [row.first_task], "first_task", tasks
-    )
+    first_tasks = [] if row.first_task is None else [row.first_task]
+    yield from _find_unknown_tasks(first_tasks, "first_task", tasks)
     for label in row.paper.keys() - labels:
         yield f"paper: there is no column {label!r}; {_remedy(label, labels)}"
 
 
 def _find_scale_faults(scale: Scale, tasks: Mapping[str, Task]) -> Iterator[str]:
-    names = (
+    task_names = (
         *scale.tasks,
         *scale.stand_ins,
         *scale.stand_ins.values(),
         *scale.recipes,
         *scale.recipes_from_text,
     )
-    yield from _unknown_tasks(names, "tasks, stand_ins or recipes", tasks)
-    if (
-        min(scale.seeds, scale.pretraining_seeds, len(scale.pretraining)) < 1
-        or "vocab_size" not in scale.vocabulary
-    ):
+    yield from _find_unknown_tasks(task_names, "tasks, stand_ins or recipes", tasks)
+    lowest_count = min(scale.seeds, scale.pretraining_seeds, len(scale.pretraining))
+    if lowest_count < 1 or "vocab_size" not in scale.vocabulary:
         yield "must have seeds, pretraining_seeds and phases, at least 1 each, and a vocab_size"
 
 
-def _unknown_tasks(names: Iterable[str], where: str, tasks: Mapping[str, Task]) -> Iterator[str]:
+def _find_unknown_tasks(
+    names: Iterable[str], place: str, tasks: Mapping[str, Task]
+) -> Iterator[str]:
     for name in names:
         if name not in tasks:
-            yield f"{where}: {name!r} is no task of {TASKS_FILE}; {_remedy(name, tasks)}"
+            yield f"{place}: {name!r} is no task of {TASKS_FILE}; {_remedy(name, tasks)}"
 
 
 def _build(kind: type, table: Any, place: str, **other_fields: Any) -> Any:
-    """Returns an instance of a dataclass whose fields are the keys of a table at a place, and
-    those that are known.
+    """Returns an instance of a dataclass.
+
+    Args:
+        kind: the dataclass.
+        table: the TOML table with its fields; anything else is rejected.
+        place: the place of the table in its file, for error messages.
+        **other_fields: fields that do not stand in the table.
     """
-    if _mismatch(table, dict):
+    if _find_type_fault(table, dict):
         raise InputError(f"{place}must be a table")
     fields = {each.name: each for each in dataclasses.fields(kind) if each.name not in other_fields}
     for name, value in table.items():
         if name not in fields:
             raise InputError(f"{place}unknown field {name!r}; {_remedy(name, fields)}")
-        if requirement := _mismatch(value, fields[name].type):
+        requirement = _find_type_fault(value, fields[name].type)
+        if requirement:
             raise InputError(f"{place}{name}: must be {requirement}, got {value!r}")
     for name, each in fields.items():
-        if name not in table and each.default is each.default_factory is dataclasses.MISSING:
+        is_required = each.default is each.default_factory is dataclasses.MISSING
+        if is_required and name not in table:
             raise InputError(f"{place}{name} is missing; add it")
     return kind(**table, **other_fields)
 
 
-def _mismatch(value: Any, kind: Any) -> str | None:
-    """Returns what a value must be, in words; None if it is that."""
+def _find_type_fault(value: Any, kind: Any) -> str | None:
+    """Returns the type that a value should have, in words; None if it has that type."""
     if isinstance(kind, types.UnionType):
-        requirements = [
-            _mismatch(value, each) for each in kind.__args__ if each is not types.NoneType
-        ]
-        return None if None in requirements else _NAMES.get(kind, requirements[0])
+        return _find_union_fault(value, kind)
     outer = typing.get_origin(kind) or kind
-    if outer not in _NAMES:  # a dataclass, which is made already, or anything
+    if outer not in _TYPE_NAMES:  # A dataclass that has been built already, or anything.
         return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_good = (
-        is_number
-        if outer is float
-        else isinstance(value, outer) and (outer is not int or is_number)
-    )
-    if not is_good:
-        return _NAMES[outer]
+    if not _has_type(value, outer):
+        return _TYPE_NAMES[outer]
     inner = (typing.get_args(kind) or (Any,))[-1]
-    values = value.values() if outer is dict else value if outer is list else ()
-    wrong = next(filter(None, (_mismatch(each, inner) for each in values)), None)
-    return wrong and f"{_NAMES[outer]}, each value {wrong}"
+    values: Iterable[Any] = ()
+    if isinstance(value, dict):
+        values = value.values()
+    elif isinstance(value, list):
+        values = value
+    for each in values:
+        requirement = _find_type_fault(each, inner)
+        if requirement:
+            return f"{_TYPE_NAMES[outer]}, each value {requirement}"
+    return None
+
+
+def _find_union_fault(value: Any, kind: types.UnionType) -> str | None:
+    members = [each for each in kind.__args__ if each is not types.NoneType]
+    requirements = [_find_type_fault(value, each) for each in members]
+    if None in requirements:
+        return None
+    return _TYPE_NAMES.get(kind, requirements[0])
+
+
+def _has_type(value: Any, kind: type) -> bool:
+    """Returns whether a value has a TOML type; a whole number is also a float, and no bool is."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is float:
+        return is_number
+    if kind is int:
+        return is_number and isinstance(value, int)
+    return isinstance(value, kind)
 
 
 def _remedy(name: str, choices: Iterable[str]) -> str:

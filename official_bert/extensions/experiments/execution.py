@@ -1,7 +1,7 @@
-"""Runs the steps of a plan one after the other, each once in its life.
+"""Runs the steps of a plan one after the other, each until it has finished once.
 
-A finished step has a result.json with what its command measured, and is not run again; what a kill
-interrupted is run again in the same folder, where training scripts find their checkpoints.
+A finished step has a result.json with the metrics of its command, and does not run again. An
+interrupted step runs again in the same folder, where training scripts resume from a checkpoint.
 """
 
 import csv
@@ -11,41 +11,60 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any
 
 from absl import logging
 
 from official_bert.extensions.experiments.declarations import MINIMAL_PAIRS
-from official_bert.extensions.experiments.steps import CONFIG, DATA, Layout, Place, Step
+from official_bert.extensions.experiments.steps import DATA, Layout, Step
 from official_bert.io import files, processes, reading, writing
 from official_bert.io.errors import InputError
 
-RESULT_FILE, LOG_FILE = "result.json", "log.txt"
-_LOG_LINES, _LOG_BYTES = 15, 20_000  # of the end of a log, which a user is shown
+RESULT_FILE = "result.json"
+LOG_FILE = "log.txt"
+Result = dict[str, Any]  # The content of a result.json.
+# The end of a log that is printed: at most so many lines, in at most so many bytes.
+_LOG_LINES = 15
+_LOG_BYTES = 20_000
 _COMMIT_LETTERS = 10
-_TRAINING = "fine-tuning"  # the kind of steps whose models only other steps of the plan need
-# What a fine-tuning leaves that its results do not need.
-_LARGE = ("model.ckpt-*", "input.ckpt-*", "checkpoint", "*.tf_record", "*logits.npz")
-_EVALUATION, _SUFFIX, _SEARCH_RESULTS, _BEST_MARK = (
-    "eval_results",
-    ".txt",
-    "search_results.tsv",
-    "*",
-)
+_FINE_TUNING = "fine-tuning"  # Steps whose models only other steps of the plan need.
+# Large files of a fine-tuning that its results do not need.
+_LARGE_FILES = ("model.ckpt-*", "input.ckpt-*", "checkpoint", "*.tf_record", "*logits.npz")
+_EVALUATION_PREFIX = "eval_results"
+_EVALUATION_SUFFIX = ".txt"
+_SEARCH_RESULTS = "search_results.tsv"
+_BEST_MARK = "*"
 
 
-def check_given(steps: Iterable[Step], layout: Layout):
-    """Refuses data that are not there, before anything runs."""
+def check_data(steps: Iterable[Step], layout: Layout) -> None:
+    """Reject missing data before any step runs.
+
+    Args:
+        steps: all steps of a plan.
+        layout: their folders.
+
+    Raises:
+        InputError: a step reads a file or a folder that does not exist.
+    """
     for step in steps:
-        data_places = [place for place in step.places() if place.root == DATA]
-        for path in map(layout.path, data_places):
+        for place in step.places():
+            if place.root != DATA:
+                continue
+            path = layout.input_path(place)
             if not (files.exists(path) or files.matching(path)):
                 raise InputError(f"{path}: no such file or folder, which {step.name} reads; add it")
 
 
-def pending_steps(steps: Iterable[Step], layout: Layout) -> list[Step]:
-    """Returns those of all steps that must run: without results, or with deleted files that
-    another one needs.
+def list_pending(steps: Iterable[Step], layout: Layout) -> list[Step]:
+    """Return the steps that must run.
+
+    Args:
+        steps: all steps of a plan, each after its inputs.
+        layout: their folders.
+
+    Returns:
+        The steps without a result, and those of whose deleted files another one needs some.
     """
     needed: set[Step] = set()
     pending = []
@@ -58,78 +77,107 @@ def pending_steps(steps: Iterable[Step], layout: Layout) -> list[Step]:
 
 
 def execute(steps: list[Step], layout: Layout) -> list[str]:
-    """Runs all pending steps but those that need a failed one; returns a sentence and the end of
-    each failed log.
+    """Run all pending steps but those that need a failed one.
+
+    Args:
+        steps: all steps of a plan, each after its inputs.
+        layout: their folders.
+
+    Returns:
+        For each failed step a sentence and the end of its log.
     """
-    pending, failures = pending_steps(steps, layout), []
+    pending = list_pending(steps, layout)
+    failures: list[str] = []
     unfinished = set(pending)
-    logging.info("%d of %d steps are finished already", len(steps) - len(pending), len(steps))
-    _strip(steps, unfinished, layout)
+    num_finished = len(steps) - len(pending)
+    logging.info("%d of %d steps are finished already", num_finished, len(steps))
+    _delete_large_files(steps, unfinished, layout)
     for number, step in enumerate(pending, 1):
         if not unfinished.isdisjoint(step.inputs()):
             continue
         log = os.path.join(layout.folder(step), LOG_FILE)
         logging.info("[%d/%d] %s begins, with the log %s", number, len(pending), step.name, log)
-        if status := _run(step, layout):
-            logging.error("%s failed with status %d", step.name, status)
-            failures.append(
-                f"{step.name} ended with status {status}; the end of {log}:\n{_last_lines(log)}"
-            )
-        else:
+        status = _run(step, layout)
+        if status == 0:
             unfinished.remove(step)
-            _strip(steps, unfinished, layout)
-    if num_left := len(unfinished) - len(failures):
+            _delete_large_files(steps, unfinished, layout)
+            continue
+        logging.error("%s failed with status %d", step.name, status)
+        last_lines = _read_last_lines(log)
+        failures.append(f"{step.name} ended with status {status}; the end of {log}:\n{last_lines}")
+    num_left = len(unfinished) - len(failures)
+    if num_left:
         logging.error("%d steps did not run, since they need one that failed", num_left)
     return failures
 
 
 def _run(step: Step, layout: Layout) -> int:
-    folder, output = layout.folder(step), layout.output(step)
-    if read_result(layout, step) is not None:  # whose files were deleted, and are needed
+    """Runs the command of a step, and writes its result; returns the status of the command."""
+    folder = layout.folder(step)
+    output = layout.output(step)
+    if read_result(layout, step) is not None:  # Its files were deleted, and are needed again.
         files.remove_folder(folder)
     is_resumed = files.exists(output)
     files.make_folder(output)
     if step.config:
-        with writing.replacing(layout.path(Place(CONFIG), step)) as file:
+        with writing.replacing(layout.config_file(step)) as file:
             file.write(step.config_text)
     command = [*layout.program, *layout.command(step)]
-    search_path = os.pathsep.join(filter(None, [layout.code_dir, os.environ.get("PYTHONPATH")]))
-    begun, commit = time.monotonic(), _read_commit(layout.code_dir)
-    with open(os.path.join(folder, LOG_FILE), "ab") as log, processes.Processes() as started:
-        status = started.start(
-            command, stdout=log, env=os.environ | {"PYTHONPATH": search_path}
-        ).wait()
+    search_path = [layout.code_dir]
+    if os.environ.get("PYTHONPATH"):
+        search_path.append(os.environ["PYTHONPATH"])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(search_path)}
+    start_time = time.monotonic()
+    commit = _read_commit(layout.code_dir)
+    log_path = os.path.join(folder, LOG_FILE)
+    with open(log_path, "ab") as log, processes.Processes() as children:
+        status = children.start(command, stdout=log, env=environment).wait()
     if status == 0:
-        write_result(layout, step, time.monotonic() - begun, is_resumed, commit)
+        secs = time.monotonic() - start_time
+        write_result(layout, step, secs, is_resumed, commit)
     return status
 
 
-def _last_lines(path: str) -> str:
+def _read_last_lines(path: str) -> str:
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - _LOG_BYTES))
-        return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:])
+        text = file.read().decode("utf-8", "replace")
+    return "\n".join(text.splitlines()[-_LOG_LINES:])
 
 
-def _strip(steps: Iterable[Step], unfinished: set[Step], layout: Layout):
-    """Deletes the checkpoints and other large files of fine-tunings that no step needs any more."""
-    needed_steps = unfinished.union(*(step.inputs() for step in unfinished))
+def _delete_large_files(steps: Iterable[Step], unfinished: Collection[Step], layout: Layout):
+    """Deletes the large files of finished fine-tunings that no unfinished step needs."""
+    needed_steps = set(unfinished)
+    for step in unfinished:
+        needed_steps.update(step.inputs())
     for step in steps:
-        if (
-            step.kind != _TRAINING
-            or step in needed_steps
-            or (result := read_result(layout, step))["is_stripped"]
-        ):
+        if step.kind != _FINE_TUNING or step in needed_steps:
             continue
-        # Noted first, so that no half-deleted model seems whole.
+        result = read_result(layout, step)
+        assert result is not None  # All steps but the unfinished ones have results.
+        if result["is_stripped"]:
+            continue
+        # This is noted first, so that no half-deleted model seems whole.
         _write(layout, step, result | {"is_stripped": True})
         for folder, _, _ in list(os.walk(layout.output(step))):
-            for pattern in _LARGE:
+            for pattern in _LARGE_FILES:
                 for path in files.matching(pattern, folder):
                     files.remove(path)
 
 
-def read_result(layout: Layout, step: Step) -> dict | None:
-    """Returns the content of a step's result.json; None for a step that is not finished."""
+def read_result(layout: Layout, step: Step) -> Result | None:
+    """Return the result of a step.
+
+    Args:
+        layout: the folders of the steps.
+        step: the step.
+
+    Returns:
+        The content of its result.json; None for an unfinished step.
+
+    Raises:
+        InputError: the file is damaged.
+    """
     folder = layout.folder(step)
     path = os.path.join(folder, RESULT_FILE)
     if not files.exists(path):
@@ -146,23 +194,28 @@ def read_result(layout: Layout, step: Step) -> dict | None:
 
 def write_result(
     layout: Layout, step: Step, secs: float, is_resumed: bool, commit: str | None = None
-):
-    """Marks a step as finished, with its metrics, and the seconds of its last process and the
-    commit that it ran.
+) -> None:
+    """Write the result of a step, which marks it as finished.
+
+    Args:
+        layout: the folders of the steps.
+        step: the step.
+        secs: the seconds of its last process.
+        is_resumed: whether an earlier process was interrupted.
+        commit: the commit of the code that ran; None if it is unknown.
     """
     result = {
         "kind": step.kind,
         "label": step.label,
         "command": layout.shell_line(step),
         "seed": step.seed,
-    }
-    result |= {
         "commit": commit,
         "secs": round(secs, 1),
         "is_resumed": is_resumed,
         "is_stripped": False,
+        "metrics": read_metrics(layout.output(step)),
     }
-    _write(layout, step, result | {"metrics": read_metrics(layout.output(step))})
+    _write(layout, step, result)
 
 
 def _read_commit(folder: str) -> str | None:
@@ -174,38 +227,52 @@ def _read_commit(folder: str) -> str | None:
     return process.stdout.strip()[:_COMMIT_LETTERS] if process.returncode == 0 else None
 
 
-def _write(layout: Layout, step: Step, result: dict):
+def _write(layout: Layout, step: Step, result: Result):
     with writing.replacing(os.path.join(layout.folder(step), RESULT_FILE)) as file:
         file.write(json.dumps(result, indent=1) + "\n")
 
 
 def read_metrics(output_dir: str) -> dict[str, float | None]:
-    """Returns the metrics of all eval_results files of a folder, or of the best run of a search in
-    it.
+    """Return the metrics of the output of a step.
 
-    Those of minimal pairs are percentages, by the names of their phenomena, and that of all as
-    `minimal_pairs`. The names of a second set get the suffix of its file, as `eval_accuracy_mm`. A
-    metric that is no number is None.
+    Those of a search are the metrics of its best run. The accuracies on minimal pairs are
+    percentages by the names of their phenomena; that on all pairs is `minimal_pairs`. The metrics
+    of a second set get the suffix of its file, as `eval_accuracy_mm`.
+
+    Args:
+        output_dir: the output folder of the step.
+
+    Returns:
+        The metrics by name; None for one that is not finite.
     """
-    folder, search = output_dir, os.path.join(output_dir, _SEARCH_RESULTS)
-    if files.exists(search):
-        rows = csv.DictReader(reading.read_lines(search), delimiter="\t")
-        folder = next(
-            (os.path.join(folder, row["run"]) for row in rows if row["best"] == _BEST_MARK), folder
-        )
-    metrics, pairs = {}, os.path.join(folder, f"{MINIMAL_PAIRS}.tsv")
-    if files.exists(pairs):
-        rows = [
-            row
-            for row in csv.DictReader(reading.read_lines(pairs), delimiter="\t")
-            if row["paradigm"] == "all"
-        ]
-        metrics = {row["phenomenon"]: 100 * float(row["accuracy"]) for row in rows}
+    folder = _find_best_run(output_dir)
+    metrics: dict[str, float | None] = {}
+    pairs_path = os.path.join(folder, f"{MINIMAL_PAIRS}.tsv")
+    if files.exists(pairs_path):
+        for row in _read_rows(pairs_path):
+            if row["paradigm"] == "all":
+                metrics[row["phenomenon"]] = 100 * float(row["accuracy"])
         metrics[MINIMAL_PAIRS] = metrics.pop("all")
-    for path in files.matching(f"{_EVALUATION}*{_SUFFIX}", folder):
-        suffix = os.path.basename(path).removeprefix(_EVALUATION).removesuffix(_SUFFIX)
+    for path in files.matching(f"{_EVALUATION_PREFIX}*{_EVALUATION_SUFFIX}", folder):
+        file_name = os.path.basename(path)
+        suffix = file_name.removeprefix(_EVALUATION_PREFIX).removesuffix(_EVALUATION_SUFFIX)
         for line in reading.read_lines(path):
             name, equals, text = line.rpartition(" = ")
             if equals:
-                metrics[f"{name}{suffix}"] = float(text) if math.isfinite(float(text)) else None
+                value = float(text)
+                metrics[f"{name}{suffix}"] = value if math.isfinite(value) else None
     return metrics
+
+
+def _find_best_run(output_dir: str) -> str:
+    """Returns the folder of the best run of a search; without a search the output folder."""
+    path = os.path.join(output_dir, _SEARCH_RESULTS)
+    if files.exists(path):
+        for row in _read_rows(path):
+            if row["best"] == _BEST_MARK:
+                return os.path.join(output_dir, row["run"])
+    return output_dir
+
+
+def _read_rows(path: str) -> Iterable[dict[str, str]]:
+    return csv.DictReader(reading.read_lines(path), delimiter="\t")

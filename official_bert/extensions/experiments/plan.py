@@ -1,8 +1,7 @@
 """The plan of an experiment at a scale: the cells of its table, and the steps that fill them.
 
-In: declarations. Out: for each cell the step whose result it shows, with all steps that it needs.
-Steps are values, so that two rows with equal steps share them. Nothing is read but the
-declarations.
+Input: declarations. Output: for each cell the step with its result, and all steps before it.
+Steps are values, so that two rows with equal steps share them. The plan reads no files.
 """
 
 import dataclasses
@@ -25,39 +24,53 @@ from official_bert.extensions.experiments.declarations import (
 from official_bert.extensions.experiments.steps import (
     CONFIG,
     DATA,
-    OWN,
+    OUTPUT,
     Place,
     Step,
     check_step,
-    in_order,
+    order_steps,
 )
 from official_bert.io.errors import InputError
 from official_bert.options.fields import flag_fields
 from official_bert.options.shared import MaskingOptions
 
-CORPUS, HELD_OUT, PAIRS = "corpus/train*.txt", "corpus/held_out*.txt", "BLiMP.zip"
-_POSITIONS, _SEGMENTS = 512, 2
-# Flags by which an experiment connects its steps; no declaration sets them.
-OWN_FLAGS = {
+# The paths of texts and minimal pairs below the user's folder of data.
+CORPUS = "corpus/train*.txt"
+HELD_OUT = "corpus/held_out*.txt"
+PAIRS = "BLiMP.zip"
+# The fields of all configurations that a declaration does not change.
+_POSITIONS = 512
+_SEGMENTS = 2
+# An experiment connects its steps by these flags; no declaration sets them.
+RESERVED_FLAGS = {
     "bert_config_file",
     "do_eval",
     "do_predict",
     "do_train",
     "ensemble_dirs",
     "init_checkpoint",
+    "input_file",
+    "model",
+    "output_dir",
+    "output_file",
+    "random_seed",
+    "vocab_file",
 }
-OWN_FLAGS |= {"input_file", "model", "output_dir", "output_file", "random_seed", "vocab_file"}
-_MASKS = {field.name for field in dataclasses.fields(MaskingOptions)}
-# Of run_pretraining.py, where a declaration leaves them out.
-_NUM_TRAIN_STEPS, _SAVE_STEPS = 100_000, 1000
-# Words in the names of metrics between -1 and 1.
+_MASKING_FLAGS = {field.name for field in dataclasses.fields(MaskingOptions)}
+# The defaults of run_pretraining.py, which count if a declaration leaves them out.
+_NUM_TRAIN_STEPS = 100_000
+_SAVE_STEPS = 1000
+# Metrics with one of these words in their names are between -1 and 1.
 _FRACTIONS = frozenset({"accuracy", "f1", "matthews", "pearson", "precision", "recall", "spearman"})
 
 
 @dataclasses.dataclass(frozen=True)
 class ShownColumn:
-    """A column of a table at some scale: its declaration, and the task that is run; None for a
-    measure.
+    """A column of a table at some scale.
+
+    Args:
+        declared: its declaration.
+        task: the task to run, which may stand in for the declared one; None for a measure.
     """
 
     declared: Column
@@ -65,47 +78,48 @@ class ShownColumn:
 
     @property
     def label(self) -> str:
+        """The label of the declaration."""
         return self.declared.label
 
     @property
-    def stands_in(self) -> bool:
-        """Whether the task is not the column's own."""
-        return self.task is not None and self.task.name != self.declared.task
+    def stand_in(self) -> Task | None:
+        """The task, if it is not the declared one."""
+        if self.task is None or self.task.name == self.declared.task:
+            return None
+        return self.task
 
     @property
     def heading(self) -> str:
-        return f"{self.task.name} for {self.label}" if self.stands_in else self.label
+        """The label in the table, which names a stand-in."""
+        return f"{self.stand_in.name} for {self.label}" if self.stand_in else self.label
 
     @property
     def metric(self) -> str:
-        """The key of the results that is shown; a task that stands in keeps its own."""
-        if self.task is None:
-            return self.declared.measure
-        return self.task.metric if self.stands_in else self.declared.metric or self.task.metric
+        """The key of the shown result; a stand-in shows the metric of its own task."""
+        if self.stand_in is not None:
+            return self.stand_in.metric
+        if self.task is not None:
+            return self.declared.metric or self.task.metric
+        assert self.declared.measure is not None  # Declarations have a task or a measure.
+        return self.declared.measure
 
     @property
     def factor(self) -> float:
-        """What a metric is multiplied by: the fractions among a task's metrics are shown as
-        percentages.
-        """
-        is_fraction = (
-            self.task and not self.task.percent and _FRACTIONS.intersection(self.metric.split("_"))
-        )
-        return 100.0 if is_fraction else 1.0
+        """The factor of a metric: a task's fractions are shown as percentages."""
+        if self.task is None or self.task.percent:
+            return 1.0
+        return 100.0 if _FRACTIONS.intersection(self.metric.split("_")) else 1.0
 
     @property
     def number(self) -> tuple:
-        """What is shown, equal for MNLI-m and MNLI-mm with a task that stands in."""
-        return (
-            self.task,
-            self.metric,
-            dataclasses.replace(self.declared, label="", task=None, metric=None),
-        )
+        """The identity of the shown number, equal for MNLI-m and MNLI-mm with one stand-in."""
+        declared = dataclasses.replace(self.declared, label="", task=None, metric=None)
+        return self.task, self.metric, declared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cell:
-    """A number of the table, with one seed, counted from 1, and the step whose result it is."""
+    """A number of the table, with one seed, counted from 1, and the step that computes it."""
 
     row: str
     column: ShownColumn
@@ -115,9 +129,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """All cells of an experiment at a scale, with a sentence for each row or column that the
-    scale lacks.
-    """
+    """All cells of an experiment at a scale, and a sentence for each omitted row or column."""
 
     experiment: Experiment
     scale: Scale
@@ -129,7 +141,7 @@ class Plan:
     @property
     def steps(self) -> list[Step]:
         """All steps, each once and after those that it needs."""
-        return in_order(cell.step for cell in self.cells)
+        return order_steps(cell.step for cell in self.cells)
 
 
 def make_plan(
@@ -140,289 +152,425 @@ def make_plan(
     num_seeds: int | None = None,
     training_flags: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Expands an experiment. Rows whose given model is not among `encoders`, or without their first
-    task, are left out.
+    """Expand an experiment into the cells of its table and their steps.
 
-    Without `num_seeds` it is that of the scale.
+    Args:
+        experiment: the declaration.
+        scale: the sizes of its models and data.
+        catalogue: the tasks.
+        encoders: the names of the user's models; a row that needs another one is left out.
+        num_seeds: the number of fine-tunings of each cell; None for that of the scale.
+        training_flags: further flags of all trainings.
+
+    Returns:
+        The plan.
+
+    Raises:
+        InputError: no row or no column is left, or a step has a flag that its command rejects.
     """
-    columns, left_out = shown_columns(experiment, scale, catalogue.tasks)
-    rows = []
-    for row in experiment.rows:
-        if row.encoder and row.encoder not in encoders:
-            left_out.append(
-                f"row {row.label!r}: its model is not given; add --model={row.encoder}=FOLDER"
-            )
-        elif row.label in scale.leaves_out:
-            left_out.append(f"row {row.label!r}: --scale={scale.name} does not run it")
-        elif row.first_task and row.first_task not in scale.tasks:
-            left_out.append(
-                f"row {row.label!r}: --scale={scale.name} has no task {row.first_task!r}"
-            )
-        else:
-            rows.append(row)
+    columns, omitted_columns = choose_columns(experiment, scale, catalogue.tasks)
+    rows, omitted_rows = _choose_rows(experiment, scale, encoders)
+    left_out = omitted_columns + omitted_rows
     if not rows or not columns:
-        raise InputError(
-            f"{experiment.path}: nothing is left at --scale={scale.name}: {'; '.join(left_out)}"
-        )
+        reasons = "; ".join(left_out)
+        raise InputError(f"{experiment.path}: nothing is left at --scale={scale.name}: {reasons}")
     planner = _Planner(experiment.path, scale, catalogue, training_flags or {})
-    cells = [
-        Cell(row.label, column, seed, planner.step(row, column, seed))
-        for row in rows
-        for column in columns
-        for seed in planner.seeds(row, column, num_seeds or scale.seeds)
-    ]
+    cells: list[Cell] = []
+    for row in rows:
+        for column in columns:
+            for seed in planner.seeds(row, column, num_seeds or scale.seeds):
+                cells.append(Cell(row.label, column, seed, planner.plan_step(row, column, seed)))
     return Plan(experiment, scale, columns, rows, cells, left_out)
 
 
-def shown_columns(
+def _choose_rows(
+    experiment: Experiment, scale: Scale, encoders: Iterable[str]
+) -> tuple[list[Row], list[str]]:
+    """Returns the rows of a scale, and a sentence for each one that is left out."""
+    rows = []
+    left_out = []
+    for row in experiment.rows:
+        if row.encoder and row.encoder not in encoders:
+            reason = f"its model is not given; add --model={row.encoder}=FOLDER"
+        elif row.label in scale.leaves_out:
+            reason = f"--scale={scale.name} does not run it"
+        elif row.first_task and row.first_task not in scale.tasks:
+            reason = f"--scale={scale.name} has no task {row.first_task!r}"
+        else:
+            rows.append(row)
+            continue
+        left_out.append(f"row {row.label!r}: {reason}")
+    return rows, left_out
+
+
+def choose_columns(
     experiment: Experiment, scale: Scale, tasks: Mapping[str, Task]
 ) -> tuple[list[ShownColumn], list[str]]:
-    """Returns the columns that the scale has, and a sentence for each one that is left out.
+    """Return the columns of an experiment at a scale.
 
-    For a task that the scale lacks its stand-in is run, unless that is the task of another column,
-    shown or left out.
+    A stand-in replaces a task that the scale lacks, unless it is the task of another column, shown
+    or left out.
+
+    Args:
+        experiment: the declaration.
+        scale: the scale with its tasks and stand-ins.
+        tasks: all tasks by name.
+
+    Returns:
+        The columns, and a sentence for each one that is left out.
     """
-    names = [column.task for column in experiment.columns if column.task]
-    run = {name: name for name in names if name in scale.tasks}
-    for name in names:
-        if name not in run and scale.stand_ins.get(name) not in (None, *run.values()):
-            run[name] = scale.stand_ins[name]
+    task_names = _replace_missing_tasks(experiment, scale)
     columns: list[ShownColumn] = []
     left_out: list[str] = []
     for column in experiment.columns:
-        task, stand_in = tasks.get(run.get(column.task)), scale.stand_ins.get(column.task)
+        task = None
+        if column.task in task_names:
+            task = tasks.get(task_names[column.task])
         candidate = ShownColumn(column, task)
-        if column.label in scale.leaves_out:
-            reason = f"--scale={scale.name} does not measure it"
-        elif column.task and not task and not stand_in:
-            reason = f"--scale={scale.name} has neither its task nor one that stands in for it"
-        elif column.task and not task:
-            reason = f"what may stand in for its task ({stand_in}) is that of another column"
-        elif task and column.set == "test" and not task.test_data:
-            reason = f"{task.name} has no test set with labels"
-        elif candidate.stands_in and candidate.number in [each.number for each in columns]:
-            reason = f"{task.name}, which stands in for its task, is shown already"
-        else:
+        reason = _find_reason_to_omit(candidate, scale, columns)
+        if reason is None:
             columns.append(candidate)
-            continue
-        left_out.append(f"column {column.label!r}: {reason}")
+        else:
+            left_out.append(f"column {column.label!r}: {reason}")
     return columns, left_out
 
 
-def config_of(size: str, scale: Scale, more: Flags) -> dict[str, Any]:
-    """Returns the fields of bert_config.json of one of the paper's sizes at a scale."""
+def _replace_missing_tasks(experiment: Experiment, scale: Scale) -> dict[str, str]:
+    """Returns the tasks to run by the names of the declared tasks, without those that are omitted."""
+    declared_names = [column.task for column in experiment.columns if column.task]
+    names = {name: name for name in declared_names if name in scale.tasks}
+    for name in declared_names:
+        stand_in = scale.stand_ins.get(name)
+        if name not in names and stand_in is not None and stand_in not in names.values():
+            names[name] = stand_in
+    return names
+
+
+def _find_reason_to_omit(
+    candidate: ShownColumn, scale: Scale, columns: Sequence[ShownColumn]
+) -> str | None:
+    """Returns why a column is left out, in words; None if it is shown beside earlier columns."""
+    column = candidate.declared
+    task = candidate.task
+    if column.label in scale.leaves_out:
+        return f"--scale={scale.name} does not measure it"
+    if column.task and not task:
+        stand_in = scale.stand_ins.get(column.task)
+        if not stand_in:
+            return f"--scale={scale.name} has neither its task nor one that stands in for it"
+        return f"what may stand in for its task ({stand_in}) is that of another column"
+    if task and column.set == "test" and not task.test_data:
+        return f"{task.name} has no test set with labels"
+    if candidate.stand_in and candidate.number in [each.number for each in columns]:
+        return f"{candidate.stand_in.name}, which stands in for its task, is shown already"
+    return None
+
+
+def make_config(size: str, scale: Scale, more_fields: Flags) -> dict[str, Any]:
+    """Return the fields of bert_config.json.
+
+    Args:
+        size: one of the paper's sizes, as layers/hidden size/heads.
+        scale: the scale, which may replace the size by a smaller one.
+        more_fields: fields with precedence over all others.
+
+    Returns:
+        The fields by name.
+
+    Raises:
+        InputError: the size has another form, or the fields make no model.
+    """
     dimensions = scale.sizes.get(size, size)
     place = f"size {size!r} at --scale={scale.name}"
     if not re.fullmatch(r"\d+/\d+/\d+", dimensions):
         raise InputError(
             f"{place}: is {dimensions!r}, which is not layers/hidden size/heads; correct it"
         )
-    layers, hidden, heads = map(int, dimensions.split("/"))
-    fields = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
-    fields |= {"intermediate_size": 4 * hidden, "vocab_size": scale.vocabulary["vocab_size"]}
-    fields |= (
-        {"max_position_embeddings": _POSITIONS, "type_vocab_size": _SEGMENTS} | scale.config | more
-    )
+    num_layers, hidden_size, num_heads = map(int, dimensions.split("/"))
+    fields = {
+        "num_hidden_layers": num_layers,
+        "hidden_size": hidden_size,
+        "num_attention_heads": num_heads,
+        "intermediate_size": 4 * hidden_size,
+        "vocab_size": scale.vocabulary["vocab_size"],
+        "max_position_embeddings": _POSITIONS,
+        "type_vocab_size": _SEGMENTS,
+        **scale.config,
+        **more_fields,
+    }
     BertConfig.from_dict(fields).validate(place)
     return fields
 
 
 class _Planner:
-    def __init__(self, path: str, scale: Scale, catalogue: Catalogue, training_flags: Flags):
-        self._path, self._scale, self._catalogue = path, scale, catalogue
-        self._training_flags = training_flags
-        defaults = {
-            field.name: field.default
-            for field in flag_fields(catalog.options_class("run_pretraining"))
-        }
-        self._usual = [defaults | phase for phase, _ in scale.phases]
+    """Plans the steps of the cells of one experiment at one scale."""
+
+    def __init__(
+        self,
+        path: str,
+        scale: Scale,
+        catalogue: Catalogue,
+        training_flags: Mapping[str, str],
+    ):
+        """Creates a planner; `path` is the file of the experiment, for error messages."""
+        self._path = path
+        self._scale = scale
+        self._catalogue = catalogue
+        self._training_flags = dict(training_flags)
+        fields = flag_fields(catalog.options_class("run_pretraining"))
+        defaults = {field.name: field.default for field in fields}
+        self._phase_values = [defaults | phase for phase, _ in scale.phases]
 
     def seeds(self, row: Row, column: ShownColumn, count: int) -> Sequence[int]:
-        """Returns the seeds of a cell: an ensemble has one, and a measure one for each
-        pre-training.
-        """
-        count = count if column.task else min(self._scale.pretraining_seeds, count)
-        return range(1, 2 if row.ensemble else count + 1)
-
-    def step(self, row: Row, column: ShownColumn, seed: int) -> Step:
-        if column.task is None:
-            return self._evaluation(row, column, seed)
+        """Returns the seeds of a cell: an ensemble has one, a measure one for each pre-training."""
         if row.ensemble:
-            return self._ensemble(row, column)
-        step = self._fine_tuning(row, column, seed)
-        return self._test(step, column.task) if column.declared.set == "test" else step
+            return range(1, 2)
+        if column.task is None:
+            count = min(self._scale.pretraining_seeds, count)
+        return range(1, count + 1)
+
+    def plan_step(self, row: Row, column: ShownColumn, seed: int) -> Step:
+        """Returns the step with the result of a cell."""
+        if column.task is None:
+            return self._plan_evaluation(row, column, seed)
+        if row.ensemble:
+            return self._plan_ensemble(row, column, column.task, row.ensemble)
+        step = self._plan_fine_tuning(row, column, column.task, seed)
+        if column.declared.set == "test":
+            return self._plan_test(step, column.task)
+        return step
 
     def _make_step(
-        self, kind: str, label: str, script: str, flags: Flags, seed=None, config=()
+        self,
+        kind: str,
+        label: str,
+        script: str,
+        flags: Mapping[str, Any],
+        *,
+        seed: int | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> Step:
-        step = Step(kind, label, script, _frozen(flags), _frozen(dict(config)), seed)
+        step = Step(kind, label, script, _freeze(flags), _freeze(config or {}), seed)
         check_step(step, self._path)
         return step
 
-    def _free(self, declared: Flags, reserved_names: Iterable[str] = OWN_FLAGS) -> Flags:
-        """Returns declared flags, none of which connects the steps of the experiment."""
-        for name in declared:
+    def _check_reserved(self, flags: Flags, reserved_names: Iterable[str] = RESERVED_FLAGS):
+        """Rejects flags of a declaration that connect the steps of the experiment."""
+        for name in flags:
             if name in reserved_names:
                 raise InputError(f"{self._path}: the experiment sets --{name} itself; remove it")
-        return declared
 
-    def _vocabulary(self) -> Place:
-        declared = self._free(self._scale.vocabulary, OWN_FLAGS - {"vocab_file"})
-        if path := declared.get("vocab_file"):
-            return Place(DATA, path)
+    def _plan_vocabulary(self) -> Place:
+        declared_flags = self._scale.vocabulary
+        self._check_reserved(declared_flags, RESERVED_FLAGS - {"vocab_file"})
+        path = declared_flags.get("vocab_file")
+        if path:
+            return Place(DATA, str(path))
         flags = {
             "input_file": Place(DATA, CORPUS),
-            "output_file": Place(OWN, "vocab.txt"),
-            **declared,
+            "output_file": Place(OUTPUT, "vocab.txt"),
+            **declared_flags,
         }
-        return Place(
-            self._make_step("vocabulary", str(flags["vocab_size"]), "build_vocab", flags),
-            "vocab.txt",
-        )
+        step = self._make_step("vocabulary", str(flags["vocab_size"]), "build_vocab", flags)
+        return Place(step, "vocab.txt")
 
-    def _records(self, text: str, name: str, label: str, more: Flags) -> tuple[Place, Flags]:
-        flags = self._free(self._scale.records | more, OWN_FLAGS - {"random_seed"})
-        is_sharded = flags.get("generator") == "sharded"
-        output_place = Place(OWN, name if is_sharded else f"{name}.tfrecord")
-        places = {
+    def _plan_records(
+        self, text: str, name: str, label: str, more_flags: Flags
+    ) -> tuple[Place, Flags]:
+        """Returns the place of the records of a text, and those of their flags that set lengths."""
+        declared_flags = self._scale.records | more_flags
+        self._check_reserved(declared_flags, RESERVED_FLAGS - {"random_seed"})
+        is_sharded = declared_flags.get("generator") == "sharded"
+        output_name = name if is_sharded else f"{name}.tfrecord"
+        flags = {
             "input_file": Place(DATA, text),
-            "output_file": output_place,
-            "vocab_file": self._vocabulary(),
+            "output_file": Place(OUTPUT, output_name),
+            "vocab_file": self._plan_vocabulary(),
+            **declared_flags,
         }
-        step = self._make_step(
-            "records", f"{name} {label}".strip(), "create_pretraining_data", places | flags
-        )
-        lengths = {
-            key: flags[key] for key in ("max_seq_length", "max_predictions_per_seq") if key in flags
-        }
-        return Place(step, f"{name}-?????-of-?????" if is_sharded else output_place.path), lengths
+        label = f"{name} {label}".strip()
+        step = self._make_step("records", label, "create_pretraining_data", flags)
+        length_names = ("max_seq_length", "max_predictions_per_seq")
+        lengths = {key: declared_flags[key] for key in length_names if key in declared_flags}
+        pattern = f"{name}-?????-of-?????" if is_sharded else output_name
+        return Place(step, pattern), lengths
 
-    def _pretraining(self, row: Row, seed: int) -> list[Step]:
-        config = config_of(row.size, self._scale, row.config)
+    def _plan_pretraining(self, row: Row, seed: int) -> list[Step]:
+        """Returns the phases of a pre-training, each from the model of the one before."""
+        assert row.size is not None  # Rows have an encoder or a size.
+        config = make_config(row.size, self._scale, row.config)
         steps: list[Step] = []
         for number, (phase_flags, record_flags) in enumerate(self._scale.phases, 1):
-            row_record_flags, row_flags = self._row_flags(row, phase_flags)
-            label = f"{record_flags.get('max_seq_length', '')} {_format_flags(row_record_flags)}"
-            records, lengths = self._records(
-                CORPUS, "train", label, record_flags | row_record_flags
+            row_record_flags, row_flags = self._split_row_flags(row, phase_flags)
+            seq_length = record_flags.get("max_seq_length", "")
+            records, lengths = self._plan_records(
+                CORPUS,
+                "train",
+                f"{seq_length} {_format_flags(row_record_flags)}",
+                record_flags | row_record_flags,
             )
-            flags = {"do_train": True, "input_file": records, "bert_config_file": Place(CONFIG)}
-            flags |= {"vocab_file": self._vocabulary(), "output_dir": Place(OWN), **lengths}
-            flags |= (
-                self._free(phase_flags) | row_flags | {"random_seed": seed} | self._training_flags
-            )
-            flags |= {"init_checkpoint": Place(steps[-1])} if steps else {}
+            self._check_reserved(phase_flags)
+            flags = {
+                "do_train": True,
+                "input_file": records,
+                "bert_config_file": Place(CONFIG),
+                "vocab_file": self._plan_vocabulary(),
+                "output_dir": Place(OUTPUT),
+                **lengths,
+            }
+            flags |= phase_flags | row_flags | {"random_seed": seed} | self._training_flags
+            if steps:
+                flags["init_checkpoint"] = Place(steps[-1])
             phase = f"phase {number}" if len(self._scale.pretraining) > 1 else ""
-            label = _words(self._model_label(row), f"seed {seed}", phase)
-            steps.append(
-                self._make_step("pretraining", label, "run_pretraining", flags, seed, config)
+            label = _join_words(self._model_label(row), f"seed {seed}", phase)
+            step = self._make_step(
+                "pretraining", label, "run_pretraining", flags, seed=seed, config=config
             )
+            steps.append(step)
         return steps
 
     def _model_label(self, row: Row) -> str:
-        """Returns what a row's model is, in words that equal models of other rows and
-        experiments have, too.
-        """
-        flags = self._row_flags(row, self._scale.phases[-1][0])
-        return row.encoder or _words(
-            self._scale.sizes.get(row.size, row.size), *map(_format_flags, (row.config, *flags))
+        """Returns a row's model in words, equal for equal models of other rows and experiments."""
+        record_flags, training_flags = self._split_row_flags(row, self._scale.phases[-1][0])
+        if row.encoder:
+            return row.encoder
+        assert row.size is not None  # Rows have an encoder or a size.
+        return _join_words(
+            self._scale.sizes.get(row.size, row.size),
+            _format_flags(row.config),
+            _format_flags(record_flags),
+            _format_flags(training_flags),
         )
 
-    def _row_flags(self, row: Row, phase_flags: Flags) -> tuple[Flags, Flags]:
-        """Returns a row's flags of the records, and those of the training that change something in
-        some phase.
+    def _split_row_flags(self, row: Row, phase_flags: Flags) -> tuple[Flags, Flags]:
+        """Returns a row's flags of the records, and those of the training.
 
-        The masks are the training's where it draws them.
+        Flags of the training that change no phase are left out. The flags of the masks are the
+        training's if it draws the masks.
         """
-        mask_flags = _MASKS if (phase_flags | row.pretraining).get("dynamic_masking") else ()
-        record_flags = {
-            name: value for name, value in row.records.items() if name not in mask_flags
+        self._check_reserved(row.pretraining)
+        draws_masks = (phase_flags | row.pretraining).get("dynamic_masking")
+        record_flags: Flags = {}
+        training_flags: Flags = {}
+        for name, value in row.records.items():
+            if draws_masks and name in _MASKING_FLAGS:
+                training_flags[name] = value
+            else:
+                record_flags[name] = value
+        training_flags |= row.pretraining
+        changed_flags = {
+            name: value
+            for name, value in training_flags.items()
+            if any(phase.get(name) != value for phase in self._phase_values)
         }
-        training_flags = {
-            name: value for name, value in row.records.items() if name in mask_flags
-        } | self._free(row.pretraining)
-        return record_flags, {
-            name: training_flags[name]
-            for name in training_flags
-            if any(each.get(name) != training_flags[name] for each in self._usual)
-        }
+        return record_flags, changed_flags
 
-    def _model(self, row: Row, column: ShownColumn, seed: int) -> Place:
-        """Returns the place of the model that a fine-tuning or an evaluation starts from."""
+    def _plan_model(self, row: Row, column: ShownColumn, seed: int) -> Place:
+        """Returns the place of the model from which a fine-tuning or an evaluation starts."""
         if row.encoder:
             return Place(row.encoder)
-        phases = self._pretraining(row, (seed - 1) % self._scale.pretraining_seeds + 1)
-        return (
-            Place(phases[-1]) if column.declared.at is None else self._checkpoint_at(column, phases)
-        )
+        pretraining_seed = (seed - 1) % self._scale.pretraining_seeds + 1
+        phases = self._plan_pretraining(row, pretraining_seed)
+        if column.declared.at is None:
+            return Place(phases[-1])
+        return self._find_checkpoint(column.label, column.declared.at, phases)
 
-    def _checkpoint_at(self, column: ShownColumn, phases: Sequence[Step]) -> Place:
+    def _find_checkpoint(self, label: str, share: float, phases: Sequence[Step]) -> Place:
+        """Returns the place of the checkpoint after a share of all updates of a pre-training."""
         counts = [int(phase.flag("num_train_steps", _NUM_TRAIN_STEPS)) for phase in phases]
-        update, number = round(column.declared.at * sum(counts)), 0
-        while update > counts[number]:
-            update -= counts[number]
-            number += 1
-        phase = phases[number]
-        if update == counts[number]:
-            return Place(phase)  # a training saves its end
+        update = round(share * sum(counts))
+        index = 0
+        while update > counts[index]:
+            update -= counts[index]
+            index += 1
+        phase = phases[index]
+        if update == counts[index]:
+            return Place(phase)  # A training saves its end.
         is_saved = update % int(phase.flag("save_checkpoints_steps", _SAVE_STEPS)) == 0
         if not is_saved or phase.flag("keep_checkpoint_max") != 0:
             raise InputError(
-                f"column {column.label!r}: needs the checkpoint of update {update} of phase "
-                f"{number + 1}; set keep_checkpoint_max to 0, and save_checkpoints_steps to a "
+                f"column {label!r}: needs the checkpoint of update {update} of phase "
+                f"{index + 1}; set keep_checkpoint_max to 0, and save_checkpoints_steps to a "
                 f"divisor, in {self._scale.name}.pretraining"
             )
         return Place(phase, f"model.ckpt-{update}")
 
-    def _evaluation(self, row: Row, column: ShownColumn, seed: int) -> Step:
-        """Returns the evaluation of a pre-trained model on minimal pairs, or on held-out text
-        masked as the paper's.
+    def _plan_evaluation(self, row: Row, column: ShownColumn, seed: int) -> Step:
+        """Returns the evaluation of a pre-trained model on minimal pairs or on held-out text.
+
+        The held-out text is masked as in the paper.
         """
-        model = self._model(row, column, seed)
-        label = _words(self._model_label(row), model.path, f"seed {seed}")
+        model = self._plan_model(row, column, seed)
+        label = _join_words(self._model_label(row), model.path, f"seed {seed}")
         if column.metric == MINIMAL_PAIRS:
-            places = {
+            self._check_reserved(self._scale.minimal_pairs)
+            flags = {
                 "model": model,
                 "input_file": Place(DATA, PAIRS),
-                "output_file": Place(OWN, f"{MINIMAL_PAIRS}.tsv"),
+                "output_file": Place(OUTPUT, f"{MINIMAL_PAIRS}.tsv"),
+                **self._scale.minimal_pairs,
             }
-            flags = places | self._free(self._scale.minimal_pairs)
-            return self._make_step("minimal pairs", label, "evaluate_minimal_pairs", flags, seed)
-        more = self._scale.phases[-1][1] | self._scale.held_out
-        records, lengths = self._records(HELD_OUT, "held_out", "", more)
-        flags = {"do_eval": True, "input_file": records, "model": model}
-        flags |= {"output_dir": Place(OWN), "eval_batch_size": 32, "max_eval_steps": 0, **lengths}
-        flags |= {
-            name: value
-            for name, value in self._scale.phases[-1][0].items()
-            if name == "use_next_sentence"
+            return self._make_step(
+                "minimal pairs", label, "evaluate_minimal_pairs", flags, seed=seed
+            )
+        phase_flags, record_flags = self._scale.phases[-1]
+        records, lengths = self._plan_records(
+            HELD_OUT, "held_out", "", record_flags | self._scale.held_out
+        )
+        flags = {
+            "do_eval": True,
+            "input_file": records,
+            "model": model,
+            "output_dir": Place(OUTPUT),
+            "eval_batch_size": 32,
+            "max_eval_steps": 0,
+            **lengths,
         }
+        if "use_next_sentence" in phase_flags:
+            flags["use_next_sentence"] = phase_flags["use_next_sentence"]
         flags |= row.pretraining | self._training_flags
-        return self._make_step("evaluation", label, "run_pretraining", flags, seed)
+        return self._make_step("evaluation", label, "run_pretraining", flags, seed=seed)
 
     def _recipe(self, task: Task, row: Row) -> Flags:
-        """Returns the flags of a fine-tuning, the more special ones over the more general ones."""
+        """Returns the flags of a fine-tuning; special ones have precedence over general ones."""
         flags = task.flags | self._scale.fine_tuning | self._scale.recipes.get(task.name, {})
         if not row.encoder:
             flags |= self._scale.from_text | self._scale.recipes_from_text.get(task.name, {})
-        return (
-            self._free(flags | row.fine_tuning, OWN_FLAGS | task.data.keys()) | self._training_flags
+        flags |= row.fine_tuning
+        self._check_reserved(flags, RESERVED_FLAGS | task.data.keys())
+        return flags | self._training_flags
+
+    def _plan_fine_tuning(self, row: Row, column: ShownColumn, task: Task, seed: int) -> Step:
+        """Returns the fine-tuning of a cell, after that on the row's first task if it has one."""
+        model = self._plan_model(row, column, seed)
+        after = ""
+        if row.first_task:
+            first_task = self._catalogue.tasks[row.first_task]
+            first_step = self._make_fine_tuning(first_task, row, model, seed)
+            model = self._single_model(first_step)
+            after = f"after {row.first_task}"
+        return self._make_fine_tuning(
+            task, row, model, seed, after=after, evaluation=task.evaluation
         )
 
-    def _fine_tuning(self, row: Row, column: ShownColumn, seed: int) -> Step:
-        """Returns the fine-tuning of a cell, after that on the row's first task if it has one."""
-        model, after = self._model(row, column, seed), ""
-        if row.first_task:
-            first = self._trained(self._catalogue.tasks[row.first_task], row, model, seed)
-            model, after = self._single(first), f"after {row.first_task}"
-        return self._trained(column.task, row, model, seed, after, column.task.evaluation)
-
-    def _trained(self, task: Task, row: Row, model: Place, seed, after="", evaluation=None) -> Step:
-        """Returns a fine-tuning of a model; the flag `evaluation` makes it evaluate."""
-        flags = {"model": model, "output_dir": Place(OWN), "do_train": True}
-        flags |= ({evaluation: True} if evaluation else {}) | _data_places(task.data)
-        flags |= self._recipe(task, row) | {"random_seed": seed}
-        label = _words(
+    def _make_fine_tuning(
+        self,
+        task: Task,
+        row: Row,
+        model: Place,
+        seed: int,
+        *,
+        after: str = "",
+        evaluation: str | None = None,
+    ) -> Step:
+        """Returns a fine-tuning of a model; it evaluates with the flag `evaluation`."""
+        flags = {"model": model, "output_dir": Place(OUTPUT), "do_train": True}
+        if evaluation is not None:
+            flags[evaluation] = True
+        flags |= _data_places(task.data)
+        flags |= self._recipe(task, row)
+        flags["random_seed"] = seed
+        label = _join_words(
             task.name,
             self._model_label(row),
             model.path,
@@ -430,44 +578,46 @@ class _Planner:
             _format_flags(row.fine_tuning),
             f"seed {seed}",
         )
-        return self._make_step("fine-tuning", label, task.script, flags, seed)
+        return self._make_step("fine-tuning", label, task.script, flags, seed=seed)
 
-    def _single(self, trained: Step) -> Place:
-        if trained.flag("search", ""):
+    def _single_model(self, fine_tuning: Step) -> Place:
+        """Returns the place of the model of a fine-tuning; rejects a search, which has several."""
+        if fine_tuning.flag("search", ""):
             raise InputError(
-                f"{self._path}: {trained.label} is a search, which leaves several models; give it "
-                "no search"
+                f"{self._path}: {fine_tuning.label} is a search, which leaves several models; give "
+                "it no search"
             )
-        return Place(trained)
+        return Place(fine_tuning)
 
-    def _test(self, trained: Step, task: Task) -> Step:
-        flags = _without_training(trained) | {"model": self._single(trained), task.evaluation: True}
+    def _plan_test(self, fine_tuning: Step, task: Task) -> Step:
+        flags = _remove_training_flags(fine_tuning)
+        flags["model"] = self._single_model(fine_tuning)
+        flags[task.evaluation] = True
         flags |= _data_places(task.test_data)
-        return self._make_step("test", trained.label, task.script, flags, trained.seed)
+        return self._make_step("test", fine_tuning.label, task.script, flags, seed=fine_tuning.seed)
 
-    def _ensemble(self, row: Row, column: ShownColumn) -> Step:
+    def _plan_ensemble(self, row: Row, column: ShownColumn, task: Task, size: int) -> Step:
         """Returns the mean of the predictions of fine-tunings with the seeds from 1."""
-        count = min(row.ensemble, self._scale.ensemble or row.ensemble)
-        members = [self._fine_tuning(row, column, seed) for seed in range(1, count + 1)]
-        places = {
-            "model": self._model(row, column, 1),
-            "ensemble_dirs": tuple(map(self._single, members)),
-        }
-        flags = _without_training(members[0]) | places
-        return self._make_step(
-            "ensemble", f"{members[0].label} to {count}", column.task.script, flags
-        )
+        count = min(size, self._scale.ensemble or size)
+        seeds = range(1, count + 1)
+        members = [self._plan_fine_tuning(row, column, task, seed) for seed in seeds]
+        flags = _remove_training_flags(members[0])
+        flags["model"] = self._plan_model(row, column, 1)
+        flags["ensemble_dirs"] = tuple(self._single_model(member) for member in members)
+        label = f"{members[0].label} to {count}"
+        return self._make_step("ensemble", label, task.script, flags)
 
 
 def _data_places(paths: Mapping[str, str]) -> dict[str, Place]:
     return {name: Place(DATA, path) for name, path in paths.items()}
 
 
-def _without_training(step: Step) -> dict[str, Any]:
+def _remove_training_flags(step: Step) -> dict[str, Any]:
+    """Returns the flags of a step without those that make it train."""
     return {name: value for name, value in step.flags if name not in ("do_train", "random_seed")}
 
 
-def _words(*parts: str) -> str:
+def _join_words(*parts: str) -> str:
     return " ".join(filter(None, parts))
 
 
@@ -475,8 +625,9 @@ def _format_flags(flags: Flags) -> str:
     return " ".join(f"{name}={value}" for name, value in flags.items())
 
 
-def _frozen(flags: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Returns flags or fields as a value; a list of TOML becomes one with commas."""
-    return tuple(
-        (name, tuple(value) if isinstance(value, list) else value) for name, value in flags.items()
-    )
+def _freeze(flags: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Returns flags or fields as a hashable value; a list becomes a tuple."""
+    items = []
+    for name, value in flags.items():
+        items.append((name, tuple(value) if isinstance(value, list) else value))
+    return tuple(items)

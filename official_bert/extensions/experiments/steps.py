@@ -1,11 +1,10 @@
-"""A step: one command line of `official-bert`, and what of other steps it reads.
+"""A step: one command line of `official-bert`, and the outputs of other steps that it reads.
 
-Places stand for paths in its flags, so that its identity does not depend on where its output lies.
+Its flags have places in place of paths, so that its identity does not depend on its folder.
 """
 
 import dataclasses
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -20,18 +19,32 @@ from official_bert.io import files
 from official_bert.io.errors import InputError, did_you_mean
 from official_bert.options.fields import fault_of, flag_fields, kind_of
 
-_CODE_DIR = os.path.dirname(importlib.util.find_spec("official_bert").submodule_search_locations[0])
-DATA, OWN, CONFIG = ":data", ":own", ":config"  # roots of places that no given model has for a name
-_WITHOUT_MEANING = ("num_workers", "log_every_steps")  # flags that change no result
-_KEY_LENGTH, _LONGEST_NAME = 10, 120
-_NUMBERS = {int: "a whole number", float: "a number"}
-_TRUTHS = ("true", "t", "1", "false", "f", "0")  # as absl reads them
+# The roots of places that are no names of the user's models: the data, the step's output and its
+# configuration. The identities of finished steps depend on these words.
+DATA = ":data"
+OUTPUT = ":own"
+CONFIG = ":config"
+_FLAGS_WITHOUT_EFFECT = ("num_workers", "log_every_steps")  # They change no result.
+_KEY_LENGTH = 10
+_MAX_NAME_LENGTH = 120
+_NUMBER_NAMES = {int: "a whole number", float: "a number"}
+_BOOLEANS = ("true", "t", "1", "false", "f", "0")  # absl accepts these words.
+
+
+def _find_code_dir() -> str:
+    """Returns the folder that contains the package."""
+    package_dir = os.path.dirname(os.path.abspath(catalog.__file__))
+    return os.path.dirname(package_dir)
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A path or glob below the user's data, the step's own output, another step's, or, by its
-    name, a given model.
+    """A path or glob below a root.
+
+    Args:
+        root: `DATA`, `OUTPUT`, `CONFIG`, another step for its output, or the name of a model of the
+            user.
+        path: the path or glob in the root; empty for the root itself.
     """
 
     root: "str | Step"
@@ -40,11 +53,17 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A command by its name, and flags whose values are strings, numbers, places, or tuples of
-    them.
+    """A command with its flags.
 
-    Equal steps have equal kinds and labels, for these are in the folder's name. `config` is written
-    for the script.
+    Equal steps have equal kinds and labels, because the folder's name contains both.
+
+    Args:
+        kind: the kind of step, such as "fine-tuning".
+        label: the words that tell it from other steps of its kind.
+        script: the name of the command.
+        flags: names and values, which are strings, numbers, places, or tuples of them.
+        config: the fields of a bert_config.json to write for the command.
+        seed: the seed of its random numbers, if it has one.
     """
 
     kind: str
@@ -56,80 +75,104 @@ class Step:
 
     @property
     def name(self) -> str:
+        """The kind and the label."""
         return f"{self.kind} {self.label}"
 
     @property
     def config_text(self) -> str:
+        """The content of its bert_config.json."""
         return json.dumps(dict(self.config), indent=2, sort_keys=True) + "\n"
 
     def places(self) -> list[Place]:
-        values = [value if isinstance(value, tuple) else (value,) for _, value in self.flags]
-        return [each for value in values for each in value if isinstance(each, Place)]
+        """Returns the places among the values of its flags."""
+        places = []
+        for _, value in self.flags:
+            values = value if isinstance(value, tuple) else (value,)
+            places += [each for each in values if isinstance(each, Place)]
+        return places
 
     def inputs(self) -> list["Step"]:
+        """Returns the steps whose outputs it reads."""
         return [place.root for place in self.places() if isinstance(place.root, Step)]
 
     def flag(self, name: str, default: Any = None) -> Any:
+        """Returns the value of a flag, or a default if the step does not set it."""
         return dict(self.flags).get(name, default)
 
 
-def in_order(steps: Iterable[Step]) -> list[Step]:
-    """Returns steps with all that they need, each once and after those that it needs."""
+def order_steps(steps: Iterable[Step]) -> list[Step]:
+    """Return steps and their inputs, each once and after its inputs.
+
+    Args:
+        steps: the steps, in any order.
+
+    Returns:
+        The steps in an order in which they can run.
+    """
     ordered: dict[Step, None] = {}
     for step in steps:
         if step not in ordered:
-            ordered |= dict.fromkeys([*in_order(step.inputs()), step])
+            ordered |= dict.fromkeys(order_steps(step.inputs()))
+            ordered[step] = None
     return list(ordered)
 
 
-def check_step(step: Step, path: str):
-    """Refuses flags that a script lacks, of which it only warns, or refuses, and unknown fields of
-    a configuration.
+def check_step(step: Step, path: str) -> None:
+    """Reject flags and fields of a configuration that the command of a step would not accept.
 
-    `path` is the file of the experiment, for the message.
+    Args:
+        step: the step.
+        path: the file of the experiment, for error messages.
+
+    Raises:
+        InputError: a flag or a field is unknown, or a flag has a value that it cannot have.
     """
-    where = f"{path}, its scale, or the flags behind --, for {step.name}"
+    place = f"{path}, its scale, or the flags behind --, for {step.name}"
     flags = {field.name: field for field in flag_fields(catalog.options_class(step.script))}
-    fields = [*vars(BertConfig(None)), *FURTHER_FIELDS]
-    pairs = (step.script, step.flags, list(flags)), ("bert_config.json", step.config, fields)
-    for holder, settings, usable_names in pairs:
-        for name, _ in settings:
-            if name not in usable_names:
-                remedy = did_you_mean(name, usable_names) or "remove it"
-                raise InputError(f"{where}: {holder} has no {name}; {remedy}")
+    config_fields = [*vars(BertConfig(None)), *FURTHER_FIELDS]
+    _check_names(place, step.script, step.flags, list(flags))
+    _check_names(place, "bert_config.json", step.config, config_fields)
     for name, value in step.flags:
-        if fault := _fault(flags[name], value):
-            value_text = ",".join(map(_text, value)) if isinstance(value, tuple) else _text(value)
-            raise InputError(
-                f"{where}: {step.script}, --{name}: {fault}, got {value_text}; correct it"
-            )
+        fault = _find_fault(flags[name], value)
+        if fault:
+            values = value if isinstance(value, tuple) else (value,)
+            text = ",".join(_format(each) for each in values)
+            raise InputError(f"{place}: {step.script}, --{name}: {fault}, got {text}; correct it")
 
 
-def _fault(field: dataclasses.Field, value: Any) -> str | None:
-    """Returns why a flag cannot have a value, in words; None if it can, or if only its place is
-    known.
-    """
+def _check_names(
+    place: str, owner: str, settings: Iterable[tuple[str, Any]], usable_names: list[str]
+):
+    """Rejects names that a command or a file does not have."""
+    for name, _ in settings:
+        if name not in usable_names:
+            remedy = did_you_mean(name, usable_names) or "remove it"
+            raise InputError(f"{place}: {owner} has no {name}; {remedy}")
+
+
+def _find_fault(field: dataclasses.Field, value: Any) -> str | None:
+    """Returns why a flag cannot have a value, in words; None for a good value or a place."""
     kind = kind_of(field)
     if kind == list[str] or isinstance(value, Place):
         return None
     if isinstance(value, tuple):
         return "takes one value, and no list"
-    text = _text(value)
+    text = _format(value)
     if kind is bool:
-        return None if text.lower() in _TRUTHS else "must be true or false"
+        return None if text.lower() in _BOOLEANS else "must be true or false"
     try:
         value = kind(text)
     except ValueError:
-        return f"must be {_NUMBERS[kind]}"
+        return f"must be {_NUMBER_NAMES[kind]}"
     return fault_of(field, value)
 
 
-def _text(value: str | float | bool) -> str:
+def _format(value: str | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Layout:
-    """The folders of the steps, of the user's data, and of the models by name that the user names."""
+    """The folders of the steps, of the user's data, and of the user's models by their names."""
 
     def __init__(
         self,
@@ -137,102 +180,130 @@ class Layout:
         data_dir: str,
         encoders: Mapping[str, str],
         program: Sequence[str] = (sys.executable, "-m", "official_bert"),
-        code_dir: str = _CODE_DIR,
+        code_dir: str | None = None,
     ):
-        """Lays out an experiment.
+        """Creates the layout of an experiment.
 
         Args:
             steps_dir: the folder of the steps.
             data_dir: the folder of the user's data.
             encoders: the folders of the user's models by name.
             program: the words before the name of a command that run it.
-            code_dir: the folder of the package that a command runs, whether it is installed or in a
-                checkout.
+            code_dir: the folder that contains the package to run; None for that of this process.
         """
-        self.program, self.code_dir = list(program), code_dir
+        self.program = list(program)
+        self.code_dir = _find_code_dir() if code_dir is None else code_dir
         self.steps_dir = steps_dir
         self._input_folders = {DATA: data_dir, **encoders}
         self._keys: dict[Step, str] = {}
         self._digests: dict[str, list] = {}
 
     def key(self, step: Step) -> str:
-        """Returns the identity of a step: equal for steps that compute the same from the same
-        inputs.
+        """Return the identity of a step: equal if the same is computed from the same inputs.
 
-        Given files count by their contents and their names inside of a given folder, so that a
-        moved folder is the same and a changed file is not.
+        The user's files count by their contents and by their names in the user's folder. Hence a
+        moved folder is the same, and a changed file is not.
+
+        Args:
+            step: the step.
+
+        Returns:
+            Hexadecimal digits.
         """
         if step not in self._keys:
             flags = {
-                name: self._meaning(value)
+                name: self._describe(value)
                 for name, value in step.flags
-                if name not in _WITHOUT_MEANING
+                if name not in _FLAGS_WITHOUT_EFFECT
             }
-            meaning = {"script": step.script, "flags": flags, "config": dict(step.config)}
-            text = json.dumps(meaning, sort_keys=True)
-            self._keys[step] = hashlib.sha256(text.encode()).hexdigest()[:_KEY_LENGTH]
+            identity = {"script": step.script, "flags": flags, "config": dict(step.config)}
+            text = json.dumps(identity, sort_keys=True)
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            self._keys[step] = digest[:_KEY_LENGTH]
         return self._keys[step]
 
-    def _meaning(self, value: Any) -> Any:
-        match value:
-            case tuple():
-                return [self._meaning(each) for each in value]
-            case Place(Step() as step, path):
-                return ["output", self.key(step), path]
-            case Place(":own" | ":config" as root, path):
-                return [root.removeprefix(":"), path]
-            case Place(root, path):
-                return [
-                    "given",
-                    "" if root == DATA else root,
-                    path,
-                    self._contents(self.path(value)),
-                ]
-        return value
+    def _describe(self, value: Any) -> Any:
+        """Returns the value of a flag for the identity of its step, without paths of folders."""
+        if isinstance(value, tuple):
+            return [self._describe(each) for each in value]
+        if not isinstance(value, Place):
+            return value
+        root = value.root
+        if isinstance(root, Step):
+            return ["output", self.key(root), value.path]
+        if root in (OUTPUT, CONFIG):
+            return [root.removeprefix(":"), value.path]
+        model = "" if root == DATA else root
+        return ["given", model, value.path, self._read_digests(self.input_path(value))]
 
-    def _contents(self, pattern: str) -> list:
+    def _read_digests(self, pattern: str) -> list:
+        """Returns the name and digest of each file of a folder, or of those that a glob matches."""
         pattern = pattern.rstrip("/")
         if pattern not in self._digests:
-            starts = files.matching(pattern) or ([pattern] if files.exists(pattern) else [])
-            file_pairs = [pair for start in starts for pair in _files_below(start)]
-            self._digests[pattern] = [[name, files.sha256(path)] for name, path in file_pairs]
+            paths = files.matching(pattern)
+            if not paths and files.exists(pattern):
+                paths = [pattern]
+            digests = []
+            for path in paths:
+                for name, file_path in _list_files(path):
+                    digests.append([name, files.sha256(file_path)])
+            self._digests[pattern] = digests
         return self._digests[pattern]
 
     def folder(self, step: Step) -> str:
-        readable = re.sub(r"[^A-Za-z0-9.]+", "-", step.name).strip("-").lower()
-        return os.path.join(self.steps_dir, f"{readable[:_LONGEST_NAME]}-{self.key(step)}")
+        """Return the folder of a step, in whose name are its kind, its label and its identity."""
+        readable_name = re.sub(r"[^A-Za-z0-9.]+", "-", step.name).strip("-").lower()
+        short_name = readable_name[:_MAX_NAME_LENGTH]
+        return os.path.join(self.steps_dir, f"{short_name}-{self.key(step)}")
 
     def output(self, step: Step) -> str:
+        """Return the folder for the output of a step's command."""
         return os.path.join(self.folder(step), "output")
 
-    def path(self, place: Place, step: Step | None = None) -> str:
-        """Returns the path of a place in the flags of a step; given places need no step."""
-        if place.root == CONFIG:
-            return os.path.join(self.folder(step), "bert_config.json")
-        if place.root == OWN or isinstance(place.root, Step):
-            folder = self.output(step if place.root == OWN else place.root)
-        else:
-            folder = self._input_folders.get(place.root, "")
+    def config_file(self, step: Step) -> str:
+        """Return the path of the configuration that is written for a step."""
+        return os.path.join(self.folder(step), "bert_config.json")
+
+    def input_path(self, place: Place) -> str:
+        """Return the path of a place in the user's data or models, or in the output of a step."""
+        folder = self._root_folder(place.root)
         return os.path.join(folder, place.path) if place.path else folder
 
+    def _root_folder(self, root: str | Step) -> str:
+        if isinstance(root, Step):
+            return self.output(root)
+        return self._input_folders.get(root, "")
+
+    def path(self, place: Place, step: Step) -> str:
+        """Return the path of a place in the flags of a step."""
+        if place.root == CONFIG:
+            return self.config_file(step)
+        if place.root == OUTPUT:
+            return self.input_path(Place(step, place.path))
+        return self.input_path(place)
+
     def command(self, step: Step) -> list[str]:
-        """Returns the name of the step's command and its flags."""
-        return [step.script, *(f"--{name}={self._text(value, step)}" for name, value in step.flags)]
+        """Return the name of a step's command and its flags."""
+        words = [step.script]
+        for name, value in step.flags:
+            values = value if isinstance(value, tuple) else (value,)
+            text = ",".join(self._format(each, step) for each in values)
+            words.append(f"--{name}={text}")
+        return words
 
     def shell_line(self, step: Step) -> str:
+        """Return the command of a step as a user would type it."""
         return shlex.join(["official-bert", *self.command(step)])
 
-    def _text(self, value: Any, step: Step) -> str:
-        if isinstance(value, tuple):
-            return ",".join(self._text(each, step) for each in value)
-        return self.path(value, step) if isinstance(value, Place) else _text(value)
+    def _format(self, value: Any, step: Step) -> str:
+        return self.path(value, step) if isinstance(value, Place) else _format(value)
 
 
-def _files_below(start: str) -> list[tuple[str, str]]:
+def _list_files(path: str) -> list[tuple[str, str]]:
     """Returns names and paths of the files of a folder, or of the one file."""
-    if not files.is_folder(start):
-        return [(os.path.basename(start), start)]
-    paths = sorted(
-        os.path.join(folder, name) for folder, _, names in os.walk(start) for name in names
-    )
-    return [(os.path.relpath(path, start), path) for path in paths]
+    if not files.is_folder(path):
+        return [(os.path.basename(path), path)]
+    paths = []
+    for folder, _, names in os.walk(path):
+        paths += [os.path.join(folder, name) for name in names]
+    return [(os.path.relpath(each, path), each) for each in sorted(paths)]

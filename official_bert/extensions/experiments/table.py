@@ -1,9 +1,7 @@
-"""The table of an experiment as Markdown: means, deviations, the paper's numbers, and differences
-between the rows.
+"""The table of an experiment as Markdown: means, deviations, the paper's numbers, and differences.
 
-In: a plan and the results of its steps. Out: text, and a line of JSON for each number and each
-step. A difference is compared with its standard error, and one of less than two standard errors is
-called noise.
+Input: a plan and the results of its steps. Output: a page, and a line of JSON for each number and
+each step. A difference between rows of less than two standard errors is called noise.
 """
 
 import json
@@ -11,150 +9,225 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from official_bert.extensions.experiments.execution import Result
 from official_bert.extensions.experiments.plan import Cell, Plan, ShownColumn
 from official_bert.extensions.experiments.steps import Layout, Step
 from official_bert.io.progress import clock_time
 from official_bert.io.writing import markdown_table
 
 PERPLEXITY = "perplexity"
-NOISE_ERRORS = 2.0  # standard errors below which a difference says nothing
-_LOSSES = ("masked_lm_loss", "next_token_loss")  # of which the perplexity is the exponential
-_EMPTY, _NUMBERS, _LINE_DIGITS = "–", "--:", 4
+NOISE_ERRORS = 2.0  # A difference of fewer standard errors is noise.
+_LOSSES = ("masked_lm_loss", "next_token_loss")  # The perplexity is the exponential of one.
+_EMPTY = "–"
+_ALIGN_RIGHT = "--:"
+_VALUE_DIGITS = 4
 
-Results = Mapping[Step, dict | None]  # what result.json says; None of a step that is not finished
-Values = Mapping[Cell, float]  # nan of a model that has learnt nothing, infinite for a perplexity
+Results = Mapping[Step, Result | None]  # The contents of result.json; None for an unfinished step.
+Values = Mapping[Cell, float]  # nan for a metric without a value, infinite for a huge perplexity.
+Summaries = Mapping[tuple[str, str], "Summary"]  # By the labels of the row and the column.
 
 
 class Summary(NamedTuple):
-    """The values of a cell: their mean, the standard deviation of a sample (None of one value),
-    their number.
-    """
+    """The values of a cell: mean, standard deviation of the sample (None of one value), number."""
 
     mean: float
     deviation: float | None
     count: int
 
 
-def values_of(plan: Plan, results: Results, layout: Layout) -> tuple[dict[Cell, float], list[str]]:
-    """Returns the values of cells, fractions in percent, and a sentence for each column whose
-    metric results lack.
+def collect_values(
+    plan: Plan, results: Results, layout: Layout
+) -> tuple[dict[Cell, float], list[str]]:
+    """Return the numbers of the table.
+
+    Args:
+        plan: the cells.
+        results: the results of their steps.
+        layout: the folders of the steps, for the sentences.
+
+    Returns:
+        The values of the finished cells, fractions in percent; and a sentence for each column whose
+        metric is missing in a result.
     """
-    values, faults = {}, {}
+    values: dict[Cell, float] = {}
+    faults: dict[str, str] = {}
     for cell in plan.cells:
-        if (result := results[cell.step]) is None:
+        result = results[cell.step]
+        if result is None:
             continue
-        metrics, name = result["metrics"], cell.column.metric
+        column = cell.column
+        metrics = result["metrics"]
         try:
-            values[cell] = round(cell.column.factor * value_of(metrics, name), _LINE_DIGITS)
+            value = metric_value(metrics, column.metric)
         except KeyError:
-            faults[cell.column.label] = (
-                f"column {cell.column.label!r} has empty cells: the results of "
-                f"{layout.folder(cell.step)} have no {name!r}, but "
-                f"{', '.join(metrics) or 'nothing'}; correct the metric of the column or of the "
-                "task"
+            metric_names = ", ".join(metrics) or "nothing"
+            faults[column.label] = (
+                f"column {column.label!r} has empty cells: the results of "
+                f"{layout.folder(cell.step)} have no {column.metric!r}, but {metric_names}; "
+                "correct the metric of the column or of the task"
             )
+        else:
+            values[cell] = round(column.factor * value, _VALUE_DIGITS)
     return values, list(faults.values())
 
 
-def value_of(metrics: Mapping[str, float | None], name: str) -> float:
-    """Returns a metric; the perplexity is made of the loss of masked words or of next tokens."""
+def metric_value(metrics: Mapping[str, float | None], name: str) -> float:
+    """Return a metric.
+
+    Args:
+        metrics: the metrics of a result.
+        name: the name of a metric, or `PERPLEXITY`, which is computed from the loss of masked words
+            or of next tokens.
+
+    Returns:
+        The value; nan for a metric that is None, and infinity for a huge perplexity.
+
+    Raises:
+        KeyError: the results do not have the metric.
+    """
     if name != PERPLEXITY:
-        return math.nan if metrics[name] is None else metrics[name]
-    loss = value_of(metrics, next((key for key in _LOSSES if key in metrics), _LOSSES[0]))
+        value = metrics[name]
+        return math.nan if value is None else value
+    loss_names = [key for key in _LOSSES if key in metrics]
+    loss = metric_value(metrics, loss_names[0] if loss_names else _LOSSES[0])
     try:
         return math.exp(loss)
     except OverflowError:
         return math.inf
 
 
-def lines_of(plan: Plan, values: Values, results: Results, layout: Layout) -> list[str]:
-    """Returns a line of JSON for each value, null for one that is no finite number, and one for
-    each finished step.
+def format_json_lines(plan: Plan, values: Values, results: Results, layout: Layout) -> list[str]:
+    """Return the results as lines of JSON.
+
+    Args:
+        plan: the cells.
+        values: the values of the finished cells.
+        results: the results of all steps.
+        layout: the folders of the steps.
+
+    Returns:
+        A line for each value, null if it is not finite, and a line for each finished step.
     """
-    common_fields, lines = {"experiment": plan.experiment.name, "scale": plan.scale.name}, []
+    common_fields = {"experiment": plan.experiment.name, "scale": plan.scale.name}
+    parent_dir = os.path.dirname(layout.steps_dir)
+    lines = []
     for cell, value in values.items():
-        column, folder = (
-            cell.column,
-            os.path.relpath(layout.folder(cell.step), os.path.dirname(layout.steps_dir)),
-        )
-        line = common_fields | {"arm": cell.row}
-        line |= {
+        column = cell.column
+        result = results[cell.step]
+        assert result is not None  # Cells with values have results.
+        fields = {
+            **common_fields,
+            "arm": cell.row,
             "column": column.heading,
             "task": column.task.name if column.task else None,
             "seed": cell.seed,
+            "metric": column.metric,
+            "value": value if math.isfinite(value) else None,
+            "secs": result["secs"],
+            "folder": os.path.relpath(layout.folder(cell.step), parent_dir),
         }
-        line |= {"metric": column.metric, "value": value if math.isfinite(value) else None}
-        lines.append(json.dumps(line | {"secs": results[cell.step]["secs"], "folder": folder}))
-    ran = {step: result for step, result in results.items() if result is not None}
-    return lines + [
-        json.dumps(common_fields | {"step": step.name} | _run_fields(step, result))
-        for step, result in ran.items()
-    ]
+        lines.append(json.dumps(fields))
+    for step, result in results.items():
+        if result is not None:
+            fields = {**common_fields, "step": step.name, **_run_fields(step, result)}
+            lines.append(json.dumps(fields))
+    return lines
 
 
-def _run_fields(step: Step, result: Mapping) -> dict:
-    return {
-        "seed": step.seed,
-        **{name: result.get(name) for name in ("commit", "secs", "is_resumed", "command")},
-    }
+def _run_fields(step: Step, result: Result) -> dict[str, Any]:
+    fields = {"seed": step.seed}
+    for name in ("commit", "secs", "is_resumed", "command"):
+        fields[name] = result.get(name)
+    return fields
 
 
-def summary(values: Sequence[float]) -> Summary:
-    """Returns mean, deviation and number of some values, at least one."""
-    has_deviation = len(values) > 1 and all(map(math.isfinite, values))
+def summarize(values: Sequence[float]) -> Summary:
+    """Return the summary of the values of a cell.
+
+    Args:
+        values: at least one value.
+
+    Returns:
+        Mean, deviation and number of the values.
+    """
+    has_deviation = len(values) > 1 and all(math.isfinite(value) for value in values)
     deviation = statistics.stdev(values) if has_deviation else None
-    return Summary(sum(values) / len(values), deviation, len(values))
+    mean = sum(values) / len(values)
+    return Summary(mean, deviation, len(values))
 
 
 def difference(first: Summary, other: Summary) -> tuple[float, float | None]:
-    """Returns a difference of means, and the same in standard errors (Welch's) if values vary in
-    both rows.
+    """Return the difference between two cells.
+
+    Args:
+        first: the summary of a cell in the first row.
+        other: the summary of a cell in another row.
+
+    Returns:
+        The difference of the means, and the same in standard errors (Welch's); None for the latter
+        if the values of a row do not vary.
     """
     value = other.mean - first.mean
     if first.deviation is None or other.deviation is None:
         return value, None
-    error = math.hypot(*(each.deviation / math.sqrt(each.count) for each in (first, other)))
+    first_error = first.deviation / math.sqrt(first.count)
+    other_error = other.deviation / math.sqrt(other.count)
+    error = math.hypot(first_error, other_error)
     return value, value / error if error else None
 
 
-def markdown(plan: Plan, values: Values, results: Results) -> str:
+def format_page(plan: Plan, values: Values, results: Results) -> str:
+    """Return the page of an experiment.
+
+    Args:
+        plan: the cells.
+        values: the values of the finished cells.
+        results: the results of all steps.
+
+    Returns:
+        The page as Markdown.
+    """
     numbers: dict[tuple[str, str], list[float]] = {}
     for cell, value in values.items():
         numbers.setdefault((cell.row, cell.column.label), []).append(value)
-    summaries = {place: summary(each) for place, each in numbers.items()}
+    summaries = {labels: summarize(each) for labels, each in numbers.items()}
     parts = [f"# {plan.experiment.title}", " ".join(_introduction(plan, len(values)))]
     parts += [f"Left out: {sentence}." for sentence in plan.left_out]
     parts.append(_main_table(plan, summaries))
     if plan.experiment.is_ablation:
         parts += [f"## Differences from {plan.rows[0].label}", _noise_sentence(plan)]
         parts.append(_differences(plan, summaries))
-    return "\n\n".join([*parts, "## Times", *_times(results), "## Runs", *_runs(results)]) + "\n"
+    parts += ["## Times", *_times(results)]
+    parts += ["## Runs", *_runs(results)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _introduction(plan: Plan, num_values: int) -> Iterable[str]:
-    sizes, is_papers = plan.scale.sizes, plan.scale.name == "paper"
+    sizes = plan.scale.sizes
+    is_papers = plan.scale.name == "paper"
     yield f"{plan.experiment.source}. Scale `{plan.scale.name}`: {plan.scale.summary}."
     yield (
         "A cell has the mean ± the standard deviation of our runs, and in parentheses their number;"
     )
     yield f"{num_values} of {len(plan.cells)} runs are counted."
-    if any(column.stands_in for column in plan.columns):
+    if any(column.stand_in for column in plan.columns):
         yield (
             "A column such as `A for B` has our results on the task A and the paper's on the task "
             "B,"
         )
         yield "which do not compare."
-    if pairs := dict.fromkeys(
-        f"{row.size} is {sizes[row.size]}" for row in plan.rows if row.size in sizes
-    ):
+    paper_sizes = dict.fromkeys(row.size for row in plan.rows if row.size in sizes)
+    if paper_sizes:
+        replacements = ", ".join(f"{size} is {sizes[size]}" for size in paper_sizes)
         yield (
             "Layers, hidden size and heads of the paper stand for smaller ones here: "
-            f"{', '.join(pairs)}."
+            f"{replacements}."
         )
-    if members := {len(cell.step.flag("ensemble_dirs", ())) for cell in plan.cells} - {0}:
-        counts = " or ".join(map(str, sorted(members)))
+    ensemble_sizes = {len(cell.step.flag("ensemble_dirs", ())) for cell in plan.cells} - {0}
+    if ensemble_sizes:
+        counts = " or ".join(str(size) for size in sorted(ensemble_sizes))
         yield f"An ensemble is one run, the mean of the predictions of {counts} fine-tunings."
     if not is_papers and any(row.size for row in plan.rows):
         yield (
@@ -182,7 +255,8 @@ def _times(results: Results) -> list[str]:
         "that ran at the same time or that another experiment needed first."
     )
     finished = {step: result for step, result in results.items() if result is not None}
-    if num_resumed := sum(result["is_resumed"] for result in finished.values()):
+    num_resumed = sum(result["is_resumed"] for result in finished.values())
+    if num_resumed:
         sentence += (
             f" Interrupted steps, of which there are {num_resumed}, count with their last process "
             "only."
@@ -192,69 +266,75 @@ def _times(results: Results) -> list[str]:
         secs = [result["secs"] for step, result in finished.items() if step.kind == kind]
         count = sum(step.kind == kind for step in results)
         body.append([kind, f"{len(secs)} of {count}", clock_time(sum(secs))])
-    return [sentence, markdown_table(["steps", "finished", "wall time"], body, _NUMBERS)]
+    head = ["steps", "finished", "wall time"]
+    return [sentence, markdown_table(head, body, _ALIGN_RIGHT)]
 
 
 def _runs(results: Results) -> list[str]:
     body = []
     for step, result in results.items():
-        if result is not None:
-            run = _run_fields(step, result)
-            body.append(
-                [
-                    step.name,
-                    str(run["seed"] or _EMPTY),
-                    run["commit"] or _EMPTY,
-                    clock_time(run["secs"]),
-                ]
-            )
+        if result is None:
+            continue
+        seed = str(step.seed or _EMPTY)
+        commit = result.get("commit") or _EMPTY
+        body.append([step.name, seed, commit, clock_time(result["secs"])])
     sentence = "The command of each is in the lines of JSON beside this page."
-    return [sentence, markdown_table(["step", "seed", "commit", "wall time"], body, _NUMBERS)]
+    head = ["step", "seed", "commit", "wall time"]
+    return [sentence, markdown_table(head, body, _ALIGN_RIGHT)]
 
 
-def _main_table(plan: Plan, summaries: Mapping[tuple[str, str], Summary]) -> str:
-    head, body = [""], [[row.label] for row in plan.rows]
+def _main_table(plan: Plan, summaries: Summaries) -> str:
+    head = [""]
+    body = [[row.label] for row in plan.rows]
     for column in plan.columns:
+        label = column.label
+        has_paper = any(label in row.paper for row in plan.rows)
         head.append(column.heading)
-        has_paper = any(column.label in row.paper for row in plan.rows)
-        head += [f"paper, {column.label}"] * has_paper
+        if has_paper:
+            head.append(f"paper, {label}")
         for row, line in zip(plan.rows, body, strict=True):
-            line.append(_cell(summaries.get((row.label, column.label)), column))
-            line += [str(row.paper.get(column.label, _EMPTY))] * has_paper
-    return markdown_table(head, body, _NUMBERS)
+            summary = summaries.get((row.label, label))
+            line.append(_format_summary(summary, _count_digits(column)))
+            if has_paper:
+                line.append(str(row.paper.get(label, _EMPTY)))
+    return markdown_table(head, body, _ALIGN_RIGHT)
 
 
-def _differences(plan: Plan, summaries: Mapping[tuple[str, str], Summary]) -> str:
-    first, *others = plan.rows
+def _differences(plan: Plan, summaries: Summaries) -> str:
+    first_row = plan.rows[0]
     body = []
-    for row in others:
+    for row in plan.rows[1:]:
         line = [row.label]
         for column in plan.columns:
-            pair = [summaries.get((label, column.label)) for label in (first.label, row.label)]
-            line.append(
-                _EMPTY if None in pair else _difference_cell(*difference(*pair), _digits(column))
-            )
+            first = summaries.get((first_row.label, column.label))
+            other = summaries.get((row.label, column.label))
+            if first is None or other is None:
+                line.append(_EMPTY)
+            else:
+                value, errors = difference(first, other)
+                line.append(_format_difference(value, errors, _count_digits(column)))
         body.append(line)
-    return markdown_table(["", *(column.heading for column in plan.columns)], body, _NUMBERS)
+    head = ["", *(column.heading for column in plan.columns)]
+    return markdown_table(head, body, _ALIGN_RIGHT)
 
 
-def _cell(cell_summary: Summary | None, column: ShownColumn) -> str:
-    if cell_summary is None:
+def _format_summary(summary: Summary | None, num_digits: int) -> str:
+    if summary is None:
         return _EMPTY
-    deviation = (
-        "" if cell_summary.deviation is None else f" ± {cell_summary.deviation:.{_digits(column)}f}"
-    )
-    return f"{cell_summary.mean:.{_digits(column)}f}{deviation} ({cell_summary.count})"
+    mean = f"{summary.mean:.{num_digits}f}"
+    if summary.deviation is None:
+        return f"{mean} ({summary.count})"
+    return f"{mean} ± {summary.deviation:.{num_digits}f} ({summary.count})"
 
 
-def _difference_cell(value: float, errors: float | None, digits: int) -> str:
+def _format_difference(value: float, errors: float | None, num_digits: int) -> str:
+    text = f"{value:+.{num_digits}f}"
     if errors is None:
-        return f"{value:+.{digits}f} (error unknown)"
-    return (
-        f"{value:+.{digits}f} "
-        f"({abs(errors):.1f}{', within noise' if abs(errors) < NOISE_ERRORS else ''})"
-    )
+        return f"{text} (error unknown)"
+    noise = ", within noise" if abs(errors) < NOISE_ERRORS else ""
+    return f"{text} ({abs(errors):.1f}{noise})"
 
 
-def _digits(column: ShownColumn) -> int:
+def _count_digits(column: ShownColumn) -> int:
+    """Returns the number of shown digits after the point."""
     return 2 if column.task is None else 1

@@ -4,7 +4,11 @@ and the remedy.
 
 import pytest
 
-from official_bert.extensions.experiments.declarations import names_of, read_experiment, scale_of
+from official_bert.extensions.experiments.declarations import (
+    find_scale,
+    list_experiments,
+    read_experiment,
+)
 from official_bert.io.errors import InputError
 from tests.experiment_data import CATALOGUE
 
@@ -14,7 +18,7 @@ TASK, ENCODER = '{ task = "CoLA" }', 'encoder = "base"'
 
 
 def test_the_papers_tables_are_all_there():
-    assert names_of(CATALOGUE.folder) == OURS
+    assert list_experiments(CATALOGUE.folder) == OURS
     assert list(CATALOGUE.scales) == ["smoke", "desk", "small", "paper"]
     assert [len(read_experiment(name, CATALOGUE).rows) for name in OURS] == [
         2,
@@ -84,4 +88,4 @@ def test_unknown_names_are_answered_with_the_known_ones():
     with pytest.raises(InputError, match=r"mine\.toml: no such file"):
         read_experiment("mine.toml", CATALOGUE)
     with pytest.raises(InputError, match="no such scale; it is one of smoke, desk, small, paper"):
-        scale_of("huge", CATALOGUE)
+        find_scale("huge", CATALOGUE)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from official_bert.extensions.experiments import execution
-from official_bert.extensions.experiments.steps import CONFIG, DATA, OWN, Layout, Place, Step
+from official_bert.extensions.experiments.steps import CONFIG, DATA, OUTPUT, Layout, Place, Step
 from official_bert.io.errors import InputError
 
 SCRIPT = """
@@ -36,7 +36,7 @@ RECORDS = Step(
 FLAGS = (
     ("input_file", Place(RECORDS, "train")),
     ("bert_config_file", Place(CONFIG)),
-    ("output_dir", Place(OWN)),
+    ("output_dir", Place(OUTPUT)),
     ("do_train", True),
 )
 MODEL = Step(
@@ -54,7 +54,7 @@ def layout(tmp_path, monkeypatch):
 
 
 def step(name: str, *needed: Step, kind: str = "fine-tuning", **flags) -> Step:
-    given = {"name": name, "output_dir": Place(OWN), **flags}
+    given = {"name": name, "output_dir": Place(OUTPUT), **flags}
     if needed:
         given["needs"] = tuple(map(Place, needed))
     return Step(kind, name, "toy", tuple(given.items()))
@@ -116,7 +116,7 @@ def test_checkpoints_are_deleted_when_no_step_needs_them(layout, tmp_path):
     assert not has_checkpoint(layout, tuned)
     # A later step that needs the model has it trained again.
     other = step("other", tuned, kind="test")
-    assert execution.pending_steps([model, tuned, test, other], layout) == [tuned, other]
+    assert execution.list_pending([model, tuned, test, other], layout) == [tuned, other]
     assert execution.execute([model, tuned, test, other], layout) == []
     assert order() == ["model", "tuned", "test", "test", "tuned", "other"]
 
@@ -169,7 +169,7 @@ def test_command_and_folders(layout):
     ]
     assert layout.shell_line(RECORDS).endswith("data '--input_file=data/text*.txt' --num_workers=2")
     assert MODEL.config_text == '{\n  "hidden_size": 16\n}\n'
-    assert layout.path(Place("base")) == "bert"
+    assert layout.input_path(Place("base")) == "bert"
 
 
 def test_a_step_is_another_one_when_its_flags_or_its_inputs_are(layout, tmp_path):

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from official_bert.config import BertConfig
-from official_bert.extensions.experiments.declarations import names_of, read_experiment
+from official_bert.extensions.experiments.declarations import list_experiments, read_experiment
 from official_bert.extensions.experiments.plan import Plan
 from official_bert.extensions.experiments.steps import Layout, Place
 from official_bert.io.errors import InputError
@@ -145,7 +145,7 @@ def test_the_test_set_is_evaluated_with_the_fine_tuned_model(monkeypatch):
 
 
 @pytest.mark.parametrize("scale", CATALOGUE.scales)
-@pytest.mark.parametrize("name", names_of(CATALOGUE.folder))
+@pytest.mark.parametrize("name", list_experiments(CATALOGUE.folder))
 def test_every_table_expands_at_every_scale_with_flags_that_the_scripts_have(name, scale):
     plan = plan_of(name, scale)
     assert plan.cells

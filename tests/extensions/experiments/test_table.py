@@ -10,7 +10,7 @@ from benchmarks import experiment_report
 from official_bert.extensions.experiments import table
 from official_bert.extensions.experiments.plan import Plan
 from official_bert.extensions.experiments.steps import Layout
-from official_bert.extensions.experiments.table import Summary, difference, summary
+from official_bert.extensions.experiments.table import Summary, difference, summarize
 from tests.experiment_data import TWO_ROWS, plan_of
 
 LAYOUT = Layout("out/steps", "data", {"base": "x"})
@@ -29,23 +29,23 @@ def result(secs: float = 1.0, is_resumed: bool = False, **metrics) -> dict:
 
 def page_of(plan: Plan, results: dict) -> str:
     results = dict.fromkeys(plan.steps) | results
-    values, _ = table.values_of(plan, results, LAYOUT)
-    return table.markdown(plan, values, results)
+    values, _ = table.collect_values(plan, results, LAYOUT)
+    return table.format_page(plan, values, results)
 
 
 def test_summaries_and_differences():
     first, other = [80.0, 81.0, 83.0], [78.0, 77.0, 79.5]
-    found = summary(first)
+    found = summarize(first)
     np.testing.assert_allclose(
         (found.mean, found.deviation), (np.mean(first), np.std(first, ddof=1))
     )
-    gap, errors = difference(summary(first), summary(other))
+    gap, errors = difference(summarize(first), summarize(other))
     error = np.sqrt(np.var(first, ddof=1) / 3 + np.var(other, ddof=1) / 3)
     np.testing.assert_allclose((gap, errors), (np.mean(other) - np.mean(first), gap / error))
     # Nobody knows the error of one run or of equal runs.
     assert difference(Summary(1.0, None, 1), Summary(3.0, 0.1, 3)) == (2.0, None)
     assert difference(Summary(1.0, 0.0, 2), Summary(3.0, 0.0, 2)) == (2.0, None)
-    huge, small = summary([1e300, 3e300]), summary([1.0, 2.0])  # whose squares are no float64
+    huge, small = summarize([1e300, 3e300]), summarize([1.0, 2.0])  # whose squares are no float64
     np.testing.assert_allclose(
         difference(small, huge)[1], 2e300 / (np.sqrt(2) * 1e300 / np.sqrt(2))
     )
@@ -54,7 +54,7 @@ def test_summaries_and_differences():
 def test_the_perplexity_is_that_of_the_loss():
     for name in ("masked_lm_loss", "next_token_loss"):
         np.testing.assert_allclose(
-            table.value_of({name: 1.5, "loss": 2.0}, "perplexity"), np.exp(1.5)
+            table.metric_value({name: 1.5, "loss": 2.0}, "perplexity"), np.exp(1.5)
         )
 
 
@@ -90,8 +90,8 @@ def test_numbers_that_are_not_finite_are_shown_and_are_null_in_json(plan):
     page = page_of(plan, results)
     assert "| BERT | inf (1) | 3.5 | nan (3) | 85.8 |" in page
     assert "| No NSP | -inf (error unknown) | +nan (error unknown) |" in page
-    values, _ = table.values_of(plan, results, LAYOUT)
-    lines = [json.loads(line) for line in table.lines_of(plan, values, results, LAYOUT)]
+    values, _ = table.collect_values(plan, results, LAYOUT)
+    lines = [json.loads(line) for line in table.format_json_lines(plan, values, results, LAYOUT)]
     of_steps = [line for line in lines if "step" in line]
     assert [line["step"] for line in of_steps] == [cell.step.name for cell in plan.cells]
     ran = {"experiment": "two", "scale": "small", "seed": 3, "commit": "abc123", "secs": 1.0}
