@@ -22,12 +22,13 @@ import textwrap
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from official_bert.extensions.experiments import table
+from official_bert.extensions.experiments.columns import ShownColumn
 from official_bert.extensions.experiments.declarations import (
     find_scale,
     read_catalogue,
     read_experiment,
 )
-from official_bert.extensions.experiments.plan import Plan, ShownColumn, make_plan
+from official_bert.extensions.experiments.plan import Plan, make_plan
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES, REPORT = ROOT / "docs/reports/experiments_desk", ROOT / "docs/reports/experiments.md"

@@ -328,7 +328,7 @@ serving/signatures.py: serving/test_signatures.py
 serving/export.py: serving/test_export.py
     default=0) + 1) -> default=0) + 2)
     _gfile.rmtree(temporary) -> pass
-extensions/experiments/plan.py: extensions/experiments/test_plan.py
+extensions/experiments/planner.py: extensions/experiments/test_plan.py
     if any(phase.get(name) -> if all(phase.get(name)
     (phase_flags | row.pretraining).get( -> phase_flags.get(
     flags |= phase_flags | row_flags | {"random_seed" -> flags |= row_flags | phase_flags | {"random_seed"

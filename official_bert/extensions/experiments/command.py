@@ -27,7 +27,8 @@ from official_bert.extensions.experiments.execution import (
     read_result,
 )
 from official_bert.extensions.experiments.options import COMMANDS, TABLE, ExperimentOptions
-from official_bert.extensions.experiments.plan import RESERVED_FLAGS, Plan, make_plan
+from official_bert.extensions.experiments.plan import Plan, make_plan
+from official_bert.extensions.experiments.planner import RESERVED_FLAGS
 from official_bert.extensions.experiments.steps import Layout
 from official_bert.extensions.experiments.table import (
     collect_values,

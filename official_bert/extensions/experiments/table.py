@@ -11,8 +11,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from official_bert.extensions.experiments.columns import ShownColumn
 from official_bert.extensions.experiments.execution import Result
-from official_bert.extensions.experiments.plan import Cell, Plan, ShownColumn
+from official_bert.extensions.experiments.plan import Cell, Plan
 from official_bert.extensions.experiments.steps import Layout, Step
 from official_bert.io.progress import clock_time
 from official_bert.io.writing import markdown_table
