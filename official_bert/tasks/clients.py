@@ -165,7 +165,7 @@ def rows_of(outputs: dict[str, np.ndarray]) -> list[Row]:
     return [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
 
 
-def numbers(values: Iterable[np.float32]) -> list[float]:
+def numbers(values: Iterable[np.float32 | float]) -> list[float]:
     """Converts float32[n] to the shortest decimal numbers that read back as the same float32."""
     return [float(str(value)) for value in values]
 

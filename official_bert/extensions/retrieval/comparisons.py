@@ -1,7 +1,6 @@
 """The methods that search and compare texts, for official_bert.Predictor and SentenceEncoder.
 
-The `encoder` of these functions is the object that has them as methods. Its method `encode` turns
-texts into float32[n, width].
+The `encoder` or `predictor` of these functions is the object that has them as methods.
 """
 
 from __future__ import annotations
@@ -22,23 +21,25 @@ from official_bert.tasks.clients import numbers
 from official_bert.tokenizer_call import list_texts
 
 COSINE = "cosine"
-# The cosine of a text's two vectors: devices and bfloat16 differ by less, other models by more.
+# The lowest cosine of two vectors of a text from the same model. On other devices or in bfloat16 it
+# is higher; with another model it is lower.
 _SAME_MODEL = 0.99
 
 
 class Encoder(Protocol):
     """An object that encodes texts.
 
-    It may have the attribute `comparison`, the measure by which its vectors are to be compared;
-    without it that is the cosine.
+    It may have the attribute `comparison`, the measure that compares its vectors; by default that
+    is the cosine.
     """
 
     def encode(self, texts: str | list[str]) -> np.ndarray:
         """Returns the vectors of texts, float32[n, width]; a single text is a list of one."""
+        ...
 
 
 def encoder_methods() -> Mapping[str, Callable]:
-    """Returns the methods of every object that encodes texts."""
+    """Return the methods of every object that encodes texts, by name."""
     return {
         "similarity": similarity,
         "search": search,
@@ -48,17 +49,29 @@ def encoder_methods() -> Mapping[str, Callable]:
 
 
 def predictor_methods() -> Mapping[str, Callable]:
-    """Returns the methods of a Predictor."""
+    """Return the methods of a Predictor, by name."""
     return {**encoder_methods(), "rank": rank, "token_ids": token_ids}
 
 
 def similarity(
     encoder: Encoder, a: str | list[str], b: str | list[str]
 ) -> float | list[list[float]]:
-    """Returns the cosine of two texts; for lists the rows of a table, one for each text of `a`."""
+    """Return the cosines of texts.
+
+    Args:
+        encoder: the object that encodes them.
+        a: a text, or several.
+        b: a text, or several.
+
+    Returns:
+        The cosine of two texts; for lists a table with a row for each text of `a`.
+    """
     _check_comparison(encoder)
-    table = [numbers(cosines) for cosines in all_cosines(encoder.encode(a), encoder.encode(b))]
-    return table[0][0] if isinstance(a, str) and isinstance(b, str) else table
+    cosines = all_cosines(encoder.encode(a), encoder.encode(b))
+    table = [numbers(row) for row in cosines]
+    if isinstance(a, str) and isinstance(b, str):
+        return table[0][0]
+    return table
 
 
 def search(
@@ -67,55 +80,81 @@ def search(
     corpus: Iterable[str] | str | os.PathLike | Index,
     k: int = 10,
 ) -> list:
-    """Returns the `k` texts of a corpus that are nearest to a text, best first; for a list a list
-    of these.
+    """Return the texts of a corpus that are nearest to a text, best first.
 
     Args:
+        encoder: the object that encodes texts.
         queries: the text, or several.
-        corpus: a list of texts, which each call encodes anew; what `index_of` returned for one; or
+        corpus: a list of texts, which each call encodes again; the result of `index_of` for one; or
             the path of an index that official-bert predict --index wrote.
         k: the number of texts in a result.
 
     Returns:
         A list of dicts with `text`, `row`, its place in the corpus from 0, and `score`, the cosine.
+        For a list of queries it is a list of these lists.
+
+    Raises:
+        InputError: `k` is no positive number, or the model does not compare texts by the cosine.
     """
     _check_comparison(encoder)
-    _check("k", k, kind=int, least=1)
+    _check_number("k", k, kind=int, lowest=1)
     index = index_of(encoder, corpus)
-    scores, rows = vector_search.search(encoder.encode(queries), index.vectors, k)
-    results = [
-        hits(index.texts, query_rows, query_scores)
-        for query_rows, query_scores in zip(rows.tolist(), scores, strict=True)
-    ]
+    all_scores, all_rows = vector_search.search(encoder.encode(queries), index.vectors, k)
+    results = []
+    for rows, scores in zip(all_rows.tolist(), all_scores, strict=True):
+        results.append(make_hits(index.texts, rows, scores))
     return results[0] if isinstance(queries, str) else results
 
 
 def paraphrases(
     encoder: Encoder, texts: list[str], limit: int = 100, threshold: float = 0.0
 ) -> list[dict]:
-    """Returns the pairs of texts with the highest cosines, best first.
+    """Return the pairs of texts with the highest cosines, best first.
 
     Args:
+        encoder: the object that encodes texts.
         texts: the texts.
         limit: the largest number of pairs.
         threshold: the lowest cosine of a pair.
 
     Returns:
         A list of dicts with `text_a`, `text_b`, their places `row_a` < `row_b` from 0, and `score`.
+
+    Raises:
+        InputError: a number is out of range, or the model does not compare texts by the cosine.
     """
     _check_comparison(encoder)
-    _check("limit", limit, kind=int, least=1)
-    _check("threshold", threshold, kind=float, least=-1)
+    _check_number("limit", limit, kind=int, lowest=1)
+    _check_number("threshold", threshold, kind=float, lowest=-1)
     texts = list_texts("texts", texts)
     scores, pairs = vector_search.paraphrases(encoder.encode(texts), limit, threshold)
-    return [
-        {"text_a": texts[a], "text_b": texts[b], "row_a": a, "row_b": b, "score": score}
-        for (a, b), score in zip(pairs.tolist(), numbers(scores), strict=True)
-    ]
+    results = []
+    for (row_a, row_b), score in zip(pairs.tolist(), numbers(scores), strict=True):
+        results.append(
+            {
+                "text_a": texts[row_a],
+                "text_b": texts[row_b],
+                "row_a": row_a,
+                "row_b": row_b,
+                "score": score,
+            }
+        )
+    return results
 
 
 def index_of(encoder: Encoder, corpus: Iterable[str] | str | os.PathLike | Index) -> Index:
-    """Returns the texts and the vectors of a corpus, which is what `search` takes."""
+    """Return the index of a corpus, which `search` accepts.
+
+    Args:
+        encoder: the object that encodes texts.
+        corpus: the texts, the path of an index, or an index, which is returned as it is.
+
+    Returns:
+        The texts and their vectors.
+
+    Raises:
+        InputError: the file is no index, or is the index of another model.
+    """
     if isinstance(corpus, Index):
         return corpus
     if not isinstance(corpus, (str, os.PathLike)):
@@ -123,7 +162,8 @@ def index_of(encoder: Encoder, corpus: Iterable[str] | str | os.PathLike | Index
         return Index(texts, encoder.encode(texts))
     path = os.fspath(corpus)
     index = Index.read(path)
-    stored, computed = index.vectors[:1], encoder.encode(index.texts[:1])
+    stored = index.vectors[:1]
+    computed = encoder.encode(list(index.texts[:1]))
     if stored.shape != computed.shape or (all_cosines(stored, computed) < _SAME_MODEL).any():
         raise InputError(
             f"{path}: was made by another model; name that one, or make the index anew"
@@ -132,18 +172,22 @@ def index_of(encoder: Encoder, corpus: Iterable[str] | str | os.PathLike | Index
 
 
 def rank(predictor: Predictor, query: str, texts: list[str]) -> list[dict]:
-    """Returns the texts in the order in which they fit a query, best first.
+    """Return texts in the order in which they fit a query, best first.
 
-    A model of pairs reads the query with each text, which is slow and exact: the score is that of a
-    regression, or the probability of the last of two labels. With a model of embeddings it is the
+    A model of pairs reads the query with each text, which is slow and exact. Its score is that of a
+    regression, or the probability of the last of two labels. The score of an embedding model is the
     cosine.
 
     Args:
-        query: the text that the others are to fit.
+        predictor: the opened model.
+        query: the text that the others should fit.
         texts: the texts.
 
     Returns:
         A list of dicts with `text`, `row`, its place in `texts` from 0, and `score`.
+
+    Raises:
+        InputError: the model has no such score.
     """
     texts = list_texts("texts", texts)
     if hasattr(predictor.client, "vectors"):
@@ -156,31 +200,47 @@ def rank(predictor: Predictor, query: str, texts: list[str]) -> list[dict]:
             f"{predictor.path}: rank is not for a model of {predictor.task_name}; it takes one of "
             "pairs with two labels or a score, or one of vectors"
         )
-    answers = predictor.answers([(query, text) for text in texts])
-    scores = [
-        answer["probabilities"][labels[1]] if labels else answer["score"] for answer in answers
-    ]
+    scores = []
+    for answer in predictor.answers([(query, text) for text in texts]):
+        scores.append(answer["probabilities"][labels[1]] if labels else answer["score"])
     order = sorted(range(len(texts)), key=lambda row: -scores[row])
-    return hits(texts, order, [scores[row] for row in order])
+    return make_hits(texts, order, [scores[row] for row in order])
 
 
 def token_ids(predictor: Predictor, text: str) -> tuple[int, ...]:
-    """Returns the ids of the WordPieces that the model reads of a text.
+    """Return the ids of the WordPieces that the model reads of a text.
 
     A model cannot tell two texts with equal ids apart.
+
+    Args:
+        predictor: the opened model.
+        text: the text.
+
+    Returns:
+        The ids, without those of [CLS] and [SEP].
     """
     model = predictor.model
-    return tuple(model.tokenizer.encode(text)[: model.max_seq_length - 2])
+    ids = model.tokenizer.encode(text)
+    return tuple(ids[: model.max_seq_length - 2])
 
 
-def hits(
-    texts: Sequence[str], rows: Iterable[int], scores: Iterable[np.float32 | float]
+def make_hits(
+    texts: Sequence[str], rows: Iterable[int], scores: Iterable[float]
 ) -> list[dict[str, Any]]:
-    """Returns the results of a search for some rows of its texts."""
-    return [
-        {"text": texts[row], "row": row, "score": score}
-        for row, score in zip(rows, numbers(scores), strict=True)
-    ]
+    """Return the results of a search.
+
+    Args:
+        texts: the texts of the corpus.
+        rows: the places of some texts in it, best first.
+        scores: the scores of these texts.
+
+    Returns:
+        A list of dicts with `text`, `row` and `score`.
+    """
+    results = []
+    for row, score in zip(rows, numbers(scores), strict=True):
+        results.append({"text": texts[row], "row": row, "score": score})
+    return results
 
 
 def _check_comparison(encoder: Encoder):
@@ -193,8 +253,7 @@ def _check_comparison(encoder: Encoder):
         )
 
 
-def _check(name: str, value: Any, kind: type, least: int):
-    if not is_of_kind(value, kind) or value < least:
-        raise InputError(
-            f"{name}={value!r}: must be a {'whole ' if kind is int else ''}number from {least}"
-        )
+def _check_number(name: str, value: Any, kind: type, lowest: int):
+    if not is_of_kind(value, kind) or value < lowest:
+        noun = "whole number" if kind is int else "number"
+        raise InputError(f"{name}={value!r}: must be a {noun} from {lowest}")

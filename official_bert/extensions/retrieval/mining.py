@@ -1,10 +1,9 @@
-"""Finds hard negatives, texts near to an anchor that do not answer it: the runner of
-official-bert mine_hard_negatives.
+"""The command mine_hard_negatives: finds texts that are near to an anchor and do not answer it.
 
-In: tables of pairs (anchor, positive), a corpus and a model of vectors. Out: a JSON line for each
-pair, in order, with `anchor`, `positive` and `negative`, a list of texts, the nearest first. The
-lines are written in a folder beside the output whose name begins with a dot, where another run goes
-on after a kill; the last line gives the file its name.
+Input: tables of pairs (anchor, positive), a corpus and an embedding model. Output: a JSON line for
+each pair, in order, with `anchor`, `positive` and `negative`, a list of texts, the nearest first.
+The lines are written in a hidden folder next to the output, where a run resumes after a kill. The
+finished file is renamed to the output.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -36,61 +35,131 @@ from official_bert.io.progress import Progress
 from official_bert.metrics.cosines import all_cosines
 from official_bert.serving.predictor import WINDOW_BATCHES, Predictor
 
-_INDEX = ".npz"
+_INDEX_SUFFIX = ".npz"
 _WORK_FILES = ("lines", "run.json")
-_SAME = 1e-3  # the difference of a vector's numbers on two devices
-
+_VECTOR_TOLERANCE = 1e-3  # The largest difference of a vector's components on two devices.
 
 TokenIds = tuple[int, ...]
 
 
 class Pair(NamedTuple):
+    """A text, and one that answers it or belongs to it."""
+
     anchor: str
     positive: str
 
 
-def run(options: MiningOptions):
-    """Writes the negatives of all pairs."""
+class _Miner:
+    """Finds the negatives of pairs in an index.
+
+    Texts with the same token ids are one text: a model cannot tell them apart.
+    """
+
+    def __init__(
+        self, options: MiningOptions, predictor: Predictor, index: Index, pairs: Iterable[Pair]
+    ):
+        self._options = options
+        self._predictor = predictor
+        self._index = index
+        self._token_ids: Callable[[str], TokenIds] = functools.cache(predictor.token_ids)
+        # The texts that are no negatives of an anchor: itself, and its positives.
+        self._answers: dict[TokenIds, set[TokenIds]] = collections.defaultdict(set)
+        for anchor, positive in pairs:
+            anchor_ids = self._token_ids(anchor)
+            self._answers[anchor_ids] |= {anchor_ids, self._token_ids(positive)}
+
+    def mine(self, window: Sequence[Pair]) -> Iterator[list[str]]:
+        """Yields the negatives of each pair, the nearest to its anchor first."""
+        options = self._options
+        anchors = self._predictor.encode([pair.anchor for pair in window])
+        bounds = self._find_bounds(window, anchors)
+        excluded = [self._answers[self._token_ids(pair.anchor)] for pair in window]
+        rankings = self._rank(anchors, excluded)
+        for ranking, bound in zip(rankings, bounds, strict=True):
+            nearest = ranking[options.skip_top : options.top_k]
+            negatives = [text for text, score in nearest if score <= bound]
+            yield negatives[: options.num_negatives]
+
+    def _find_bounds(self, window: Sequence[Pair], anchors: np.ndarray) -> np.ndarray:
+        """Returns the highest cosine of a negative for each pair."""
+        options = self._options
+        highest = np.inf if options.max_score is None else options.max_score
+        bounds = np.full(len(window), highest)
+        if options.margin is None:
+            return bounds
+        positives = self._predictor.encode([pair.positive for pair in window])
+        cosines = []
+        for anchor, positive in zip(anchors, positives, strict=True):
+            cosines.append(all_cosines(anchor[None], positive[None])[0, 0])
+        return np.minimum(bounds, np.array(cosines) - options.margin)
+
+    def _rank(
+        self, anchors: np.ndarray, excluded: Sequence[set[TokenIds]]
+    ) -> list[list[tuple[str, float]]]:
+        """Returns the nearest texts of each anchor and their scores, without the excluded texts."""
+        num_texts = len(self._index.texts)
+        k = self._options.top_k + max(len(ids) for ids in excluded)
+        while True:
+            all_scores, all_rows = search(anchors, self._index.vectors, k)
+            rankings = []
+            for scores, rows, ids in zip(all_scores, all_rows, excluded, strict=True):
+                rankings.append(self._list_texts(scores, rows, ids))
+            shortest = min(len(ranking) for ranking in rankings)
+            if k >= num_texts or shortest >= self._options.top_k:
+                return rankings
+            k *= 2  # The corpus has several texts of the same token ids.
+
+    def _list_texts(
+        self, scores: np.ndarray, rows: np.ndarray, excluded: set[TokenIds]
+    ) -> list[tuple[str, float]]:
+        """Returns the texts of a search and their scores, each text once."""
+        texts: dict[TokenIds, tuple[str, float]] = {}
+        for score, row in zip(scores, rows, strict=True):
+            text = self._index.texts[int(row)].strip()
+            ids = self._token_ids(text)
+            if ids not in excluded:
+                texts.setdefault(ids, (text, score))
+        return list(texts.values())
+
+
+def run(options: MiningOptions) -> None:
+    """Write the negatives of all pairs.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: a flag, a file or the model cannot be used.
+    """
     if options.skip_top >= options.top_k:
         raise InputError(
             f"--skip_top={options.skip_top}: leaves none of --top_k={options.top_k}; give a "
             "smaller one"
         )
-    inputs = paths_of(options.input_file, "input_file")
-    read = {
-        "input_file": inputs,
+    input_paths = paths_of(options.input_file, "input_file")
+    files_read = {
+        "input_file": input_paths,
         "corpus_file": [options.corpus_file],
         "model": list_model_files(options.model),
     }
-    writing.keep_apart([options.output_file], read)
-    pairs = _pairs(options)
+    writing.keep_apart([options.output_file], files_read)
+    pairs = _read_pairs(options)
     predictor = Predictor(options.model, options.batch_size)
-    corpus = _corpus(options, inputs, pairs, predictor)
-    described = {
-        "flags": {
-            field.name: getattr(options, field.name) for field in dataclasses.fields(options)
-        },
-        "sha256": [
-            _digest(text for pair in pairs for text in pair),
-            files.sha256(options.corpus_file) if isinstance(corpus, Index) else _digest(corpus),
-        ],
-        "vector": predictor.encode(pairs[0].anchor)[0].tolist(),  # tells the model
-    }
-    token_ids = functools.cache(predictor.token_ids)
-    answers = collections.defaultdict(set)
-    for anchor, positive in pairs:
-        answers[token_ids(anchor)] |= {token_ids(anchor), token_ids(positive)}
-    size, num_short = options.batch_size * WINDOW_BATCHES, 0
+    corpus = _read_corpus(options, input_paths, pairs, predictor)
+    identity = _describe_run(options, pairs, corpus, predictor)
+    window_size = options.batch_size * WINDOW_BATCHES
+    num_short = 0
     progress = Progress("pairs", len(pairs))
-    with _open_lines(options.output_file, described, pairs, size) as (file, num_done):
+    with _open_lines(options.output_file, identity, pairs, window_size) as (file, num_done):
         index = predictor.index_of(corpus)
         logging.info("The corpus has %d texts", len(index.texts))
-        for start in range(num_done, len(pairs), size):
-            window = pairs[start : start + size]
-            mined = _mined(window, index, answers, token_ids, predictor, options)
-            for pair, negatives in zip(window, mined, strict=True):
+        miner = _Miner(options, predictor, index, pairs)
+        for start in range(num_done, len(pairs), window_size):
+            window = pairs[start : start + window_size]
+            for pair, negatives in zip(window, miner.mine(window), strict=True):
                 num_short += len(negatives) < options.num_negatives
-                line = json.dumps(pair._asdict() | {"negative": negatives}, ensure_ascii=False)
+                fields = {**pair._asdict(), "negative": negatives}
+                line = json.dumps(fields, ensure_ascii=False)
                 file.write(line.encode() + b"\n")
             file.flush()
             progress(start + len(window))
@@ -99,8 +168,28 @@ def run(options: MiningOptions):
     logging.info("Wrote %s", options.output_file)
 
 
-def _digest(texts: Iterable[str]) -> str:
-    """Returns a hash of texts: a file may be a pipe, which cannot be read again."""
+def _describe_run(
+    options: MiningOptions, pairs: Sequence[Pair], corpus: Index | list[str], predictor: Predictor
+) -> dict[str, Any]:
+    """Returns the identity of a run: runs with equal ones write the same lines."""
+    flags = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    pairs_digest = _hash_texts(text for pair in pairs for text in pair)
+    if isinstance(corpus, Index):
+        assert options.corpus_file is not None  # An index is read from this file.
+        corpus_digest = files.sha256(options.corpus_file)
+    else:
+        corpus_digest = _hash_texts(corpus)
+    # The vector of a text is that of a model.
+    vector = predictor.encode(pairs[0].anchor)[0]
+    return {
+        "flags": flags,
+        "sha256": [pairs_digest, corpus_digest],
+        "vector": vector.tolist(),
+    }
+
+
+def _hash_texts(texts: Iterable[str]) -> str:
+    """Returns a hash of texts, not of files: a pipe cannot be read again."""
     digest = hashlib.sha256()
     for text in texts:
         data = text.encode()
@@ -108,17 +197,18 @@ def _digest(texts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _pairs(options: MiningOptions) -> list[Pair]:
+def _read_pairs(options: MiningOptions) -> list[Pair]:
     """Returns the pairs of the input; an example with several positives is one for each of them."""
     examples = read_examples(options.input_file, "input_file", vars(options))
-    if num_with_negatives := sum(bool(example.negatives) for example in examples):
+    num_with_negatives = sum(bool(example.negatives) for example in examples)
+    if num_with_negatives:
         logging.warning(
             "%d examples have negatives, in place of which others are mined", num_with_negatives
         )
-    examples = _without_label_0(examples)
-    pairs = [
-        Pair(one.anchor.strip(), positive.strip()) for one in examples for positive in one.positives
-    ]
+    pairs = []
+    for example in _without_label_0(examples):
+        anchor = example.anchor.strip()
+        pairs += [Pair(anchor, positive.strip()) for positive in example.positives]
     if not pairs:
         remedy = "name the columns, --columns=anchor=...,positive=..."
         if not (options.data_format or has_table_ending(options.input_file)):
@@ -144,33 +234,36 @@ def _without_label_0(examples: Sequence[Example]) -> list[Example]:
     return positives
 
 
-def _corpus(
-    options: MiningOptions, inputs: Sequence[str], pairs: Sequence[Pair], predictor: Predictor
+def _read_corpus(
+    options: MiningOptions, input_paths: Sequence[str], pairs: Sequence[Pair], predictor: Predictor
 ) -> Index | list[str]:
     """Returns an index, or the different texts of the corpus."""
     path = options.corpus_file
-    if path and path.lower().endswith(_INDEX):
-        return _different(predictor.index_of(path))
-    texts = map(
-        str.strip,
-        _corpus_texts(path, inputs, options) if path else (pair.positive for pair in pairs),
-    )
-    texts = [text for text in dict.fromkeys(texts) if text]
+    if path and path.lower().endswith(_INDEX_SUFFIX):
+        return _remove_equal_texts(predictor.index_of(path))
+    texts: dict[str, None] = {}
+    if path:
+        for text in _read_corpus_file(path, input_paths, options):
+            texts[text.strip()] = None
+    else:
+        texts = dict.fromkeys(pair.positive.strip() for pair in pairs)
+    texts.pop("", None)
     if not texts:
         raise InputError(f"{path}: holds no text; give one a line")
-    return texts
+    return list(texts)
 
 
-def _corpus_texts(path: str, inputs: Sequence[str], options: MiningOptions) -> Iterator[str]:
-    """Yields the texts of a file of lines; of a table the positives, or where it has none, the
-    anchors.
+def _read_corpus_file(
+    path: str, input_paths: Sequence[str], options: MiningOptions
+) -> Iterator[str]:
+    """Yields the texts of a file of lines, or of a table its positives.
 
-    --columns and the other flags of tables are those of the input; a table of another name has
-    usual columns.
+    A table without positives gives its anchors. The flags of tables, such as --columns, are those
+    of the input; a table that is no input has the usual columns.
     """
-    is_input = any(writing.is_same_file(path, other) for other in inputs)
+    is_input = any(writing.is_same_file(path, other) for other in input_paths)
     if not is_input and not has_table_ending(path):
-        yield from _plain_lines(path)
+        yield from _read_plain_lines(path)
         return
     settings = vars(options) if is_input else {"quoting": options.quoting}
     examples = read_examples(path, "corpus_file", settings, is_corpus=not is_input)
@@ -179,7 +272,7 @@ def _corpus_texts(path: str, inputs: Sequence[str], options: MiningOptions) -> I
         yield from example.positives if has_positives else [example.anchor]
 
 
-def _plain_lines(path: str) -> Iterator[str]:
+def _read_plain_lines(path: str) -> Iterator[str]:
     for line, text in numbered_lines(path, decompresses=True):
         if line == 1:
             _check_plain(path, text)
@@ -187,7 +280,7 @@ def _plain_lines(path: str) -> Iterator[str]:
 
 
 def _check_plain(path: str, first_line: str):
-    """Refuses JSON lines, and warns of a table, that a file of lines may be by its first line."""
+    """Rejects JSON lines, and warns of a table, by the first line of a file of plain texts."""
     if first_line.startswith("{"):
         try:
             reading.parse_json(first_line, has_lines=False)
@@ -203,79 +296,26 @@ def _check_plain(path: str, first_line: str):
         )
 
 
-def _different(index: Index) -> Index:
-    """Returns an index without blank texts and without what is equal to an earlier text, blanks
-    around it aside.
-    """
-    rows: dict[str, int] = {}
+def _remove_equal_texts(index: Index) -> Index:
+    """Returns an index without blank texts and repeated ones; blanks around a text do not count."""
+    rows_by_text: dict[str, int] = {}
     for row, text in enumerate(index.texts):
-        rows.setdefault(text.strip(), row)
-    rows.pop("", None)
-    if len(rows) == len(index.texts):
+        rows_by_text.setdefault(text.strip(), row)
+    rows_by_text.pop("", None)
+    if len(rows_by_text) == len(index.texts):
         return index
-    return Index([index.texts[row] for row in rows.values()], index.vectors[list(rows.values())])
-
-
-def _mined(
-    window: Sequence[Pair],
-    index: Index,
-    answers: Mapping[TokenIds, set[TokenIds]],
-    token_ids: Callable[[str], TokenIds],
-    predictor: Predictor,
-    options: MiningOptions,
-) -> Iterator[list[str]]:
-    """Yields the negatives of each pair, the nearest to its anchor first.
-
-    Texts with the same token ids are one text: a model cannot tell them apart.
-    """
-    anchors = predictor.encode([pair.anchor for pair in window])
-    bounds = np.full(len(window), np.inf if options.max_score is None else options.max_score)
-    if options.margin is not None:
-        positives = predictor.encode([pair.positive for pair in window])
-        pair_scores = [
-            all_cosines(*vectors)[0, 0]
-            for vectors in zip(anchors[:, None], positives[:, None], strict=True)
-        ]
-        bounds = np.minimum(bounds, np.array(pair_scores) - options.margin)
-    excluded = [answers[token_ids(pair.anchor)] for pair in window]
-    k = options.top_k + max(map(len, excluded))
-    while True:
-        results = list(zip(*search(anchors, index.vectors, k), excluded, strict=True))
-        ranked = [_others(index, *result, token_ids) for result in results]
-        if k >= len(index.texts) or min(map(len, ranked)) >= options.top_k:
-            break
-        k *= 2  # the corpus has several texts of the same token ids
-    for others, bound in zip(ranked, bounds, strict=True):
-        nearest = others[options.skip_top : options.top_k]
-        yield [text for text, score in nearest if score <= bound][: options.num_negatives]
-
-
-def _others(
-    index: Index,
-    scores: np.ndarray,
-    rows: np.ndarray,
-    excluded: set[TokenIds],
-    token_ids: Callable[[str], TokenIds],
-) -> list[tuple[str, float]]:
-    """Returns the texts of a search, each once and without the excluded ones, with their scores."""
-    others: dict[TokenIds, tuple[str, float]] = {}
-    for score, row in zip(scores, rows, strict=True):
-        text = index.texts[row].strip()
-        ids = token_ids(text)
-        if ids not in excluded:
-            others.setdefault(ids, (text, score))
-    return list(others.values())
+    rows = list(rows_by_text.values())
+    return Index([index.texts[row] for row in rows], index.vectors[rows])
 
 
 @contextlib.contextmanager
 def _open_lines(
-    path: str, described: dict, pairs: Sequence[Pair], size: int
+    path: str, identity: dict[str, Any], pairs: Sequence[Pair], window_size: int
 ) -> Iterator[tuple[BinaryIO, int]]:
-    """Yields a file for lines, and how many of them a killed run of the same description has left
-    in it.
+    """Yields a file for lines, and the number of its lines from a killed run of the same identity.
 
-    They are whole windows of `size`, since what a model computes depends in its last bits on what
-    is computed with it.
+    These lines are whole windows, because the last bits of a vector depend on the other texts of
+    its batch.
     """
     if files.is_remote(path) or files.is_special(path):
         with writing.replacing(path, "wb") as file:
@@ -287,8 +327,8 @@ def _open_lines(
     with writing.saying_why(path), locked(work_folder):
         _check_work_folder(work_folder)
         num_done = 0
-        if files.exists(lines) and files.exists(header) and _is_same(header, described):
-            num_done = _keep_whole_windows(lines, pairs, size)
+        if files.exists(lines) and files.exists(header) and _is_same_run(header, identity):
+            num_done = _truncate_to_whole_windows(lines, pairs, window_size)
             logging.info("%s: goes on behind %d lines of a run that was killed", path, num_done)
         else:
             with contextlib.suppress(FileNotFoundError):
@@ -297,19 +337,17 @@ def _open_lines(
                     "%s: begins anew, since the run that was killed had other flags or inputs", path
                 )
             with writing.replacing(header) as file:
-                json.dump(described, file)
+                json.dump(identity, file)
         with files.open_file(lines, "ab") as file:
             yield file, num_done
         files.rename(lines, target)
         files.remove(header)
-    if files.exists(work_folder):  # it was there before this run
+    if files.exists(work_folder):  # The folder existed before this run.
         os.rmdir(work_folder)
 
 
 def _check_work_folder(folder: str):
-    """Raises InputError for what mining has not put into its work folder, which is deleted at
-    the end.
-    """
+    """Rejects a work folder with files of others, because mining deletes the folder at its end."""
     writing.remove_left(folder, "*")
     for name in files.list_folder(folder):
         path = os.path.join(folder, name)
@@ -321,51 +359,48 @@ def _check_work_folder(folder: str):
             )
 
 
-def _is_same(header: str, described: dict) -> bool:
-    """Returns whether two runs write the same lines; vectors of one model may differ in their last
-    bits.
+def _is_same_run(header: str, identity: dict[str, Any]) -> bool:
+    """Returns whether a header is that of a run which writes the same lines.
 
-    A header in any other form than ours is that of another run.
+    The vectors of one model may differ in their last bits. A header of any other form is that of
+    another run.
     """
     try:
-        stored_header = reading.read_json(header)
+        stored = reading.read_json(header)
     except InputError:
         return False
-    if not isinstance(stored_header, dict) or any(
-        stored_header.get(name) != described[name] for name in ("flags", "sha256")
-    ):
+    if not isinstance(stored, dict):
         return False
-    vector = stored_header.get("vector")
-    is_vector = isinstance(vector, list) and all(
-        reading.is_of_kind(value, float) for value in vector
-    )
-    is_alike = is_vector and len(vector) == len(described["vector"])
-    return is_alike and np.allclose(vector, described["vector"], atol=_SAME)
+    if any(stored.get(name) != identity[name] for name in ("flags", "sha256")):
+        return False
+    vector = stored.get("vector")
+    if not isinstance(vector, list) or len(vector) != len(identity["vector"]):
+        return False
+    if not all(reading.is_of_kind(value, float) for value in vector):
+        return False
+    return np.allclose(vector, identity["vector"], atol=_VECTOR_TOLERANCE)
 
 
-def _keep_whole_windows(path: str, pairs: Sequence[Pair], size: int) -> int:
-    """Cuts a file of lines behind its last whole window of the pairs' lines; returns the number
-    of lines that stay.
-    """
+def _truncate_to_whole_windows(path: str, pairs: Sequence[Pair], window_size: int) -> int:
+    """Truncates a file behind its last whole window of lines; returns the number of its lines."""
     ends = [0]
     with files.open_file(path, "r+b") as file:
         for pair in pairs:
             if not _is_pair_line(pair, file.readline()):
                 break
             ends.append(file.tell())
-        num_lines = (len(ends) - 1) // size * size
+        num_lines = (len(ends) - 1) // window_size * window_size
         file.truncate(ends[num_lines])
     return num_lines
 
 
 def _is_pair_line(pair: Pair, line: bytes) -> bool:
+    """Returns whether a line is a whole one with the negatives of a pair."""
     try:
         content = reading.parse_json(line, has_lines=False)
     except InputError:
         return False
-    is_ours = isinstance(content, dict) and isinstance(content.get("negative"), list)
-    return (
-        is_ours
-        and line.endswith(b"\n")
-        and (content.get("anchor"), content.get("positive")) == pair
-    )
+    if not isinstance(content, dict) or not isinstance(content.get("negative"), list):
+        return False
+    is_whole = line.endswith(b"\n")
+    return is_whole and (content.get("anchor"), content.get("positive")) == pair

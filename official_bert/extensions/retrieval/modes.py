@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from absl import logging
 
 from official_bert import catalog
@@ -18,13 +19,25 @@ from official_bert.serving.predictor import Predictor
 
 
 def choose_mode(options: PredictOptions) -> PredictMode | None:
-    """Returns the mode of --index or --search; None without these flags."""
+    """Return the mode of predict that the flags of this extension choose.
+
+    Args:
+        options: the flags of predict.
+
+    Returns:
+        The mode of --index or --search; None without these flags.
+
+    Raises:
+        InputError: both flags are there, or another flag does not go with one of them.
+    """
     flags = catalog.options_part(options, SearchOptions)
     if flags.index and flags.search:
         raise InputError("--search: does not go with --index; make the index first, then search it")
     if flags.index:
         return IndexMode(options, flags.index)
-    return SearchMode(options, flags.search, flags.top_k or TOP_K) if flags.search else None
+    if flags.search:
+        return SearchMode(options, flags.search, flags.top_k or TOP_K)
+    return None
 
 
 class IndexMode(PredictMode):
@@ -49,26 +62,32 @@ class IndexMode(PredictMode):
 
     @property
     def output_file(self) -> str:
+        """The file of --index."""
         return self._path
 
-    def start(self, predictor: Predictor):
+    def start(self, predictor: Predictor) -> None:
+        """Use a model; reject one without vectors."""
         super().start(predictor)
-        predictor.encode([])  # refuses a model without vectors
+        predictor.encode([])
 
-    def consume(self, windows: Iterable[Window]):
-        texts, blocks = [], []
-        num_lines, has_ids = 0, False
+    def consume(self, windows: Iterable[Window]) -> None:
+        """Encode all texts and write the index; blank lines are skipped."""
+        texts: list[str] = []
+        blocks: list[np.ndarray] = []
+        num_lines = 0
+        has_ids = False
         for requests, extra_fields in windows:
-            window_texts = [text for (text,) in requests if text.strip()]
             num_lines += len(requests)
             has_ids = has_ids or any("id" in fields for fields in extra_fields)
+            window_texts = [text for (text,) in requests if text.strip()]
             if window_texts:
                 blocks.append(self.predictor.encode(window_texts))
                 texts += window_texts
         name = input_name(self.options)
         if not texts:
             raise InputError(f"{name}: has no line to embed; give one text a line")
-        if num_blank := num_lines - len(texts):
+        num_blank = num_lines - len(texts)
+        if num_blank:
             logging.warning("%s: skipped %d blank lines; rows count the texts", name, num_blank)
         if has_ids:
             logging.warning("%s: an index keeps no ids; rows count its texts from 0", name)
@@ -88,13 +107,16 @@ class SearchMode(PredictMode):
 
     @property
     def files_read(self) -> Mapping[str, list[str]]:
+        """The index, which no output may overwrite."""
         return {"search": [self._path]}
 
-    def start(self, predictor: Predictor):
+    def start(self, predictor: Predictor) -> None:
+        """Use a model, and read the index; reject that of another model."""
         super().start(predictor)
         self._index = index_of(predictor, self._path)
 
     def answers(self, requests: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
+        """Yield for each text its nearest texts as `hits`."""
         texts = [text for (text,) in requests]
         results = search(self.predictor, texts, self._index, self._top_k)
         return ({"hits": hits} for hits in results)

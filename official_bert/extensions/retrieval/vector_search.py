@@ -1,8 +1,8 @@
 """Exact search by the cosine of vectors, and pairs of similar vectors.
 
-In: float32[n, width], an array or a np.memmap, of which a block at a time is computed with. Out:
-scores and rows that depend on no block: what float32 finds is computed again in float64, and of
-equal scores the lower row comes first.
+Input: float32[n, width], an array or a np.memmap, which is read in blocks. Output: scores and rows
+that do not depend on the blocks. float32 finds the candidates, and float64 computes their scores.
+Of equal scores the lower row comes first.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ import numpy as np
 
 from official_bert.metrics.cosines import unit_vectors
 
-_CORPUS_ROWS, _QUERY_ROWS, _PAIR_ROWS = 1 << 14, 1 << 8, 1 << 11
-_EXACT_AT_ONCE = 1 << 12
+# The rows of a block of cosines.
+_CORPUS_ROWS = 1 << 14
+_QUERY_ROWS = 1 << 8
+_PAIR_ROWS = 1 << 11
+_EXACT_ROWS = 1 << 12  # The scores that are computed in float64 at a time.
 
 
 def search(
@@ -22,84 +25,143 @@ def search(
     corpus_rows: int = _CORPUS_ROWS,
     query_rows: int = _QUERY_ROWS,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the `k` rows of float32[n, width] with the highest cosine to each query, float32[q,
-    width], best first.
+    """Find the rows of a corpus with the highest cosines to each query, best first.
+
+    Args:
+        queries: float32[q, width].
+        corpus: float32[n, width], also a np.memmap.
+        k: the number of rows for a query; n if it is larger.
+        corpus_rows: the rows of the corpus in a block, which change no result.
+        query_rows: the queries in a block, which change no result.
 
     Returns:
-        The cosines, float32[q, k], and the rows, int64[q, k], with n in place of a larger k.
+        The cosines, float32[q, k], and the rows, int64[q, k].
     """
     k = min(k, len(corpus))
+    num_queries = len(queries)
+    width = corpus.shape[1]
     rough_queries = unit_vectors(queries, np.float32)
-    bests = [_Best(k, corpus.shape[1]) for _ in queries]
+    rankings = [_Ranking(k, width) for _ in queries]
     for start in range(0, len(corpus), corpus_rows):
         block = np.asarray(corpus[start : start + corpus_rows])
         rough_block = unit_vectors(block, np.float32).T
-        for first in range(0, len(queries), query_rows):
-            rough = rough_queries[first : first + query_rows] @ rough_block
-            for number, query_scores in enumerate(rough, first):
-                query = queries[number : number + 1]
-                bests[number].add(query_scores[None], query, block, start)
-    return (
-        np.array([best.scores for best in bests], np.float32).reshape(len(queries), k),
-        np.array([best.places for best in bests], np.int64).reshape(len(queries), k),
-    )
+        for first in range(0, num_queries, query_rows):
+            query_block = rough_queries[first : first + query_rows]
+            rough_cosines = query_block @ rough_block
+            for row, query_cosines in enumerate(rough_cosines, first):
+                rankings[row].add(
+                    query_cosines[None],
+                    queries[row : row + 1],
+                    block,
+                    place=start,
+                )
+    scores = np.array([ranking.scores for ranking in rankings], np.float32)
+    rows = np.array([ranking.places for ranking in rankings], np.int64)
+    return scores.reshape(num_queries, k), rows.reshape(num_queries, k)
 
 
 def paraphrases(
     vectors: np.ndarray, limit: int, threshold: float = -1.0, block_rows: int = _PAIR_ROWS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the pairs of rows of float32[n, width] with the highest cosines, each pair once, best
-    first.
+    """Find the pairs of rows with the highest cosines, each pair once, best first.
+
+    Args:
+        vectors: float32[n, width], also a np.memmap.
+        limit: the largest number of pairs.
+        threshold: the lowest cosine of a pair.
+        block_rows: the rows of a block, which change no result.
 
     Returns:
-        The cosines, float32[p], of at least `threshold`, and the rows, int64[p, 2], the lower one
-        first; p is at most `limit`.
+        The cosines, float32[p], and the rows, int64[p, 2], the lower one first; p is at most
+        `limit`.
     """
-    best, n = _Best(limit, vectors.shape[1], threshold), len(vectors)
-    for start in range(0, n, block_rows):
+    num_rows = len(vectors)
+    ranking = _Ranking(limit, vectors.shape[1], threshold)
+    for start in range(0, num_rows, block_rows):
         block = np.asarray(vectors[start : start + block_rows])
         rough_block = unit_vectors(block, np.float32)
         for first in range(0, start + 1, block_rows):
             others = np.asarray(vectors[first : first + block_rows])
-            rough = unit_vectors(others, np.float32) @ rough_block.T  # [others, block]
+            rough_others = unit_vectors(others, np.float32)
+            rough_cosines = rough_others @ rough_block.T  # [others, block]
             if first == start:
-                rough[np.tri(len(block), dtype=bool)] = -np.inf  # a row with itself or a lower one
-            best.add(rough, others, block, first * n + start, n)
-    return best.scores, np.stack(np.divmod(best.places, max(n, 1)), axis=1)
+                # Leave out each row with itself, and with the rows before it.
+                is_repeated = np.tri(len(block), dtype=bool)
+                rough_cosines[is_repeated] = -np.inf
+            ranking.add(
+                rough_cosines,
+                others,
+                block,
+                place=first * num_rows + start,
+                stride=num_rows,
+            )
+    first_rows, second_rows = np.divmod(ranking.places, max(num_rows, 1))
+    return ranking.scores, np.stack([first_rows, second_rows], axis=1)
 
 
-class _Best:
-    """The `k` highest scores so far, of at least `lowest`, best first, and their places; equal
-    ones by their place.
-    """
+class _Ranking:
+    """The highest scores so far, best first, and their places; equal scores by their place."""
 
     def __init__(self, k: int, width: int, lowest: float = -np.inf):
-        self.scores, self.places = np.empty(0, np.float32), np.empty(0, np.int64)
-        self._k, self._bar = k, lowest
+        """Creates an empty ranking.
+
+        Args:
+            k: the largest number of scores.
+            width: the components of the vectors.
+            lowest: the lowest score that may enter.
+        """
+        self.scores = np.empty(0, np.float32)
+        self.places = np.empty(0, np.int64)
+        self._k = k
+        self._bar = lowest
         # Twice the largest error of a product in float32.
         self._slack = (2 * width + 16) * np.finfo(np.float32).eps
 
-    def add(self, rough: np.ndarray, a: np.ndarray, b: np.ndarray, place: int, stride: int = 0):
-        """Adds the cosines of rows of `a` and `b`, which `rough`, float32[len(a), len(b)], has in
-        float32.
+    def add(
+        self,
+        rough_cosines: np.ndarray,
+        a: np.ndarray,
+        b: np.ndarray,
+        place: int,
+        stride: int = 0,
+    ) -> None:
+        """Adds the cosines of the rows of `a` and `b`.
 
-        The place of rows i and j is `place` + i `stride` + j. The best are computed again, each of
-        its rows alone.
+        Those that may be among the best are computed again in float64, each pair of rows alone.
+
+        Args:
+            rough_cosines: their cosines as float32[len(a), len(b)].
+            a: float32[len(a), width].
+            b: float32[len(b), width].
+            place: the place of the two first rows.
+            stride: the places from a row of `a` to the next; a row of `b` is one place on.
         """
-        rough = rough.ravel()
-        candidates = np.flatnonzero(rough >= self._bar - self._slack)
-        if len(candidates) > self._k:
-            values = rough[candidates]
-            candidates = candidates[
-                values >= np.partition(values, -self._k)[-self._k] - self._slack
-            ]
-        for start in range(0, len(candidates), _EXACT_AT_ONCE):
-            i, j = np.divmod(candidates[start : start + _EXACT_AT_ONCE], len(b))
-            exact = np.einsum("nd,nd->n", unit_vectors(a[i]), unit_vectors(b[j])).astype(np.float32)
-            is_kept = exact >= self._bar
-            scores = np.concatenate([self.scores, exact[is_kept]])
-            places = np.concatenate([self.places, (place + i * stride + j)[is_kept]])
-            order = np.lexsort((places, -scores))[: self._k]
-            self.scores, self.places = scores[order], places[order]
-            if len(order) == self._k:
-                self._bar = max(self._bar, self.scores[-1])
+        candidates = self._find_candidates(rough_cosines.ravel())
+        for start in range(0, len(candidates), _EXACT_ROWS):
+            indices = candidates[start : start + _EXACT_ROWS]
+            a_rows, b_rows = np.divmod(indices, len(b))
+            a_vectors = unit_vectors(a[a_rows])
+            b_vectors = unit_vectors(b[b_rows])
+            cosines = np.einsum("nd,nd->n", a_vectors, b_vectors)
+            places = place + a_rows * stride + b_rows
+            self._merge(cosines.astype(np.float32), places)
+
+    def _find_candidates(self, rough_cosines: np.ndarray) -> np.ndarray:
+        """Returns the indices of the float32 cosines whose exact values may be among the best."""
+        lowest = self._bar - self._slack
+        candidates = np.flatnonzero(rough_cosines >= lowest)
+        if len(candidates) <= self._k:
+            return candidates
+        values = rough_cosines[candidates]
+        kth_value = np.partition(values, -self._k)[-self._k]
+        return candidates[values >= kth_value - self._slack]
+
+    def _merge(self, scores: np.ndarray, places: np.ndarray):
+        is_high = scores >= self._bar
+        all_scores = np.concatenate([self.scores, scores[is_high]])
+        all_places = np.concatenate([self.places, places[is_high]])
+        order = np.lexsort((all_places, -all_scores))[: self._k]
+        self.scores = all_scores[order]
+        self.places = all_places[order]
+        if len(order) == self._k:
+            self._bar = max(self._bar, self.scores[-1])
