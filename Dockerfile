@@ -15,7 +15,7 @@ WORKDIR /official_bert
 # The packages change rarely, so they have a layer of their own.
 COPY requirements.txt ./
 RUN pip install --no-cache-dir --requirement requirements.txt "${TENSORFLOW}"
-COPY pyproject.toml LICENSE requirements*.txt *.py ./
+COPY pyproject.toml LICENSE requirements.txt *.py ./
 COPY docs/package_index.md docs/
 COPY official_bert official_bert
 COPY examples examples

@@ -74,35 +74,38 @@ install-extras: .venv/installed-extras  ## adds the optional packages, but for t
 
 install-tpu-compile: .venv-tpu-compile/installed  ## makes .venv-tpu-compile, the TPU compiler that tests and benchmarks use
 
-# The stamps: an installation is repeated when a list of requirements is newer.
-.venv/installed: requirements.txt | .venv/created
-	$(IN_VENV) -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(IN_VENV) -m pip install --quiet --disable-pip-version-check --no-deps --use-pep517 --editable .
+# The stamps: an installation is repeated when a list of packages is newer. requirements.txt has those that every
+# command needs; pyproject.toml has the extras of users and the groups of developers.
+# With one --quiet, pip prints a warning for each editable installation. With two, it prints only errors.
+PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
+
+.venv/installed: requirements.txt pyproject.toml | .venv/ready
+	$(IN_VENV) $(PIP_INSTALL) -r requirements.txt
+	$(IN_VENV) $(PIP_INSTALL) --no-deps --editable .
 	@touch $@
 
-.venv/installed-dev: requirements-dev.txt .venv/installed | .venv/created
-	$(IN_VENV) -m pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
+.venv/installed-dev: .venv/installed
+	$(IN_VENV) $(PIP_INSTALL) --group dev
 	@touch $@
 
-EXTRAS := clusters data evaluation hub notebook plots runtimes serving
-.venv/installed-extras: $(EXTRAS:%=requirements-%.txt) .venv/installed-dev | .venv/created
-	$(IN_VENV) -m pip install --quiet --disable-pip-version-check $(EXTRAS:%=-r requirements-%.txt)
+.venv/installed-extras: .venv/installed-dev
+	$(IN_VENV) $(PIP_INSTALL) 'official-bert[data,evaluation,hub,notebook,plots,runtimes,serving]' --group clusters
 	@touch $@
 
-.venv/installed-plots: requirements-plots.txt .venv/installed | .venv/created
-	$(IN_VENV) -m pip install --quiet --disable-pip-version-check -r requirements-plots.txt
+.venv/installed-plots: .venv/installed
+	$(IN_VENV) $(PIP_INSTALL) 'official-bert[plots]'
 	@touch $@
 
-.venv-tf220/installed: requirements-tf220.txt requirements-dev.txt requirements.txt | .venv-tf220/created
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 $(foreach list,$(filter %.txt,$^),-r $(list))
+.venv-tf220/installed: requirements.txt pyproject.toml | .venv-tf220/ready
+	$(@D)/bin/python $(PIP_INSTALL) -r requirements.txt --group tf220 --group dev
 	@touch $@
 
-.venv-tpu-compile/installed .venv-docs/installed .venv-lint/installed: .venv-%/installed: requirements-%.txt | .venv-%/created
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-$*.txt
+.venv-tpu-compile/installed .venv-docs/installed .venv-lint/installed: .venv-%/installed: pyproject.toml | .venv-%/ready
+	$(@D)/bin/python $(PIP_INSTALL) --group $*
 	@touch $@
 
 # Both questions are in the Python that every version since 2.6 understands.
-.venv/created .venv-tf220/created .venv-tpu-compile/created .venv-docs/created .venv-lint/created:
+.venv/ready .venv-tf220/ready .venv-tpu-compile/ready .venv-docs/ready .venv-lint/ready:
 	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))" 2>/dev/null || { \
 	    echo "official_bert needs Python 3.11, 3.12 or 3.13, which '$(PYTHON)' is not:" \
 	        "install python3.12 (or name one that is there: make PYTHON=/path/to/python3.12)." >&2; exit 1; }
@@ -111,6 +114,7 @@ EXTRAS := clusters data evaluation hub notebook plots runtimes serving
 	        "install it (on Debian and Ubuntu the package python3-venv), or name another Python with" \
 	        "make PYTHON=/path/to/python3.12." >&2; exit 1; }
 	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(PIP_INSTALL) --upgrade "pip>=25.1"  # the first that knows --group
 	@touch $@
 
 clean:  ## deletes the virtual environments and what builds leave; trained models stay

@@ -2,9 +2,9 @@
 """Compiles an HLO module with the TPU compiler of libtpu, for TPUs that need not be there.
 
 In: a serialized HLO module of one replica's program. Out: a line of JSON with the memory that the
-program takes on each TPU. tpu_compile.py starts this script in the virtual environment of
-requirements-tpu-compile.txt, whose versions are pinned because it uses interfaces of JAX that are
-not public.
+program takes on each TPU. tpu_compile.py starts this script in the virtual environment that
+`make install-tpu-compile` makes, whose versions are pinned because it uses interfaces of JAX that
+are not public.
 """
 
 import argparse

@@ -2,9 +2,10 @@
 """Compares the formats of an export, in float32 and in 8 bits, with PyTorch eager and onnxruntime,
 with equal weights.
 
-In: random ids without padding; the benchmark needs requirements-bench.txt and
-requirements-runtimes.txt. Out: a table of milliseconds per batch, and a line of JSON in --output
-for each finished row. Rows that this file already contains are not measured again.
+In: random ids without padding; the benchmark needs
+`pip install --group bench --editable '.[runtimes]'`. Out: a table of milliseconds per batch, and a
+line of JSON in --output for each finished row. Rows that this file already contains are not
+measured again.
 
 Ours are exports of `official-bert export_saved_model --export_format=saved_model,onnx,litert` and
 of `onnx,litert` with `--dtype=int8`, opened as official-bert predict opens them. The peers run

@@ -2,7 +2,7 @@
 """Compares the speed of exported models with Hugging Face's on PyTorch eager and on onnxruntime,
 with equal weights.
 
-In: random ids without padding; the benchmark needs the packages of requirements-bench.txt. Out: a
+In: random ids without padding; the benchmark needs `pip install --group bench`. Out: a
 table of milliseconds per batch, and a line of JSON in --output for each finished row. Rows that
 this file already contains are not measured again.
 

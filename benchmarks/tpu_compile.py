@@ -6,7 +6,7 @@ In: sizes of models and batches. Out: a table, and a line of JSON in --output fo
 Rows that this file already contains are not compiled again.
 
 TensorFlow lowers the step to HLO here; compile_for_tpu.py compiles it with the compiler of libtpu
-in the virtual environment of requirements-tpu-compile.txt, which `make install-tpu-compile` makes.
+in the virtual environment that `make install-tpu-compile` makes.
 The step is that of run_pretraining.py on TPU, in --dtype=float32 or bfloat16, with dropout 0.1 and
 30,522 words: words are looked up by one-hot products, and gradients are added up over the replicas
 before the clipping. With --num_replicas=16 and --topologies=v4:2x2x4 it is the program of a slice

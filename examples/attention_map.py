@@ -2,8 +2,8 @@
 """Draws to which tokens each token of a text attends in one head of an encoder.
 
 In: the folder of a model, with its vocabulary, and a text or a pair. Out: a PNG, in which the row
-of a token shows the probabilities with which it attends to the tokens of the columns. The packages
-are those of requirements-plots.txt.
+of a token shows the probabilities with which it attends to the tokens of the columns. Install the
+packages with `pip install -e '.[plots]'`.
 
     python examples/attention_map.py --model=FOLDER --text="The cat sat." --layer=2 --head=5 --output_file=map.png
 """
@@ -70,8 +70,8 @@ def check_ending(output_file: str):
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError as error:
         sys.exit(
-            f"the picture needs matplotlib, which cannot be imported ({error}); pip install -r "
-            "requirements-plots.txt"
+            f"the picture needs matplotlib, which cannot be imported ({error}); pip install "
+            "-e '.[plots]'"
         )
     endings = sorted(FigureCanvasBase.get_supported_filetypes())
     if pathlib.Path(output_file).suffix[1:].lower() not in endings:

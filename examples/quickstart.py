@@ -397,7 +397,7 @@ echo 'The command sets a breakpoint.' | official-bert predict --model={output}/t
 
 # Serve it.
 official-bert export_saved_model --model={output}/topics_model --export_dir={output}/export --export_text
-pip install -r requirements-serving.txt
+pip install -e '.[serving]'
 python examples/serving_server.py --model_name=topics --model_base_path={output}/export --rest_api_port=8501
 
 # Ask the server, in another terminal.

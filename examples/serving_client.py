@@ -3,7 +3,7 @@
 examples/serving_server.py in its place.
 
 The functions are made to be copied: `rest_predict` needs only numpy, and `grpc_predict` needs the
-packages of requirements-serving.txt. `inputs_of` makes the inputs of every signature; all
+extra `serving` of pyproject.toml. `inputs_of` makes the inputs of every signature; all
 signatures except serving_text need a tokenizer in the client. The command line takes flags, then
 the texts of one request:
 

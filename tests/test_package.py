@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 
 import pytest
@@ -17,9 +18,8 @@ from official_bert import catalog
 from tests import dockerfiles
 from tests.shared import ROOT
 
-REQUIREMENTS = sorted(ROOT.glob("requirements*.txt"))
-# What cannot be installed beside requirements.txt.
-NO_EXTRAS = {"requirements-tpu", "requirements-tpu-compile"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+GROUPS = PROJECT["dependency-groups"]
 
 LIGHT_USE = """
 import sys
@@ -36,9 +36,9 @@ print([name for name in ("tensorflow", "keras", "absl.flags") if name in sys.mod
 """
 
 
-def requirements(suffix: str) -> set[str]:
-    """The packages that a list of requirements names."""
-    lines = (ROOT / f"requirements{suffix}.txt").read_text().splitlines()
+def requirements() -> set[str]:
+    """The packages that every command needs."""
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
     return {line.strip() for line in lines if line and not line.startswith("#")}
 
 
@@ -119,22 +119,21 @@ def test_metadata(unpacked):
     required = [
         line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist")
     ]
-    assert len([line for line in required if "extra ==" not in line]) == len(requirements(""))
+    assert len([line for line in required if "extra ==" not in line]) == len(requirements())
     extras = {
-        f"requirements-{line.removeprefix('Provides-Extra: ')}"
-        for line in lines
-        if line.startswith("Provides-Extra")
+        line.removeprefix("Provides-Extra: ") for line in lines if line.startswith("Provides-Extra")
     }
-    assert extras | NO_EXTRAS | {"requirements"} == {path.stem for path in REQUIREMENTS}
+    assert extras == set(PROJECT["project"]["optional-dependencies"])
     assert any(line.startswith("tensorflow<2.22") for line in required)
 
 
 def test_a_tpu_needs_the_same_packages_with_another_tensorflow():
-    for_tpu, for_all = requirements("-tpu"), requirements("")
+    for_tpu = set(GROUPS["tpu"])
+    for_all = requirements()
     assert [line for line in for_all - for_tpu if not line.startswith("tensorflow")] == []
     (libtpu,) = (line for line in for_tpu if line.startswith("libtpu=="))
     assert for_tpu - for_all == {libtpu, "tensorflow-tpu==2.20.0"}
-    assert libtpu in requirements("-tpu-compile"), (
+    assert libtpu in GROUPS["tpu-compile"], (
         "the compiler that tests use is the one of that TensorFlow"
     )
 

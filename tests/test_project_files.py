@@ -323,7 +323,7 @@ def test_the_page_of_the_package_index_names_what_exists():
     assert commands <= set(catalog.commands())
     extras = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     assert extras
-    assert extras <= set(project()["tool"]["setuptools"]["dynamic"]["optional-dependencies"])
+    assert extras <= set(project()["project"]["optional-dependencies"])
 
 
 def test_the_python_of_the_package_index_fits_the_signatures():

@@ -234,8 +234,8 @@ def _read_parquet(path: str) -> Iterator[Row]:
         from pyarrow import parquet
     except ImportError as error:
         raise InputError(
-            f"{path}: Parquet needs pyarrow, which cannot be imported ({error}); pip install -r "
-            "requirements-data.txt"
+            f"{path}: Parquet needs pyarrow, which cannot be imported ({error}); pip install "
+            "'official-bert[data]'"
         ) from None
     with files.open_file(path, "rb") as file:
         data = file.read()

@@ -238,7 +238,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
         InputError,
-        match=r"a.parquet: Parquet needs pyarrow, .*; pip install -r requirements-data.txt",
+        match=r"a.parquet: Parquet needs pyarrow, .*; pip install 'official-bert\[data\]'",
     ):
         examples(write(tmp_path / "a.parquet", b"PAR1"))
 

@@ -1,5 +1,5 @@
 """Records what transformers and PyTorch make of small models and of texts; it needs
-requirements-bench.txt.
+the packages of `pip install --group peers`.
 
 Usage: python -m tests.golden.record_transformers
 """

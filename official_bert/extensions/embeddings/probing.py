@@ -87,6 +87,6 @@ def _scikit_learn():
     except ImportError as error:
         raise InputError(
             "clustering and few-shot accuracy need scikit-learn, which cannot be imported "
-            f"({error}); pip install -r requirements-evaluation.txt"
+            f"({error}); pip install 'official-bert[evaluation]'"
         ) from None
     return sklearn

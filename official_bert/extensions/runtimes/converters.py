@@ -83,8 +83,8 @@ def _to_onnx(saved_model: str, folder: str, signatures: Sequence[str], dtype: st
     )
 
 
-# Format -> a function that converts, and the packages of requirements-runtimes.txt that it and the
-# runtime need.
+# Format -> a function that converts, and the packages of the extra `runtimes` that it and the runtime
+# need.
 CONVERTERS = {
     ONNX: (_to_onnx, ("tf2onnx", "onnx", "onnxruntime")),
     LITERT: (_to_litert, ("ai_edge_litert",)),
@@ -95,9 +95,7 @@ def check_packages(export_format: str):
     """Raises InputError if a package for the format is not installed, before a model is built."""
     for package in CONVERTERS[export_format][1]:
         if importlib.util.find_spec(package) is None:
-            raise InputError(
-                f"{package}: is not installed; pip install -r requirements-runtimes.txt"
-            )
+            raise InputError(f"{package}: is not installed; pip install 'official-bert[runtimes]'")
 
 
 def check_model(export_format: str, config: BertConfig):

@@ -37,8 +37,8 @@ class FormatOptions:
         ),
         help="What runs the export: TensorFlow and its server (saved_model, the default), "
         "onnxruntime (onnx, a file model.onnx), or LiteRT on CPUs and phones (litert, "
-        "model.tflite). These two need requirements-runtimes.txt. Of several, separated by commas, "
-        "official-bert predict takes the fastest.",
+        "model.tflite). These two need the extra official-bert[runtimes]. Of several, separated by "
+        "commas, official-bert predict takes the fastest.",
     )
     max_loss: float | None = option(
         None,

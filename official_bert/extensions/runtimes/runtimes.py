@@ -14,21 +14,21 @@ from official_bert.serving.exported_model import DEFAULT, SavedModelRuntime
 
 
 class RuntimeMissingError(InputError):
-    """A package of requirements-runtimes.txt that cannot be imported."""
+    """A package of the extra `runtimes` that cannot be imported."""
 
 
 def import_runtime(module: str):
-    """Imports a package of requirements-runtimes.txt.
+    """Imports a package of the extra `runtimes`.
 
     Raises:
-        RuntimeMissingError: it cannot be imported; the message names the file.
+        RuntimeMissingError: it cannot be imported; the message names the extra.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise RuntimeMissingError(
-            f"{module.split('.')[0]}: cannot be imported ({brief(error)}); pip install -r "
-            "requirements-runtimes.txt"
+            f"{module.split('.')[0]}: cannot be imported ({brief(error)}); pip install "
+            "'official-bert[runtimes]'"
         ) from error
 
 

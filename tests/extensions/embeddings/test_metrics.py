@@ -238,7 +238,7 @@ def test_few_shots_are_drawn_of_each_label_by_numbered_draws():
 def test_without_scikit_learn_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
     with pytest.raises(
-        InputError, match=r"need scikit-learn, .*; pip install -r requirements-evaluation.txt"
+        InputError, match=r"need scikit-learn, .*; pip install 'official-bert\[evaluation\]'"
     ):
         clustering(drawn(1, 3, WIDTH), [0, 1, 1])
 

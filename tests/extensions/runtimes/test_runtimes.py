@@ -320,7 +320,7 @@ def test_a_missing_package_is_named_with_its_list(package, tmp_path, monkeypatch
     export_format = next(name for name, packages in PACKAGES.items() if package in packages)
     options = export_options(tmp_path, export_format=[export_format])
     with pytest.raises(
-        InputError, match=f"{package}: is not installed; pip install -r requirements-runtimes.txt"
+        InputError, match=rf"{package}: is not installed; pip install 'official-bert\[runtimes\]'"
     ):
         serving_model.export(options)
     assert not (tmp_path / "exports").exists()
@@ -332,7 +332,7 @@ def test_a_runtime_that_is_not_installed(export_format, tmp_path_factory, monkey
     for name in ("ai_edge_litert.interpreter", "onnxruntime"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(
-        InputError, match=r"cannot be imported .*; pip install -r requirements-runtimes"
+        InputError, match=r"cannot be imported .*; pip install 'official-bert\[runtimes\]'"
     ):
         Predictor(made.path)
 
@@ -380,7 +380,7 @@ def test_the_fastest_of_several_runtimes_answers(kind, tmp_path_factory, monkeyp
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     with pytest.raises(
         InputError,
-        match=r"ai_edge_litert: cannot be imported .*; pip install -r requirements-runtimes",
+        match=r"ai_edge_litert: cannot be imported .*; pip install 'official-bert\[runtimes\]'",
     ):
         OpenedExport(str(made.path))
 
