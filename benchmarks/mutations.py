@@ -219,11 +219,11 @@ extensions/embeddings/metrics.py: extensions/embeddings/test_metrics.py
     np.append(num_others, num_others + 2 -> np.append(0, num_others + 2
     np.where(middles == below, scores, middles) -> middles
     np.mean(with_positive > with_negative) -> np.mean(with_positive >= with_negative)
-    if len(rows) and not np.array_equal(rows, ranked[number]) -> if len(rows)
+    if len(rows) and not np.array_equal(rows, ranked_rows[number]) -> if len(rows)
     min(_DEPTH, num_relevant) -> num_relevant
     _DISCOUNTS[:num_relevant].sum() -> _DISCOUNTS.sum()
-    all_cosines(query[None], corpus[ranked])[0], kind="stable") -> all_cosines(query[None], corpus[ranked])[0])
-    others < rows, query_scores >= bars, query_scores > bars -> others < rows, query_scores > bars, query_scores >= bars
+    order = np.argsort(-scores, kind="stable") is_relevant -> order = np.argsort(-scores) is_relevant
+    np.where(others < rows[:, None], -> np.where(others > rows[:, None],
     block, relevant_rows[first:] -> block, relevant_rows
     kind="stable")[:_DEPTH] -> kind="stable")[:_SHALLOW]
 metrics/cosines.py: extensions/embeddings/test_metrics.py
@@ -285,16 +285,16 @@ extensions/embeddings/losses.py: extensions/embeddings/test_losses.py
     scores[:, None] < scores[None, :] -> scores[:, None] <= scores[None, :]
     near - far + self.margin -> near - far
     ops.logical_or(has_equal_text, has_equal_anchor) -> has_equal_text
-    candidate_anchors = ops.where( is_second, -> candidate_anchors = ops.where(True,
+    candidate_anchors = ops.where(is_positive, -> candidate_anchors = ops.where(True,
     ops.transpose(values, (1, 0, -> ops.transpose(values, (0, 1,
 extensions/embeddings/examples.py: extensions/embeddings/test_examples.py
     for positive in example.positives -> for positive in example.positives[:1]
-    min(most - 2, numbers[0]) -> min(most - 2, numbers[-1])
-    len(example.negatives) >= num_negatives -> example.negatives
+    min((count for count in counts if count), default=0) -> max((count for count in counts if count), default=0)
+    if len(example.negatives) < num_negatives: -> if not example.negatives:
 data/text_tables.py: data/test_text_tables.py
     is_list=name == NEGATIVE -> is_list=False
 extensions/embeddings/evaluation.py: extensions/embeddings/test_evaluation.py extensions/embeddings/test_command.py
-    right and right != candidates -> right
+    right and right != candidates: -> right:
     example.score() > 0 -> True
     scored = [example for example in examples if example.label] -> scored = examples
 training/trainer.py: training/test_trainer.py

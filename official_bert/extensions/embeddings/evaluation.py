@@ -1,8 +1,7 @@
-"""What an evaluation of sentence vectors measures, by its name in --eval_task: from examples and
-vectors to metrics.
+"""The evaluations of sentence vectors, by their names in --eval_task: from vectors to metrics.
 
-Only the different texts of a set get a vector, once each; an evaluation knows the rows of its texts
-among them.
+Only the different texts of a set have a vector, once each. An evaluation is prepared with the rows
+of its texts among them.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ from official_bert.extensions.embeddings.metrics import (
 from official_bert.io.errors import InputError
 from official_bert.metrics.cosines import cosines, unit_vectors
 
-_SEED = 0  # of the starts of clustering, and of the draws of few_shot
+_SEED = 0  # The seed of the starts of clustering, and of the draws of few_shot.
 
-
-# Of the vectors of texts, float32[texts, D], by name.
+# A function from the vectors of the texts, float32[texts, D], to metrics by name.
 Metrics = Callable[[np.ndarray], dict[str, float]]
 
 
@@ -44,7 +42,13 @@ class Kind(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EncodedTexts:
-    """The different texts of a set; `metrics` is None for one that is only predicted."""
+    """The different texts of a set.
+
+    Attributes:
+        inputs: the inputs of the model for all texts.
+        texts: the texts.
+        metrics: the evaluation; None for a set that is only predicted.
+    """
 
     inputs: ModelInputs
     texts: list[str]
@@ -52,47 +56,58 @@ class EncodedTexts:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64[n], tokens of each text."""
+        """The tokens of each text, int64[n]."""
         return self.inputs.lengths
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch of encoder features, int32[b, length]."""
+        """Return a batch of encoder features.
+
+        Args:
+            rows: the rows of the texts, int[b].
+            length: the tokens of each row of the batch.
+
+        Returns:
+            The features by name, int32[b, length].
+        """
         return self.inputs.features(rows, length)
 
 
-def _pairs(
+def _read_pairs(
     examples: Sequence[Example], rows: TextRows
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the rows of both texts of each pair, and the scores; a pair without a score is
-    left out.
-    """
+    """Returns the rows of both texts of each pair, and the scores; omits pairs without a score."""
     scored = [example for example in examples if example.label]
     if len(scored) < len(examples):
         logging.info("%d pairs without a score are left out", len(examples) - len(scored))
-    if alone := next((example for example in scored if not example.positives), None):
-        raise InputError(
-            f"{alone.where}: has no second text; name its column, --columns=positive=..."
-        )
+    for example in scored:
+        if not example.positives:
+            raise InputError(
+                f"{example.where}: has no second text; name its column, --columns=positive=..."
+            )
     if not scored:
         raise InputError(
             f"{examples[0].where}: no pair has a score; name their column, --columns=label=..."
         )
-    listed = [
-        (rows(one.anchor), rows(text), one.score()) for one in scored for text in one.positives
-    ]
-    first, second, scores = zip(*listed, strict=True)
-    return np.array(first), np.array(second), np.array(scores)
+    first_rows = []
+    second_rows = []
+    scores = []
+    for example in scored:
+        for text in example.positives:
+            first_rows.append(rows(example.anchor))
+            second_rows.append(rows(text))
+            scores.append(example.score())
+    return np.array(first_rows), np.array(second_rows), np.array(scores)
 
 
-def _sts(examples, rows):
-    first, second, scores = _pairs(examples, rows)
+def _prepare_sts(examples: Sequence[Example], rows: TextRows) -> Metrics:
+    first, second, scores = _read_pairs(examples, rows)
     if len(set(scores)) < 2:
         raise InputError(
             f"{examples[0].where}: all pairs have the score {scores[0]:g}, with which nothing "
             "correlates; give pairs of several scores"
         )
 
-    def metrics(vectors):
+    def compute(vectors: np.ndarray) -> dict[str, float]:
         values = sts(vectors[first], vectors[second], scores)
         if np.isnan(values["spearman"]):
             logging.warning(
@@ -101,11 +116,11 @@ def _sts(examples, rows):
             )
         return values
 
-    return metrics
+    return compute
 
 
-def _pair_classification(examples, rows):
-    first, second, labels = _pairs(examples, rows)
+def _prepare_pairs(examples: Sequence[Example], rows: TextRows) -> Metrics:
+    first, second, labels = _read_pairs(examples, rows)
     if not set(labels) <= {0.0, 1.0}:
         raise InputError(
             f"{examples[0].where}: --eval_task=pairs needs labels 0 and 1; correct them, or take "
@@ -117,51 +132,36 @@ def _pair_classification(examples, rows):
             "those of label 1 from those of label 0; give both, or leave the labels out, "
             "--columns=label=, for --eval_task=retrieval"
         )
-
     return lambda vectors: pair_classification(cosines(vectors[first], vectors[second]), labels)
 
 
-def _triplets(examples, rows):
-    listed = [
-        [rows(example.anchor), rows(positive), rows(negative)]
-        for example in examples
-        for positive in example.positives
-        for negative in example.negatives
-    ]
-    if not listed:
+def _prepare_triplets(examples: Sequence[Example], rows: TextRows) -> Metrics:
+    row_triplets = []
+    for example in examples:
+        for positive in example.positives:
+            for negative in example.negatives:
+                row_triplets.append([rows(example.anchor), rows(positive), rows(negative)])
+    if not row_triplets:
         raise InputError(
             f"{examples[0].where}: has no negative text; name its column, --columns=negative=..."
         )
-    anchors, positives, negatives = np.array(listed).T
-    if num_same := int(np.sum((negatives == positives) | (negatives == anchors))):
+    anchors, positives, negatives = np.array(row_triplets).T
+    num_same = int(np.sum((negatives == positives) | (negatives == anchors)))
+    if num_same:
         logging.warning(
             "%d triplets have a negative that is their anchor or positive: always wrong", num_same
         )
     return lambda vectors: triplets(vectors[anchors], vectors[positives], vectors[negatives])
 
 
-def _retrieval(examples, rows):
-    """Ranks all texts that are an answer or, for labelled pairs, the second texts of the query;
-    never the query.
+def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
+    """Ranks all texts that answer a query or, for labelled pairs, the second texts of the query.
+
+    A query is never ranked for itself.
     """
-    ranked = collections.defaultdict(list)  # of each query
-    relevant = collections.defaultdict(set)
+    ranked, relevant = _read_answers(examples, rows)
     is_labelled = any(example.label for example in examples)
-    num_self_answers = 0
-    for example in examples:
-        query = rows(example.anchor)
-        answers = list(map(rows, example.positives))
-        is_right = not is_labelled or example.score() > 0
-        num_self_answers += is_right and query in answers
-        relevant[query].update(answer for answer in answers if is_right and answer != query)
-        ranked[query] += answers + list(map(rows, example.negatives))
-    if num_self_answers:
-        logging.warning(
-            "%d examples have the query itself as its answer, which no search returns",
-            num_self_answers,
-        )
     texts = sorted({text for answers in ranked.values() for text in answers})
-    corpus, place = np.array(texts, np.int64), {text: number for number, text in enumerate(texts)}
     queries = []
     for query, right in relevant.items():
         candidates = set(ranked[query] if is_labelled else texts) - {query}
@@ -173,31 +173,66 @@ def _retrieval(examples, rows):
             "give more examples"
         )
     if len(queries) < len(ranked):
-        logging.info(
-            "%d queries without a right or a wrong text are left out", len(ranked) - len(queries)
+        num_omitted = len(ranked) - len(queries)
+        logging.info("%d queries without a right or a wrong text are left out", num_omitted)
+    corpus = np.array(texts, np.int64)
+    places = {text: number for number, text in enumerate(texts)}
+    relevant_places = [[places[text] for text in relevant[query]] for query in queries]
+    candidate_places = None
+    if is_labelled:
+        candidate_places = [[places[text] for text in ranked[query]] for query in queries]
+    query_places = [places.get(query, -1) for query in queries]
+
+    def compute(vectors: np.ndarray) -> dict[str, float]:
+        return retrieval(
+            vectors[queries],
+            vectors[corpus],
+            relevant_places,
+            candidate_places,
+            query_places,
         )
-    right = [[place[text] for text in relevant[query]] for query in queries]
-    candidates = (
-        [[place[text] for text in ranked[query]] for query in queries] if is_labelled else None
-    )
-    query_rows = [place.get(query, -1) for query in queries]
-    return lambda vectors: retrieval(
-        vectors[queries], vectors[corpus], right, candidates, query_rows
-    )
+
+    return compute
 
 
-def _classes(examples, rows) -> tuple[np.ndarray, np.ndarray]:
+def _read_answers(
+    examples: Sequence[Example], rows: TextRows
+) -> tuple[dict[int, list[int]], dict[int, set[int]]]:
+    """Returns for each query its second texts, and those of them that are right, as rows."""
+    is_labelled = any(example.label for example in examples)
+    ranked: dict[int, list[int]] = collections.defaultdict(list)
+    relevant: dict[int, set[int]] = collections.defaultdict(set)
+    num_self_answers = 0
+    for example in examples:
+        query = rows(example.anchor)
+        answers = [rows(text) for text in example.positives]
+        is_right = not is_labelled or example.score() > 0
+        num_self_answers += is_right and query in answers
+        relevant[query] |= (set(answers) - {query}) if is_right else set()
+        ranked[query] += answers
+        ranked[query] += [rows(text) for text in example.negatives]
+    if num_self_answers:
+        logging.warning(
+            "%d examples have the query itself as its answer, which no search returns",
+            num_self_answers,
+        )
+    return ranked, relevant
+
+
+def _read_classes(examples: Sequence[Example], rows: TextRows) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of the texts and their classes."""
-    if nameless := next((example for example in examples if not example.label), None):
-        raise InputError(f"{nameless.where}: has no label; name its column, --columns=label=...")
-    return np.array([rows(example.anchor) for example in examples]), np.array(
-        [example.label for example in examples]
-    )
+    for example in examples:
+        if not example.label:
+            raise InputError(f"{example.where}: has no label; name its column, --columns=label=...")
+    text_rows = np.array([rows(example.anchor) for example in examples])
+    classes = np.array([example.label for example in examples])
+    return text_rows, classes
 
 
-def _clustering(examples, rows):
-    texts, classes = _classes(examples, rows)
-    num_labels, num_texts = len(set(classes)), len(set(texts))
+def _prepare_clustering(examples: Sequence[Example], rows: TextRows) -> Metrics:
+    texts, classes = _read_classes(examples, rows)
+    num_labels = len(set(classes))
+    num_texts = len(set(texts))
     if not 1 < num_labels < num_texts:
         raise InputError(
             f"{examples[0].where}: {num_texts} different texts have {num_labels} labels, for which "
@@ -207,50 +242,63 @@ def _clustering(examples, rows):
     return lambda vectors: probing.clustering(vectors[texts], classes, _SEED)
 
 
-def _few_shot(examples, rows):
-    texts, classes = _classes(examples, rows)
+def _prepare_few_shot(examples: Sequence[Example], rows: TextRows) -> Metrics:
+    """Draws training examples from one half of the set, and tests on the other half."""
+    texts, classes = _read_classes(examples, rows)
     order = np.random.default_rng(_SEED).permutation(len(texts))
-    training_rows, test_rows = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
-    counts = {str(name): np.sum(classes[training_rows] == name) for name in np.unique(classes)}
-    fewest = min(counts, key=lambda name: counts[name])
-    if len(counts) < 2 or counts[fewest] < probing.SHOTS[-1]:
+    half = len(order) // 2
+    train_rows = np.sort(order[:half])
+    test_rows = np.sort(order[half:])
+    counts = {str(name): np.sum(classes[train_rows] == name) for name in np.unique(classes)}
+    rarest_name = min(counts, key=lambda name: counts[name])
+    if len(counts) < 2 or counts[rarest_name] < probing.SHOTS[-1]:
         raise InputError(
             f"{examples[0].where}: --eval_task=few_shot draws {probing.SHOTS[-1]} examples of each "
-            f"of several labels from half of the set, which has {counts[fewest]} of {fewest!r}; "
-            "give more, or take clustering"
+            f"of several labels from half of the set, which has {counts[rarest_name]} of "
+            f"{rarest_name!r}; give more, or take clustering"
         )
 
-    def metrics(vectors):
-        vectors = vectors[texts]
+    def compute(vectors: np.ndarray) -> dict[str, float]:
+        set_vectors = vectors[texts]
         return probing.few_shot(
-            vectors[training_rows],
-            classes[training_rows],
-            vectors[test_rows],
-            classes[test_rows],
+            probing.LabelledVectors(set_vectors[train_rows], classes[train_rows]),
+            probing.LabelledVectors(set_vectors[test_rows], classes[test_rows]),
             seed=_SEED,
         )
 
-    return metrics
+    return compute
 
 
 KINDS = {
-    "sts": Kind("eval_spearman", _sts),
-    "pairs": Kind("eval_average_precision", _pair_classification),
-    "triplets": Kind("eval_accuracy", _triplets),
-    "retrieval": Kind("eval_ndcg_at_10", _retrieval),
-    "clustering": Kind("eval_v_measure", _clustering),
-    "few_shot": Kind("eval_accuracy_8", _few_shot),
+    "sts": Kind("eval_spearman", _prepare_sts),
+    "pairs": Kind("eval_average_precision", _prepare_pairs),
+    "triplets": Kind("eval_accuracy", _prepare_triplets),
+    "retrieval": Kind("eval_ndcg_at_10", _prepare_retrieval),
+    "clustering": Kind("eval_v_measure", _prepare_clustering),
+    "few_shot": Kind("eval_accuracy_8", _prepare_few_shot),
 }
 
 
 def choose_kind(examples: Sequence[Example]) -> str:
-    """Returns the name of the evaluation that suits examples, by the columns that they have."""
+    """Return the name of the evaluation that suits examples, by the columns that they have.
+
+    Args:
+        examples: the examples of a set, at least one.
+
+    Returns:
+        A key of `KINDS`.
+
+    Raises:
+        InputError: the examples have neither a second text nor a label.
+    """
     labelled = [example for example in examples if example.label]
     if any(example.negatives for example in examples):
         return "triplets"
     if any(example.positives for example in examples):
-        is_truth = {example.score() for example in labelled} <= {0.0, 1.0}
-        return ("pairs" if is_truth else "sts") if labelled else "retrieval"
+        if not labelled:
+            return "retrieval"
+        scores = {example.score() for example in labelled}
+        return "pairs" if scores <= {0.0, 1.0} else "sts"
     if labelled:
         return "clustering"
     raise InputError(
@@ -260,12 +308,25 @@ def choose_kind(examples: Sequence[Example]) -> str:
 
 
 def prepare(examples: Sequence[Example], rows: TextRows, kind: str) -> Metrics:
-    """Prepares an evaluation of a kind for the examples of a set, whose texts `rows` has."""
+    """Prepare an evaluation for the examples of a set.
+
+    Args:
+        examples: the examples.
+        rows: the texts of the set and their rows.
+        kind: a key of `KINDS`.
+
+    Returns:
+        The evaluation, whose metrics have names such as `eval_accuracy`. It raises Diverged for
+        vectors that are not finite.
+
+    Raises:
+        InputError: the evaluation cannot be computed from these examples.
+    """
     compute = KINDS[kind].prepare(examples, rows)
 
-    def metrics(vectors):
-        # Refuses numbers that are not finite.
-        unit_vectors(np.sum(vectors, axis=0, dtype=np.float64))
+    def compute_finite(vectors: np.ndarray) -> dict[str, float]:
+        total = vectors.sum(axis=0, dtype=np.float64, keepdims=True)
+        unit_vectors(total)  # This rejects numbers that are not finite.
         return {f"eval_{name}": value for name, value in compute(vectors).items()}
 
-    return metrics
+    return compute_finite

@@ -27,46 +27,81 @@ class TextRows:
 
     @property
     def texts(self) -> list[str]:
+        """The texts in the order of their rows."""
         return list(self._rows)
 
     def __call__(self, text: str) -> int:
-        """Returns the row of a text, which is a new one at its first call."""
+        """Return the row of a text, which is a new one at its first call."""
         return self._rows.setdefault(text, len(self._rows))
 
     def encoded(self, tokenizer: FullTokenizer, max_seq_length: int) -> ModelInputs:
-        """Returns the inputs of the model for all texts."""
+        """Return the inputs of the model for all texts.
+
+        Args:
+            tokenizer: the tokenizer of the model.
+            max_seq_length: the number of tokens to which texts are truncated.
+
+        Returns:
+            The inputs in the order of the rows.
+        """
         texts = counted(self.texts, "texts encoded")
         return ModelInputs(model_input_ids(tokenizer, text, None, max_seq_length) for text in texts)
 
 
 @dataclasses.dataclass(frozen=True)
 class EncodedExamples:
-    """The training set: the texts of each example as rows of `inputs`, int32[n, N], and what the
-    loss reads.
+    """The training set: the texts of each example and the further features of the loss.
+
+    Attributes:
+        inputs: the inputs of the model for all different texts.
+        rows: the texts of each example as rows of `inputs`, int32[n, N].
+        further: the further features by key, a value for each example.
+        targets: the vectors of a teacher, float32[texts, D]; None without a teacher.
+        computed_features: the features that a teacher computes.
     """
 
     inputs: ModelInputs
     rows: np.ndarray
-    further: Mapping[str, np.ndarray]  # by key, a value for each example
-    targets: np.ndarray | None = None  # float32[texts, D]
-    computed_features: ClassVar[tuple[str, ...]] = ("targets",)  # by the teacher
+    further: Mapping[str, np.ndarray]
+    targets: np.ndarray | None = None
+    computed_features: ClassVar[tuple[str, ...]] = ("targets",)
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64[n], tokens of the longest text of each example."""
+        """The tokens of the longest text of each example, int64[n]."""
         return self.inputs.lengths[self.rows].max(axis=1)
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch: encoder features, int32[b, N, length], and what the loss reads."""
+        """Return a batch.
+
+        Args:
+            rows: the rows of the examples, int[b].
+            length: the tokens of each row of the batch.
+
+        Returns:
+            Encoder features, int32[b, N, length], and the further features of the loss.
+        """
         texts = self.rows[rows]
-        features = self.inputs.features(texts.ravel(), length)
-        batch = {name: values.reshape(*texts.shape, length) for name, values in features.items()}
-        targets = {} if self.targets is None else {"targets": self.targets[texts]}
-        return batch | targets | {name: values[rows] for name, values in self.further.items()}
+        encoder_features = self.inputs.features(texts.ravel(), length)
+        batch = {}
+        for name, values in encoder_features.items():
+            batch[name] = values.reshape(*texts.shape, length)
+        if self.targets is not None:
+            batch["targets"] = self.targets[texts]
+        for name, values in self.further.items():
+            batch[name] = values[rows]
+        return batch
 
 
 def all_texts(examples: Iterable[Example]) -> TextRows:
-    """Returns the texts of examples: of each its anchor, its positives and its negatives."""
+    """Return the texts of examples.
+
+    Args:
+        examples: the examples.
+
+    Returns:
+        Of each example its anchor, its positives and its negatives, each text once.
+    """
     rows = TextRows()
     for example in examples:
         for text in (example.anchor, *example.positives, *example.negatives):
@@ -77,18 +112,27 @@ def all_texts(examples: Iterable[Example]) -> TextRows:
 def build_example_rows(
     examples: Sequence[Example], loss: Loss, name: str
 ) -> tuple[TextRows, np.ndarray]:
-    """Returns the texts of a training set, and those of each example, int32[n, N], as the loss,
-    called `name`, needs.
+    """Return the texts of a training set, and those of each example.
 
-    An example with several positives is one for each of them.
+    An example with several positives is one for each of them. All examples get the same number of
+    negatives; those with fewer are left out.
+
+    Args:
+        examples: the examples of the set.
+        loss: the loss, with its number of texts.
+        name: the name of the loss, for error messages.
+
+    Returns:
+        The texts, and their rows in each example, int32[n, N].
+
+    Raises:
+        InputError: an example has too few texts for the loss.
     """
     fewest, most = loss.num_texts
     if most == 1:
         rows = all_texts(examples)
-        return rows, np.repeat(
-            np.arange(len(rows.texts), dtype=np.int32)[:, None], loss.repeats, axis=1
-        )
-    rows = TextRows()
+        text_rows = np.arange(len(rows.texts), dtype=np.int32)
+        return rows, np.repeat(text_rows[:, None], loss.repeats, axis=1)
     for example in examples:
         if not example.positives or len(example.negatives) < fewest - 2:
             needed = "an anchor, a positive and a negative text" if fewest == 3 else "two texts"
@@ -96,17 +140,29 @@ def build_example_rows(
                 f"{example.where}: --loss={name} needs {needed} in each example; name them with "
                 "--columns"
             )
-    numbers = sorted({len(example.negatives) for example in examples} - {0} or {0})
-    num_negatives, num_before = min(most - 2, numbers[0]), len(examples)
-    examples = [example for example in examples if len(example.negatives) >= num_negatives]
-    if len(examples) < num_before or numbers[-1] > num_negatives:
-        left_out = num_before - len(examples)
+    num_negatives = _choose_num_negatives(examples, most - 2)
+    rows = TextRows()
+    example_rows = []
+    for example in examples:
+        if len(example.negatives) < num_negatives:
+            continue
+        negatives = example.negatives[:num_negatives]
+        for positive in example.positives:
+            texts = (example.anchor, positive, *negatives)
+            example_rows.append([rows(text) for text in texts])
+    return rows, np.array(example_rows, np.int32)
+
+
+def _choose_num_negatives(examples: Sequence[Example], most: int) -> int:
+    """Returns the smallest number of negatives of an example that has some, at most `most`."""
+    counts = [len(example.negatives) for example in examples]
+    num_negatives = min((count for count in counts if count), default=0)
+    num_negatives = min(most, num_negatives)
+    num_omitted = sum(count < num_negatives for count in counts)
+    if num_omitted or max(counts, default=0) > num_negatives:
         logging.warning(
-            "Negatives of an example: %d; left out with fewer: %d examples", num_negatives, left_out
+            "Negatives of an example: %d; left out with fewer: %d examples",
+            num_negatives,
+            num_omitted,
         )
-    listed = [
-        [rows(example.anchor), rows(positive), *map(rows, example.negatives[:num_negatives])]
-        for example in examples
-        for positive in example.positives
-    ]
-    return rows, np.array(listed, np.int32)
+    return num_negatives

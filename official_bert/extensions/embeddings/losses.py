@@ -1,9 +1,9 @@
 """The losses of sentence embeddings, by their name in --loss.
 
-A loss gets the vectors of examples of N texts, float32[B, N, D], and reads of their features
+A loss gets the vectors of examples of N texts, float32[B, N, D]. Of their features it reads
 `scores`, float32[B], `targets`, float32[B, N, D], or `text_ids`, int32[B, N], which are equal for
-equal texts. One that compares the examples of a batch returns float32[], the loss of all of them;
-another returns that of each example, float32[B].
+equal texts. A loss that compares the examples of a batch returns float32[], the loss of all of
+them; the others return that of each example, float32[B].
 
 B batch   N texts of an example   D width   C candidates
 """
@@ -11,15 +11,15 @@ B batch   N texts of an example   D width   C candidates
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from keras import ops
 
-from official_bert.extensions.embeddings.model import normalized
+from official_bert.extensions.embeddings.model import Tensor, normalized
 from official_bert.modeling.losses import cross_entropy
 
-_EXCLUDED = -1e9  # the logit of a candidate that is no negative
-_TRIPLET_EPSILON = 1e-6  # PyTorch's, added to each difference
+_EXCLUDED = -1e9  # The logit of a candidate that is no negative.
+_TRIPLET_EPSILON = 1e-6  # PyTorch adds it to each difference.
 
 
 class Loss:
@@ -29,21 +29,34 @@ class Loss:
         num_texts: the fewest and the most texts of an example.
         reads: the key of the further feature that it reads, "" for none.
         compares_batch: whether the loss of an example depends on the others of the batch.
-        repeats: how often a text of an example is encoded.
+        repeats: the number of times that a text of an example is encoded.
     """
 
-    num_texts: ClassVar[tuple[int, int]] = (2, 2)
-    reads: ClassVar[str] = ""
-    compares_batch: ClassVar[bool] = False
-    repeats: ClassVar[int] = 1
+    num_texts: tuple[int, int] = (2, 2)
+    reads: str = ""
+    compares_batch: bool = False
+    repeats: int = 1
 
     def __init__(self, settings: Mapping[str, Any]):
-        """Takes the values of the flags that the loss reads, by their names."""
+        """Creates a loss.
+
+        Args:
+            settings: the values of the flags that the loss reads, by their names.
+        """
         self.scale = settings.get("scale", 20.0)
         self.symmetric = settings.get("symmetric", False)
         self.margin = settings.get("triplet_margin", 5.0)
 
-    def __call__(self, vectors, features: dict):
+    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+        """Returns the loss.
+
+        Args:
+            vectors: the vectors of the texts, float32[B, N, D].
+            features: the feature `reads` of the examples, if the loss reads one.
+
+        Returns:
+            float32[] if the loss compares the examples of a batch, else float32[B].
+        """
         raise NotImplementedError
 
 
@@ -63,25 +76,26 @@ class MultipleNegativesRanking(Loss):
     reads = "text_ids"
     compares_batch = True
 
-    def __call__(self, vectors, features):
-        # [B, D], [C, D].
-        anchors, candidates = normalized(vectors[:, 0]), normalized(_stack_columns(vectors[:, 1:]))
-        # [B, C], C = B (N - 1).
-        logits = self.scale * ops.matmul(anchors, ops.transpose(candidates))
+    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+        anchors = normalized(vectors[:, 0])  # [B, D]
+        candidates = normalized(_stack_columns(vectors[:, 1:]))  # [C, D], C = B (N - 1)
+        cosines = ops.matmul(anchors, ops.transpose(candidates))  # [B, C]
+        logits = self.scale * cosines
         logits = ops.where(_no_negatives(features["text_ids"]), _EXCLUDED, logits)
         size = ops.shape(logits)[0]
         right = ops.arange(size, dtype="int32")
         loss = ops.mean(cross_entropy(logits, right))
         if self.symmetric:
-            loss = (loss + ops.mean(cross_entropy(ops.transpose(logits[:, :size]), right))) / 2.0
+            anchor_logits = ops.transpose(logits[:, :size])
+            loss = (loss + ops.mean(cross_entropy(anchor_logits, right))) / 2.0
         return loss
 
 
 class SimCse(MultipleNegativesRanking):
-    """The loss `multiple_negatives_ranking` of a sentence and itself, under two dropout masks. No
-    labels are needed.
+    """The loss `multiple_negatives_ranking` of a sentence and itself, under two dropout masks.
 
-    Source: Gao et al., SimCSE (2021), section 3, with a temperature of 0.05, a --scale of 20.
+    It needs no labels. Source: Gao et al., SimCSE (2021), section 3, with a temperature of 0.05, a
+    --scale of 20.
     """
 
     num_texts = (1, 1)
@@ -99,21 +113,25 @@ class Cosent(Loss):
     reads = "scores"
     compares_batch = True
 
-    def __call__(self, vectors, features):
-        cosines, scores = self.scale * _cosines(vectors), features["scores"]
+    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+        cosines = self.scale * _cosines(vectors)
+        scores = features["scores"]
         differences = cosines[:, None] - cosines[None, :]  # [B, B]
-        wrong = ops.where(scores[:, None] < scores[None, :], differences, _EXCLUDED)
-        return ops.logsumexp(ops.concatenate([ops.zeros((1,)), ops.reshape(wrong, (-1,))]))
+        is_wrong = scores[:, None] < scores[None, :]
+        exponents = ops.where(is_wrong, differences, _EXCLUDED)
+        one = ops.zeros((1,))  # The 1 of the formula is exp(0).
+        return ops.logsumexp(ops.concatenate([one, ops.reshape(exponents, (-1,))]))
 
 
 class CosineSimilarity(Loss):
-    """The squared difference of cosine and score: (cos(a, b) - score)^2. Source: Reimers and
-    Gurevych (2019).
+    """The squared difference of cosine and score: (cos(a, b) - score)^2.
+
+    Source: Reimers and Gurevych (2019).
     """
 
     reads = "scores"
 
-    def __call__(self, vectors, features):
+    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
         return ops.square(_cosines(vectors) - features["scores"])
 
 
@@ -125,13 +143,14 @@ class Triplet(Loss):
 
     num_texts = (3, 3)
 
-    def __call__(self, vectors, features):
-        near, far = (_distance(vectors[:, 0], vectors[:, column]) for column in (1, 2))
+    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+        near = _distance(vectors[:, 0], vectors[:, 1])
+        far = _distance(vectors[:, 0], vectors[:, 2])
         return ops.relu(near - far + self.margin)
 
 
 class Mse(Loss):
-    """The mean squared difference to the vectors that a teacher gives to the texts.
+    """The mean squared difference between the vectors of the texts and those of a teacher.
 
     Source: Reimers and Gurevych (2020), section 2.
     """
@@ -139,28 +158,39 @@ class Mse(Loss):
     num_texts = (1, 1)
     reads = "targets"
 
-    def __call__(self, vectors, features):
-        return ops.mean(ops.square(vectors - features["targets"]), axis=(1, 2))
+    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+        squares = ops.square(vectors - features["targets"])
+        return ops.mean(squares, axis=(1, 2))
 
 
 class Matryoshka(Loss):
-    """The sum of a loss over the first components of the vectors, several numbers of them.
+    """The sum of a loss over the first components of the vectors, for several numbers of them.
 
     Source: Kusupati et al. (2022), section 3.
     """
 
     def __init__(self, loss: Loss, widths: Sequence[int]):
-        """Takes the loss, and the numbers of components, such as 768, 384, 128, 64."""
-        self._loss, self._widths = loss, widths
-        self.num_texts, self.reads, self.repeats = loss.num_texts, loss.reads, loss.repeats
+        """Creates the sum of a loss.
+
+        Args:
+            loss: the loss.
+            widths: the numbers of components, such as 768, 384, 128, 64.
+        """
+        self._loss = loss
+        self._widths = widths
+        self.num_texts = loss.num_texts
+        self.reads = loss.reads
+        self.repeats = loss.repeats
         self.compares_batch = loss.compares_batch
 
-    def __call__(self, vectors, features):
-        def first(width):
-            targets = {"targets": features["targets"][..., :width]} if "targets" in features else {}
-            return self._loss(vectors[..., :width], features | targets)
-
-        return sum(first(width) for width in self._widths)
+    def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+        total = 0
+        for width in self._widths:
+            first_features = dict(features)
+            if "targets" in features:
+                first_features["targets"] = features["targets"][..., :width]
+            total += self._loss(vectors[..., :width], first_features)
+        return total
 
 
 LOSSES = {
@@ -173,35 +203,40 @@ LOSSES = {
 }
 
 
-def _stack_columns(values):
-    """Returns [C, ...] of [B, N, ...]: the first texts of all examples, then the second ones,
-    and so on.
-    """
+def _stack_columns(values: Tensor) -> Tensor:
+    """Returns [C, ...] of [B, N, ...]: the first texts of all examples, then the second, and so on."""
     shape = ops.shape(values)
-    columns = ops.transpose(values, (1, 0, *range(2, len(shape))))
+    further_axes = range(2, len(shape))
+    columns = ops.transpose(values, (1, 0, *further_axes))
     return ops.reshape(columns, (-1, *shape[2:]))
 
 
-def _no_negatives(text_ids):
-    """Returns bool[B, C]: which candidates are right for an anchor, beside its own."""
-    anchors, candidates = text_ids[:, 0], _stack_columns(text_ids[:, 1:])
-    size, num_candidates = ops.shape(anchors)[0], ops.shape(candidates)[0]
-    has_equal_text = text_ids[:, 1][:, None] == candidates[None, :]
-    is_second = ops.arange(num_candidates) < size
-    candidate_anchors = ops.where(
-        is_second, ops.take(anchors, ops.arange(num_candidates) % size), -1
-    )
+def _no_negatives(text_ids: Tensor) -> Tensor:
+    """Returns bool[B, C]: which candidates are no negatives of an anchor, without its positive."""
+    anchors = text_ids[:, 0]
+    positives = text_ids[:, 1]
+    candidates = _stack_columns(text_ids[:, 1:])
+    size = ops.shape(anchors)[0]
+    columns = ops.arange(ops.shape(candidates)[0])
+
+    # A candidate may be equal to the positive of the anchor.
+    has_equal_text = positives[:, None] == candidates[None, :]
+
+    # A candidate may be the positive of an equal anchor.
+    is_positive = columns < size
+    candidate_anchors = ops.where(is_positive, ops.take(anchors, columns % size), -1)
     has_equal_anchor = anchors[:, None] == candidate_anchors[None, :]
-    is_itself = ops.arange(size)[:, None] == ops.arange(num_candidates)[None, :]
-    return ops.logical_and(
-        ops.logical_or(has_equal_text, has_equal_anchor), ops.logical_not(is_itself)
-    )
+
+    is_right = ops.logical_or(has_equal_text, has_equal_anchor)
+    is_itself = ops.arange(size)[:, None] == columns[None, :]
+    return ops.logical_and(is_right, ops.logical_not(is_itself))
 
 
-def _cosines(vectors):
+def _cosines(vectors: Tensor) -> Tensor:
     """Returns the cosines of the first two texts, float32[B]."""
     return ops.sum(normalized(vectors[:, 0]) * normalized(vectors[:, 1]), axis=-1)
 
 
-def _distance(a, b):
+def _distance(a: Tensor, b: Tensor) -> Tensor:
+    """Returns the Euclidean distances, float32[B], of float32[B, D]."""
     return ops.sqrt(ops.sum(ops.square(a - b + _TRIPLET_EPSILON), axis=-1))

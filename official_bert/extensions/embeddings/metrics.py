@@ -1,5 +1,4 @@
-"""Metrics of the vectors of texts: how like they are by their cosine, and what a search with it
-finds.
+"""Metrics of the vectors of texts: the similarity of texts by their cosine, and search with it.
 
 Vectors are float32[n, width] of any norm; the cosine of a vector of zeros is 0. Names and
 definitions are those of sentence-transformers' evaluators.
@@ -13,67 +12,102 @@ from official_bert.io.errors import InputError
 from official_bert.metrics.classification import pearson, spearman
 from official_bert.metrics.cosines import all_cosines, cosines
 
-_QUERY_ROWS, _CORPUS_ROWS = 1 << 8, 1 << 14  # of the cosines that are computed at a time
-_DEPTH, _SHALLOW = 100, 10
+# The rows of a block of cosines.
+_QUERY_ROWS = 1 << 8
+_CORPUS_ROWS = 1 << 14
+# The metrics at the top of a ranking read so many places; `map_at_100` reads the deeper ones.
+_DEPTH = 100
+_SHALLOW = 10
 _RECALLS = (1, 5, 10, 100)
-# Of the gains at places 1, 2, ... (Järvelin and Kekäläinen, 2002).
+# The discounts of the gains at places 1, 2, ... (Järvelin and Kekäläinen, 2002).
 _DISCOUNTS = 1 / np.log2(np.arange(_SHALLOW) + 2)
 
 
 def sts(a: np.ndarray, b: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Returns the correlations of scores, float[n], with the cosines of pairs, as `spearman` and
-    `pearson`.
+    """Return the correlations of scores with the cosines of pairs.
+
+    Args:
+        a: the vectors of the first texts.
+        b: the vectors of the second texts.
+        scores: the scores of the pairs, float[n].
+
+    Returns:
+        `spearman` and `pearson`.
     """
     similarities = cosines(a, b)
     return spearman(scores, similarities) | pearson(scores, similarities)
 
 
 def pair_classification(similarities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Returns how well similarities, float[n], tell pairs with label 1 from those with label 0,
-    int[n].
+    """Return how well similarities tell pairs with label 1 from those with label 0.
 
-    `average_precision` is the mean precision at each pair with label 1, where equal similarities
-    count together. `best_accuracy` and `best_f1` are the highest that a threshold gives if pairs
-    from it on are predicted as 1. The thresholds, `best_accuracy_threshold` and
-    `best_f1_threshold`, lie midway between two neighbours; of several that are best, each is the
-    highest. F1 and precision are 0 without a pair with label 1.
+    `average_precision` is the mean precision at each pair with label 1; equal similarities count
+    together. `best_accuracy` and `best_f1` are the highest values of all thresholds, if pairs from
+    the threshold on are predicted as 1. `best_accuracy_threshold` and `best_f1_threshold` are
+    midway between two neighbours; of several best ones each is the highest. F1 and precision are 0
+    without a pair with label 1.
+
+    Args:
+        similarities: the similarities of the pairs, float[n].
+        labels: their labels, int[n].
+
+    Returns:
+        The metrics by name.
     """
     scores = np.asarray(similarities, np.float64)
     order = np.argsort(-scores)
-    scores, is_positive = scores[order], np.asarray(labels)[order] == 1
-    # Of each run of equal similarities.
+    num_pairs = len(order)
+    scores = scores[order]
+    is_positive = np.asarray(labels)[order] == 1
+
+    # Only the last of equal similarities can be a threshold.
     last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))
-    scores, num_predicted, num_right = scores[last], last + 1, np.cumsum(is_positive)[last]
-    num_positives, num_others = max(num_right[-1], 1), len(order) - num_right[-1]
-    precisions, recalls = num_right / num_predicted, num_right / num_positives
-    f1s = 2 * precisions * recalls / np.maximum(precisions + recalls, 1 / len(order))
+    scores = scores[last]
+    num_predicted = last + 1
+    num_right = np.cumsum(is_positive)[last]
+    num_positives = max(num_right[-1], 1)
+    num_others = num_pairs - num_right[-1]
+    precisions = num_right / num_predicted
+    recalls = num_right / num_positives
+    f1s = 2 * precisions * recalls / np.maximum(precisions + recalls, 1 / num_pairs)
 
     below = np.append(scores[1:], scores[-1])
     middles = (scores + below) / 2
-    # For the last, and if rounding moves the middle.
+    # The last score has no middle, and rounding may move the middle of two close scores.
     thresholds = np.where(middles == below, scores, middles)
+
+    # The first accuracy is that of a threshold above all scores.
     none_predicted = np.nextafter(scores[0], np.inf)
-    accuracies = np.append(num_others, num_others + 2 * num_right - num_predicted) / len(order)
+    num_hits = np.append(num_others, num_others + 2 * num_right - num_predicted)
+    accuracies = num_hits / num_pairs
+    accuracy_thresholds = np.append(none_predicted, thresholds)
+    recall_steps = np.diff(recalls, prepend=0)
     return {
-        "average_precision": float(np.sum(precisions * np.diff(recalls, prepend=0))),
+        "average_precision": float(np.sum(precisions * recall_steps)),
         "best_accuracy": float(accuracies.max()),
-        "best_accuracy_threshold": float(
-            np.append(none_predicted, thresholds)[accuracies.argmax()]
-        ),
+        "best_accuracy_threshold": float(accuracy_thresholds[accuracies.argmax()]),
         "best_f1": float(f1s.max()),
         "best_f1_threshold": float(thresholds[f1s.argmax()]),
     }
 
 
 def triplets(anchor: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
-    """Returns the share of negatives that are less like their anchor than its positive is, as
-    `accuracy`.
+    """Return the share of negatives that are less similar to their anchor than its positive.
 
-    Anchors and positives are float32[n, width], negatives float32[n, width] or, k for each anchor,
-    [n, k, width].
+    Args:
+        anchor: float32[n, width].
+        positive: float32[n, width].
+        negative: float32[n, width], or float32[n, k, width] for k negatives of each anchor.
+
+    Returns:
+        The share as `accuracy`.
     """
-    with_negative = cosines(anchor if negative.ndim == 2 else anchor[:, None], negative)
-    with_positive = cosines(anchor, positive).reshape(-1, *[1] * (negative.ndim - 2))
+    with_positive = cosines(anchor, positive)
+    if negative.ndim == 2:
+        with_negative = cosines(anchor, negative)
+    else:
+        with_negative = cosines(anchor[:, None], negative)
+        with_positive = with_positive[:, None]
     return {"accuracy": float(np.mean(with_positive > with_negative))}
 
 
@@ -84,89 +118,109 @@ def retrieval(
     candidates: Sequence[Collection[int]] | None = None,
     query_rows: Sequence[int] | None = None,
 ) -> dict[str, float]:
-    """Returns how high the relevant rows of a corpus rank by their cosine to queries, as means over
-    the queries.
+    """Return how high the relevant rows of a corpus rank by their cosine to queries.
 
-    The scores are `ndcg_at_10`, `mrr_at_10`, `map_at_100`, `recall_at_1`, `..._5`, `..._10`,
-    `..._100` and `accuracy_at_1`. Cosines are compared as float32; of equal ones the lower row
-    ranks first. A query is left out if it has no relevant row, or if it ranks only relevant rows,
-    because every ranking of them is right.
+    Cosines are compared as float32; of equal ones the lower row ranks first. A query is left out if
+    it has no relevant row, or if it ranks only relevant rows, because every ranking of them is
+    right. The row of the query itself is never ranked.
 
-    With `candidates` only these rows are ranked, as in the selection of answers: `map` is over all
-    of them, in place of `map_at_100`. A relevant row that is no candidate is not found. The row of
-    the query itself is never ranked.
+    With `candidates` only these rows are ranked, as in the selection of answers, and `map` is over
+    all of them. A relevant row that is no candidate counts as missed.
 
     Args:
         queries: float32[q, width].
-        corpus: float32[n, width], also a np.memmap, of which a block at a time is computed with.
+        corpus: float32[n, width], also a np.memmap, which is read in blocks.
         relevant: the rows of `corpus` that answer each query.
-        candidates: the rows of `corpus` that are ranked for each query; by default all.
-        query_rows: the row of `corpus` that is each query itself, -1 for none; by default no query
-            is in the corpus.
+        candidates: the rows of `corpus` to rank for each query; None for all.
+        query_rows: the row of `corpus` that is each query itself, -1 for none; None if no query is
+            in the corpus.
+
+    Returns:
+        Means over the queries: `ndcg_at_10`, `mrr_at_10`, `map_at_100` (`map` with candidates),
+        `recall_at_1`, `recall_at_5`, `recall_at_10`, `recall_at_100` and `accuracy_at_1`.
+
+    Raises:
+        InputError: all queries are left out.
     """
-    query_rows = np.full(len(relevant), -1) if query_rows is None else np.asarray(query_rows)
-    relevant_rows = [_remove_row(rows, one) for rows, one in zip(relevant, query_rows, strict=True)]
+    self_rows = np.full(len(relevant), -1) if query_rows is None else np.asarray(query_rows)
+    relevant_rows = _remove_rows(relevant, self_rows)
     if candidates is None:
-        num_ranked = len(corpus) - (query_rows >= 0)
-        kept = [
+        num_ranked = len(corpus) - (self_rows >= 0)
+        numbers = [
             number
             for number, rows in enumerate(relevant_rows)
             if 0 < len(rows) < num_ranked[number]
         ]
+        _check_any_query(numbers)
+        rankings = _rank_in_corpus(
+            queries[numbers],
+            corpus,
+            [relevant_rows[number] for number in numbers],
+            self_rows[numbers],
+        )
     else:
-        ranked = [_remove_row(rows, one) for rows, one in zip(candidates, query_rows, strict=True)]
-        kept = [
+        ranked_rows = _remove_rows(candidates, self_rows)
+        numbers = [
             number
             for number, rows in enumerate(relevant_rows)
-            if len(rows) and not np.array_equal(rows, ranked[number])
+            if len(rows) and not np.array_equal(rows, ranked_rows[number])
         ]
-    if not kept:
+        _check_any_query(numbers)
+        rankings = (
+            _rank_candidates(queries[number], corpus, relevant_rows[number], ranked_rows[number])
+            for number in numbers
+        )
+    query_scores = []
+    for number, places in zip(numbers, rankings, strict=True):
+        query_scores.append(_score_query(places, len(relevant_rows[number])))
+    unused_name = "map" if candidates is None else "map_at_100"
+    means = {}
+    for name in query_scores[0]:
+        if name != unused_name:
+            means[name] = float(np.mean([scores[name] for scores in query_scores]))
+    return means
+
+
+def _check_any_query(numbers: Sequence[int]):
+    if not numbers:
         raise InputError(
             "no query has a relevant text to be found among others; give it one, or leave out the "
             "metrics"
         )
-    if candidates is None:
-        places = _rank_in_corpus(
-            queries[kept], corpus, [relevant_rows[number] for number in kept], query_rows[kept]
-        )
-    else:
-        places = (
-            _rank_candidates(queries[number], corpus, relevant_rows[number], ranked[number])
-            for number in kept
-        )
-    query_scores = [
-        _score_query(query_places, len(relevant_rows[number]))
-        for number, query_places in zip(kept, places, strict=True)
-    ]
-    scores = {
-        name: float(np.mean([values[name] for values in query_scores])) for name in query_scores[0]
-    }
-    del scores["map" if candidates is None else "map_at_100"]
-    return scores
 
 
 def _score_query(places: np.ndarray, num_relevant: int) -> dict[str, float]:
-    """Returns the scores of one query, of whose relevant rows some have places in a ranking,
-    from 1: int[places].
+    """Returns the scores of one query.
+
+    Args:
+        places: the places of its relevant rows in a ranking, from 1, int[places].
+        num_relevant: the number of its relevant rows, of which some may have no place.
     """
     places = np.sort(places)
-    precisions, shallow = np.arange(1, len(places) + 1) / places, places[places <= _SHALLOW]
-    return {
-        "ndcg_at_10": _DISCOUNTS[shallow - 1].sum() / _DISCOUNTS[:num_relevant].sum(),
-        "mrr_at_10": 1 / shallow[0] if len(shallow) else 0.0,
+    precisions = np.arange(1, len(places) + 1) / places
+    shallow_places = places[places <= _SHALLOW]
+    gain = _DISCOUNTS[shallow_places - 1].sum()
+    largest_gain = _DISCOUNTS[:num_relevant].sum()
+    scores = {
+        "ndcg_at_10": gain / largest_gain,
+        "mrr_at_10": 1 / shallow_places[0] if len(shallow_places) else 0.0,
         "map": precisions.sum() / num_relevant,
         "map_at_100": precisions[places <= _DEPTH].sum() / min(_DEPTH, num_relevant),
-        **{f"recall_at_{k}": np.sum(places <= k) / num_relevant for k in _RECALLS},
-        "accuracy_at_1": float(1 in shallow),
     }
+    for k in _RECALLS:
+        scores[f"recall_at_{k}"] = np.sum(places <= k) / num_relevant
+    scores["accuracy_at_1"] = float(1 in shallow_places)
+    return scores
 
 
 def _rank_candidates(
-    query: np.ndarray, corpus: np.ndarray, relevant_rows: np.ndarray, ranked: np.ndarray
+    query: np.ndarray, corpus: np.ndarray, relevant_rows: np.ndarray, ranked_rows: np.ndarray
 ) -> np.ndarray:
-    """Returns the places of those relevant_rows rows that are ranked."""
-    order = np.argsort(-all_cosines(query[None], corpus[ranked])[0], kind="stable")
-    return np.flatnonzero(np.isin(ranked[order], relevant_rows)) + 1
+    """Returns the places of those relevant rows that are ranked."""
+    scores = all_cosines(query[None], corpus[ranked_rows])[0]
+    order = np.argsort(-scores, kind="stable")
+    is_relevant = np.isin(ranked_rows[order], relevant_rows)
+    return np.flatnonzero(is_relevant) + 1
 
 
 def _rank_in_corpus(
@@ -175,42 +229,57 @@ def _rank_in_corpus(
     relevant_rows: Sequence[np.ndarray],
     query_rows: np.ndarray,
 ) -> Iterator[np.ndarray]:
-    """Yields the places of each query's relevant_rows rows, without those behind _DEPTH others of
-    them.
+    """Yields the places of each query's best `_DEPTH` relevant rows.
 
-    A place is one more than the number of rows before it, but the query's own. To count these needs
-    no sorting.
+    A place is one more than the number of rows before it, without the query's own row. Counting
+    them needs no sorting.
     """
     for first in range(0, len(queries), _QUERY_ROWS):
         block = queries[first : first + _QUERY_ROWS]
-        marks = [
-            _best_rows(query, corpus, rows)
+        best_rows = [
+            _find_best_rows(query, corpus, rows)
             for query, rows in zip(block, relevant_rows[first:], strict=False)
         ]
-        places = [np.ones(len(rows), np.int64) for _, rows in marks]
+        block_places = [np.ones(len(rows), np.int64) for _, rows in best_rows]
         for start in range(0, len(corpus), _CORPUS_ROWS):
-            scores = all_cosines(block, corpus[start : start + _CORPUS_ROWS])
-            others = np.arange(start, start + scores.shape[1])
-            for place, query_scores, (bars, rows), query_row in zip(
-                places, scores, marks, query_rows[first:], strict=False
-            ):
-                bars, rows = bars[:, None], rows[:, None]
-                query_scores = np.where(others == query_row, -np.inf, query_scores)
-                is_before = np.where(others < rows, query_scores >= bars, query_scores > bars)
-                place += is_before.sum(axis=1)  # [relevant_rows, corpus] -> [relevant_rows]
-        yield from places
+            block_scores = all_cosines(block, corpus[start : start + _CORPUS_ROWS])
+            others = np.arange(start, start + block_scores.shape[1])
+            for number, places in enumerate(block_places):
+                scores = block_scores[number]
+                scores = np.where(others == query_rows[first + number], -np.inf, scores)
+                places += _count_before(*best_rows[number], scores, others)
+        yield from block_places
 
 
-def _best_rows(
+def _count_before(
+    row_scores: np.ndarray, rows: np.ndarray, scores: np.ndarray, others: np.ndarray
+) -> np.ndarray:
+    """Returns for each of some rows the number of other rows that rank before it.
+
+    Args:
+        row_scores: the scores of the rows, float32[rows].
+        rows: the rows, int[rows].
+        scores: the scores of the others, float32[others].
+        others: the other rows, int[others].
+    """
+    row_scores = row_scores[:, None]
+    is_before = np.where(others < rows[:, None], scores >= row_scores, scores > row_scores)
+    return is_before.sum(axis=1)
+
+
+def _find_best_rows(
     query: np.ndarray, corpus: np.ndarray, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the scores of the best _DEPTH of some rows, and these rows."""
+    """Returns the scores of the best `_DEPTH` of some rows, and these rows."""
     scores = all_cosines(query[None], corpus[rows])[0]
     order = np.argsort(-scores, kind="stable")[:_DEPTH]
     return scores[order], rows[order]
 
 
-def _remove_row(rows: Iterable[int], query_row: int) -> np.ndarray:
-    """Returns different rows, sorted, without one."""
-    different = np.unique(np.fromiter(rows, np.int64))
-    return different[different != query_row]
+def _remove_rows(all_rows: Sequence[Iterable[int]], query_rows: np.ndarray) -> list[np.ndarray]:
+    """Returns the different rows of each query, sorted, without its own one."""
+    results = []
+    for rows, query_row in zip(all_rows, query_rows, strict=True):
+        different_rows = np.unique(np.fromiter(rows, np.int64))
+        results.append(different_rows[different_rows != query_row])
+    return results

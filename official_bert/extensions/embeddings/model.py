@@ -1,4 +1,6 @@
-"""The model of embeddings: an encoder, the pooling of its last layer, and what follows it."""
+"""The model of embeddings: an encoder, the pooling of its last layer, and the layers behind it."""
+
+from typing import Any
 
 import keras
 from keras import ops
@@ -8,12 +10,18 @@ from official_bert.modeling.configured_model import PACKAGE
 from official_bert.modeling.heads import HeadedModel, pooled
 from official_bert.modeling.layers import Dense
 
-_SMALLEST_NORM = 1e-12  # of a vector that is divided by its norm
+_SMALLEST_NORM = 1e-12  # Vectors are divided by at least this norm.
+Tensor = Any  # A tensor of Keras; docstrings have its shape.
 
 
-def normalized(vectors):
-    """Divides float32[B, hidden] by their norms, so that a product of two is the cosine of their
-    angle.
+def normalized(vectors: Tensor) -> Tensor:
+    """Divide vectors by their norms, so that a product of two is the cosine of their angle.
+
+    Args:
+        vectors: float32[B, hidden].
+
+    Returns:
+        float32[B, hidden].
     """
     norms = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
     return vectors / ops.maximum(norms, _SMALLEST_NORM)
@@ -36,22 +44,30 @@ class BertEmbedder(HeadedModel):
         name: str | None = None,
         recompute_layers: bool = False,
     ):
-        """Builds the model and draws its weights; other arguments are those of BertModel.
+        """Builds the model and draws its weights.
 
         Args:
+            config: the sizes of the encoder.
             pooling: a key of POOLINGS: how the vectors of the tokens become one.
             projection: the width of a linear layer behind the pooling; None for none.
             normalize: whether the vectors are divided by their norms.
+            use_one_hot_embeddings: whether a product replaces the look-up of word embeddings.
+            name: the name of the model; None for "embedder".
+            recompute_layers: whether the backward pass computes the layers again to save memory.
         """
-        self.pooling, self.projection_width, self.normalize = pooling, projection, normalize
+        self.pooling = pooling
+        self.projection_width = projection
+        self.normalize = normalize
         super().__init__(config, use_one_hot_embeddings, name, recompute_layers)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
+        """Create the weights of the projection; the input shape does not matter."""
         if self.projection_width:
             self.projection = Dense(self.projection_width, self.config, name="projection")
             self.projection.build((None, self.config.hidden_size))
 
-    def get_config(self):
+    def get_config(self) -> dict:
+        """Return the arguments of the model, for Keras."""
         settings = {
             "pooling": self.pooling,
             "projection": self.projection_width,
@@ -59,11 +75,27 @@ class BertEmbedder(HeadedModel):
         }
         return super().get_config() | settings
 
-    def call(self, features, training=None, dropout_seed=None):
-        """Returns float32[B, width]; the arguments are those of BertClassifier."""
-        first_only = self.pooling == "cls"
+    def call(
+        self,
+        features: dict[str, Tensor],
+        training: bool | None = None,
+        dropout_seed: Tensor | None = None,
+    ) -> Tensor:
+        """Return the vectors of texts.
+
+        Args:
+            features: the inputs of the encoder, int32[B, S], by name.
+            training: whether dropout is applied; None for Keras's choice.
+            dropout_seed: the seed of the dropout masks, int32[2]; None for a random one.
+
+        Returns:
+            float32[B, width].
+        """
         encoded = self.bert(
-            features, training=training, dropout_seed=dropout_seed, first_token_only=first_only
+            features,
+            training=training,
+            dropout_seed=dropout_seed,
+            first_token_only=self.pooling == "cls",
         )
         mask = features.get("input_mask")
         mask = ops.ones_like(features["input_ids"]) if mask is None else mask

@@ -1,85 +1,106 @@
-"""Metrics of vectors with labels: what clusters and simple classifiers of frozen vectors find of
-the labels.
+"""Metrics of vectors with labels: clusters and simple classifiers of frozen vectors.
 
-In: vectors, float32[n, width], and the label of each, int or str [n]. Out: {name: value}. The one
-module that imports scikit-learn, when it is asked.
+Input: vectors, float32[n, width], and the label of each, int or str [n]. Output: {name: value}.
+Only this module imports scikit-learn, when a metric needs it.
 """
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from official_bert.io.errors import InputError
 
-SHOTS = (8, 16)  # how many examples of each label are drawn
+SHOTS = (8, 16)  # The numbers of training examples of each label.
+Labels = Sequence | np.ndarray
 
 
-def clustering(vectors: np.ndarray, labels: Sequence, seed: int = 0) -> dict[str, float]:
-    """Returns how well as many clusters as labels agree with the labels, as `v_measure`, from 0 to
-    1.
+class LabelledVectors(NamedTuple):
+    """Vectors, float32[n, width], and their labels."""
+
+    vectors: np.ndarray
+    labels: Labels
+
+
+def clustering(vectors: np.ndarray, labels: Labels, seed: int = 0) -> dict[str, float]:
+    """Return how well clusters agree with labels; there are as many clusters as labels.
 
     The V-measure (Rosenberg and Hirschberg, 2007) is the harmonic mean of two shares: how far each
     cluster has one label, and how far each label is in one cluster. The clusters are those of
     k-means in batches, as in MTEB (Muennighoff et al., 2023).
+
+    Args:
+        vectors: float32[n, width].
+        labels: their labels.
+        seed: the seed of k-means.
+
+    Returns:
+        The V-measure, from 0 to 1, as `v_measure`.
     """
-    sklearn = _scikit_learn()
+    sklearn = _import_sklearn()
     num_labels = len(np.unique(labels))
     k_means = sklearn.cluster.MiniBatchKMeans(
-        num_labels, batch_size=500, n_init="auto", random_state=seed
+        num_labels,
+        batch_size=500,
+        n_init="auto",
+        random_state=seed,
     )
-    return {
-        "v_measure": float(sklearn.metrics.v_measure_score(labels, k_means.fit_predict(vectors)))
-    }
+    clusters = k_means.fit_predict(vectors)
+    return {"v_measure": float(sklearn.metrics.v_measure_score(labels, clusters))}
 
 
 def few_shot(
-    train_vectors: np.ndarray,
-    train_labels: Sequence,
-    test_vectors: np.ndarray,
-    test_labels: Sequence,
+    train: LabelledVectors,
+    test: LabelledVectors,
     shots: Sequence[int] = SHOTS,
     num_draws: int = 10,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Returns the accuracy of a logistic regression that learns from few examples of each label.
+    """Return the accuracy of a logistic regression that learns from few examples of each label.
 
     Args:
-        train_vectors: the vectors of which examples are drawn, with `train_labels`.
-        test_vectors: the vectors that the accuracy is of, with `test_labels`.
-        shots: how many examples of each label are drawn.
-        num_draws: how often, at least 2. A draw depends on the seed, its own number and that of the
-            shots alone.
-        seed: what the draws begin with.
+        train: the vectors from which examples are drawn.
+        test: the vectors to classify.
+        shots: the numbers of training examples of each label.
+        num_draws: the number of draws, at least 2. A draw depends only on the seed, its own number
+            and the number of shots.
+        seed: the seed of the draws.
 
     Returns:
         The mean over the draws, as `accuracy_8` for 8 shots, and their standard deviation, as
         `accuracy_8_std`.
+
+    Raises:
+        InputError: a label has too few examples.
     """
-    regression = _scikit_learn().linear_model.LogisticRegression(max_iter=1000)
-    vectors, labels = np.asarray(train_vectors, np.float64), np.asarray(train_labels)
+    sklearn = _import_sklearn()
+    regression = sklearn.linear_model.LogisticRegression(max_iter=1000)
+    vectors = np.asarray(train.vectors, np.float64)
+    labels = np.asarray(train.labels)
+    expected_labels = np.asarray(test.labels)
     names, counts = np.unique(labels, return_counts=True)
     if counts.min() < max(shots):
+        rarest_name = str(names[counts.argmin()])
         raise InputError(
-            f"the label {str(names[counts.argmin()])!r} has {counts.min()} examples to draw "
-            f"{max(shots)} from; give it more, or draw fewer"
+            f"the label {rarest_name!r} has {counts.min()} examples to draw {max(shots)} from; "
+            "give it more, or draw fewer"
         )
-    scores = {}
+    rows_by_label = [np.flatnonzero(labels == name) for name in names]
+    metrics = {}
     for num_shots in shots:
         accuracies = []
         for draw in range(num_draws):
-            draws = np.random.default_rng([seed, num_shots, draw])
-            rows = [
-                draws.choice(np.flatnonzero(labels == name), num_shots, replace=False)
-                for name in names
-            ]
+            generator = np.random.default_rng([seed, num_shots, draw])
+            rows = [generator.choice(rows, num_shots, replace=False) for rows in rows_by_label]
             regression.fit(vectors[np.concatenate(rows)], np.repeat(names, num_shots))
-            accuracies.append(np.mean(regression.predict(test_vectors) == np.asarray(test_labels)))
-        scores[f"accuracy_{num_shots}"] = float(np.mean(accuracies))
-        scores[f"accuracy_{num_shots}_std"] = float(np.std(accuracies, ddof=1))
-    return scores
+            predictions = regression.predict(test.vectors)
+            accuracies.append(np.mean(predictions == expected_labels))
+        metrics[f"accuracy_{num_shots}"] = float(np.mean(accuracies))
+        metrics[f"accuracy_{num_shots}_std"] = float(np.std(accuracies, ddof=1))
+    return metrics
 
 
-def _scikit_learn():
+def _import_sklearn() -> Any:
     try:
         import sklearn.cluster
         import sklearn.linear_model

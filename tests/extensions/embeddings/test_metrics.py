@@ -25,7 +25,7 @@ from official_bert.extensions.embeddings.metrics import (
     sts,
     triplets,
 )
-from official_bert.extensions.embeddings.probing import clustering, few_shot
+from official_bert.extensions.embeddings.probing import LabelledVectors, clustering, few_shot
 from official_bert.io.errors import Diverged, InputError
 from official_bert.metrics.cosines import cosines
 
@@ -209,7 +209,13 @@ def test_clusters_are_compared_with_labels():
 def test_few_shots_are_drawn_of_each_label_by_numbered_draws():
     train, labels = blobs(1, 60, ["x", "y", "z"], 1.0)
     test, targets = blobs(2, 90, ["x", "y", "z"], 1.0)
-    found = few_shot(train, labels, test, targets, shots=(2, 5), num_draws=3, seed=4)
+    found = few_shot(
+        LabelledVectors(train, labels),
+        LabelledVectors(test, targets),
+        shots=(2, 5),
+        num_draws=3,
+        seed=4,
+    )
     wanted = {}
     for shots in (5, 2):
         shares = []
@@ -228,11 +234,16 @@ def test_few_shots_are_drawn_of_each_label_by_numbered_draws():
         wanted[f"accuracy_{shots}"] = mean
         wanted[f"accuracy_{shots}_std"] = (sum((share - mean) ** 2 for share in shares) / 2) ** 0.5
     assert found == close(wanted)
-    assert len(few_shot(train, labels, test, targets, num_draws=2)) == 4
+    assert (
+        len(few_shot(LabelledVectors(train, labels), LabelledVectors(test, targets), num_draws=2))
+        == 4
+    )
     with pytest.raises(
         InputError, match=r"the label 'x' has 1 examples to draw 8 from; give it more"
     ):
-        few_shot(train[2:6], labels[2:6], test, targets, shots=(1, 8))
+        few_shot(
+            LabelledVectors(train[2:6], labels[2:6]), LabelledVectors(test, targets), shots=(1, 8)
+        )
 
 
 def test_without_scikit_learn_a_sentence_says_what_to_install(monkeypatch):
