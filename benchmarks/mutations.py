@@ -176,7 +176,7 @@ checkpoints/tf1.py: checkpoints/test_tf1.py
     listdir(folder), key=lambda name: name -> listdir(folder), key=lambda name: not name
     key=lambda name: not name.endswith(".index") -> key=lambda name: name.endswith(".index")
 checkpoints/manager.py: checkpoints/test_manager.py
-    self._check_inputs(self._step(checkpoint)) -> pass
+    self._check_inputs(self._read_step(checkpoint)) -> pass
     tf1.append_checksum(temporary) -> pass
     self._workers.wait()  # -> pass  #
     self._workers.any_worker(invalid is not None) -> invalid is not None

@@ -1,5 +1,4 @@
-"""Which model does a run start from? A `ModelSource`, as `resolve(options)` finds it, is the only
-answer.
+"""Finds the model that a run starts from: `resolve(options)` returns a `ModelSource`.
 
 In: options with the flags of a model. Out: the options without an open value, and the files that
 they name. A flag that contradicts the folder of the model is an error.
@@ -11,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
@@ -43,14 +42,24 @@ from official_bert.tokenizer_files import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME
 if TYPE_CHECKING:
     from official_bert.checkpoints.loading import Checkpoint
 
-_NO_SHAPE = ("num_attention_heads", "hidden_act", "direction")
+# Fields of a configuration that no shape of a weight depends on.
+_FIELDS_WITHOUT_SHAPE = ("num_attention_heads", "hidden_act", "direction")
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 _UNUSED_PIECE = "[unused"
 
 
-def resolve(options, family: str | None = None) -> ModelSource:
-    """Finds the model of a run, and completes the options by what its folder knows; `family` is
-    that of its task.
+def resolve(options: Any, family: str | None = None) -> ModelSource:
+    """Finds the model of a run, and fills the open values of its options.
+
+    Args:
+        options: the options of a script, as its flags give them.
+        family: the family of the run's task; None for a run without a task.
+
+    Returns:
+        The model, whose `options` have no open value.
+
+    Raises:
+        InputError: a file is missing or corrupt, or a flag contradicts the folder of the model.
     """
     source = ModelSource(options)
     source.complete(family)
@@ -58,34 +67,55 @@ def resolve(options, family: str | None = None) -> ModelSource:
 
 
 class ModelSource:
-    """The model that a run starts from; each of its files is read once, when it is first needed.
+    """The model that a run starts from. Each of its files is read once, when it is first needed.
 
-    A run takes its model from --output_dir if that holds a checkpoint, else from --init_checkpoint
-    or --model.
+    A run takes its model from --output_dir if that has a checkpoint, else from --init_checkpoint or
+    --model.
 
     Attributes:
         options: the options of the script; no value is open after `complete`.
-        resumes: whether --output_dir holds checkpoints.
+        resumes: whether --output_dir has checkpoints.
         path: the checkpoint, or a folder with files for it; None if no flag names one.
-        dir: the files beside the checkpoint; None if no flag names one.
+        dir: the folder of the checkpoint; None if no flag names one.
         model: the value of --model, which `options` no longer has after `complete`.
     """
 
-    def __init__(self, options):
+    def __init__(self, options: Any):
+        """Finds the folder of the model; a model that is named is downloaded.
+
+        Args:
+            options: the options of a script, as its flags give them.
+        """
         output_dir = getattr(options, "output_dir", None)
-        models = {
-            name: value
-            for name in ("model", "init_checkpoint")
-            if (value := getattr(options, name, None))
-        }
-        self.options = options = dataclasses.replace(
-            options, **{name: model_hub.local_path(model) for name, model in models.items()}
-        )
+        local_paths = {}
+        for name in ("model", "init_checkpoint"):
+            if value := getattr(options, name, None):
+                local_paths[name] = model_hub.local_path(value)
+        options = dataclasses.replace(options, **local_paths)
+        self.options = options
         self.model: str | None = options.model
         self.resumes = bool(output_dir) and has_checkpoints(output_dir)
         model_path = getattr(options, "init_checkpoint", None) or options.model
         self.path: str | None = output_dir if self.resumes else model_path
         self.dir = ModelFolder(self.path) if self.path else None
+
+    @property
+    def folder(self) -> ModelFolder:
+        """The folder of the checkpoint, for code that runs only where a flag names one."""
+        assert self.dir is not None, "a flag names the model"
+        return self.dir
+
+    @property
+    def vocab_file(self) -> str:
+        """The path of the vocabulary, for code behind `complete` in scripts that require one."""
+        assert self.options.vocab_file is not None, "complete has found the file"
+        return self.options.vocab_file
+
+    @property
+    def max_seq_length(self) -> int:
+        """The number of tokens of an example, for code behind `complete` in scripts with the flag."""
+        assert self.options.max_seq_length is not None, "complete has resolved the flag"
+        return self.options.max_seq_length
 
     @functools.cached_property
     def config(self) -> BertConfig:
@@ -104,7 +134,12 @@ class ModelSource:
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
-        # With TensorFlow, which the making of records lacks.
+        """The opened checkpoint.
+
+        Raises:
+            InputError: no flag names one, or it cannot be read.
+        """
+        # The import loads TensorFlow, which a script that makes records does not need.
         from official_bert.checkpoints import open_checkpoint
 
         if not self.path:
@@ -113,7 +148,7 @@ class ModelSource:
 
     @functools.cached_property
     def task(self) -> TaskRecord | None:
-        """What the model was trained on, if its folder says so."""
+        """The record of the model's training, if its folder has one."""
         return self.dir.task() if self.dir else None
 
     @functools.cached_property
@@ -129,26 +164,55 @@ class ModelSource:
             options.do_lower_case, options.strip_accents, self.config.max_position_embeddings
         )
 
-    def complete(self, family: str | None, **overrides: Any):
-        """Fills the open values of the options with what the folder says, or else with the
-        fallbacks.
+    def complete(self, family: str | None, **overrides: Any) -> None:
+        """Fills the open values of the options from the folder, or else with their fallbacks.
 
-        The folder knows the vocabulary, the configuration, and how text is tokenized; and, if the
-        run uses a model of its own task without training it, the settings of that training.
-        Completed options stay as they are. `overrides` are values of options from elsewhere.
+        The folder has the vocabulary, the configuration, and the settings of the tokenizer. A run
+        that uses a model of its own task without training it also takes the settings of its
+        training. Options without open values stay as they are.
+
+        Args:
+            family: the family of the run's task; None for a run without a task.
+            **overrides: values of options from elsewhere, by name.
+
+        Raises:
+            InputError: a file is missing or corrupt, or a flag contradicts the folder of the model.
         """
-        options = dataclasses.replace(self.options, **overrides)
-        names = {field.name for field in dataclasses.fields(options)}
-        model, values = options.model, {"model": None}
+        typed_options = self.options
+        options = dataclasses.replace(typed_options, **overrides)
+        self._check_model(options)
+        values = self._find_files(options)
+        vocab_file = values.get("vocab_file")
+        if self.dir and vocab_file:
+            check_same_pieces(vocab_file, self.dir)
+        resolver = _Resolver(self.dir, vocab_file, self._task_settings(family))
+        for field in dataclasses.fields(options):
+            fallback = field.metadata["fallback"]
+            if fallback is not dataclasses.MISSING:
+                value = getattr(options, field.name)
+                values[field.name] = resolver.resolve(field, value, fallback)
+        self.options = dataclasses.replace(options, **values)
+        if sentence := flag_without_effect(typed_options, self.options):
+            raise InputError(sentence)
+
+    def _check_model(self, options: Any):
+        """Refuses a --model that does not exist, or that --init_checkpoint contradicts."""
+        model = options.model
         if model and not (files.exists(model) or files.exists(f"{model}.index")):
             raise InputError(f"--model={model}: no such folder; check the path")
+        checkpoint = getattr(options, "init_checkpoint", None)
+        if model and checkpoint:
+            raise InputError(
+                f"--init_checkpoint={checkpoint}: --model={model} names a checkpoint, too; give "
+                "one of the two"
+            )
+
+    def _find_files(self, options: Any) -> dict[str, Any]:
+        """Returns the values of the options that name the model and its files."""
+        names = {field.name for field in dataclasses.fields(options)}
+        values: dict[str, Any] = {"model": None}
         if "init_checkpoint" in names:
-            if model and options.init_checkpoint:
-                raise InputError(
-                    f"--init_checkpoint={options.init_checkpoint}: --model={model} names a "
-                    "checkpoint, too; give one of the two"
-                )
-            values["init_checkpoint"] = options.init_checkpoint or model
+            values["init_checkpoint"] = options.init_checkpoint or options.model
         for flag, attribute in (("vocab_file", "vocab_file"), ("bert_config_file", "config_file")):
             if flag in names:
                 values[flag] = getattr(options, flag) or getattr(self.dir, attribute, None)
@@ -156,16 +220,7 @@ class ModelSource:
                     raise self._missing(flag)
         if "vocab_file" in options.optional_files and not values["vocab_file"]:
             values["vocab_file"] = ModelFolder(values["bert_config_file"]).vocab_file
-        self._check_pieces(values.get("vocab_file"))
-        resolve_field = self._make_resolver(values.get("vocab_file"), family)
-        for field in dataclasses.fields(options):
-            fallback = field.metadata["fallback"]
-            if fallback is not dataclasses.MISSING:
-                values[field.name] = resolve_field(field, getattr(options, field.name), fallback)
-        typed_options = self.options
-        self.options = dataclasses.replace(options, **values)
-        if sentence := flag_without_effect(typed_options, self.options):
-            raise InputError(sentence)
+        return values
 
     def _missing(self, flag: str) -> InputError:
         """Returns the error of a file that neither a flag nor the folder of the model names."""
@@ -188,99 +243,51 @@ class ModelSource:
             f"file{there}"
         )
 
-    def _check_pieces(self, vocab_file: str | None):
-        """Compares a vocabulary with that of a model whose folder knows itself.
-
-        Pieces that no training has used may have been replaced by others.
-        """
-        if self.dir and vocab_file:
-            check_same_pieces(vocab_file, self.dir)
-
-    def _make_resolver(self, vocab_file: str | None, family: str | None) -> Callable[..., Any]:
-        """Returns a function from a field, the value of its flag and its fallback to the value
-        that holds.
-        """
-        tokenizer, folder = (self.dir.tokenizer_config(), self.dir.path) if self.dir else (None, "")
-        # The vocabulary may be in the folder of another model.
-        if tokenizer is None and vocab_file and files.exists(vocab_file):
-            folder = os.path.dirname(vocab_file)
-            tokenizer = TokenizerConfig.read(folder)
-        settings = self._task_settings(family)
-
-        def resolve_field(field: dataclasses.Field, typed_value, fallback):
-            is_casing = field.name in ("do_lower_case", "strip_accents")
-            if is_casing:
-                source, stored_value = (
-                    find_tokenizer_settings_file(folder),
-                    getattr(tokenizer, field.name, None),
-                )
-                if field.name == "strip_accents" and tokenizer and typed_value is not None:
-                    stored_value = tokenizer.strips_accents
-            else:
-                source = getattr(self.dir, "task_file", None)
-                stored_value = settings.get(field.name)
-                _check_recorded(field, stored_value, source)
-            if typed_value is None:
-                if stored_value is not None:
-                    return stored_value
-                if field.name == "do_lower_case" and tokenizer and fallback is not None:
-                    raise unknown_casing(source)
-                longest = tokenizer.model_max_length if tokenizer else None
-                return (
-                    min(fallback, longest)
-                    if field.name == "max_seq_length" and longest
-                    else fallback
-                )
-            is_fixed = is_casing or field.metadata["fixed_after_training"]
-            if stored_value is not None and typed_value != stored_value and is_fixed:
-                raise InputError(
-                    f"{format_flag(field.name, typed_value)}: {source} says {stored_value}, with "
-                    "which the model was trained; leave the flag out"
-                )
-            return typed_value
-
-        return resolve_field
-
     def _task_settings(self, family: str | None) -> dict[str, Any]:
-        """Returns the settings that a model brings along where it is used on a task of its
-        family and not trained.
-        """
-        if not self.task or getattr(self.options, "do_train", False):
+        """Returns the recorded settings of a model that is used on a task of its family, untrained."""
+        record = self.task
+        if self.dir is None or record is None or getattr(self.options, "do_train", False):
             return {}
         is_recorded = self.dir.task_file is not None
-        if (
-            not is_recorded
-            and family in MODEL_CLASSES
-            and self.task.family in MODEL_CLASSES.keys() - {family}
-        ):
+        has_other_head = family in MODEL_CLASSES and record.family in MODEL_CLASSES.keys() - {
+            family
+        }
+        if not is_recorded and has_other_head:
             raise InputError(
-                f"{self.dir.config_file}: is of a {MODEL_CLASSES[self.task.family]}, whose head is "
-                f"not one for this task; give --task_name={self.task.task_name}, or the checkpoint "
+                f"{self.dir.config_file}: is of a {MODEL_CLASSES[record.family]}, whose head is "
+                f"not one for this task; give --task_name={record.task_name}, or the checkpoint "
                 "of another model"
             )
-        if self.task.family != family:
+        if record.family != family:
             return {}
         if is_recorded:
-            return self.task.settings
+            return record.settings
         self.dir.check_activation()
-        # A class of transformers says how texts are labelled, which the tasks with a layout of
-        # their own know.
+        # A class of transformers determines the form of the labels. A task with a layout of its own
+        # determines them itself.
         is_general = getattr(self.options, "task_name", None) in (None, *FAMILIES)
-        return self.task.settings if is_general else {}
+        return record.settings if is_general else {}
 
-    def check_task(self, task_name: str, is_same: Callable[[str, str], bool]):
-        """Refuses to train a folder's model on with another task, and warns of its evaluation on
-        another.
+    def check_task(self, task_name: str, is_same: Callable[[str, str], bool]) -> None:
+        """Checks that a run uses the model of a folder on the task that it was trained on.
 
-        `is_same` tells whether two names are of the same task.
+        An evaluation on another task only causes a warning.
+
+        Args:
+            task_name: the task of the run.
+            is_same: returns whether two names are of the same task.
+
+        Raises:
+            InputError: the run would continue a training with another task.
         """
         is_training = self.options.do_train
         record = self.task if self.resumes or not is_training else None
-        if record is None or self.dir.task_file is None or is_same(task_name, record.task_name):
+        task_file = self.dir.task_file if self.dir else None
+        if record is None or task_file is None or is_same(task_name, record.task_name):
             return
         if is_training:
             raise InputError(
-                f"--task_name={task_name}: {self.dir.task_file} says {record.task_name}, on which "
+                f"--task_name={task_name}: {task_file} says {record.task_name}, on which "
                 "the model in --output_dir was trained; give the folder as --model, and another "
                 "--output_dir"
             )
@@ -288,60 +295,80 @@ class ModelSource:
             "The model was trained on %s, as %s says, and not on %s: its results are those of "
             "another task",
             record.task_name,
-            self.dir.task_file,
+            task_file,
             task_name,
         )
 
-    def check_labels(self, labels: Sequence[str] | None):
-        """Compares the labels of a task, None in regression, with those of a trained model.
+    def check_labels(self, labels: Sequence[str] | None) -> None:
+        """Compares the labels of a task with those of a trained model.
 
-        A training run that starts anew may load a model with other labels, because it trains the
+        A training that does not resume may load a model with other labels, because it trains the
         outputs for the new ones.
+
+        Args:
+            labels: the labels of the task; None in regression.
+
+        Raises:
+            InputError: the model has other labels, or another order of them.
         """
         is_training = self.options.do_train
-        if labels is None or (is_training and not self.resumes):
+        if labels is None or (is_training and not self.resumes) or self.has_labels(labels):
             return
-        if self.has_labels(labels):
-            return
-        names = [str(label) for label in labels]
-        remedy = "give another --output_dir" if is_training else "take a checkpoint of this task"
+        names = ", ".join(str(label) for label in labels)
+        hint = "give another --output_dir" if is_training else "take a checkpoint of this task"
         raise InputError(
-            f"{self.dir.labels_source}: the model's outputs stand for {', '.join(self.labels)}, "
-            f"but the task's labels are {', '.join(names)}; name the labels in the model's order, "
-            f"or {remedy}"
+            f"{self.folder.labels_source}: the model's outputs stand for {self.format_labels()}, "
+            f"but the task's labels are {names}; name the labels in the model's order, or {hint}"
         )
 
+    def format_labels(self) -> str:
+        """Returns the labels beside the checkpoint as a text for messages."""
+        return ", ".join(self.labels or ())
+
     def has_labels(self, labels: Sequence) -> bool:
-        """Returns whether the model's outputs stand for these labels in this order, so far as its
-        folder says.
+        """Returns whether the folder of the model names these labels in this order, or none.
 
         The labels 0, 1, ... of a task are the numbers of the outputs, which config.json may name in
         words, such as not_equivalent.
+
+        Args:
+            labels: the labels of the task.
         """
-        names = [str(label) for label in labels]
-        if self.labels in (None, names, make_default_labels(len(names))):
+        if self.dir is None or self.labels is None:
             return True
-        is_theirs = self.dir.labels_source == self.dir.config_file
-        return is_theirs and names == [str(number) for number in range(len(self.labels))]
+        names = [str(label) for label in labels]
+        if self.labels in (names, make_default_labels(len(names))):
+            return True
+        is_huggingface = self.dir.labels_source == self.dir.config_file
+        return is_huggingface and names == [str(number) for number in range(len(self.labels))]
 
     def vocabulary(self, records: Sequence[str] = ()) -> tuple[str | None, TokenizerConfig | None]:
-        """Returns the path of a pre-training's vocabulary and how text is tokenized, for the folder
-        of its model.
+        """Finds the vocabulary of a pre-training and the settings of its tokenizer.
 
-        Both are None, with a warning, if the pre-training has no vocabulary. How the text of the
-        `records` was tokenized the manifests beside these files say, else the flags; no vocabulary
-        tells.
+        Args:
+            records: the record files. The manifests beside them, or else the flags, have the
+                settings of the tokenizer.
+
+        Returns:
+            The path of the vocabulary, and the settings, for the folder of the model. Both are
+            None, with a warning, if the pre-training has no vocabulary.
+
+        Raises:
+            InputError: the records, the flags and the vocabulary contradict one another.
         """
-        options, vocab_file = self.options, self.options.vocab_file
+        options = self.options
+        vocab_file = options.vocab_file
         if vocab_file is None:
             errors.warn(
-                "--vocab_file is not given, so %s gets no vocabulary; who uses the model must name "
-                "it",
+                "--vocab_file is not given, so %s gets no vocabulary; users of the model have to "
+                "pass it",
                 options.output_dir,
             )
             return None, None
         settings = self.tokenizer_config
-        for path in sorted({SHARD_NAME.sub("", name): name for name in records}.values()):
+        # The shards of one file have one manifest.
+        shards = {SHARD_NAME.sub("", name): name for name in records}
+        for path in sorted(shards.values()):
             settings = _apply_manifest(settings, path)
         if settings.do_lower_case is None:
             errors.warn(
@@ -350,21 +377,98 @@ class ModelSource:
                 "--nodo_lower_case",
                 options.output_dir,
             )
-        tokenizer = FullTokenizer(vocab_file, settings.do_lower_case)
+        tokenizer = FullTokenizer(vocab_file, bool(settings.do_lower_case))
         check_vocabulary(tokenizer, self.config.vocab_size, vocab_file)
         check_records_vocabulary(records, vocab_file, tokenizer.vocab)
         return vocab_file, settings
 
 
-def check_same_pieces(vocab_file: str, folder: ModelFolder):
-    """Refuses a vocabulary with other pieces than that of a model whose folder knows itself."""
+class _Resolver:
+    """Chooses the values of options: the typed one, that of the model's folder, or the fallback."""
+
+    def __init__(
+        self, folder: ModelFolder | None, vocab_file: str | None, settings: Mapping[str, Any]
+    ):
+        """Reads the settings of the tokenizer.
+
+        Args:
+            folder: the folder of the model; None if no flag names one.
+            vocab_file: the path of the vocabulary; None if the run has none.
+            settings: the recorded settings of the model's training.
+        """
+        self._settings = settings
+        self._task_file = folder.task_file if folder else None
+        self._tokenizer = folder.tokenizer_config() if folder else None
+        tokenizer_folder = folder.path if folder else ""
+        # The vocabulary may be in the folder of another model.
+        if self._tokenizer is None and vocab_file and files.exists(vocab_file):
+            tokenizer_folder = os.path.dirname(vocab_file)
+            self._tokenizer = TokenizerConfig.read(tokenizer_folder)
+        self._tokenizer_file = find_tokenizer_settings_file(tokenizer_folder)
+
+    def resolve(self, field: dataclasses.Field, typed_value: Any, fallback: Any) -> Any:
+        """Returns the value of an option.
+
+        Args:
+            field: the field of the options.
+            typed_value: the value of the flag; None if it is not typed.
+            fallback: the value without a flag and without a recorded value.
+
+        Raises:
+            InputError: the flag contradicts the folder, or the casing of the model is unknown.
+        """
+        is_casing = field.name in ("do_lower_case", "strip_accents")
+        if is_casing:
+            stored_value = getattr(self._tokenizer, field.name, None)
+            if field.name == "strip_accents" and self._tokenizer and typed_value is not None:
+                stored_value = self._tokenizer.strips_accents
+        else:
+            stored_value = self._settings.get(field.name)
+            _check_recorded(field, stored_value, self._task_file)
+        if typed_value is None:
+            return self._default(field, stored_value, fallback)
+        is_fixed = is_casing or field.metadata["fixed_after_training"]
+        if stored_value is not None and typed_value != stored_value and is_fixed:
+            source = self._tokenizer_file if is_casing else self._task_file
+            raise InputError(
+                f"{format_flag(field.name, typed_value)}: {source} says {stored_value}, with "
+                "which the model was trained; leave the flag out"
+            )
+        return typed_value
+
+    def _default(self, field: dataclasses.Field, stored_value: Any, fallback: Any) -> Any:
+        """Returns the value of an option whose flag is not typed."""
+        if stored_value is not None:
+            return stored_value
+        longest = self._tokenizer.model_max_length if self._tokenizer else None
+        if field.name == "max_seq_length" and longest:
+            return min(fallback, longest)
+        if field.name == "do_lower_case" and self._tokenizer and fallback is not None:
+            raise unknown_casing(self._tokenizer_file)
+        return fallback
+
+
+def check_same_pieces(vocab_file: str, folder: ModelFolder) -> None:
+    """Compares a vocabulary with that of a model whose folder has the settings of its tokenizer.
+
+    A piece [unusedN] of the model may have been replaced by another one.
+
+    Args:
+        vocab_file: the path of the vocabulary, for the error that of --vocab_file.
+        folder: the folder of the model.
+
+    Raises:
+        InputError: a piece differs.
+    """
     model_vocab_file = folder.vocab_file if folder.tokenizer_config() else None
     if not model_vocab_file or files.real_path(model_vocab_file) == files.real_path(vocab_file):
         return
-    pairs = itertools.zip_longest(vocabulary_lines(vocab_file), vocabulary_lines(model_vocab_file))
-    for number, (piece, trained_piece) in enumerate(pairs, 1):
-        piece = (piece or "").strip()
-        trained_piece = (trained_piece or "").strip()
+    lines = vocabulary_lines(vocab_file)
+    model_lines = vocabulary_lines(model_vocab_file)
+    pairs = itertools.zip_longest(lines, model_lines, fillvalue="")
+    for number, (line, model_line) in enumerate(pairs, 1):
+        piece = line.strip()
+        trained_piece = model_line.strip()
         if piece != trained_piece and not trained_piece.startswith(_UNUSED_PIECE):
             raise InputError(
                 f"--vocab_file={vocab_file}: line {number} is {piece!r}, and {trained_piece!r} in "
@@ -374,51 +478,67 @@ def check_same_pieces(vocab_file: str, folder: ModelFolder):
 
 
 def find_tokenizer_settings_file(folder: str) -> str:
-    """Returns the file that says how text is tokenized: tokenizer_config.json, or tokenizer.json
-    alone.
+    """Returns the file with the settings of a tokenizer, for messages.
+
+    Args:
+        folder: the folder of a model.
+
+    Returns:
+        The path of tokenizer_config.json, or of tokenizer.json if that is the only one.
     """
     paths = [os.path.join(folder, name) for name in (TOKENIZER_CONFIG_NAME, TOKENIZER_NAME)]
     return next(filter(files.exists, paths), paths[0])
 
 
 def _apply_manifest(settings: TokenizerConfig, path: str) -> TokenizerConfig:
-    """Returns the settings of a run's tokenizer with what the manifest of a record file says, if
-    it has one.
-    """
+    """Returns the settings of a run's tokenizer, updated with the manifest of a record file."""
     file_and_manifest = manifest_beside(path)
     if file_and_manifest is None:
         return settings
     manifest_file, manifest = file_and_manifest
     flags = reading.field(manifest, "flags", dict, manifest_file)
-    lower = reading.field(flags, "do_lower_case", bool, manifest_file)
     record_settings = dataclasses.replace(
-        settings, do_lower_case=lower, strip_accents=flags.get("strip_accents")
+        settings,
+        do_lower_case=reading.field(flags, "do_lower_case", bool, manifest_file),
+        strip_accents=flags.get("strip_accents"),
     )
     for name in ("do_lower_case", "strips_accents"):
-        ours, theirs = getattr(settings, name), getattr(record_settings, name)
-        if ours not in (None, theirs):
+        run_value = getattr(settings, name)
+        record_value = getattr(record_settings, name)
+        if run_value not in (None, record_value):
             raise InputError(
-                f"{manifest_file}: the text of {path} was made into records with {name}={theirs}, "
-                f"and a flag, the model's {TOKENIZER_CONFIG_NAME} or another file of records says "
-                f"{ours}; correct what is wrong"
+                f"{manifest_file}: the text of {path} was made into records with "
+                f"{name}={record_value}, and a flag, the model's {TOKENIZER_CONFIG_NAME} or "
+                f"another file of records says {run_value}; correct what is wrong"
             )
     return record_settings
 
 
-def _check_recorded(field: dataclasses.Field, value, source: str | None):
-    """Checks a value of task.json as its flag would be."""
+def _check_recorded(field: dataclasses.Field, value: Any, source: str | None):
+    """Checks a value of task.json as its flag would be checked."""
+    if value is None:
+        return
     kind = kind_of(field)
     is_infinite = isinstance(value, float) and kind is float  # as a threshold may be
     is_typed = is_infinite or is_of_kind(value, kind)
-    if value is not None and not (is_typed and fault_of(field, value) is None):
+    if not is_typed or fault_of(field, value) is not None:
         raise InputError(
             f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what "
             "the training wrote"
         )
 
 
-def check_stored_config(checkpoint: str, config: BertConfig, is_training: bool = False):
-    """Compares a configuration with the one that lies beside a checkpoint."""
+def check_stored_config(checkpoint: str, config: BertConfig, is_training: bool = False) -> None:
+    """Compares a configuration with the one beside a checkpoint.
+
+    Args:
+        checkpoint: the path of the checkpoint.
+        config: the configuration of the run.
+        is_training: whether the dropout rates count, too.
+
+    Raises:
+        InputError: a field that no shape depends on differs, so that nothing else would show it.
+    """
     if difference := find_config_difference(checkpoint, config, is_training):
         raise InputError(
             f"{difference}; give the config of this checkpoint with --bert_config_file, or correct "
@@ -429,25 +549,33 @@ def check_stored_config(checkpoint: str, config: BertConfig, is_training: bool =
 def find_config_difference(
     checkpoint: str, config: BertConfig, is_training: bool = False
 ) -> str | None:
-    """Describes the first difference that `check_stored_config` finds; None if there is none or no
-    other config.
+    """Compares a configuration with the one beside a checkpoint.
 
-    The number of heads and the activation show in no shape of a weight, and another one gives other
-    numbers without an error.
+    No shape of a weight depends on the number of heads or the activation. Another value computes
+    other numbers without an error.
+
+    Args:
+        checkpoint: the path of the checkpoint.
+        config: the configuration of the run.
+        is_training: whether the dropout rates count, too.
+
+    Returns:
+        A sentence about the first difference; None if there is none, or no other configuration.
     """
     path = ModelFolder(checkpoint).config_file
     if path is None:
         return None
-    stored = BertConfig.from_json_file(path)
-    for name in _NO_SHAPE + (_DROPOUTS if is_training else ()):
-        ours, theirs = getattr(config, name), getattr(stored, name)
-        if _comparable(ours) != _comparable(theirs):
-            return f"{path}: its {name} is {theirs}, and {ours} by --bert_config_file"
+    stored_config = BertConfig.from_json_file(path)
+    for name in _FIELDS_WITHOUT_SHAPE + (_DROPOUTS if is_training else ()):
+        value = getattr(config, name)
+        stored_value = getattr(stored_config, name)
+        if _normalize(value) != _normalize(stored_value):
+            return f"{path}: its {name} is {stored_value}, and {value} by --bert_config_file"
     return None
 
 
-def _comparable(value):
-    """Returns one value for each way to say no dropout, no activation, or the same activation."""
+def _normalize(value: Any) -> Any:
+    """Returns one value for all forms of no dropout, of no activation, and of an activation."""
     if isinstance(value, str):
         value = value.lower()
     return None if value in (0, "", "linear") else value

@@ -1,5 +1,6 @@
-"""The folder of a run's checkpoints: which of them is the newest, the best subfolder, and the
-`checkpoint` file.
+"""Finds and deletes the checkpoints in the folder of a run, and writes its `checkpoint` file.
+
+In: the folder. Out: the prefixes of the checkpoints, such as the newest one.
 """
 
 import functools
@@ -15,13 +16,13 @@ from official_bert.io.errors import InputError
 from official_bert.model_dir import BEST_FOLDER, STATE_NAME
 
 INPUT_PREFIX = "input.ckpt-"
-# What belongs to no whole checkpoint: an unfinished one, an unfinished list, or files of a step
+# Files that a killed run may leave: an unfinished checkpoint, an unfinished list, or files of a step
 # without a checkpoint.
 _PART = re.compile(
     r"(model|input)\.ckpt-\d+(-\d+)?\.writing|\.?checkpoint\.tmp-.*"
     r"|model\.ckpt-(?P<model_step>\d+)\.data-.*|input\.ckpt-(?P<input_step>\d+)-\d+\.(index|data-.*)"
 )
-# What the files of one checkpoint are called behind its prefix.
+# The files of one checkpoint.
 _PART_FILE = re.compile(r"(?P<prefix>.+)\.(data-\d{5}-of-\d{5}|index|meta)")
 _gfile = tf.io.gfile
 
@@ -31,11 +32,14 @@ class CorruptList(InputError):
 
 
 def find_prefix(path: str) -> str | None:
-    """Returns the prefix that a path is, or that its folder holds; None if there is no TF1
-    checkpoint.
+    """Returns the prefix of a TF1 checkpoint; None if there is none.
 
-    Of a folder it is the newest prefix in its `checkpoint` file or, without that file, the only
-    prefix.
+    Args:
+        path: the prefix, or a folder. Of a folder it is the newest prefix in its `checkpoint` file
+            or, without that file, the only prefix.
+
+    Raises:
+        InputError: the folder has several checkpoints, or the path is a part of a checkpoint.
     """
     if _gfile.exists(f"{path}.index"):
         return path
@@ -47,12 +51,12 @@ def find_prefix(path: str) -> str | None:
     if newest:
         return newest
     names = _list_names(path)
-    prefixes = [name.removesuffix(".index") for name in names if name.endswith(".index")]
-    # Another program's index of something else has no data. That of a checkpoint that lost its data
-    # is named later.
-    with_data = [prefix for prefix in prefixes if _has_data(prefix, names)]
-    prefixes = with_data or [prefix for prefix in prefixes if ".ckpt" in prefix]
-    prefixes = sorted(prefix for prefix in prefixes if not prefix.startswith(INPUT_PREFIX))
+    indexed = [name.removesuffix(".index") for name in names if name.endswith(".index")]
+    # Another program's .index file has no data. If a checkpoint has lost its data, the reader
+    # refuses it.
+    complete = [prefix for prefix in indexed if _has_data(prefix, names)]
+    candidates = complete or [prefix for prefix in indexed if ".ckpt" in prefix]
+    prefixes = sorted(prefix for prefix in candidates if not prefix.startswith(INPUT_PREFIX))
     if len(prefixes) > 1:
         raise InputError(
             f"{path}: holds several checkpoints ({', '.join(prefixes)}); name one of them"
@@ -75,37 +79,52 @@ def _refuse_part(path: str):
 
 
 def list_paths(folder: str) -> list[str]:
-    """Returns the prefixes in a folder that its `checkpoint` file lists, oldest first, the current
-    one last.
+    """Returns the prefixes in a folder's `checkpoint` file, oldest first, the current one last.
 
-    Only names count, not folders: the file of a folder that was moved or copied may hold paths into
-    another one.
+    Only the names in the file count. After a folder is moved or copied, the file may name paths in
+    another folder.
+
+    Args:
+        folder: the folder of the run.
+
+    Raises:
+        CorruptList: the file cannot be read.
     """
-    return _join_folder(folder, _listed(folder))
+    return _join_folder(folder, _read_list(folder))
 
 
-def _join_folder(folder: str, listed: list[str]) -> list[str]:
-    return [os.path.join(folder, os.path.basename(path)) for path in listed]
+def _join_folder(folder: str, paths: list[str]) -> list[str]:
+    return [os.path.join(folder, os.path.basename(path)) for path in paths]
 
 
 def list_checkpoints(folder: str) -> list[str]:
-    """Returns those of `list_paths` that exist."""
+    """Returns those of `list_paths` that exist.
+
+    Args:
+        folder: the folder of the run.
+    """
     return [path for path in list_paths(folder) if _gfile.exists(f"{path}.index")]
 
 
 def latest_checkpoint(folder: str) -> str | None:
-    """Returns the prefix of the newest checkpoint in the folder's `checkpoint` file, or None.
+    """Returns the prefix of the newest checkpoint in a folder's `checkpoint` file; None for none.
 
-    If the newest one is not there, an older one is, and a warning says so.
+    If the newest one does not exist, the next older one is returned, with a warning.
+
+    Args:
+        folder: the folder of the run.
+
+    Raises:
+        InputError: the file cannot be read, or its newest checkpoint is in another folder.
     """
-    # Once, since the chief of several workers may replace the file at any time.
-    listed = _listed(folder)
-    existing_paths = [
-        path for path in _join_folder(folder, listed) if _gfile.exists(f"{path}.index")
-    ]
-    if not listed:
+    # The file is read once, because the chief of several workers may replace it at any time.
+    listed_paths = _read_list(folder)
+    if not listed_paths:
         return None
-    state_file, current = os.path.join(folder, STATE_NAME), listed[-1]
+    paths = _join_folder(folder, listed_paths)
+    existing_paths = [path for path in paths if _gfile.exists(f"{path}.index")]
+    state_file = os.path.join(folder, STATE_NAME)
+    current = listed_paths[-1]
     if existing_paths and os.path.basename(existing_paths[-1]) == os.path.basename(current):
         return existing_paths[-1]
     if _gfile.exists(f"{current}.index"):
@@ -123,8 +142,13 @@ def latest_checkpoint(folder: str) -> str | None:
 
 
 def newest(folder: str) -> str | None:
-    """Returns the prefix of the newest checkpoint; None if none was saved yet, of which a
-    corrupt list is no sign.
+    """Returns the prefix of the newest checkpoint of a run; None if it has not saved one.
+
+    Args:
+        folder: the folder of the run.
+
+    Raises:
+        InputError: there is a `checkpoint` file, and none of its checkpoints exists.
     """
     newest_path = latest_checkpoint(folder)
     state_file = os.path.join(folder, STATE_NAME)
@@ -136,12 +160,18 @@ def newest(folder: str) -> str | None:
     return newest_path
 
 
-def check_not_lost(folder: str):
-    """Refuses a folder with a run's checkpoints and without the `checkpoint` file.
+def check_not_lost(folder: str) -> None:
+    """Checks that a folder with a run's checkpoints has its `checkpoint` file.
 
-    A run would start anew there, and a reader of the best checkpoint would take the newest one
-    instead. A checkpoint of step 0 holds no update, and without the file it is what a kill during
-    the first save leaves.
+    Without the file a run would start anew, and a reader of the best checkpoint would use the newest
+    one instead. A checkpoint of step 0 contains no update. A kill during the first save leaves it
+    without the file.
+
+    Args:
+        folder: the folder of the run.
+
+    Raises:
+        InputError: the file is missing.
     """
     matches = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in _list_names(folder)]
     last_step = max((int(match[1]) for match in matches if match), default=0)
@@ -155,21 +185,27 @@ def check_not_lost(folder: str):
 
 
 def has_index(folder: str) -> bool:
-    """Returns whether a folder has a TF1 checkpoint, listed or not."""
+    """Returns whether a folder has a TF1 checkpoint, which its `checkpoint` file may not list."""
     return any(name.endswith(".index") for name in _list_names(folder))
 
 
-def remove_leftovers(folder: str):
-    """Deletes the parts of checkpoints that a killed run left; whole checkpoints stay, listed or
-    not.
+def remove_leftovers(folder: str) -> None:
+    """Deletes the parts of checkpoints that a killed run left.
+
+    Complete checkpoints stay, and so do those that the `checkpoint` file lists without an index.
+
+    Args:
+        folder: the folder of the run.
     """
-    names_there = _list_names(folder)
-    whole = {name.removesuffix(".index") for name in names_there if name.endswith(".index")}
-    whole |= {os.path.basename(path) for path in _listed(folder)}  # also one whose .index was lost
-    for name in names_there:
+    names = _list_names(folder)
+    complete = {name.removesuffix(".index") for name in names if name.endswith(".index")}
+    complete |= {os.path.basename(path) for path in _read_list(folder)}
+    for name in names:
         part = _PART.fullmatch(name)
-        step = part and (part["model_step"] or part["input_step"])
-        if part and f"model.ckpt-{step}" not in whole:
+        if not part:
+            continue
+        step = part["model_step"] or part["input_step"]
+        if f"model.ckpt-{step}" not in complete:
             _delete(os.path.join(folder, name))
 
 
@@ -181,12 +217,11 @@ def _delete(path: str):
     (_gfile.rmtree if _gfile.isdir(path) else _gfile.remove)(path)
 
 
-def _listed(folder: str) -> list[str]:
-    """Returns the paths in a folder's `checkpoint` file, the current one last; none without the
-    file.
-    """
+def _read_list(folder: str) -> list[str]:
+    """Returns the paths in a folder's `checkpoint` file, the current one last."""
     state_file = os.path.join(folder, STATE_NAME)
-    if not _gfile.exists(state_file) or _gfile.isdir(state_file):  # a folder is of another program
+    # A folder with the name of the file belongs to another program.
+    if not _gfile.exists(state_file) or _gfile.isdir(state_file):
         return []
     files.check_model_file(state_file)
     try:
@@ -199,7 +234,8 @@ def _listed(folder: str) -> list[str]:
             "delete it if this folder's checkpoints are not wanted"
         )
     current = state.model_checkpoint_path
-    return [*(path for path in state.all_model_checkpoint_paths if path != current), current]
+    older = [path for path in state.all_model_checkpoint_paths if path != current]
+    return [*older, current]
 
 
 @functools.cache
@@ -208,23 +244,29 @@ def _warn_once(sentence: str):
 
 
 def run_folders(folder: str) -> tuple[str, str]:
-    """An output_dir, and its subfolder for the best checkpoint."""
+    """Returns an output_dir, and its subfolder for the best checkpoint."""
     return folder, os.path.join(folder, BEST_FOLDER)
 
 
-def remove_all(folder: str):
-    """Deletes every checkpoint of a folder, also the parts that a killed run left of one; other
-    files stay.
+def remove_all(folder: str) -> None:
+    """Deletes every checkpoint of a folder, and the parts of one that a killed run left.
+
+    Args:
+        folder: the folder of the run, whose other files stay.
     """
-    # The list goes first.
+    # The list is deleted first, so that it never names a deleted checkpoint.
     for name in sorted(_list_names(folder), key=lambda name: name != STATE_NAME):
         if name == STATE_NAME or name.startswith(("model.ckpt-", INPUT_PREFIX)):
             _delete(os.path.join(folder, name))
 
 
-def write_state(folder: str, names: list[str]):
-    """Writes the `checkpoint` file: prefixes relative to the folder, so that it can be moved,
-    the current one last.
+def write_state(folder: str, names: list[str]) -> None:
+    """Writes the `checkpoint` file.
+
+    Args:
+        folder: the folder of the run.
+        names: the prefixes without the folder, so that the folder can be moved. The current one is
+            the last.
     """
     with writing.replacing(os.path.join(folder, STATE_NAME)) as file:
         file.write(f"model_checkpoint_path: {json.dumps(names[-1])}\n")

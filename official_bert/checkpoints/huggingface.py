@@ -23,107 +23,115 @@ PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 CONFIG_FILE = "config.json"
 LINEAR_HEAD = "output_weights"
 SEQUENCE_CLASSIFICATION = MODEL_CLASSES["classification"]
-# What BertForPreTraining has, by prefixes of TF1 names, and a class of transformers with its masked
-# LM head has not.
-_ABSENT_IN = {"BertForMaskedLM": ("bert/pooler/", "cls/seq_relationship/")}
+# A class of transformers with a masked LM head -> the prefixes of the TF1 names of the weights of
+# BertForPreTraining that the class lacks.
+_ABSENT_WEIGHTS = {"BertForMaskedLM": ("bert/pooler/", "cls/seq_relationship/")}
 _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
 class HuggingFaceCheckpoint:
-    """Weights of a Hugging Face model, under their TF1 names and in TF1's layout; attributes as of
-    Tf1Checkpoint.
+    """Weights of a Hugging Face model, under their TF1 names and in TF1's layout.
 
-    A tensor whose name the table of names lacks keeps its own name, and a type that is no float
-    keeps the format's.
+    A tensor that the table of names lacks keeps its own name. A type that is not a float keeps the
+    name that the format has for it.
+
+    Attributes:
+        path: the folder, or the model.safetensors file.
+        shapes: TF1 name -> shape, sorted by name.
+        dtypes: TF1 name -> the name of the type.
     """
 
     def __init__(self, path: str):
-        """Opens the weights of a folder, or a model.safetensors file."""
-        self.path = path
-        self._tensors = {}  # Hugging Face name -> open file
-        for file, listed in _weight_files(path).items():
-            try:
-                opened = safetensors.safe_open(files.check_model_file(file), framework="numpy")
-            except (safetensors.SafetensorError, OSError) as error:
-                raise InputError(
-                    f"{file}: cannot be read as safetensors ({error}); fetch the file again"
-                ) from None
-            stored = opened.keys()
-            if absent := set(listed or ()).difference(stored):
-                raise InputError(
-                    f"{file}: lacks {min(absent)}, which {SHARDS_FILE} says is there; fetch both "
-                    "again"
-                )
-            self._tensors |= dict.fromkeys(listed or stored, opened)
+        """Opens the weights of a folder.
 
-        self._entries = {}
-        for name in self._tensors:
+        Args:
+            path: the folder, or a model.safetensors file.
+
+        Raises:
+            InputError: a file is missing or corrupt, or two tensors contradict one another.
+        """
+        self.path = path
+        self._open_files: dict[str, Any] = {}  # Hugging Face name -> the file with the tensor
+        for file, listed_names in _weight_files(path).items():
+            self._open_files |= _open_tensors(file, listed_names)
+        self._entries: dict[str, names.Entry] = {}
+        for name in self._open_files:
             if not names.is_redundant(name):
-                entry = names.from_huggingface(name) or names.Entry(name, name)
-                if entry.tf1 in self._entries:
-                    self._check_same(self._entries[entry.tf1].huggingface, name)
-                self._entries[entry.tf1] = entry._replace(huggingface=name)
+                self._add_entry(name)
         self.dtypes = {name: self._dtype(entry) for name, entry in self._entries.items()}
-        self._check_tied()
+        self._check_copies()
         self.shapes = {name: self._shape(self._entries[name]) for name in sorted(self._entries)}
 
+    def _add_entry(self, name: str):
+        entry = names.from_huggingface(name) or names.Entry(name, name)
+        if entry.tf1 in self._entries:
+            self._check_same(self._entries[entry.tf1].huggingface, name)
+        self._entries[entry.tf1] = entry._replace(huggingface=name)
+
     def read(self, name: str) -> np.ndarray:
-        """Returns the tensor with this TF1 name; 16-bit floats become float32."""
+        """Reads a weight; 16-bit floats become float32.
+
+        Args:
+            name: its TF1 name.
+        """
         entry = self._entries[name]
         tensor = self._tensor(entry.huggingface)
         return np.ascontiguousarray(tensor.T) if entry.transposed else tensor
 
     @property
     def absent_in_class(self) -> tuple[str, ...]:
-        """The prefixes of weights that the class of the model has not, if config.json names its
-        class.
-        """
+        """The prefixes of the weights that the class in config.json lacks, if there is one."""
         folder = os.path.dirname(self.path) if is_weights_file(self.path) else self.path
         path = os.path.join(folder, CONFIG_FILE)
-        named = (
-            reading.as_object(reading.read_json(path), path).get("architectures")
-            if files.exists(path)
-            else None
-        )
-        return (
-            _ABSENT_IN.get(str(named[0]), ()) if isinstance(named, list) and len(named) == 1 else ()
-        )
+        if not files.exists(path):
+            return ()
+        classes = reading.as_object(reading.read_json(path), path).get("architectures")
+        if not isinstance(classes, list) or len(classes) != 1:
+            return ()
+        return _ABSENT_WEIGHTS.get(str(classes[0]), ())
 
-    def stored(self, changed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns all tensors by their own names in their own types; those that changed, by TF1
-        name, have copies.
+    def replace_weights(self, new_weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns all tensors of the files, some of them with new values.
+
+        Args:
+            new_weights: TF1 name -> value of weights of names.COPIES. Their copies get it, too.
+
+        Returns:
+            Hugging Face name -> tensor in its type.
         """
-        new = {self._entries[name].huggingface: value for name, value in changed.items()}
-        new |= {names.COPIES[name]: value for name, value in changed.items()}
-        tensors = {name: file.get_tensor(name) for name, file in self._tensors.items()}
-        return tensors | {
-            name: value.astype(tensors[name].dtype)
-            for name, value in new.items()
-            if name in tensors
-        }
+        tensors = {name: file.get_tensor(name) for name, file in self._open_files.items()}
+        for name, value in new_weights.items():
+            for copy in (self._entries[name].huggingface, names.COPIES[name]):
+                if copy in tensors:
+                    tensors[copy] = value.astype(tensors[copy].dtype)
+        return tensors
 
     def _tensor(self, name: str) -> np.ndarray:
-        tensor = self._tensors[name].get_tensor(name)
+        """Reads a tensor by its Hugging Face name."""
+        tensor = self._open_files[name].get_tensor(name)
         is_short_float = tensor.dtype.itemsize == 2 and tensor.dtype.kind not in "iu"
         return tensor.astype(np.float32) if is_short_float else tensor
 
     def _dtype(self, entry: names.Entry) -> str:
-        stored = self._tensors[entry.huggingface].get_slice(entry.huggingface).get_dtype()
-        return _FLOATS.get(stored, stored)
+        stored_type: str = self._slice(entry).get_dtype()
+        return _FLOATS.get(stored_type, stored_type)
 
     def _shape(self, entry: names.Entry) -> tuple[int, ...]:
-        shape = tuple(self._tensors[entry.huggingface].get_slice(entry.huggingface).get_shape())
+        shape = tuple(self._slice(entry).get_shape())
         return shape[::-1] if entry.transposed else shape
 
-    def _check_tied(self):
+    def _slice(self, entry: names.Entry) -> Any:
+        """Returns the slice of safetensors by which the metadata of a tensor are read."""
+        return self._open_files[entry.huggingface].get_slice(entry.huggingface)
+
+    def _check_copies(self):
+        """Refuses a tensor that should copy another one, and differs."""
         for tf1_name, copy in names.COPIES.items():
             entry = self._entries.get(tf1_name)
-            # Types that numpy lacks are refused where the weights are read.
-            if (
-                not entry
-                or copy not in self._tensors
-                or self.dtypes[tf1_name] not in _FLOATS.values()
-            ):
+            if not entry or copy not in self._open_files:
+                continue
+            # A type that numpy lacks is refused where the weight is read.
+            if self.dtypes[tf1_name] not in _FLOATS.values():
                 continue
             if not np.array_equal(self._tensor(copy), self._tensor(entry.huggingface)):
                 shared = "the word embeddings" if copy == names.TIED_TABLE else "this bias"
@@ -133,7 +141,7 @@ class HuggingFaceCheckpoint:
                 )
 
     def _check_same(self, name: str, other: str):
-        """Refuses a weight that is there under two names with different values."""
+        """Refuses a weight that has two names with different values."""
         if not np.array_equal(self._tensor(name), self._tensor(other)):
             raise InputError(
                 f"{self.path}: {name} and {other} name the same weight and differ; remove the one "
@@ -142,44 +150,71 @@ class HuggingFaceCheckpoint:
 
 
 def is_weights_file(path: str) -> bool:
-    """Tells whether a path names a file of weights in one of Hugging Face's formats."""
+    """Returns whether a path names a file of weights in one of Hugging Face's formats."""
     return path.endswith((".safetensors", *PICKLED_FILES))
 
 
 def is_huggingface(path: str) -> bool:
-    """Tells whether a path is a folder with weights in one of Hugging Face's formats, or a
-    safetensors file.
-    """
-    candidates = (WEIGHTS_FILE, SHARDS_FILE, *PICKLED_FILES)
-    return is_weights_file(path) or any(
-        files.exists(os.path.join(path, name)) for name in candidates
-    )
+    """Returns whether a path is a folder or a file with weights in one of Hugging Face's formats."""
+    if is_weights_file(path):
+        return True
+    weight_files = (WEIGHTS_FILE, SHARDS_FILE, *PICKLED_FILES)
+    return any(files.exists(os.path.join(path, name)) for name in weight_files)
+
+
+def _open_tensors(file: str, listed_names: list[str]) -> dict[str, Any]:
+    """Opens a safetensors file; returns it under the name of each tensor that it is read for."""
+    try:
+        open_file = safetensors.safe_open(files.check_model_file(file), framework="numpy")
+    except (safetensors.SafetensorError, OSError) as error:
+        raise InputError(
+            f"{file}: cannot be read as safetensors ({error}); fetch the file again"
+        ) from None
+    stored_names = open_file.keys()
+    if absent_names := set(listed_names).difference(stored_names):
+        raise InputError(
+            f"{file}: lacks {min(absent_names)}, which {SHARDS_FILE} says is there; fetch both "
+            "again"
+        )
+    return dict.fromkeys(listed_names or stored_names, open_file)
 
 
 def write(
     folder: str,
-    tensors: dict[str, np.ndarray],
+    tensors: Mapping[str, np.ndarray],
     config: BertConfig,
     linear_class: str = SEQUENCE_CLASSIFICATION,
     labels: Sequence[str] | None = None,
     further_fields: Mapping[str, Any] = MappingProxyType({}),
-):
-    """Writes config.json and model.safetensors of tensors by TF1 name, each of which the table of
-    names must have.
+) -> None:
+    """Writes the config.json and the model.safetensors of a model.
 
-    `linear_class` is the class of a model with the head `output_weights`, whose shape is the same
-    for texts, tokens and choices; the labels are in the order of its outputs. config.json gets the
-    `further_fields`.
+    Args:
+        folder: the folder.
+        tensors: the weights by TF1 name, each of which the table of names has.
+        config: the configuration of the model.
+        linear_class: the class of transformers for a model with the head `output_weights`, whose
+            shape is the same for texts, tokens and choices.
+        labels: the labels in the order of the outputs; None for LABEL_0, LABEL_1, ...
+        further_fields: further fields of config.json.
+
+    Raises:
+        InputError: Hugging Face has no configuration for the model.
     """
-    entries = [names.to_huggingface(name) for name in tensors]
+    entries: list[names.Entry] = []
+    for name in tensors:
+        entry = names.to_huggingface(name)
+        assert entry is not None, "the table has all names"
+        entries.append(entry)
     heads = [entry.tf1 for entry in entries if not entry.tf1.startswith("bert/")]
     # Without a head the weights are those of transformers' BertModel, whose names have no prefix.
     prefix = "" if heads else "bert."
-    renamed = {}
+    renamed_tensors = {}
     for entry in entries:
         tensor = np.asarray(tensors[entry.tf1])
         tensor = tensor.T if entry.transposed else tensor
-        renamed[entry.huggingface.removeprefix(prefix)] = np.ascontiguousarray(tensor)
+        new_name = entry.huggingface.removeprefix(prefix)
+        renamed_tensors[new_name] = np.ascontiguousarray(tensor)
 
     architecture = _architecture(heads, linear_class)
     fields = config.to_huggingface_dict() | dict(further_fields) | {"architectures": [architecture]}
@@ -191,11 +226,16 @@ def write(
         fields["label2id"] = {label: i for i, label in enumerate(labels)}
     with writing.replacing(os.path.join(folder, CONFIG_FILE)) as file:
         file.write(json.dumps(fields, indent=2, sort_keys=True) + "\n")
-    write_tensors(os.path.join(folder, WEIGHTS_FILE), renamed)
+    write_tensors(os.path.join(folder, WEIGHTS_FILE), renamed_tensors)
 
 
-def write_tensors(path: str, tensors: dict[str, np.ndarray]):
-    """Writes a safetensors file."""
+def write_tensors(path: str, tensors: dict[str, np.ndarray]) -> None:
+    """Writes a safetensors file.
+
+    Args:
+        path: the path of the file.
+        tensors: the tensors by name.
+    """
     with writing.replacing(path, "wb") as file:
         file.write(safetensors.numpy.save(tensors, metadata={"format": "pt"}))
 
@@ -212,18 +252,18 @@ def _architecture(heads: list[str], linear_class: str) -> str:
 
 
 def _weight_files(path: str) -> dict[str, list[str]]:
-    """Returns the files of weights with the names of the tensors that each is read for; no names
-    for all that it has.
+    """Returns the names of the tensors to read by file; an empty list means all tensors of a file.
 
-    A shard may have a copy of a tensor that the index says to read from another.
+    A shard may have a copy of a tensor that the index assigns to another shard.
     """
     if path.endswith(".safetensors"):
         return {path: []}
-    whole, index = os.path.join(path, WEIGHTS_FILE), os.path.join(path, SHARDS_FILE)
-    if os.path.exists(whole):
-        return {whole: []}
+    single_file = os.path.join(path, WEIGHTS_FILE)
+    if os.path.exists(single_file):
+        return {single_file: []}
+    index = os.path.join(path, SHARDS_FILE)
     if os.path.exists(index):
-        return _shards(index)
+        return _list_shards(index)
     for name in PICKLED_FILES:
         if path.endswith(name) or os.path.exists(os.path.join(path, name)):
             raise InputError(
@@ -234,9 +274,11 @@ def _weight_files(path: str) -> dict[str, list[str]]:
     raise InputError(f"{path}: has no {WEIGHTS_FILE}")
 
 
-def _shards(index: str) -> dict[str, list[str]]:
-    found = {}
-    weight_map = field(reading.read_json(files.check_model_file(index)), "weight_map", dict, index)
+def _list_shards(index: str) -> dict[str, list[str]]:
+    """Returns the names of the tensors to read by shard."""
+    content = reading.read_json(files.check_model_file(index))
+    weight_map = field(content, "weight_map", dict, index)
+    shard_tensors: dict[str, list[str]] = {}
     for name, shard in weight_map.items():
         if (
             not isinstance(shard, str)
@@ -247,5 +289,6 @@ def _shards(index: str) -> dict[str, list[str]]:
                 f"{index}: weight_map names {shard!r}, which is no safetensors file beside it; "
                 "fetch the file again"
             )
-        found.setdefault(os.path.join(os.path.dirname(index), shard), []).append(name)
-    return found
+        path = os.path.join(os.path.dirname(index), shard)
+        shard_tensors.setdefault(path, []).append(name)
+    return shard_tensors

@@ -1,10 +1,11 @@
-"""The weights of a training's checkpoint as they are used: averages in place of weights, LoRA's
-products in kernels.
+"""Reads the weights of a training's checkpoint as they are used.
 
-Only a training that goes on needs the parts themselves.
+Averages replace the weights, and the kernels contain the products of LoRA's matrices. Only a
+training that resumes needs the parts themselves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +14,14 @@ from official_bert.io.errors import InputError
 
 
 class WeightsInUse(tf1.Tf1Checkpoint):
-    """A TF1 checkpoint that has no adapters, because its kernels contain them, and whose weights
-    are averages.
-    """
+    """A TF1 checkpoint whose kernels contain the adapters, and whose weights are averages."""
 
     def __init__(self, prefix: str):
+        """Opens a checkpoint.
+
+        Args:
+            prefix: the prefix of its files.
+        """
         super().__init__(prefix)
         self._stored = self.shapes
         parts = {*names.ADAPTERS, names.AVERAGE}
@@ -28,53 +32,65 @@ class WeightsInUse(tf1.Tf1Checkpoint):
         }
 
     def read(self, name: str) -> np.ndarray:
-        value, adapters = self._averaged(name), names.list_adapters(name)
+        """Reads a weight by its TF1 name."""
+        value = self._read_average(name)
+        adapters = names.list_adapters(name)
         if not self._stored.keys() & set(adapters):
             return value
-        a, b = map(self._averaged, adapters)
-        return value + a @ b  # without a factor, as Keras' enable_lora adds it
+        a, b = map(self._read_average, adapters)
+        return value + a @ b  # without a factor, as in Keras' enable_lora
 
-    def _averaged(self, name: str) -> np.ndarray:
+    def _read_average(self, name: str) -> np.ndarray:
+        """Reads the average of a weight, or else the weight."""
         average = f"{name}/{names.AVERAGE}"
         return super().read(average if average in self._stored else name)
 
 
 def find_adapter_rank(shapes: Mapping[str, Sequence[int]]) -> int | None:
-    """Returns the rank of the adapters among variables, by their names and shapes; None if there
-    are none.
+    """Returns the rank of the adapters among variables; None if there are none.
+
+    Args:
+        shapes: name -> shape of each variable.
     """
-    return next(
-        (shape[1] for name, shape in shapes.items() if name.endswith(f"/{names.ADAPTERS[0]}")), None
-    )
+    suffix = f"/{names.ADAPTERS[0]}"
+    ranks = (shape[1] for name, shape in shapes.items() if name.endswith(suffix))
+    return next(ranks, None)
 
 
-def check_can_resume(checkpoint: tf1.Tf1Checkpoint, variables: Mapping):
-    """Refuses to go on from a checkpoint with other adapters than its own, or where only one of
-    both has averages.
+def check_can_resume(checkpoint: tf1.Tf1Checkpoint, variables: Mapping[str, Any]) -> None:
+    """Checks that a training and the checkpoint that it resumes from have the same parts.
+
+    Args:
+        checkpoint: the checkpoint.
+        variables: the variables of the run by TF1 name.
+
+    Raises:
+        InputError: the adapters have different ranks, or only one of the two has averages.
     """
-    ours, theirs = (
-        find_adapter_rank({name: variable.shape for name, variable in variables.items()}),
-        find_adapter_rank(checkpoint.shapes),
-    )
-    if ours != theirs:
-        now, before = (
-            f"with --lora_rank={rank}" if rank else "without --lora_rank" for rank in (ours, theirs)
-        )
+    run_rank = find_adapter_rank({name: variable.shape for name, variable in variables.items()})
+    checkpoint_rank = find_adapter_rank(checkpoint.shapes)
+    if run_rank != checkpoint_rank:
         raise InputError(
-            f"{checkpoint.path}: was trained {before}, and cannot go on {now}; keep to that, or "
-            "give another folder"
+            f"{checkpoint.path}: was trained {_format_rank(checkpoint_rank)}, and cannot go on "
+            f"{_format_rank(run_rank)}; keep to that, or give another folder"
         )
-    averages = [
-        {name for name in found if name.endswith(f"/{names.AVERAGE}")}
-        for found in (variables, checkpoint.shapes)
-    ]
-    if averages[0] - averages[1]:
+    run_averages = _list_averages(variables)
+    checkpoint_averages = _list_averages(checkpoint.shapes)
+    if run_averages - checkpoint_averages:
         raise InputError(
             f"{checkpoint.path}: has no averages of its weights, since it was trained without "
             "--ema_decay; leave the flag out, or give another --output_dir"
         )
-    if averages[1] - averages[0]:
+    if checkpoint_averages - run_averages:
         raise InputError(
             f"{checkpoint.path}: has averages of its weights, which would be lost, since it was "
             "trained with --ema_decay; give the flag again, or another --output_dir"
         )
+
+
+def _format_rank(rank: int | None) -> str:
+    return f"with --lora_rank={rank}" if rank else "without --lora_rank"
+
+
+def _list_averages(variable_names: Iterable[str]) -> set[str]:
+    return {name for name in variable_names if name.endswith(f"/{names.AVERAGE}")}

@@ -1,8 +1,8 @@
-"""What the folder of a model holds in addition to its encoder: `find_layout` tells it from the
-path.
+"""Describes what the folder of a model contains in addition to its encoder.
 
-Here is the layout of this project, the original and transformers. Extensions have the layouts of
-other libraries: their hook `model_layout` returns an instance of a subclass of `ModelLayout`.
+In: the path of a model. Out: a `ModelLayout`, as `find_layout` returns it. The class itself is the
+layout of this project, the original and transformers. Extensions have the layouts of other
+libraries: their hook `model_layout` returns an instance of a subclass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ModelLayout:
 
     Attributes:
         path: the checkpoint, or the folder of the model.
-        task_name: the task of the model if another library's file says it; None otherwise.
+        task_name: the task of the model if another library's file names it; None otherwise.
     """
 
     task_name: str | None = None
@@ -34,7 +34,10 @@ class ModelLayout:
         return self.path
 
     def serving_settings(self, folder: ModelFolder) -> dict[str, Any]:
-        """Returns the settings of the task for flags that are not typed, by flag name.
+        """Returns the settings of the task, by flag name, for flags that are not typed.
+
+        Args:
+            folder: the folder of the model.
 
         Raises:
             InputError: an export cannot compute what the model computes.
@@ -42,10 +45,17 @@ class ModelLayout:
         return {}
 
     def student_record(self, folder: ModelFolder) -> TaskRecord | None:
-        """Returns the record of a model with fewer layers; raises InputError if there can be none."""
+        """Returns the record for a model with fewer layers; None for a model without a task.
+
+        Args:
+            folder: the folder of the model.
+
+        Raises:
+            InputError: a model with fewer layers cannot be written.
+        """
         return folder.task()
 
-    # A conversion to the format of transformers, and a model with more words.
+    # The members for a conversion to the format of transformers, and for a larger vocabulary.
 
     @property
     def separate_weights(self) -> tuple[str, ...]:
@@ -57,13 +67,21 @@ class ModelLayout:
         """The names of the files and folders that another library reads beside the encoder."""
         return []
 
-    def write(self, folder: str, hidden_size: int):
-        """Writes what another library reads beside the encoder into the encoder's folder."""
+    def write(self, folder: str, hidden_size: int) -> None:
+        """Writes the files that another library reads beside the encoder.
 
-    # A conversion to the format of the original.
+        Args:
+            folder: the folder of the encoder.
+            hidden_size: the width of the encoder.
+        """
+
+    # The members for a conversion to the format of the original.
 
     def original_record(self, folder: ModelFolder) -> TaskRecord | None:
         """Returns the record for the folder of an encoder that has none.
+
+        Args:
+            folder: the folder of the model.
 
         Raises:
             InputError: the format has no file for what the model computes.
@@ -71,11 +89,19 @@ class ModelLayout:
         return None
 
     def original_weights(self, record: TaskRecord | None) -> dict[str, np.ndarray]:
-        """Returns the weights that are in no checkpoint of the encoder, by TF1 name."""
+        """Returns the weights that the encoder's checkpoint does not have, by TF1 name.
+
+        Args:
+            record: the record of the model; None for a model without a task.
+        """
         return {}
 
 
 def find_layout(path: str) -> ModelLayout:
-    """Returns the layout of a model's folder, or of a checkpoint."""
+    """Returns the layout of a model.
+
+    Args:
+        path: the folder of the model, or its checkpoint.
+    """
     layouts = (hook(path) for hook in catalog.hooks("model_layout"))
     return next(filter(None, layouts), ModelLayout(path))

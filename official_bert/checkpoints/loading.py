@@ -2,10 +2,13 @@
 the original's.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import os
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +22,9 @@ from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import BEST_FOLDER, CONFIG_NAME, ModelFolder, find_nested_encoder
 
+if TYPE_CHECKING:
+    import keras
+
 _NAMES_SHOWN = 6
 _MASKED_LM_BIAS = "cls/predictions/output_bias"
 _MISSING = (
@@ -27,7 +33,7 @@ _MISSING = (
 )
 
 _CONVERT = "convert it with transformers' save_pretrained, which writes model.safetensors"
-# The weights of other formats by their ending, and the way from them to a checkpoint.
+# The ending of a file with weights in another format -> what to do with it.
 _OTHER_FORMATS = {
     ".h5": f"load it with transformers 4, BertModel.from_pretrained(folder, from_tf=True), and {_CONVERT}",
     ".msgpack": f"load it with transformers 4, BertModel.from_pretrained(folder, from_flax=True), and {_CONVERT}",
@@ -36,52 +42,68 @@ _OTHER_FORMATS = {
     ".onnx": "give the folder of the model that it was exported from",
     ".tflite": "give the folder of the model that it was exported from",
 }
-_PEFT_NAME = "adapter_model.safetensors"  # what PEFT adds to a model
-_PEFT_WAY = "load both with peft, and save_pretrained what merge_and_unload() returns"
+_PEFT_NAME = "adapter_model.safetensors"  # the weights that PEFT adds to a model
+_PEFT_HINT = "load both with peft, and save_pretrained what merge_and_unload() returns"
 
 Checkpoint = tf1.Tf1Checkpoint | huggingface.HuggingFaceCheckpoint
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """The result of loading a checkpoint into a model; all names are TF1 names."""
+    """The result of loading a checkpoint into a model. All names are TF1 names.
 
-    path: str  # the prefix, folder or file of the checkpoint
-    matched: list[str]  # the variables that took their values from the checkpoint
-    # The variables of the model that the checkpoint lacks; they keep their random initial values.
+    Attributes:
+        path: the prefix, folder or file of the checkpoint.
+        matched: the variables that took their values from the checkpoint.
+        missing: the variables that the checkpoint lacks, which keep their random initial values.
+        unexpected: the weights that the model lacks, without optimizer slots and the step.
+    """
+
+    path: str
+    matched: list[str]
     missing: list[str]
-    # The weights of the checkpoint that the model lacks, without optimizer slots and the step.
     unexpected: list[str]
 
-    def check_complete(self, unused: Collection[str] = (), explanation: str = _MISSING):
-        """Refuses weights that would stay random, and layers that would be left out.
+    def check_complete(self, unused: Collection[str] = (), explanation: str = _MISSING) -> None:
+        """Checks that no weight stays random, and that no layer of the checkpoint is left out.
 
-        Weights whose names have a prefix in `unused` may be missing, since no result depends on
-        them.
+        Args:
+            unused: prefixes of the names of weights that may be missing, because no result depends
+                on them.
+            explanation: the end of the error about missing weights.
+
+        Raises:
+            InputError: a weight or a layer is missing.
         """
-        lacking = [name for name in self.missing if not name.startswith(tuple(unused))]
-        if lacking:
-            raise InputError(f"{self.path}: lacks {_enumerated(lacking)}, {explanation}")
+        missing = [name for name in self.missing if not name.startswith(tuple(unused))]
+        if missing:
+            raise InputError(f"{self.path}: lacks {_enumerate(missing)}, {explanation}")
         dropped = [name for name in self.unexpected if name.startswith(names.ENCODER)]
         if dropped:
             raise InputError(
-                f"{self.path}: has {_enumerated(dropped)}, which the model of the config lacks; "
+                f"{self.path}: has {_enumerate(dropped)}, which the model of the config lacks; "
                 "give the config of this checkpoint"
             )
 
-    def log(self, model):
-        """Logs the model's trainable variables and marks those of the checkpoint, as the
-        original does.
+    def log(self, model: keras.Model) -> None:
+        """Logs the model's trainable variables and marks those of the checkpoint, as the original.
+
+        Args:
+            model: the model.
         """
         log_trainable_variables(model, self.matched)
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens a TF1 prefix or folder, an output_dir, a Hugging Face folder, a safetensors file, or a
-    model by its name.
+    """Opens a checkpoint of any format. Its weights are read by TF1 name, as they are used.
 
-    Of an output_dir it is the best checkpoint if the run kept one, else the newest. Weights are
-    read by TF1 name, those of our trainings as they are used.
+    Args:
+        path: a TF1 prefix or folder, an output_dir, a Hugging Face folder, a safetensors file, or
+            the name of a model, which is downloaded. Of an output_dir the best checkpoint is opened
+            if the run saved one, else the newest.
+
+    Raises:
+        InputError: there is no checkpoint, or it is corrupt or in another format.
     """
     path = model_hub.local_path(path)
     best_folder = os.path.join(path, folder.BEST_FOLDER)
@@ -90,36 +112,41 @@ def open_checkpoint(path: str) -> Checkpoint:
     if best:
         logging.info("%s keeps its best checkpoint: %s", path, best)
         return WeightsInUse(best)
-    if (way := _way_from(path)) and files.exists(path) and not files.is_folder(path):
-        raise InputError(f"{path}: is not in a format of BERT's checkpoints; {way}")
+    hint = _conversion_hint(path)
+    if hint and files.exists(path) and not files.is_folder(path):
+        raise InputError(f"{path}: is not in a format of BERT's checkpoints; {hint}")
     prefix = _find_prefix(path) if not huggingface.is_weights_file(path) else None
     if prefix:
         return WeightsInUse(prefix)
     if huggingface.is_huggingface(path):
-        if files.exists(adapters := os.path.join(path, _PEFT_NAME)):
-            logging.warning("Ignoring %s; to use it, %s", adapters, _PEFT_WAY)
+        adapters = os.path.join(path, _PEFT_NAME)
+        if files.exists(adapters):
+            logging.warning("Ignoring %s; to use it, %s", adapters, _PEFT_HINT)
         return huggingface.HuggingFaceCheckpoint(path)
-    there = sorted(files.list_folder(path)) if files.is_folder(path) else []
-    if others := list(filter(_way_from, there)):
-        raise InputError(
-            f"{path}: its only weights are in {others[0]}, which is not read here; "
-            f"{_way_from(others[0])}"
-        )
+    raise _no_checkpoint(path)
+
+
+def _no_checkpoint(path: str) -> InputError:
+    """Returns the error of a path without a checkpoint that can be read."""
+    file_names = sorted(files.list_folder(path)) if files.is_folder(path) else []
+    for name in file_names:
+        if hint := _conversion_hint(name):
+            return InputError(
+                f"{path}: its only weights are in {name}, which is not read here; {hint}"
+            )
     if encoder := find_nested_encoder(path):
-        raise InputError(
+        return InputError(
             f"{path}: its encoder is in {encoder}; make one folder of both with official-bert "
             f"convert_checkpoint --model={path} --output_format=huggingface, and give that"
         )
-    raise InputError(
+    return InputError(
         f"{path}: no checkpoint there; give a TF1 prefix (bert_model.ckpt, without .index), a "
         f"folder that holds one, or a Hugging Face folder with {huggingface.WEIGHTS_FILE}"
     )
 
 
 def _find_prefix(path: str) -> str | None:
-    """Returns the prefix of a TF1 checkpoint; None if there is none, as in a folder of Hugging
-    Face.
-    """
+    """Returns the prefix of a TF1 checkpoint; None if there is none."""
     try:
         return folder.find_prefix(path)
     except folder.CorruptList as error:
@@ -129,62 +156,66 @@ def _find_prefix(path: str) -> str | None:
         return None
 
 
-def _way_from(name: str) -> str | None:
-    """Returns how weights in a file with this name become a checkpoint; None for a format
-    without a way.
-    """
+def _conversion_hint(name: str) -> str | None:
+    """Returns how weights in a file with this name become a checkpoint; None for other files."""
     if os.path.basename(name) == _PEFT_NAME:
-        return _PEFT_WAY
+        return _PEFT_HINT
     return _OTHER_FORMATS.get(os.path.splitext(name)[1])
 
 
-def named_variables(model) -> dict:
-    """Returns the variables of a Keras model by their names in a TF1 checkpoint.
+def named_variables(model: keras.layers.Layer) -> dict[str, Any]:
+    """Returns the variables of a Keras model or layer by their names in a TF1 checkpoint.
 
-    The model may be a part of another one, and its name may be another one than its scope in a
-    checkpoint.
+    Args:
+        model: the model. It may be a part of another one, and have another name than its scope in a
+            checkpoint.
     """
     variables = {_variable_name(model, variable): variable for variable in model.weights}
     if len(variables) != len(model.weights):
-        raise ValueError(
-            f"variables of {model.name} share a name: {sorted(v.path for v in model.weights)}"
-        )
+        paths = sorted(variable.path for variable in model.weights)
+        raise ValueError(f"variables of {model.name} share a name: {paths}")
     return variables
 
 
-def _variable_name(model, variable) -> str:
+def _variable_name(model: keras.layers.Layer, variable: Any) -> str:
     scope, _, last = variable.path.rpartition("/")
     if last in names.ADAPTERS:
-        return _convert_path(model, f"{scope}/kernel").removesuffix("kernel") + last
+        kernel_name = _convert_path(model, f"{scope}/kernel")
+        return kernel_name.removesuffix("kernel") + last
     return _convert_path(model, variable.path)
 
 
-def _convert_path(model, path: str) -> str:
-    below = path.removeprefix(f"{model.path}/")
-    if below != path:
+def _convert_path(model: keras.layers.Layer, path: str) -> str:
+    """Returns the TF1 name of a Keras path."""
+    inner_path = path.removeprefix(f"{model.path}/")
+    if inner_path != path:
         scope = getattr(model, "checkpoint_scope", None)  # BertModel has one
-        name = f"{scope}/{below}" if scope else below
+        name = f"{scope}/{inner_path}" if scope else inner_path
         if names.to_huggingface(name) is not None:
             return name
     return names.from_path(path)
 
 
-def load_checkpoint(model, source: str | Checkpoint, left_out: Collection[str] = ()) -> LoadReport:
-    """Loads the weights of a checkpoint into a model, and logs the names that only one of the two
-    has.
+def load_checkpoint(
+    model: keras.layers.Layer, source: str | Checkpoint, left_out: Collection[str] = ()
+) -> LoadReport:
+    """Loads the weights of a checkpoint into a model, and logs the names that only one has.
 
     Args:
         model: a built Keras model.
         source: an opened checkpoint, or the path of a TF1 or Hugging Face checkpoint or its folder.
         left_out: prefixes of the names of variables that keep their values.
 
+    Returns:
+        The names of the weights that were loaded, and of those that were not.
+
     Raises:
-        InputError: there is no checkpoint, it does not fit the model, or it holds values of no
-            valid model.
+        InputError: there is no checkpoint, it does not fit the model, or it has values of no valid
+            model.
     """
     checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source)
-    # Adapters begin anew: those of a checkpoint are in its kernels. So do maps, which may be to
-    # another teacher.
+    # The kernels of a checkpoint contain its adapters, so that new ones start. The maps of a
+    # distillation start anew, too, because they may lead to another teacher.
     variables = {
         name: variable
         for name, variable in named_variables(model).items()
@@ -205,18 +236,25 @@ def load_checkpoint(model, source: str | Checkpoint, left_out: Collection[str] =
     skipped_names = [name for name in report.matched if name.startswith(tuple(left_out))]
     if skipped_names:
         logging.info("Drawn anew, not loaded: %s", ", ".join(skipped_names))
-        report = dataclasses.replace(
-            report, matched=[name for name in report.matched if name not in skipped_names]
-        )
+        matched = [name for name in report.matched if name not in skipped_names]
+        report = dataclasses.replace(report, matched=matched)
     assign(checkpoint, {name: variables[name] for name in report.matched})
-    # A masked LM of transformers has not the other heads of a pre-trained model.
-    absent_prefixes = (
-        getattr(checkpoint, "absent_in_class", ()) if _MASKED_LM_BIAS in report.matched else ()
-    )
+    _log_differences(checkpoint, report)
+    return report
+
+
+def _log_differences(checkpoint: Checkpoint, report: LoadReport):
+    """Warns about the weights that only the model or only the checkpoint has."""
+    # A masked LM of transformers lacks the other heads of a pre-trained model, so that these need
+    # no warning.
+    expected_prefixes: tuple[str, ...] = ()
+    if _MASKED_LM_BIAS in report.matched:
+        expected_prefixes = getattr(checkpoint, "absent_in_class", ())
     for log, is_expected in ((logging.warning, False), (logging.info, True)):
-        if missing := [
-            name for name in report.missing if name.startswith(absent_prefixes) is is_expected
-        ]:
+        missing = [
+            name for name in report.missing if name.startswith(expected_prefixes) is is_expected
+        ]
+        if missing:
             log(
                 "%s lacks these variables of the model, which are randomly initialised: %s",
                 checkpoint.path,
@@ -228,32 +266,45 @@ def load_checkpoint(model, source: str | Checkpoint, left_out: Collection[str] =
             checkpoint.path,
             ", ".join(report.unexpected),
         )
-    return report
 
 
-def assign(checkpoint: Checkpoint, variables: dict):
-    """Assigns the values of a checkpoint to variables of the same names: to none of them if a
-    shape or type differs.
+def assign(checkpoint: Checkpoint, variables: Mapping[str, Any]) -> None:
+    """Assigns the values of a checkpoint to variables; to none of them if a shape or type differs.
+
+    Args:
+        checkpoint: the checkpoint.
+        variables: the variables by TF1 name, all of which the checkpoint has.
+
+    Raises:
+        InputError: a shape or a type differs, or a weight has values of no valid model.
     """
-    are_floats = {
-        name: tf.as_dtype(variable.dtype).is_floating for name, variable in variables.items()
-    }
+    float_names = set()
     for name, variable in variables.items():
-        stored, built = list(checkpoint.shapes[name]), list(variable.shape)
-        if stored != built:
+        stored_shape = list(checkpoint.shapes[name])
+        model_shape = list(variable.shape)
+        if stored_shape != model_shape:
             raise InputError(
-                f"{checkpoint.path}: {name} has shape {stored} in the checkpoint and {built} in "
-                "the model; check that the config file and the labels are those of the checkpoint"
+                f"{checkpoint.path}: {name} has shape {stored_shape} in the checkpoint and "
+                f"{model_shape} in the model; check that the config file and the labels are those "
+                "of the checkpoint"
             )
-        tf1.check_type(checkpoint, name, are_floats[name])
+        is_float = tf.as_dtype(variable.dtype).is_floating
+        if is_float:
+            float_names.add(name)
+        tf1.check_type(checkpoint, name, is_float)
     for name, variable in variables.items():
-        read = tf1.read_weight if are_floats[name] else type(checkpoint).read
-        variable.assign(read(checkpoint, name))
+        if name in float_names:
+            variable.assign(tf1.read_weight(checkpoint, name))
+        else:
+            variable.assign(checkpoint.read(name))
 
 
-def log_trainable_variables(model, initialized: Collection[str] = ()):
-    """Logs where the trainable variables come from, and with --verbosity=1 the original's list
-    of them.
+def log_trainable_variables(model: keras.layers.Layer, initialized: Collection[str] = ()) -> None:
+    """Logs the origin of the trainable variables, and with --verbosity=1 the original's list.
+
+    Args:
+        model: the model.
+        initialized: the TF1 names of the variables with values from a checkpoint.
     """
     variables = {
         _variable_name(model, variable): variable for variable in model.trainable_variables
@@ -266,10 +317,11 @@ def log_trainable_variables(model, initialized: Collection[str] = ()):
     if num_random:
         origins.append(f"{num_random if loaded else 'all'} randomly initialised")
     num_weights = sum(math.prod(variable.shape) for variable in variables.values())
+    size = f"{num_weights / 1e6:.1f} M" if num_weights >= 1e6 else f"{num_weights:,}"
     logging.info(
         "%d trainable variables with %s weights: %s",
         len(variables),
-        f"{num_weights / 1e6:.1f} M" if num_weights >= 1e6 else f"{num_weights:,}",
+        size,
         ", ".join(origins),
     )
     logging.debug("**** Trainable Variables ****")
@@ -278,18 +330,17 @@ def log_trainable_variables(model, initialized: Collection[str] = ()):
         logging.debug("  name = %s:0, shape = %s%s", name, tuple(variable.shape), suffix)
 
 
-def _enumerated(weight_names: list[str]) -> str:
-    more = (
-        f" and {len(weight_names) - _NAMES_SHOWN} more" if len(weight_names) > _NAMES_SHOWN else ""
-    )
-    return ", ".join(weight_names[:_NAMES_SHOWN]) + more
+def _enumerate(weight_names: list[str]) -> str:
+    num_hidden = len(weight_names) - _NAMES_SHOWN
+    suffix = f" and {num_hidden} more" if num_hidden > 0 else ""
+    return ", ".join(weight_names[:_NAMES_SHOWN]) + suffix
 
 
 def _nothing_matches(checkpoint: Checkpoint) -> str:
+    """Returns the sentence about a checkpoint without a variable of the model."""
     weight_names = [name for name in checkpoint.shapes if not names.is_training_state(name)]
-    objects = any(name.startswith("_CHECKPOINTABLE_OBJECT_GRAPH") for name in weight_names)
-    kind = f"it holds {_enumerated(weight_names)}" if weight_names else "it holds no weight"
-    if objects:
+    kind = f"it holds {_enumerate(weight_names)}" if weight_names else "it holds no weight"
+    if any(name.startswith("_CHECKPOINTABLE_OBJECT_GRAPH") for name in weight_names):
         kind = "it is a TF2 object-based checkpoint"
     return (
         f"{checkpoint.path}: no variable of the model is in this checkpoint ({kind}); give a "
@@ -301,8 +352,13 @@ TF1_NAME = "bert_model.ckpt"
 
 
 def read_stored_config(checkpoint: Checkpoint) -> BertConfig:
-    """Reads the configuration beside a checkpoint; that of a best checkpoint may lie one folder
-    higher.
+    """Reads the configuration beside a checkpoint.
+
+    Args:
+        checkpoint: the checkpoint. The configuration of a best checkpoint may be one folder higher.
+
+    Raises:
+        InputError: there is no configuration, or it is invalid.
     """
     path = ModelFolder(checkpoint.path).config_file
     if path:
@@ -315,7 +371,14 @@ def read_stored_config(checkpoint: Checkpoint) -> BertConfig:
     )
 
 
-def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
+def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig) -> None:
+    """Writes the bert_config.json and the TF1 checkpoint of a model.
+
+    Args:
+        folder: the folder.
+        tensors: the weights by TF1 name.
+        config: the configuration.
+    """
     if config.hidden_act == "gelu_erf":
         logging.warning(
             "The config says gelu_erf: the original BERT does not know it and computes the tanh "
@@ -331,26 +394,32 @@ def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig):
     tf1.write(os.path.join(folder, TF1_NAME), tensors)
 
 
-def check_free(folder: str, ours: str, shapes: Mapping[str, tuple[int, ...]]):
-    """Refuses a folder with another checkpoint than an earlier one of the model that is to be
-    written there.
+def check_free(folder: str, file_name: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Checks that a folder has no checkpoint but an earlier one of the model that is saved there.
 
-    Its readers would take the other one or, if the file `ours` has other weights than these by
-    name, it would be lost.
+    Readers would use the other checkpoint, or it would be lost.
+
+    Args:
+        folder: the folder.
+        file_name: the name of the new checkpoint's file.
+        shapes: TF1 name -> shape of the model's weights.
+
+    Raises:
+        InputError: the folder has another checkpoint.
     """
-    there = (
-        sorted(name.rstrip("/") for name in files.list_folder(folder))
-        if files.is_folder(folder)
-        else []
-    )
-    others = ("checkpoint", BEST_FOLDER, huggingface.SHARDS_FILE)
-    for name in there:
-        path = os.path.join(folder, name.removesuffix(".index"))
+    if not files.is_folder(folder):
+        return
+    other_names = ("checkpoint", BEST_FOLDER, huggingface.SHARDS_FILE)
+    names_in_folder = sorted(name.rstrip("/") for name in files.list_folder(folder))
+    for name in names_in_folder:
         is_checkpoint = (
-            name.endswith(".index") or huggingface.is_weights_file(name) or name in others
+            name.endswith(".index") or huggingface.is_weights_file(name) or name in other_names
         )
-        if is_checkpoint and (name != ours or open_checkpoint(path).shapes != shapes):
-            consequence = "lost" if name == ours else "read instead"
+        if not is_checkpoint:
+            continue
+        path = os.path.join(folder, name.removesuffix(".index"))
+        if name != file_name or open_checkpoint(path).shapes != shapes:
+            consequence = "lost" if name == file_name else "read instead"
             raise InputError(
                 f"{folder}: holds another checkpoint ({name}), which would be {consequence}; name "
                 "another folder"

@@ -28,13 +28,18 @@ class WorkerGroup(Protocol):
 
     def any_worker(self, condition: bool) -> bool:
         """Returns whether the condition holds on some worker; all of them call it."""
+        ...
 
-    def wait(self):
+    def wait(self) -> None:
         """Returns when all workers have called it."""
 
 
 class LoneWorker:
-    """A process that asks no other one, whatever its number is."""
+    """A process that saves checkpoints without others. It is a `WorkerGroup`.
+
+    Args:
+        index: the number of the process; only 0 writes the weights.
+    """
 
     def __init__(self, index: int = 0):
         self.index = index
@@ -42,19 +47,26 @@ class LoneWorker:
     def any_worker(self, condition: bool) -> bool:
         return condition
 
-    def wait(self):
+    def wait(self) -> None:
         pass
 
 
 class CheckpointManager:
     """Saves and restores a run in `output_dir`.
 
-    `save` writes the `checkpoint` file last, so all checkpoints that it lists are complete:
+    `save` writes the files in this order, so that all listed checkpoints are complete:
 
         input.ckpt-<step>-<worker>   the input position and the seed: the objects that `save` receives
         model.ckpt-<step>            the weights, the Adam slots and `global_step`
-        checkpoint                   the list of checkpoints; then `save` deletes those beyond `keep_max` and, last,
-                                     takes them off the list, so that the next save deletes what a kill left
+        checkpoint                   the list of checkpoints
+
+    Then `save` deletes the checkpoints beyond `keep_max`, and takes them off the list. A kill in
+    between leaves them on the list, so that the next `save` deletes the rest.
+
+    Attributes:
+        output_dir: the folder.
+        variables: the variables by TF1 name.
+        keep_max: the number of newest checkpoints to keep; 0 keeps all.
     """
 
     def __init__(
@@ -65,62 +77,69 @@ class CheckpointManager:
         *,
         workers: WorkerGroup | None = None,
         saves_all_inputs: bool = False,
-        goes_on: bool = True,
         saves_in_background: bool = False,
     ):
-        """Manages the checkpoints in a folder, including those of earlier runs; the first `save`
-        creates it.
+        """Manages the checkpoints in a folder, including those of earlier runs.
 
         Args:
+            output_dir: the folder, which the first `save` creates.
             variables: tf.Variables, Keras or mirrored variables by TF1 name, including
                 `global_step`.
             keep_max: the number of newest checkpoints to keep; 0 keeps all.
             workers: the workers of the run, of which the first writes the files, and all read them.
                 All of them call `save`. By default this process is the only one.
             saves_all_inputs: whether each worker saves the state of its own input.
-            goes_on: whether `restore` is for a training that goes on; if not, it reads the weights
-                as they are used.
-            saves_in_background: whether `save` returns while a thread still writes, whose end `wait`
-                awaits.
+            saves_in_background: whether `save` returns while a thread still writes; `wait` waits
+                for the thread.
         """
-        self.output_dir, self.variables, self.keep_max = output_dir, dict(variables), keep_max
+        self.output_dir = output_dir
+        self.variables = dict(variables)
+        self.keep_max = keep_max
         self._workers = workers or LoneWorker()
         self._saves_all_inputs = saves_all_inputs
-        self._goes_on, self._in_background = goes_on, saves_in_background
-        self._writer = concurrent.futures.ThreadPoolExecutor(1)  # which a process awaits at its end
+        self._saves_in_background = saves_in_background
+        # A process waits for the thread at its end.
+        self._writer = concurrent.futures.ThreadPoolExecutor(1)
         self._writing: concurrent.futures.Future[str] | None = None
-        self._corrupt: set[str] = set()  # prefixes of checkpoints that the run does not use
+        # The prefixes of the checkpoints that `read_newest_valid` has found corrupt.
+        self._corrupt: set[str] = set()
 
     @property
     def latest(self) -> str | None:
-        """The prefix of the newest checkpoint that `from_newest_valid` has not left out; see
-        folder.newest.
-        """
-        return self._valid()[-1] if self._corrupt else folder.newest(self.output_dir)
+        """The prefix of the newest checkpoint that is not known to be corrupt; see folder.newest."""
+        return self._valid_paths()[-1] if self._corrupt else folder.newest(self.output_dir)
 
-    def _valid(self) -> list[str]:
-        return [
-            path for path in folder.list_checkpoints(self.output_dir) if path not in self._corrupt
-        ]
+    def _valid_paths(self) -> list[str]:
+        paths = folder.list_checkpoints(self.output_dir)
+        return [path for path in paths if path not in self._corrupt]
 
-    def from_newest_valid(self, read: Callable[[], T]) -> T:
-        """Calls a function that reads the newest checkpoint and, while that is corrupt, again for
-        the one before it.
+    def read_newest_valid(self, read: Callable[[], T]) -> T:
+        """Reads the newest checkpoint and, while that is corrupt, the one before it.
 
-        For a run that goes on training; the function reads `latest`, which leaves out the corrupt
-        ones from then on, and so does the list that the next `save` writes. Their files stay, until
-        one of the same step replaces them.
+        It is for a run that resumes a training. From then on `latest`, and the list that the next
+        `save` writes, leave out the corrupt checkpoints. Their files stay, until a checkpoint of the
+        same step replaces them.
+
+        Args:
+            read: a function without arguments that reads `latest`.
+
+        Returns:
+            What `read` returns.
+
+        Raises:
+            Corrupt: all checkpoints are corrupt.
         """
         faults = []
         while True:
             try:
-                found = read()
+                result = read()
                 break
             except tf1.Corrupt as error:
                 faults.append(error)
-                if len(self._valid()) < 2:
+                latest = self.latest
+                if latest is None or len(self._valid_paths()) < 2:
                     raise faults[0] from None
-                self._corrupt.add(self.latest)
+                self._corrupt.add(latest)
         for error in faults:
             logging.warning(
                 "%s is corrupt (%s): training goes on from step %d, that of the older %s",
@@ -129,19 +148,24 @@ class CheckpointManager:
                 self.latest_step(),
                 self.latest,
             )
-        return found
+        return result
 
     def latest_step(self) -> int | None:
         """Returns the step of the newest checkpoint; None if there is none."""
-        return self._step(tf1.Tf1Checkpoint(self.latest)) if self.latest else None
+        return self._read_step(tf1.Tf1Checkpoint(self.latest)) if self.latest else None
 
-    def save(self, step: int, input_state: tf.train.Checkpoint | None = None):
-        """Writes the checkpoint of a step, with the state of the input; other workers
-        than the first write at most that.
+    def save(self, step: int, input_state: tf.train.Checkpoint | None = None) -> None:
+        """Writes the checkpoint of a step, with the state of the input.
 
-        In the background a thread writes the weights and slots, with the values that they have now;
-        until it has done so, they take their memory twice. All else, and what all workers do
-        together, is done when the call returns.
+        All workers call it. Those behind the first write at most the state of their input.
+
+        In the background a thread writes the weights and slots, with the values that they have now.
+        Until it has done so, they take their memory twice. When the call returns, everything else
+        is done.
+
+        Args:
+            step: the number of updates.
+            input_state: the state of the input; None for none.
 
         Raises:
             Diverged: a value is not finite or absurdly large; nothing is written.
@@ -165,17 +189,22 @@ class CheckpointManager:
         if not is_writer:
             return
         values = tf1.copy_to_host(self.variables)
-        if self._in_background:
+        if self._saves_in_background:
             self._writing = self._writer.submit(self._write, step, values)
         else:
             self._write(step, values)
 
     def wait(self, if_ended: bool = False) -> str | None:
-        """Returns when the last `save` has written its checkpoint, with its prefix; None if no call
-        before returned it.
+        """Waits until the last `save` has written its checkpoint.
 
-        Raises what ended the writing. With `if_ended` it does not wait, and returns None while the
-        thread writes.
+        Args:
+            if_ended: whether to return None, instead of waiting, while the thread writes.
+
+        Returns:
+            The prefix of the checkpoint; None if an earlier call returned it.
+
+        Raises:
+            InputError: a file could not be written.
         """
         writing = self._writing
         if writing is None or (if_ended and not writing.done()):
@@ -189,46 +218,54 @@ class CheckpointManager:
         prefix = os.path.join(self.output_dir, name)
         tf1.write(prefix, values)
 
-        listed = [path for path in self._valid() if os.path.basename(path) != name]
+        paths = [path for path in self._valid_paths() if os.path.basename(path) != name]
+        paths.append(prefix)
         self._corrupt.discard(prefix)
-        self._write_list([*listed, prefix])
-        self._drop_old([*listed, prefix])
+        self._write_list(paths)
+        self._remove_old(paths)
         logging.info("Saved checkpoint %s", prefix)
         return prefix
 
-    def remove_leftovers(self):
-        """Deletes what a killed run left in the folder: parts of checkpoints, and checkpoints
-        beyond `keep_max`.
+    def remove_leftovers(self) -> None:
+        """Deletes the parts of checkpoints that a killed run left, and checkpoints beyond `keep_max`.
 
-        Only the first worker does so. A half-deleted checkpoint is still listed.
+        Only the first worker does so.
         """
         if self._workers.index:
             return
-        listed = folder.list_paths(self.output_dir)
-        if listed and self.latest == listed[-1]:  # else an older one is needed
-            self._drop_old(listed)
-        # Of a checkpoint on the list it would keep the parts.
+        # A half-deleted checkpoint is still listed. If the newest one is not valid, an older one is
+        # needed, so that nothing is deleted.
+        paths = folder.list_paths(self.output_dir)
+        if paths and self.latest == paths[-1]:
+            self._remove_old(paths)
         folder.remove_leftovers(self.output_dir)
 
-    def _drop_old(self, listed: list[str]):
-        dropped = listed[: -self.keep_max] if self.keep_max else []
-        for path in dropped:
+    def _remove_old(self, paths: list[str]):
+        """Deletes all but the last `keep_max` of the listed checkpoints."""
+        old_paths = paths[: -self.keep_max] if self.keep_max else []
+        for path in old_paths:
             self._remove(path)
-        if dropped:
-            self._write_list(listed[len(dropped) :])
+        if old_paths:
+            self._write_list(paths[len(old_paths) :])
 
     def _write_list(self, paths: list[str]):
         folder.write_state(self.output_dir, [os.path.basename(path) for path in paths])
 
     def restore(self, input_state: tf.train.Checkpoint | None = None) -> bool:
-        """Restores the newest checkpoint, and the state of the input beside it; returns whether
-        there was one.
+        """Restores the newest checkpoint, and the state of its input.
+
+        Args:
+            input_state: the state of the input; None restores the variables alone.
+
+        Returns:
+            Whether there is a checkpoint.
+
+        Raises:
+            InputError: the checkpoint does not fit the variables, or the state of the input.
         """
         if not self.latest:
             return False
-        checkpoint = (tf1.Tf1Checkpoint if self._goes_on else WeightsInUse)(self.latest)
-        if self._goes_on:
-            check_can_resume(checkpoint, self.variables)
+        checkpoint = self._open(self.latest)
         missing = [name for name in self.variables if name not in checkpoint.shapes]
         if missing:
             raise InputError(
@@ -241,33 +278,47 @@ class CheckpointManager:
                 f"{checkpoint.path}: cannot resume, since the model has no {', '.join(unknown)}; "
                 "give the config of the earlier run, or another --output_dir"
             )
-        self._check_inputs(self._step(checkpoint))
+        self._check_inputs(self._read_step(checkpoint))
         loading.assign(checkpoint, self.variables)
         logging.info("Restored checkpoint %s", checkpoint.path)
         if input_state is not None:
             self.restore_input(input_state)
         return True
 
+    def _open(self, prefix: str) -> tf1.Tf1Checkpoint:
+        """Opens a checkpoint to resume a training from it."""
+        checkpoint = tf1.Tf1Checkpoint(prefix)
+        check_can_resume(checkpoint, self.variables)
+        return checkpoint
+
     def saved_input_value(self, name: str) -> int | None:
         """Reads a number of the newest checkpoint's input state, before there is an input to
         restore.
 
-        `name` is that of an attribute of the tf.train.Checkpoint that `save` received; None stands
-        for a missing one.
+        Args:
+            name: the name of an attribute of the tf.train.Checkpoint that `save` received.
+
+        Returns:
+            The number; None if there is no checkpoint, or its input state does not have it.
+
+        Raises:
+            Corrupt: the state of an input is corrupt.
         """
         step = self.latest_step() if self.latest else None
         if step is None:
             return None
         self._check_inputs(step)
-        prefix, key = self._input_prefix(step), f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
+        prefix = self._input_prefix(step)
+        key = f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
         if not tf.io.gfile.exists(f"{prefix}.index"):
             return None
         checkpoint = tf1.Tf1Checkpoint(prefix)
         return int(checkpoint.read(key)) if key in checkpoint.shapes else None
 
     def _check_inputs(self, step: int):
-        """Reads the input states of all workers at a step, so that all workers find the same
-        checkpoints corrupt.
+        """Reads the input states of all workers at a step.
+
+        Each worker reads all of them, so that all workers agree which checkpoints are corrupt.
         """
         for prefix in self._input_prefixes(step):
             try:
@@ -276,11 +327,20 @@ class CheckpointManager:
                 message = f"{error}; without {prefix}.index the input starts anew"
                 raise tf1.Corrupt(message, error.file, error.reason) from None
 
-    def restore_input(self, input_state: tf.train.Checkpoint):
-        """Restores the input state beside the newest checkpoint; without one the input starts
-        anew, with a warning.
+    def restore_input(self, input_state: tf.train.Checkpoint) -> None:
+        """Restores the input state of the newest checkpoint.
+
+        If there is none, the input starts anew, with a warning.
+
+        Args:
+            input_state: the state of the input.
+
+        Raises:
+            InputError: the state does not fit, because the files or the flags differ.
         """
-        prefix = self._input_prefix(self.latest_step())
+        step = self.latest_step()
+        assert step is not None, "restore_input is called where there is a checkpoint"
+        prefix = self._input_prefix(step)
         if not tf.io.gfile.exists(f"{prefix}.index"):
             logging.warning("%s does not exist: the input starts anew", prefix)
             return
@@ -293,7 +353,7 @@ class CheckpointManager:
                 "earlier run, or delete this file to start the input anew"
             ) from error
 
-    def _step(self, checkpoint: tf1.Tf1Checkpoint) -> int:
+    def _read_step(self, checkpoint: tf1.Tf1Checkpoint) -> int:
         if names.GLOBAL_STEP not in checkpoint.shapes:
             raise InputError(
                 f"{checkpoint.path}: has no {names.GLOBAL_STEP}, so it is no checkpoint of a "
@@ -313,6 +373,17 @@ class CheckpointManager:
 
     def _input_prefixes(self, step: int | str) -> list[str]:
         start = f"{folder.INPUT_PREFIX}{step}-"
-        found = [name for name in tf.io.gfile.listdir(self.output_dir) if name.startswith(start)]
-        indices = sorted(name for name in found if name.endswith(".index"))
-        return [os.path.join(self.output_dir, name.removesuffix(".index")) for name in indices]
+        file_names = tf.io.gfile.listdir(self.output_dir)
+        indices = [
+            name for name in file_names if name.startswith(start) and name.endswith(".index")
+        ]
+        return [
+            os.path.join(self.output_dir, name.removesuffix(".index")) for name in sorted(indices)
+        ]
+
+
+class InferenceCheckpoints(CheckpointManager):
+    """Checkpoints of a run that does not train: `restore` reads the weights as they are used."""
+
+    def _open(self, prefix: str) -> tf1.Tf1Checkpoint:
+        return WeightsInUse(prefix)

@@ -1,4 +1,4 @@
-"""The table of weight names: TF1 checkpoint <-> layer path <-> Hugging Face.
+"""Translates the names of weights: TF1 checkpoint <-> layer path <-> Hugging Face.
 
 The path of a variable in this project is its TF1 name, or that name after the name of the model.
 The table therefore has two columns. In: a name of one kind. Out: the name of the other kind, and
@@ -16,18 +16,24 @@ from official_bert.io.errors import InputError
 GLOBAL_STEP = "global_step"
 SLOTS = ("adam_m", "adam_v")
 AVERAGE = "ema"  # the slot of a weight's average
-# Keras' names of the two matrices of LoRA, which stand beside the kernel that their product is
-# added to.
+# Keras' names of the two matrices of LoRA. Their scope is that of the kernel to which their product
+# is added.
 ADAPTERS = ("lora_kernel_a", "lora_kernel_b")
 
 
 class Entry(NamedTuple):
-    """The two names of a weight."""
+    """The two names of a weight.
 
-    # Of a TF1 checkpoint, where kernels are [in, out] and the weights of small heads are [out, in].
+    Attributes:
+        tf1: the name in a TF1 checkpoint, where kernels are [in, out] and the weights of small heads
+            are [out, in].
+        huggingface: the name in a Hugging Face checkpoint, where all matrices are [out, in].
+        transposed: whether the matrix of one is the transposed matrix of the other.
+    """
+
     tf1: str
-    huggingface: str  # of a Hugging Face checkpoint, where all matrices are [out, in]
-    transposed: bool = False  # whether the matrix of one is the transposed matrix of the other
+    huggingface: str
+    transposed: bool = False
 
 
 def _dense(tf1: str, huggingface: str) -> tuple[Entry, Entry]:
@@ -75,18 +81,19 @@ _TABLE = (
     *_head("", "classifier"),
 )
 _SCOPES = ("bert", "cls")
-DISTILLATION = "distillation"  # the scope of what maps a student's vectors to those of its teacher
-# Scopes that the original does not have; no name of a model begins so. Extensions have others.
+DISTILLATION = "distillation"  # the scope of the maps from a student's vectors to its teacher's
+# Scopes that the original does not have. The name of a model must not begin with one. Extensions
+# have others.
 _NEW_SCOPES = ("bilstm", DISTILLATION)
-# The names of what is no head begin so; a name of Hugging Face that is not in the table keeps its
-# dots.
+# The prefixes of all weights that are not a head's. A Hugging Face name that is not in the table
+# keeps its dots.
 ENCODER = ("bert/", "bert.", "bilstm/")
-_BY_TF1 = {entry.tf1: entry for entry in _TABLE}
-_BY_HUGGING_FACE = {entry.huggingface: entry for entry in _TABLE}
+_TF1_ENTRIES = {entry.tf1: entry for entry in _TABLE}
+_HUGGING_FACE_ENTRIES = {entry.huggingface: entry for entry in _TABLE}
 
 # The output matrix of the masked LM head, equal to the word embeddings.
 TIED_TABLE = "cls.predictions.decoder.weight"
-# Weights by TF1 name -> what copies them in some files.
+# TF1 name of a weight -> the Hugging Face name of a tensor that copies it in some files.
 COPIES = {
     "bert/embeddings/word_embeddings": TIED_TABLE,
     "cls/predictions/output_bias": "cls.predictions.decoder.bias",
@@ -99,12 +106,15 @@ _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 
 
 def from_path(path: str) -> str:
-    """Returns the TF1 name of the variable with this Keras path.
+    """Returns the TF1 name of a variable.
 
     It is the whole path, the part after the name of the model or, for a model inside others, the
-    part that begins with `bert` or `cls`. What the original does not have, such as BiLSTMs, is
-    named from its scope, such as `bilstm`, on. Another path that is not in the table is returned
-    unchanged.
+    part that begins with `bert` or `cls`. For a layer that the original does not have, it is the
+    part that begins with its scope, such as `bilstm`. Another path that is not in the table is
+    returned unchanged.
+
+    Args:
+        path: the Keras path of the variable.
     """
     parts = path.split("/")
     for start, part in enumerate(parts):
@@ -118,45 +128,47 @@ def from_path(path: str) -> str:
 
 
 def head_weights() -> tuple[str, ...]:
-    """Returns the beginnings of the names of all heads' weights."""
-    families = catalog.families().values()
-    return tuple(name for family in families for name in family.head_weights)
+    """Returns the prefixes of the TF1 names of all heads' weights."""
+    prefixes: list[str] = []
+    for family in catalog.families().values():
+        prefixes.extend(family.head_weights)
+    return tuple(prefixes)
 
 
 @functools.cache
 def _new_scopes() -> tuple[str, ...]:
     """Returns the scopes that the original does not have, those of extensions' heads included."""
-    families = [family for record in catalog.extensions() for family in record.families.values()]
-    heads = [name for family in families for name in family.head_weights]
-    return (*_NEW_SCOPES, *(name.partition("/")[0] for name in heads if "/" in name))
+    scopes = list(_NEW_SCOPES)
+    for extension in catalog.extensions():
+        for family in extension.families.values():
+            scopes += [name.partition("/")[0] for name in family.head_weights if "/" in name]
+    return tuple(scopes)
 
 
 def to_huggingface(tf1: str) -> Entry | None:
-    """Returns the table's entry for a TF1 name, or None if there is none."""
-    return _find(_BY_TF1, tf1)
+    """Returns the entry of a TF1 name, or None if the table has none."""
+    return _find(_TF1_ENTRIES, tf1)
 
 
 def from_huggingface(name: str) -> Entry | None:
-    """Returns the table's entry for a Hugging Face name, or None if there is none.
+    """Returns the entry of a Hugging Face name, or None if the table has none.
 
-    The name may lack the prefix `bert.`, and layer norms may have their old names, gamma and beta.
+    Args:
+        name: the name, with or without the prefix `bert.`. The weights of a layer norm may have
+            their old names, gamma and beta.
     """
     for old, new in _OLD_NORM.items():
         name = name.replace(old, new)
-    return _find(_BY_HUGGING_FACE, name) or _find(_BY_HUGGING_FACE, f"bert.{name}")
+    return _find(_HUGGING_FACE_ENTRIES, name) or _find(_HUGGING_FACE_ENTRIES, f"bert.{name}")
 
 
 def is_redundant(huggingface: str) -> bool:
-    """Tells whether a Hugging Face tensor holds no weight of its own: position ids, or the tied
-    output matrix.
-    """
+    """Returns whether a Hugging Face tensor copies a weight or is none, such as position ids."""
     return _REDUNDANT.fullmatch(huggingface) is not None
 
 
 def is_training_state(tf1: str) -> bool:
-    """Tells whether a TF1 name is of what only training needs: the step, optimizer slots, the
-    maps to a teacher.
-    """
+    """Returns whether only a training needs a variable: the step, a slot, or a map to a teacher."""
     return (
         tf1 == GLOBAL_STEP
         or tf1.startswith(DISTILLATION)
@@ -165,31 +177,40 @@ def is_training_state(tf1: str) -> bool:
 
 
 def is_adapter(name: str) -> bool:
-    """Tells whether a name or a path is that of a matrix of LoRA."""
+    """Returns whether a TF1 name or a Keras path is that of a matrix of LoRA."""
     return name.rpartition("/")[2] in ADAPTERS
 
 
 def list_adapters(kernel: str) -> list[str]:
-    """Returns the names of the two matrices of LoRA beside the kernel with this name."""
+    """Returns the names of the two matrices of LoRA of a weight; none if it is not a kernel.
+
+    Args:
+        kernel: the TF1 name of the weight.
+    """
     scope, _, last = kernel.rpartition("/")
     return [f"{scope}/{name}" for name in ADAPTERS if last == "kernel"]
 
 
 def find_families(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
-    """Returns the families of tasks that the heads in a checkpoint may be of; none for an encoder
-    alone.
+    """Returns the families of tasks that have the heads of a checkpoint; none for an encoder alone.
 
-    Unknown heads beside a known one decide nothing.
+    If one head belongs to a family, heads that belong to none are ignored.
+
+    Args:
+        shapes: TF1 name -> shape of each weight.
+        path: the path of the model, for the error.
+
+    Raises:
+        InputError: no head belongs to a family.
     """
     families: set[str] = set()
     unknown: list[str] = []
+    family_records = catalog.families().items()
     for name, shape in shapes.items():
         if is_training_state(name) or name.startswith(ENCODER) or not len(shape):
             continue
         matches = [
-            family
-            for family, record in catalog.families().items()
-            if name.startswith(record.head_weights)
+            family for family, record in family_records if name.startswith(record.head_weights)
         ]
         if not matches:
             unknown.append(name)
@@ -205,12 +226,17 @@ def find_families(shapes: Mapping[str, Sequence[int]], path: str) -> set[str]:
 
 
 def num_layers(tf1_names: Iterable[str]) -> int:
-    """Returns the number of encoder layers of a checkpoint with these names."""
-    numbers = [re.match(r"bert/encoder/layer_(\d+)/", name) for name in tf1_names]
-    return max((int(match[1]) + 1 for match in numbers if match), default=0)
+    """Returns the number of encoder layers of a checkpoint.
+
+    Args:
+        tf1_names: the names of its weights.
+    """
+    matches = [re.match(r"bert/encoder/layer_(\d+)/", name) for name in tf1_names]
+    return max((int(match[1]) + 1 for match in matches if match), default=0)
 
 
 def _find(table: dict[str, Entry], name: str) -> Entry | None:
+    """Returns the entry of a name, in which the number of a layer replaces N."""
     match = re.search(r"encoder[./]layer[._](\d+)[./]", name)
     if match is None:
         return table.get(name)

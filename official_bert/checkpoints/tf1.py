@@ -9,8 +9,8 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -24,28 +24,42 @@ _gfile = tf.io.gfile
 
 
 class Corrupt(InputError):
-    """A file of a checkpoint is missing, cut off, or holds other bytes than were written."""
+    """A file of a checkpoint is missing, truncated, or contains other bytes than were written."""
 
     def __init__(self, message: str, file: str, reason: str):
+        """Makes the error.
+
+        Args:
+            message: the message.
+            file: the path of the file.
+            reason: the reason alone, for the log.
+        """
         super().__init__(message)
-        self.file, self.reason = file, reason
+        self.file = file
+        self.reason = reason
 
 
 def data_file(prefix: str) -> str:
-    """Returns the path of a checkpoint's data; with a pattern for the number where there are
-    several files.
+    """Returns the path of a checkpoint's data file, or a pattern if there are several.
+
+    Args:
+        prefix: the prefix of the checkpoint.
     """
-    found = _gfile.glob(f"{prefix}.data-*")
-    return f"{prefix}.data-*" if len(found) > 1 else (found or [f"{prefix}.data-00000-of-00001"])[0]
+    paths = _gfile.glob(f"{prefix}.data-*")
+    if len(paths) > 1:
+        return f"{prefix}.data-*"
+    return paths[0] if paths else f"{prefix}.data-00000-of-00001"
 
 
 def is_corrupt(file: str) -> bool:
-    """Tells whether a file that could not be read is corrupt or missing, and not only out of
-    reach or forbidden.
+    """Returns whether a file is corrupt or missing, and not only out of reach or forbidden.
+
+    Args:
+        file: the path of a file that could not be read.
     """
     try:
-        with _gfile.GFile(file, "rb") as opened:
-            opened.read(1)
+        with _gfile.GFile(file, "rb") as opened_file:
+            opened_file.read(1)
     except tf.errors.NotFoundError:
         return True
     except tf.errors.OpError:
@@ -53,19 +67,29 @@ def is_corrupt(file: str) -> bool:
     return True
 
 
-def append_checksum(prefix: str):
-    """Appends the checksum to the data file of a checkpoint that has one data file."""
+def append_checksum(prefix: str) -> None:
+    """Appends the checksum to the data file of a checkpoint.
+
+    Args:
+        prefix: the prefix of a checkpoint with one data file.
+    """
     path = data_file(prefix)
     with _gfile.GFile(path, "rb") as file:
         content = file.read()
-    # As a whole, because some remote file systems cannot append.
+    checksum = _CHECKSUM.pack(_MARK, zlib.crc32(content))
+    # The file is written again, because some remote file systems cannot append.
     with _gfile.GFile(path, "wb") as file:
-        file.write(content + _CHECKSUM.pack(_MARK, zlib.crc32(content)))
+        file.write(content + checksum)
 
 
 def find_checksum_fault(prefix: str) -> str | None:
-    """Returns what is wrong with the data file of a checkpoint, by its checksum; None also of
-    one without it.
+    """Compares the data file of a checkpoint with its checksum.
+
+    Args:
+        prefix: the prefix of the checkpoint.
+
+    Returns:
+        What is wrong; None if the file is intact, or has no checksum.
     """
     with _gfile.GFile(data_file(prefix), "rb") as file:
         content = file.read()
@@ -87,27 +111,56 @@ _INTEGERS = ("int32", "int64")
 
 
 class Readable(Protocol):
-    """A checkpoint of any format: its path, the names of its types by TF1 name, and its tensors."""
+    """A checkpoint of any format."""
 
-    path: str
-    dtypes: Mapping[str, str]
+    @property
+    def path(self) -> str:
+        """The path of the checkpoint."""
+        ...
 
-    def read(self, name: str) -> np.ndarray: ...
+    @property
+    def dtypes(self) -> Mapping[str, str]:
+        """TF1 name -> the name of the type."""
+        ...
+
+    def read(self, name: str) -> np.ndarray:
+        """Reads a tensor by its TF1 name."""
+        ...
 
 
-def check_type(checkpoint: Readable, name: str, is_float: bool = True):
-    """Raises InputError if the type of a tensor is not that of a weight, or of a step."""
-    known, stored = _FLOATS if is_float else _INTEGERS, checkpoint.dtypes[name]
-    if stored not in known:
+def check_type(checkpoint: Readable, name: str, is_float: bool = True) -> None:
+    """Checks the type of a tensor.
+
+    Args:
+        checkpoint: the checkpoint.
+        name: the TF1 name of the tensor.
+        is_float: whether it is a weight, and not a step.
+
+    Raises:
+        InputError: the type is not supported.
+    """
+    supported_types = _FLOATS if is_float else _INTEGERS
+    stored_type = checkpoint.dtypes[name]
+    if stored_type not in supported_types:
         raise InputError(
-            f"{checkpoint.path}: {name} has the type {stored}, which is none of "
-            f"{', '.join(known)}; convert the checkpoint to float32 with the program that wrote it"
+            f"{checkpoint.path}: {name} has the type {stored_type}, which is none of "
+            f"{', '.join(supported_types)}; convert the checkpoint to float32 with the program "
+            "that wrote it"
         )
 
 
 def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
-    """Reads a weight as float32, and raises InputError if a value is none of a valid model."""
-    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is refused
+    """Reads a weight as float32.
+
+    Args:
+        checkpoint: the checkpoint.
+        name: the TF1 name of the weight.
+
+    Raises:
+        InputError: it cannot be read, or a value is not finite or absurdly large.
+    """
+    # A float64 beyond float32 becomes infinite, which is refused.
+    with np.errstate(over="ignore"):
         weight = np.asarray(checkpoint.read(name), np.float32)
     if not _is_valid(weight):
         raise InputError(
@@ -118,39 +171,51 @@ def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
 
 
 def find_invalid(variables: Mapping[str, tf.Variable]) -> str | None:
-    """Returns the name and a value of the first invalid floating variable; None if all are valid.
+    """Finds a floating-point variable with a value that is not finite or absurdly large.
 
-    A variable is looked through on the host only if the sum of its squares, which takes one pass
-    over it where it lies, does not show that all values are valid: of NaN and infinity the sum is
-    neither below a limit.
+    The sum of squares takes one pass over a variable on its device. For NaN and infinity it is not
+    below any limit. Only if the sum exceeds the limit are the values compared on the host.
+
+    Args:
+        variables: the variables by name.
+
+    Returns:
+        The name and a value of the first such variable, as a text; None if all are valid.
     """
-    floats = {name: each for name, each in variables.items() if tf.as_dtype(each.dtype).is_floating}
-    # All begin before any is awaited.
-    half_sums = [_half_sum_of_squares(variable) for variable in floats.values()]
+    floats = {
+        name: variable
+        for name, variable in variables.items()
+        if tf.as_dtype(variable.dtype).is_floating
+    }
+    # All computations start before the first result is needed.
+    half_sums = [_half_squared_norm(variable) for variable in floats.values()]
+    # Half the largest value, squared, leaves room for the rounding of float32.
+    limit = LARGEST_WEIGHT**2 / 4
     for (name, variable), half_sum in zip(floats.items(), half_sums, strict=True):
-        # Half of what one value may be, since float32 is rounded.
-        if not float(half_sum) <= LARGEST_WEIGHT**2 / 4:
+        if not float(half_sum) <= limit:
             value = tf.convert_to_tensor(variable).numpy()
             if not _is_valid(value):
                 return f"{name} holds {_invalid_value(value)}"
     return None
 
 
-def _half_sum_of_squares(variable: tf.Variable) -> tf.Tensor:
+def _half_squared_norm(variable: tf.Variable) -> tf.Tensor:
     value = tf.convert_to_tensor(variable)
-    # TensorFlow would take a GPU for what lies on the host; of several workers, the value calls its
-    # own localhost.
-    lies_on = tf.DeviceSpec.from_string(value.backing_device)
-    with tf.device(f"{lies_on.device_type}:{lies_on.device_index}"):
+    # Without a device TensorFlow would use a GPU for a value on the host. The name of the device
+    # must not name a worker, because each worker calls itself localhost.
+    device = tf.DeviceSpec.from_string(value.backing_device)
+    with tf.device(f"{device.device_type}:{device.device_index}"):
         return tf.nn.l2_loss(value)
 
 
 def copy_to_host(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
-    """Returns the values that variables have now, in the memory of the host; of a mirrored variable
-    those of one copy.
+    """Returns the present values of variables, in the memory of the host.
 
-    Nothing is copied on a CPU: a variable whose value somebody holds takes other memory at its next
-    assignment.
+    On a CPU nothing is copied: while the returned tensor exists, the next assignment of its variable
+    allocates other memory.
+
+    Args:
+        variables: the variables by name. A mirrored one has the value of one copy.
     """
     with tf.device("CPU:0"):
         return {
@@ -160,8 +225,9 @@ def copy_to_host(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
 
 
 def _is_valid(weight: np.ndarray) -> bool:
-    """Tells whether all values may be a model's; NaN, which is the maximum of what it is in,
-    fails the comparison.
+    """Returns whether no value is NaN, infinite or absurdly large.
+
+    The maximum of an array with NaN is NaN, which fails the comparison.
     """
     return not weight.size or bool(
         weight.max() <= LARGEST_WEIGHT and weight.min() >= -LARGEST_WEIGHT
@@ -179,11 +245,21 @@ _READING_FAILS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 class Tf1Checkpoint:
     """A TF1 checkpoint, whose tensors are read by name.
 
-    `path` is the prefix; `shapes`, name -> tuple of ints, is sorted by name; `dtypes` holds the
-    names of the types.
+    Attributes:
+        path: the prefix.
+        shapes: name -> shape, sorted by name.
+        dtypes: name -> the name of the type.
     """
 
     def __init__(self, prefix: str):
+        """Opens a checkpoint.
+
+        Args:
+            prefix: the prefix of its files.
+
+        Raises:
+            InputError: it is corrupt, or cannot be read.
+        """
         self.path = prefix
         for file in _gfile.glob([f"{prefix}.index", f"{prefix}.data-*"]):
             files.check_model_file(file)
@@ -199,6 +275,7 @@ class Tf1Checkpoint:
         self.dtypes = {name: dtype.name for name, dtype in dtypes.items()}
 
     def read(self, name: str) -> np.ndarray:
+        """Reads a tensor by its name."""
         try:
             return np.asarray(self._reader.get_tensor(name))
         except _READING_FAILS as error:
@@ -206,11 +283,17 @@ class Tf1Checkpoint:
             raise _failure(self.path, f"{name} cannot be read", file, error) from None
 
 
-def check_objects(prefix: str):
-    """Reads all of an object-based checkpoint, which may hold the state of iterators, to see
-    whether it is whole.
+def check_objects(prefix: str) -> None:
+    """Reads all of an object-based checkpoint, which may contain the state of iterators.
+
+    Args:
+        prefix: the prefix of the checkpoint.
+
+    Raises:
+        InputError: it is corrupt, or cannot be read.
     """
-    dtypes, file = Tf1Checkpoint(prefix).dtypes, data_file(prefix)
+    dtypes = Tf1Checkpoint(prefix).dtypes
+    file = data_file(prefix)
     try:
         if fault := find_checksum_fault(prefix):
             raise tf.errors.DataLossError(None, None, fault)
@@ -232,25 +315,43 @@ def _failure(prefix: str, what: str, file: str, error: Exception) -> InputError:
     return Corrupt(message, file, reason) if is_corrupt(file) else InputError(message)
 
 
-def write(prefix: str, tensors: dict):
-    """Writes arrays, tensors or variables by name, so that TF1 can read them; of a mirrored
-    variable one copy.
+def write(prefix: str, tensors: Mapping[str, Any]) -> None:
+    """Writes a checkpoint that TF1 can read.
+
+    Args:
+        prefix: the prefix of the checkpoint.
+        tensors: the arrays, tensors or variables by name. Of a mirrored variable, one copy is
+            written.
+
+    Raises:
+        InputError: the files cannot be written.
     """
     names = sorted(tensors)
     with tf.device("CPU:0"), replacing(prefix) as temporary:
         values = [tf.convert_to_tensor(tensors[name]) for name in names]
         tf.raw_ops.SaveV2(
-            prefix=temporary, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+            prefix=temporary,
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=values,
         )
 
 
 @contextlib.contextmanager
-def replacing(prefix: str):
-    """Yields a temporary prefix in a folder of its own; on success the files written there are
-    renamed to `prefix`.
+def replacing(prefix: str) -> Iterator[str]:
+    """Replaces a checkpoint by the files that the block writes.
 
     A checkpoint exists if its index file does. Therefore an old index is deleted first, and the new
     one is renamed last.
+
+    Args:
+        prefix: the prefix of the checkpoint.
+
+    Yields:
+        A temporary prefix in a separate folder. If the block succeeds, its files are renamed.
+
+    Raises:
+        InputError: the files cannot be written.
     """
     folder = f"{prefix}.writing"
     try:
@@ -271,13 +372,17 @@ def replacing(prefix: str):
             _remove_folder(folder)
 
 
-def remove(prefix: str):
-    """Deletes the files of a checkpoint, the index first: without it, the rest does not count as
-    a checkpoint.
+def remove(prefix: str) -> None:
+    """Deletes the files of a checkpoint.
+
+    The index is deleted first. Without it, the other files do not count as a checkpoint.
+
+    Args:
+        prefix: the prefix of the checkpoint.
     """
-    own = re.compile(re.escape(os.path.basename(prefix)) + r"\.(index|meta|data-\d+-of-\d+)")
+    pattern = re.compile(re.escape(os.path.basename(prefix)) + r"\.(index|meta|data-\d+-of-\d+)")
     folder = os.path.dirname(prefix)
-    names = [name for name in _gfile.listdir(folder or ".") if own.fullmatch(name)]
+    names = [name for name in _gfile.listdir(folder or ".") if pattern.fullmatch(name)]
     for name in sorted(names, key=lambda name: not name.endswith(".index")):
         _gfile.remove(os.path.join(folder, name))
 

@@ -15,13 +15,21 @@ from official_bert.io.progress import Progress
 from official_bert.options.data_tools import VocabularyOptions
 from official_bert.tokenization import BasicTokenizer
 
-_MIN_FREQUENCY = 2  # of a piece of several characters, even if lines are left
-# The commonest ones, from which the pieces are learnt: time and memory grow with them.
+# A piece of several characters has at least this frequency, even if lines are left.
+_MIN_FREQUENCY = 2
+# The pieces are learnt from the most frequent words. Time and memory grow with their number.
 _MAX_WORDS = 500_000
 
 
-def run(options: VocabularyOptions):
-    """Counts the words of all files, learns the pieces and writes the vocabulary."""
+def run(options: VocabularyOptions) -> None:
+    """Counts the words of all files, learns the pieces and writes the vocabulary.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: a file cannot be used, or the text has too few characters or pieces.
+    """
     start_secs = time.monotonic()
     tokenizer = BasicTokenizer(options.do_lower_case, options.strip_accents)
     writing.keep_apart([options.output_file], {"input_file": options.input_file})
@@ -40,7 +48,7 @@ def run(options: VocabularyOptions):
         file.writelines(f"{line}\n" for line in vocabulary.lines)
     if vocabulary.num_cut:
         logging.info(
-            "%d rare pieces more than there are lines for were left out", vocabulary.num_cut
+            "%d rare pieces were left out because the vocabulary is full", vocabulary.num_cut
         )
     logging.info(
         "%s: %d lines, %d of them learnt, in %.0f s",
@@ -54,7 +62,9 @@ def run(options: VocabularyOptions):
 def _count_words(
     input_files: list[str], tokenizer: BasicTokenizer, read_lines: LineReader
 ) -> collections.Counter:
-    counts, progress, num_lines = collections.Counter(), Progress("lines read"), 0
+    counts: collections.Counter = collections.Counter()
+    progress = Progress("lines read")
+    num_lines = 0
     for name in input_files:
         for line in read_lines(name):
             counts.update(tokenizer.tokenize(line))

@@ -43,8 +43,16 @@ from official_bert.tokenization import load_vocab, vocabulary_lines
 from official_bert.tokenizer_config import TokenizerConfig, warn_about_casing
 
 
-def run(options: ConversionOptions):
-    """Converts one checkpoint."""
+def run(options: ConversionOptions) -> None:
+    """Converts one checkpoint.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: the checkpoint, a flag or a file cannot be used.
+    """
+    # Find the input.
     options = dataclasses.replace(options, model=model_hub.local_path(options.model))
     layout = find_layout(options.model)
     checkpoint = open_checkpoint(layout.encoder)
@@ -55,6 +63,8 @@ def run(options: ConversionOptions):
             f"{source.checkpoint}: neither {CONFIG_NAME} nor {huggingface.CONFIG_FILE} lies beside "
             "it; name the model's config with --bert_config_file"
         )
+
+    # Check that the files belong together.
     _check_outputs(options, checkpoint, config_file)
     config = BertConfig.from_json_file(config_file)
     config.validate(config_file)
@@ -62,87 +72,94 @@ def run(options: ConversionOptions):
     check_stored_config(checkpoint.path, config)
     if options.vocab_file:
         check_same_pieces(options.vocab_file, source)
-    vocab_file = _vocab_file(options, source, config)
-    writes_layout = options.output_format == "huggingface"
-    chosen = _chosen_names(options, checkpoint, layout.separate_weights if writes_layout else ())
-    linear_class = _linear_class(options, source, chosen)
-    labels, record = source.output_names(), source.task()
-    tokenizer_config = _tokenizer_config(options, source, vocab_file, config)
-    if options.output_format != "huggingface":
+
+    # Choose the output.
+    is_huggingface = options.output_format == "huggingface"
+    vocab_file = _find_vocab_file(options, source, config)
+    separate_weights = layout.separate_weights if is_huggingface else ()
+    weight_names = _choose_names(options, checkpoint, separate_weights)
+    linear_class = _choose_linear_class(options, source, weight_names)
+    labels = source.output_names()
+    record = source.task()
+    tokenizer_config = _choose_tokenizer_config(options, source, vocab_file, config)
+    if not is_huggingface:
         source.check_activation()
         record = record or layout.original_record(source)
-    for name in filter(names.to_huggingface, chosen):
+    for name in filter(names.to_huggingface, weight_names):
         tf1.check_type(checkpoint, name)
-
-    tensors = {name: checkpoint.read(name) for name in chosen}
-    if not writes_layout:
+    tensors = {name: checkpoint.read(name) for name in weight_names}
+    if not is_huggingface:
         tensors |= layout.original_weights(record)
+
+    # Write the folder.
     with writing.replacing_folder(options.output_dir) as folder:
-        if options.output_format == "huggingface":
-            huggingface.write(
-                folder, tensors, config, linear_class, labels, _further_fields(source, linear_class)
-            )
-        else:
-            loading.write(folder, tensors, config)
-        # Whose config.json names the class and the labels.
-        if options.output_format == "huggingface":
+        if is_huggingface:
+            further_fields = _list_further_fields(source, linear_class)
+            huggingface.write(folder, tensors, config, linear_class, labels, further_fields)
+            # The new config.json names the class and the labels, so that other files need not.
             record = record if source.task_file else None
             labels = labels if source.labels_file else None
+        else:
+            loading.write(folder, tensors, config)
         model_dir.write_companion_files(folder, vocab_file, tokenizer_config, record, labels)
-        if writes_layout:
+        if is_huggingface:
             layout.write(folder, config.hidden_size)
     logging.info("Wrote %d tensors of %s to %s", len(tensors), checkpoint.path, options.output_dir)
 
 
 def _check_outputs(options: ConversionOptions, checkpoint: Checkpoint, config_file: str):
     """Refuses an output folder in which the files of the input would be replaced."""
+    output_names = (CONFIG_NAME, f"{TF1_NAME}.index")
     if options.output_format == "huggingface":
         output_names = (huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE)
-    else:
-        output_names = (CONFIG_NAME, f"{TF1_NAME}.index")
-    weights = files.matching("*.safetensors", checkpoint.path)
+    weight_files = files.matching("*.safetensors", checkpoint.path)
     writing.keep_apart(
         [os.path.join(options.output_dir, name) for name in output_names],
         {
-            "model": [checkpoint.path, f"{checkpoint.path}.index", *weights],
+            "model": [checkpoint.path, f"{checkpoint.path}.index", *weight_files],
             "bert_config_file": [config_file],
         },
     )
 
 
-def _tokenizer_config(
+def _choose_tokenizer_config(
     options: ConversionOptions, source: ModelFolder, vocab_file: str | None, config: BertConfig
 ) -> TokenizerConfig | None:
-    """Returns how text is tokenized: by the flag, by the folder of the checkpoint, or else as by
-    default.
+    """Returns the settings of the tokenizer: of the flag, the folder of the checkpoint, or else the
+    defaults. A model without a vocabulary has none.
     """
     if vocab_file is None:
         return None
-    settings = source.tokenizer_config()
+    stored_settings = source.tokenizer_config()
+    settings = stored_settings or TokenizerConfig()
     typed_casing = options.do_lower_case
-    if settings and typed_casing is not None and settings.do_lower_case not in (None, typed_casing):
+    casing = settings.do_lower_case if typed_casing is None else typed_casing
+    if stored_settings is None:
+        warn_about_casing(load_vocab(vocab_file), casing, vocab_file)
+    elif casing != settings.do_lower_case and settings.do_lower_case is not None:
+        settings_file = find_tokenizer_settings_file(source.path)
         raise InputError(
-            f"{format_flag('do_lower_case', typed_casing)}: "
-            f"{find_tokenizer_settings_file(source.path)} says "
+            f"{format_flag('do_lower_case', typed_casing)}: {settings_file} says "
             f"{settings.do_lower_case}, with which the model was trained; leave the flag out, or "
             "correct the file"
         )
-    if settings is None:
-        settings = TokenizerConfig()
-        warn_about_casing(
-            load_vocab(vocab_file),
-            settings.do_lower_case if typed_casing is None else typed_casing,
-            vocab_file,
-        )
     return dataclasses.replace(
         settings,
-        do_lower_case=settings.do_lower_case if typed_casing is None else typed_casing,
+        do_lower_case=casing,
         model_max_length=config.max_position_embeddings,
     )
 
 
-def check_weights(checkpoint: Checkpoint, config: BertConfig):
-    """Checks that the config belongs to this checkpoint: its tables and its number of layers."""
+def check_weights(checkpoint: Checkpoint, config: BertConfig) -> None:
+    """Checks that a configuration belongs to a checkpoint, by its tables and its number of layers.
+
+    Args:
+        checkpoint: the checkpoint.
+        config: the configuration.
+
+    Raises:
+        InputError: a table is missing, or a size differs.
+    """
     tables = {
         "word_embeddings": config.vocab_size,
         "token_type_embeddings": config.type_vocab_size,
@@ -154,31 +171,40 @@ def check_weights(checkpoint: Checkpoint, config: BertConfig):
             raise InputError(
                 f"{checkpoint.path}: has no {name}, so it is no checkpoint of a BERT model"
             )
-        stored, expected = list(checkpoint.shapes[name]), [rows, config.hidden_size]
-        if stored != expected:
+        stored_shape = list(checkpoint.shapes[name])
+        expected_shape = [rows, config.hidden_size]
+        if stored_shape != expected_shape:
             raise InputError(
-                f"{checkpoint.path}: {name} has shape {stored}, and {expected} by the config; give "
-                "the config of this checkpoint with --bert_config_file"
+                f"{checkpoint.path}: {name} has shape {stored_shape}, and {expected_shape} by the "
+                "config; give the config of this checkpoint with --bert_config_file"
             )
-    layers = names.num_layers(checkpoint.shapes)
-    if layers != config.num_hidden_layers:
+    num_layers = names.num_layers(checkpoint.shapes)
+    if num_layers != config.num_hidden_layers:
         raise InputError(
-            f"{checkpoint.path}: has {layers} layers, and {config.num_hidden_layers} by the "
+            f"{checkpoint.path}: has {num_layers} layers, and {config.num_hidden_layers} by the "
             "config; give the config of this checkpoint with --bert_config_file"
         )
 
 
-def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertConfig) -> str | None:
+def _find_vocab_file(
+    options: ConversionOptions, source: ModelFolder, config: BertConfig
+) -> str | None:
+    """Returns the path of the vocabulary; None for a model without one, with a warning."""
     path = options.vocab_file or source.vocab_file
-    contents = {VOCAB_NAME: path, LABELS_NAME: source.labels_file, TASK_NAME: source.task_file}
+    # A file of an earlier conversion must not stay if the new folder has none of this name.
+    contents: dict[str, Any] = {
+        VOCAB_NAME: path,
+        LABELS_NAME: source.labels_file,
+        TASK_NAME: source.task_file,
+    }
     if options.output_format != "huggingface":
         contents |= {LABELS_NAME: source.output_names(), TASK_NAME: source.task()}
     for name, content in contents.items():
-        there = os.path.join(options.output_dir, name)
-        if content is None and files.exists(there):
-            remedy = "name its own with --vocab_file, or" if name == VOCAB_NAME else "give"
+        old_file = os.path.join(options.output_dir, name)
+        if content is None and files.exists(old_file):
+            hint = "name its own with --vocab_file, or" if name == VOCAB_NAME else "give"
             raise InputError(
-                f"{there}: is of another conversion, and {source.checkpoint} has none; {remedy} "
+                f"{old_file}: is of another conversion, and {source.checkpoint} has none; {hint} "
                 "another --output_dir"
             )
     if path is None:
@@ -197,21 +223,21 @@ def _vocab_file(options: ConversionOptions, source: ModelFolder, config: BertCon
     return path
 
 
-def _chosen_names(
-    options: ConversionOptions, checkpoint: Checkpoint, elsewhere: tuple[str, ...]
+def _choose_names(
+    options: ConversionOptions, checkpoint: Checkpoint, separate_weights: tuple[str, ...]
 ) -> list[str]:
-    """Returns the TF1 names of the tensors to write; the log names those that it cannot hold,
-    but for `elsewhere`.
+    """Returns the TF1 names of the tensors to write.
+
+    The log names the weights that the other format cannot store, except `separate_weights`, which
+    have a file of their own.
     """
-    converted = options.output_format == "huggingface" or isinstance(
-        checkpoint, huggingface.HuggingFaceCheckpoint
-    )
     weights = [
         name
         for name in checkpoint.shapes
-        if not names.is_training_state(name) and name not in elsewhere
+        if not names.is_training_state(name) and name not in separate_weights
     ]
-    if converted:
+    is_huggingface_source = isinstance(checkpoint, huggingface.HuggingFaceCheckpoint)
+    if options.output_format == "huggingface" or is_huggingface_source:
         unknown = [name for name in weights if names.to_huggingface(name) is None]
         if unknown:
             logging.warning(
@@ -221,26 +247,29 @@ def _chosen_names(
     return weights if options.output_format == "tf1_weights" else list(checkpoint.shapes)
 
 
-def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[str]) -> str:
-    """Returns the class of transformers for a head of one linear layer, by the flag or the
-    record of the training.
+def _choose_linear_class(
+    options: ConversionOptions, folder: ModelFolder, weight_names: list[str]
+) -> str:
+    """Returns the class of transformers for a head of one linear layer.
+
+    It follows from the flag, or else from the record of the training.
     """
-    if options.output_format != "huggingface" or huggingface.LINEAR_HEAD not in chosen:
+    if options.output_format != "huggingface" or huggingface.LINEAR_HEAD not in weight_names:
         return huggingface.SEQUENCE_CLASSIFICATION
     record = folder.task()
-    recorded = MODEL_CLASSES.get(record.family) if record else None
+    recorded_class = MODEL_CLASSES.get(record.family) if record else None
     if options.task_name:
         flag_class = MODEL_CLASSES[FAMILIES[options.task_name]]
-        if recorded not in (None, flag_class):
+        if recorded_class not in (None, flag_class):
             logging.warning(
                 "--task_name=%s: %s says that the model is a %s",
                 options.task_name,
                 folder.task_file or folder.config_file,
-                recorded,
+                recorded_class,
             )
         return flag_class
-    if recorded:
-        return recorded
+    if recorded_class:
+        return recorded_class
     flag = f"--task_name={'|'.join(FAMILIES)}"
     if record:
         raise InputError(
@@ -258,15 +287,15 @@ def _linear_class(options: ConversionOptions, folder: ModelFolder, chosen: list[
     return huggingface.SEQUENCE_CLASSIFICATION
 
 
-def _further_fields(source: ModelFolder, linear_class: str) -> dict[str, Any]:
-    """Returns the fields of a classifier's config.json that decide what transformers makes of
-    its outputs.
-    """
+def _list_further_fields(source: ModelFolder, linear_class: str) -> dict[str, Any]:
+    """Returns the fields of a classifier's config.json by which transformers reads its outputs."""
     record = source.task()
     if record is None or linear_class != huggingface.SEQUENCE_CLASSIFICATION:
         return {}
     fields = source.huggingface_fields(
         "sentence_transformers", "sbert_ce_default_activation_function"
     )
-    problem_type = PROBLEM_TYPES.get(record.settings.get("label_type"))
-    return fields | ({"problem_type": problem_type} if problem_type else {})
+    label_type = record.settings.get("label_type")
+    if label_type in PROBLEM_TYPES:
+        fields["problem_type"] = PROBLEM_TYPES[label_type]
+    return fields

@@ -1,7 +1,7 @@
 """Makes pre-training records of raw text: the runner of create_pretraining_data.py.
 
 In: text files and a vocabulary. Out: TFRecord files, which get their names only when all of them
-    are complete.
+are complete.
 """
 
 import dataclasses
@@ -27,17 +27,28 @@ from official_bert.model_source import resolve
 from official_bert.options.data_tools import SHARDED, PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
 
-_OF_SHARDED_ALONE = (*OF_SHARDED_ALONE, "num_shards")
+_SHARDED_ONLY_FLAGS = (*OF_SHARDED_ALONE, "num_shards")
 
 
 def run(options: PretrainingDataOptions) -> random.Random | None:
-    """Writes the records; returns the random generator as the generator `exact` left it."""
-    options = resolve(options).options
+    """Writes the records.
+
+    Args:
+        options: the flags of create_pretraining_data.py.
+
+    Returns:
+        The random generator behind the last record of --generator=exact; None for other generators.
+
+    Raises:
+        InputError: a file or a flag cannot be used.
+    """
+    source = resolve(options)
+    options = source.options
     tokenizer = FullTokenizer(
-        options.vocab_file, options.do_lower_case, strip_accents=options.strip_accents
+        source.vocab_file, bool(options.do_lower_case), strip_accents=options.strip_accents
     )
     vocabulary = InstanceVocabulary.of(tokenizer.vocab)
-    check_casing(tokenizer, options.vocab_file)
+    check_casing(tokenizer, source.vocab_file)
     if options.generator == SHARDED:
         _run_sharded(options, tokenizer)
         return None
@@ -48,7 +59,7 @@ def _run_exact(
     options: PretrainingDataOptions, tokenizer: FullTokenizer, vocabulary: InstanceVocabulary
 ) -> random.Random:
     for field in dataclasses.fields(options):
-        if field.name in _OF_SHARDED_ALONE and getattr(options, field.name) != field.default:
+        if field.name in _SHARDED_ONLY_FLAGS and getattr(options, field.name) != field.default:
             raise InputError(
                 f"--{field.name}: --generator=exact makes the original's files and has no such "
                 "choice; give --generator=sharded, or leave the flag out"

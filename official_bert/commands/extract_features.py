@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import tensorflow as tf
@@ -36,59 +36,76 @@ from official_bert.training import distribution, precision
 
 _TABLE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 _DECIMALS = 6
-_POINT = 4  # a number's characters: sign, three digits, point, six decimals, comma, space
+# A number is formatted into these characters: sign, three digits, point, six decimals, comma, space.
+_POINT = 4
 _COMMA = _POINT + _DECIMALS + 1
 _WIDTH = _COMMA + 2
-# In millionths. Python writes smaller numbers other than 0 with an exponent, and larger ones have
-# more than three digits before the point.
+# The limits of these characters, in millionths. Python formats smaller numbers other than 0 with an
+# exponent. Larger ones have more than three digits before the point.
 _SMALLEST, _TOO_LARGE = 100, 10**9
 _ROWS_AT_ONCE = 64  # the digits of 64 vectors fit in the processor's cache
 
 
 def format_json_vectors(vectors: np.ndarray) -> Iterator[str]:
-    """Yields the N rows of float32[N, H] as JSON arrays such as "[0.5, -1.25, 0.000123]"."""
+    """Formats vectors as JSON arrays such as "[0.5, -1.25, 0.000123]".
+
+    Args:
+        vectors: float32[N, H].
+
+    Yields:
+        The array of each row, with numbers of six decimals.
+    """
+    scale = 10**_DECIMALS
     for start in range(0, len(vectors), _ROWS_AT_ONCE):
-        # A float64 holds a float32 times 10^6 exactly, so this rounds as round() does, ties to
+        rows = vectors[start : start + _ROWS_AT_ONCE]
+        # A float32 times 10^6 is exact in float64, so that this rounds as round() does, ties to
         # even.
-        millionths = np.rint(
-            vectors[start : start + _ROWS_AT_ONCE].astype(np.float64) * 10**_DECIMALS
-        )
+        millionths = np.rint(rows.astype(np.float64) * scale)
         size = np.abs(millionths)
-        usual = (((size >= _SMALLEST) & (size < _TOO_LARGE)) | (size == 0)).all(axis=1)
-        texts = iter(_digits(size[usual].astype(np.uint32), np.signbit(millionths[usual])))
-        for row, is_usual in enumerate(usual):
-            yield (
-                next(texts) if is_usual else json.dumps((millionths[row] / 10**_DECIMALS).tolist())
-            )
+        is_regular = ((size >= _SMALLEST) & (size < _TOO_LARGE)) | (size == 0)
+        regular_rows = is_regular.all(axis=1)
+        is_negative = np.signbit(millionths[regular_rows])
+        texts = iter(_format_rows(size[regular_rows].astype(np.uint32), is_negative))
+        for row, is_regular_row in zip(millionths, regular_rows, strict=True):
+            yield next(texts) if is_regular_row else json.dumps((row / scale).tolist())
 
 
-def _digits(size: np.ndarray, negative: np.ndarray) -> list[str]:
-    """Writes uint32[N, H] millionths below 10^9, negative where bool[N, H] says so, as N JSON
-    arrays.
+def _format_rows(size: np.ndarray, is_negative: np.ndarray) -> list[str]:
+    """Formats numbers as JSON arrays.
+
+    Args:
+        size: uint32[N, H], the absolute values in millionths, below 10^9.
+        is_negative: bool[N, H].
+
+    Returns:
+        The N arrays.
     """
     text = np.empty((*size.shape, _WIDTH), np.uint8)  # [N, H, width]
-    kept = np.ones(text.shape, bool)
+    mask = np.ones(text.shape, bool)  # the characters that are part of the array
     text[..., 0] = ord("-")
-    kept[..., 0] = negative
+    mask[..., 0] = is_negative
     text[..., _POINT] = ord(".")
     text[..., _COMMA:] = ord(","), ord(" ")
-    kept[:, -1:, _COMMA:] = False
+    mask[:, -1:, _COMMA:] = False
 
-    rest, nonzero_after = size, np.zeros(size.shape, bool)
+    # The decimals, from the last. Trailing zeros are left out, but 1.0 has one.
+    rest = size
+    has_digit_after = np.zeros(size.shape, bool)
     for index in range(_COMMA - 1, _POINT, -1):
         rest, digit = rest // 10, rest % 10
-        nonzero_after |= digit > 0
+        has_digit_after |= digit > 0
         text[..., index] = digit + ord("0")
-        # Trailing zeros go, but 1.0 keeps one.
-        kept[..., index] = nonzero_after | (index == _POINT + 1)
+        mask[..., index] = has_digit_after | (index == _POINT + 1)
+    # The digits before the point, from the last. Leading zeros are left out, but 0.5 has one.
     for index in range(_POINT - 1, 0, -1):
-        kept[..., index] = (rest > 0) | (index == _POINT - 1)  # leading zeros go, but 0.5 keeps one
+        mask[..., index] = (rest > 0) | (index == _POINT - 1)
         rest, digit = rest // 10, rest % 10
         text[..., index] = digit + ord("0")
 
-    characters = text[kept].tobytes().decode("ascii")
-    ends = np.cumsum(kept.sum(axis=(1, 2))).tolist()
-    return [f"[{characters[begin:end]}]" for begin, end in zip([0, *ends], ends, strict=False)]
+    characters = text[mask].tobytes().decode("ascii")
+    ends = np.cumsum(mask.sum(axis=(1, 2))).tolist()
+    starts = [0, *ends]
+    return [f"[{characters[start:end]}]" for start, end in zip(starts, ends, strict=False)]
 
 
 _LOGGED_EXAMPLES = 5
@@ -96,8 +113,8 @@ _LOGGED_EXAMPLES = 5
 Features = dict[str, np.ndarray]
 
 
-def _warn_of_tables(input_file: str, first_text: str):
-    """Warns of JSON lines and tables, whose lines are read as texts, as those of a log may be."""
+def _warn_about_tables(input_file: str, first_text: str):
+    """Warns about JSON lines and tables, whose lines are read as texts."""
     name = os.path.basename(input_file).lower()
     is_object = first_text.startswith("{") and first_text.endswith("}")
     if is_object or "\t" in first_text or name.endswith(_TABLE_ENDINGS):
@@ -108,8 +125,15 @@ def _warn_of_tables(input_file: str, first_text: str):
         )
 
 
-def run(options: ExtractionOptions):
-    """Writes the features of every line of the input file."""
+def run(options: ExtractionOptions) -> None:
+    """Writes the features of every line of the input file.
+
+    Args:
+        options: the flags of extract_features.py.
+
+    Raises:
+        InputError: the model, a flag or a file cannot be used.
+    """
     source = resolve(options)
     options = source.options
     if options.pooling and options.attentions:
@@ -117,35 +141,48 @@ def run(options: ExtractionOptions):
             "--attentions: does not go with --pooling, which writes no tokens; leave one of them "
             "out"
         )
-    writing.keep_apart([options.output_file], _inputs(options))
+    writing.keep_apart([options.output_file], _list_input_files(source))
     strategy = _make_strategy(options)
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
     config, tokenizer = source.config, source.tokenizer
     layers = parse_layers(options.layers, config.num_hidden_layers)
     batches = _batches(read_sentences(options.input_file), options.batch_size)
-    first = next(batches)  # reports an empty file before anything is built or written
-    _warn_of_tables(options.input_file, first[0].text_a)
+    # An empty file is refused here, before anything is built or written.
+    first = next(batches)
+    _warn_about_tables(options.input_file, first[0].text_a)
 
     with writing.replacing(options.output_file) as file:
-        encode = _encoder(source, strategy, layers)
+        encode = _make_encoder(source, strategy, layers)
         progress = Progress("lines")
+        num_lines = 0
         for sentences in itertools.chain([first], batches):
             inputs = [
-                model_input(tokenizer, sentence.text_a, sentence.text_b, options.max_seq_length)
+                model_input(tokenizer, sentence.text_a, sentence.text_b, source.max_seq_length)
                 for sentence in sentences
             ]
-            features = padded_features(inputs, tokenizer, options.max_seq_length)
+            features = padded_features(inputs, tokenizer, source.max_seq_length)
             if sentences is first:
                 check_unknown(tokenizer, features["input_ids"])
             _log_first(sentences, inputs, features)
             _write(file, sentences, inputs, layers, encode(features))
-            progress(sentences[-1].line_index + 1)
-    logging.info(
-        "Wrote the features of %d lines to %s", sentences[-1].line_index + 1, options.output_file
-    )
+            num_lines = sentences[-1].line_index + 1
+            progress(num_lines)
+    logging.info("Wrote the features of %d lines to %s", num_lines, options.output_file)
 
 
 def parse_layers(flag: str, num_hidden_layers: int) -> list[int]:
+    """Parses the value of --layers.
+
+    Args:
+        flag: whole numbers, separated by commas.
+        num_hidden_layers: the number of layers of the model.
+
+    Returns:
+        The numbers, of which negative ones count from the last layer.
+
+    Raises:
+        InputError: a word is not a number, or not that of a layer.
+    """
     try:
         numbers = [int(word) for word in flag.split(",")]
     except ValueError:
@@ -161,17 +198,16 @@ def parse_layers(flag: str, num_hidden_layers: int) -> list[int]:
     return numbers
 
 
-def _inputs(options: ExtractionOptions) -> dict[str, list[str]]:
+def _list_input_files(source: ModelSource) -> dict[str, list[str]]:
+    """Returns the paths of all input files, by flag."""
+    options = source.options
     checkpoint = options.init_checkpoint
+    checkpoint_files = files.matching(f"{checkpoint}.*") + files.matching(f"{checkpoint}/*")
     return {
         "input_file": [options.input_file],
-        "vocab_file": [options.vocab_file],
+        "vocab_file": [source.vocab_file],
         "bert_config_file": [options.bert_config_file],
-        "init_checkpoint": [
-            checkpoint,
-            *files.matching(f"{checkpoint}.*"),
-            *files.matching(f"{checkpoint}/*"),
-        ],
+        "init_checkpoint": [checkpoint, *checkpoint_files],
     }
 
 
@@ -187,15 +223,61 @@ def _make_strategy(options: ExtractionOptions) -> tf.distribute.Strategy:
     )
 
 
-def _encoder(
+def _make_encoder(
     source: ModelSource, strategy: tf.distribute.Strategy, layers: Sequence[int]
 ) -> Callable[[Features], dict[str, np.ndarray]]:
-    """Builds the model with the checkpoint's weights; returns a function of a batch of features,
-    int32[B, S] each.
+    """Builds the model and loads the weights.
 
-    Its result has `vectors`, float32[B, S, layers, hidden], and with --attentions `attentions`,
-    float32[B, layers, N, S, S]; with --pooling it has only `pooled`, float32[B, hidden].
+    Returns:
+        A function of a batch of features, int32[B, S] each. Its result has `vectors`, float32[B, S,
+        layers, hidden], and with --attentions `attentions`, float32[B, layers, N, S, S]. With
+        --pooling it only has `pooled`, float32[B, hidden].
     """
+    options = source.options
+    model = _load_model(source, strategy)
+
+    def choose_layers(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        inputs = [features[name] for name in ENCODER_INPUTS]
+        outputs = model(*inputs, output_attentions=options.attentions)
+        # TensorFlow prunes the layers above the last chosen one, and the pooler, from the graph.
+        if options.pooling:
+            vectors = outputs.all_encoder_layers[layers[0]]
+            return {"pooled": pooled(options.pooling, vectors, features["input_mask"])}
+        vectors = tf.stack([outputs.all_encoder_layers[layer] for layer in layers], axis=2)
+        results = {"vectors": tf.cast(vectors, tf.float32)}
+        if options.attentions:
+            probabilities = [outputs.all_attention_probabilities[layer] for layer in layers]
+            results["attentions"] = tf.stack(probabilities, axis=1)
+        return results
+
+    # With a signature, all batch sizes share one trace. On a TPU the size is constant, and the
+    # parts of the replicas have no signature.
+    specs = {
+        feature.name: tf.TensorSpec([None, feature.length], feature.dtype)
+        for feature in encoder_features(source.max_seq_length)
+    }
+
+    @tf.function(input_signature=None if options.use_tpu else [specs], autograph=False)
+    def run_replicas(parts: Any) -> Any:
+        return strategy.run(choose_layers, args=(parts,))
+
+    def encode(features: Features) -> dict[str, np.ndarray]:
+        num_examples = len(features["input_ids"])
+        if options.use_tpu:
+            padding = ((0, options.batch_size - num_examples), (0, 0))
+            features = {name: np.pad(values, padding) for name, values in features.items()}
+        parts = distribution.split_over_replicas(strategy, features, axis=0)
+        outputs = {}
+        for name, result in run_replicas(parts).items():
+            local_results = strategy.experimental_local_results(result)
+            outputs[name] = np.concatenate(local_results)[:num_examples]
+        return outputs
+
+    return encode
+
+
+def _load_model(source: ModelSource, strategy: tf.distribute.Strategy) -> BertModel:
+    """Builds the encoder and loads its weights."""
     options = source.options
     precision.check_dtype(options.dtype, strategy)
     dtype, _ = precision.choose(options.dtype, strategy)
@@ -206,44 +288,7 @@ def _encoder(
         report.check_complete(unused=("bert/pooler/",))
     check_stored_config(report.path, source.config)
     report.log(model)
-
-    def chosen_layers(features):
-        inputs = (features[name] for name in ENCODER_INPUTS)
-        outputs = model(*inputs, output_attentions=options.attentions)
-        # TensorFlow prunes the layers above the last chosen one, and the pooler, from the graph.
-        if options.pooling:
-            vectors = outputs.all_encoder_layers[layers[0]]
-            return {"pooled": pooled(options.pooling, vectors, features["input_mask"])}
-        vectors = tf.stack([outputs.all_encoder_layers[layer] for layer in layers], axis=2)
-        chosen = {"vectors": tf.cast(vectors, tf.float32)}
-        if options.attentions:
-            probabilities = [outputs.all_attention_probabilities[layer] for layer in layers]
-            chosen["attentions"] = tf.stack(probabilities, axis=1)
-        return chosen
-
-    table = encoder_features(options.max_seq_length)
-    # The signature gives one trace for all batch sizes; on TPU the size is constant, and no
-    # signature fits replicas.
-    signature = [
-        {feature.name: tf.TensorSpec([None, feature.length], feature.dtype) for feature in table}
-    ]
-
-    @tf.function(input_signature=None if options.use_tpu else signature, autograph=False)
-    def on_replicas(parts):
-        return strategy.run(chosen_layers, args=(parts,))
-
-    def encode(features):
-        num_examples = len(features["input_ids"])
-        if options.use_tpu:
-            padding = ((0, options.batch_size - num_examples), (0, 0))
-            features = {name: np.pad(values, padding) for name, values in features.items()}
-        results = on_replicas(distribution.split_over_replicas(strategy, features, axis=0))
-        return {
-            name: np.concatenate(strategy.experimental_local_results(result))[:num_examples]
-            for name, result in results.items()
-        }
-
-    return encode
+    return model
 
 
 def _batches(sentences: Iterator[TextLine], batch_size: int) -> Iterator[list[TextLine]]:
@@ -258,42 +303,51 @@ def _write(
     layers: Sequence[int],
     encoded: dict[str, np.ndarray],
 ):
-    """Writes a line for each sentence; `encoded` is what the function of `_encoder` returns."""
+    """Writes a line for each sentence.
+
+    The original spells the key "linex_index". `encoded` is the result of the function that
+    `_make_encoder` returns.
+    """
     if "pooled" in encoded:
-        for sentence, text in zip(sentences, format_json_vectors(encoded["pooled"]), strict=True):
+        texts = format_json_vectors(encoded["pooled"])
+        for sentence, text in zip(sentences, texts, strict=True):
             file.write(f'{{"linex_index": {sentence.line_index}, "values": {text}}}\n')
         return
-    for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
+    for row, sentence in enumerate(sentences):
+        tokens = inputs[row].tokens
         vectors = encoded["vectors"][row]
         texts = format_json_vectors(vectors[: len(tokens)].reshape(-1, vectors.shape[-1]))
         features = []
         for token in tokens:
             values = [f'{{"index": {layer}, "values": {next(texts)}}}' for layer in layers]
             features.append(f'{{"token": {json.dumps(token)}, "layers": [{", ".join(values)}]}}')
-        attentions = ""
+        fields = f'"features": [{", ".join(features)}]'
         if "attentions" in encoded:
-            attentions = f', "attentions": [{_attention_text(encoded["attentions"][row], len(tokens), layers)}]'
-        # The original spells the key this way.
-        file.write(
-            f'{{"linex_index": {sentence.line_index}, "features": [{", ".join(features)}]{attentions}}}\n'
-        )
+            attentions = _format_attentions(encoded["attentions"][row], len(tokens), layers)
+            fields += f', "attentions": [{attentions}]'
+        file.write(f'{{"linex_index": {sentence.line_index}, {fields}}}\n')
 
 
-def _attention_text(probabilities: np.ndarray, num_tokens: int, layers: Sequence[int]) -> str:
+def _format_attentions(probabilities: np.ndarray, num_tokens: int, layers: Sequence[int]) -> str:
     """Returns the JSON objects of the layers, without padding, for float32[layers, N, S, S]."""
     num_heads = probabilities.shape[1]
-    rows = format_json_vectors(probabilities[..., :num_tokens, :num_tokens].reshape(-1, num_tokens))
+    without_padding = probabilities[..., :num_tokens, :num_tokens]
+    rows = format_json_vectors(without_padding.reshape(-1, num_tokens))
     texts = []
     for layer in layers:
-        heads = [f"[{', '.join(itertools.islice(rows, num_tokens))}]" for _ in range(num_heads)]
+        heads = []
+        for _ in range(num_heads):
+            head_rows = itertools.islice(rows, num_tokens)
+            heads.append(f"[{', '.join(head_rows)}]")
         texts.append(f'{{"index": {layer}, "heads": [{", ".join(heads)}]}}')
     return ", ".join(texts)
 
 
 def _log_first(sentences: Sequence[TextLine], inputs: Sequence[ModelInput], features: Features):
-    for row, (sentence, (tokens, _)) in enumerate(zip(sentences, inputs, strict=True)):
+    for row, sentence in enumerate(sentences):
         if sentence.line_index >= _LOGGED_EXAMPLES:
             return
+        tokens = inputs[row].tokens
         log_example(
             tokens,
             sentence.line_index == 0,
@@ -311,4 +365,5 @@ def _details(
         ("input_mask", "input_mask"),
         ("segment_ids", "input_type_ids"),
     ):
-        yield f"{title}: {' '.join(map(str, features[name][row].tolist()))}"
+        values = features[name][row].tolist()
+        yield f"{title}: {' '.join(map(str, values))}"

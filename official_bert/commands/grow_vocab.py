@@ -16,8 +16,9 @@ from absl import logging
 from official_bert import model_dir, model_hub
 from official_bert.checkpoints import huggingface, names, tf1
 from official_bert.checkpoints.layout import find_layout
-from official_bert.checkpoints.loading import TF1_NAME
+from official_bert.checkpoints.loading import TF1_NAME, Checkpoint
 from official_bert.commands.convert_checkpoint import check_weights
+from official_bert.config import BertConfig
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.model_dir import CONFIG_NAME, HUGGINGFACE_CONFIG_NAME, VOCAB_NAME
@@ -28,21 +29,79 @@ from official_bert.tokenization import FullTokenizer, vocabulary_lines
 _is_unused = re.compile(r"\s*\[unused\d+\]\s*").fullmatch
 
 
-def run(options: GrowthOptions):
-    out, model = options.output_dir, model_hub.local_path(options.model)
-    writing.check_new_folder(out)
+def run(options: GrowthOptions) -> None:
+    """Writes a model with a larger vocabulary.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: the model or a file cannot be used, or no word is new.
+    """
+    # Read the model and the words.
+    output_dir = options.output_dir
+    model = model_hub.local_path(options.model)
+    writing.check_new_folder(output_dir)
     layout = find_layout(model)
     source = resolve(dataclasses.replace(options, model=layout.encoder))
-    checkpoint, config, tokenizer = source.checkpoint, source.config, source.tokenizer
+    checkpoint = source.checkpoint
+    config = source.config
     check_weights(checkpoint, config)
     check_stored_config(checkpoint.path, config)
-    lines = vocabulary_lines(source.options.vocab_file)
-    rows = _placed(_new_words(options.words, tokenizer), lines)
-    fields = reading.read_json(source.options.bert_config_file)
-    fields["vocab_size"] = max(config.vocab_size, len(lines))
-    changed = {}
-    # The table, and the bias of the words as outputs.
-    for name in filter(checkpoint.shapes.__contains__, names.COPIES):
+    lines = vocabulary_lines(source.vocab_file)
+    new_words = _read_new_words(options.words, source.tokenizer)
+    row_pieces = _place_words(new_words, lines)
+    config_fields = reading.read_json(source.options.bert_config_file)
+    config_fields["vocab_size"] = max(config.vocab_size, len(lines))
+    grown_weights = _grow_weights(checkpoint, config, config_fields["vocab_size"], row_pieces)
+
+    # Write the new folder.
+    with writing.replacing_folder(output_dir) as folder:
+        is_huggingface_config = "model_type" in config_fields
+        config_name = HUGGINGFACE_CONFIG_NAME if is_huggingface_config else CONFIG_NAME
+        _write_text(folder, config_name, json.dumps(config_fields, indent=2))
+        _write_text(folder, VOCAB_NAME, "\n".join(lines))
+        _write_weights(folder, checkpoint, grown_weights)
+        settings = source.folder.tokenizer_config() or source.tokenizer_config
+        # The config.json of a Hugging Face folder names the task and the labels, so that other files
+        # need not.
+        record = source.task if source.folder.task_file else None
+        labels = source.labels if source.folder.labels_file else None
+        model_dir.write_companion_files(folder, None, settings, record, labels)
+        # The new folder contains the encoder and the files of another library.
+        if layout.encoder != model:
+            layout.write(folder, config.hidden_size)
+        for name in find_layout(source.folder.path).files:
+            _copy(os.path.join(source.folder.path, name), os.path.join(folder, name))
+        source_names = {*files.list_folder(source.folder.path)}
+        uncopied_names = source_names.difference(files.list_folder(folder))
+    uncopied_names = sorted(
+        name
+        for name in uncopied_names
+        if ".ckpt" not in name and not huggingface.is_weights_file(name)
+    )
+    description = ", ".join(uncopied_names) or "nothing"
+    logging.info("Wrote %s; not copied there: %s", output_dir, description)
+
+
+def _grow_weights(
+    checkpoint: Checkpoint, config: BertConfig, vocab_size: int, row_pieces: dict[int, list[int]]
+) -> dict[str, np.ndarray]:
+    """Returns the word embeddings, and the bias of the words as outputs, with the new words.
+
+    Args:
+        checkpoint: the checkpoint of the model.
+        config: its configuration.
+        vocab_size: the new number of rows.
+        row_pieces: row of a new word -> the rows of its pieces, of which it gets the mean.
+
+    Returns:
+        The arrays by TF1 name.
+    """
+    grown_weights = {}
+    for name in names.COPIES:
+        if name not in checkpoint.shapes:
+            continue
         tf1.check_type(checkpoint, name)
         values = tf1.read_weight(checkpoint, name)
         if len(values) != config.vocab_size:
@@ -50,83 +109,69 @@ def run(options: GrowthOptions):
                 f"{checkpoint.path}: {name} has not {config.vocab_size} rows; restore the model's "
                 "files"
             )
-        added = np.zeros((fields["vocab_size"] - len(values), *values.shape[1:]), np.float32)
-        changed[name] = np.concatenate([values, added])
-        for row, pieces in rows.items():
-            changed[name][row] = values[pieces].mean(axis=0)
-    with writing.replacing_folder(out) as folder:
-        config_name = HUGGINGFACE_CONFIG_NAME if "model_type" in fields else CONFIG_NAME
-        for name, text in (
-            (config_name, json.dumps(fields, indent=2)),
-            (VOCAB_NAME, "\n".join(lines)),
-        ):
-            with writing.replacing(os.path.join(folder, name)) as file:
-                file.write(f"{text}\n")
-        if isinstance(checkpoint, huggingface.HuggingFaceCheckpoint):
-            huggingface.write_tensors(
-                os.path.join(folder, huggingface.WEIGHTS_FILE), checkpoint.stored(changed)
-            )
-        else:
-            tensors = {
-                name: checkpoint.read(name)
-                for name in checkpoint.shapes
-                if not names.is_training_state(name)
-            }
-            logging.info(
-                "the step and the optimizer's slots are left out: %d tensors",
-                len(checkpoint.shapes) - len(tensors),
-            )
-            changed = {name: value.astype(tensors[name].dtype) for name, value in changed.items()}
-            tf1.write(os.path.join(folder, TF1_NAME), tensors | changed)
-        settings = source.dir.tokenizer_config() or source.tokenizer_config
-        # config.json, which is kept, names the task and the labels of a folder of Hugging Face.
-        record = source.task if source.dir.task_file else None
-        labels = source.labels if source.dir.labels_file else None
-        model_dir.write_companion_files(folder, None, settings, record, labels)
-        if layout.encoder != model:  # the new folder has the encoder and the other files in one
-            layout.write(folder, config.hidden_size)
-        for name in find_layout(source.dir.path).files:
-            _copy(os.path.join(source.dir.path, name), os.path.join(folder, name))
-        uncopied_names = {*files.list_folder(source.dir.path)}.difference(files.list_folder(folder))
-    uncopied_names = sorted(
-        name
-        for name in uncopied_names
-        if ".ckpt" not in name and not huggingface.is_weights_file(name)
-    )
-    logging.info("Wrote %s; not copied there: %s", out, ", ".join(uncopied_names) or "nothing")
+        new_rows = np.zeros((vocab_size - len(values), *values.shape[1:]), np.float32)
+        grown_values = np.concatenate([values, new_rows])
+        for row, pieces in row_pieces.items():
+            grown_values[row] = values[pieces].mean(axis=0)
+        grown_weights[name] = grown_values
+    return grown_weights
+
+
+def _write_text(folder: str, name: str, text: str):
+    with writing.replacing(os.path.join(folder, name)) as file:
+        file.write(f"{text}\n")
+
+
+def _write_weights(folder: str, checkpoint: Checkpoint, grown_weights: dict[str, np.ndarray]):
+    """Writes the weights of the model in the format of its checkpoint."""
+    if isinstance(checkpoint, huggingface.HuggingFaceCheckpoint):
+        path = os.path.join(folder, huggingface.WEIGHTS_FILE)
+        huggingface.write_tensors(path, checkpoint.replace_weights(grown_weights))
+        return
+    tensors = {}
+    for name in checkpoint.shapes:
+        if not names.is_training_state(name):
+            tensors[name] = checkpoint.read(name)
+    num_left_out = len(checkpoint.shapes) - len(tensors)
+    logging.info("the step and the optimizer's slots are left out: %d tensors", num_left_out)
+    for name, value in grown_weights.items():
+        tensors[name] = value.astype(tensors[name].dtype)
+    tf1.write(os.path.join(folder, TF1_NAME), tensors)
 
 
 def _copy(source: str, target: str):
     """Copies a file, or a folder with the files in it."""
     if files.is_folder(source):
         files.make_folder(target)
-        for name in files.list_folder(source):
-            _copy(os.path.join(source, name.rstrip("/")), os.path.join(target, name.rstrip("/")))
+        for entry_name in files.list_folder(source):
+            name = entry_name.rstrip("/")
+            _copy(os.path.join(source, name), os.path.join(target, name))
         return
     with files.open_file(source, "rb") as content, writing.replacing(target, "wb") as copy:
         shutil.copyfileobj(content, copy)
 
 
-def _new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]:
-    """Returns the words that the vocabulary lacks, as the tokenizer reads them, with the ids of
-    their pieces.
-    """
-    new_words, num_in_vocabulary = {}, 0
+def _read_new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]:
+    """Returns the words that the vocabulary lacks, in the tokenizer's case: word -> ids of its pieces."""
+    new_words: dict[str, list[int]] = {}
+    num_in_vocabulary = 0
     wordpiece = tokenizer.wordpiece_tokenizer
     for number, line in enumerate(reading.read_lines(path), 1):
-        words = tokenizer.basic_tokenizer.tokenize(line)
         if not line.strip():
             continue
+        words = tokenizer.basic_tokenizer.tokenize(line)
         if len(words) != 1 or len(words[0]) > wordpiece.max_input_chars_per_word:
             fault = "a word that is too long" if len(words) == 1 else f"{len(words)} words"
             raise InputError(
                 f"{path}: line {number}: {line[:40]!r} is {fault} for the tokenizer; write one on "
                 "each line"
             )
-        if words[0] in tokenizer.vocab:
+        word = words[0]
+        if word in tokenizer.vocab:
             num_in_vocabulary += 1
         else:
-            new_words[words[0]] = tokenizer.convert_tokens_to_ids(wordpiece.split_word(words[0]))
+            pieces = wordpiece.split_word(word)
+            new_words[word] = tokenizer.convert_tokens_to_ids(pieces)
     logging.info(
         "%s: %d new words; left out, since they are pieces already: %d",
         path,
@@ -140,15 +185,25 @@ def _new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]:
     return new_words
 
 
-def _placed(words: dict[str, list[int]], lines: list[str]) -> dict[int, list[int]]:
-    """Writes words over `[unusedN]` lines, then behind the last line; returns the ids of their
-    pieces by their ids.
+def _place_words(words: dict[str, list[int]], lines: list[str]) -> dict[int, list[int]]:
+    """Writes words over `[unusedN]` lines, then behind the last line.
+
+    Args:
+        words: word -> ids of its pieces.
+        lines: the lines of the vocabulary, which are changed.
+
+    Returns:
+        Id of a new word -> ids of its pieces.
     """
-    free = [number for number, line in enumerate(lines) if _is_unused(line)][: len(words)]
-    num_new = len(words) - len(free)
-    logging.info("%d words replace [unusedN], %d get new lines", len(free), num_new)
-    lines += [""] * num_new
-    free += range(len(lines) - num_new, len(lines))
-    for number, word in zip(free, words, strict=True):
-        lines[number] = word
-    return dict(zip(free, words.values(), strict=True))
+    unused_ids = [number for number, line in enumerate(lines) if _is_unused(line)]
+    new_ids = unused_ids[: len(words)]
+    num_replaced = len(new_ids)
+    num_added = len(words) - num_replaced
+    logging.info("%d words replace [unusedN], %d get new lines", num_replaced, num_added)
+    new_ids += range(len(lines), len(lines) + num_added)
+    lines += [""] * num_added
+    row_pieces = {}
+    for new_id, (word, pieces) in zip(new_ids, words.items(), strict=True):
+        lines[new_id] = word
+        row_pieces[new_id] = pieces
+    return row_pieces

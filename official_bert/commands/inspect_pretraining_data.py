@@ -1,7 +1,7 @@
 """Shows pre-training records: the runner of official-bert inspect_pretraining_data.
 
-In: TFRecords and the vocabulary that they were made with. Out: the first records and statistics on
-    standard output.
+In: TFRecords, and the vocabulary with which they were made. Out: the first records and statistics
+on standard output.
 """
 
 import itertools
@@ -25,21 +25,30 @@ from official_bert.tokenization import FullTokenizer
 _RECORDS_AT_ONCE = 500
 
 
-def run(options: InspectionOptions):
-    """Prints records and statistics."""
-    options = resolve(options).options
-    tokenizer = FullTokenizer(options.vocab_file)
+def run(options: InspectionOptions) -> None:
+    """Prints records and statistics.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: a file cannot be used, or has no record.
+    """
+    source = resolve(options)
+    options = source.options
+    tokenizer = FullTokenizer(source.vocab_file)
     input_files = expand_records(options.input_file, "input_file")
-    check_records_vocabulary(input_files, options.vocab_file, tokenizer.vocab)
-    statistics, progress = Statistics(tokenizer), Progress("records read")
-    records = _examples(input_files)
+    check_records_vocabulary(input_files, source.vocab_file, tokenizer.vocab)
+    statistics = Statistics(tokenizer)
+    progress = Progress("records read")
+    records = _read_records(input_files)
     num_read = 0
-    while taken := list(itertools.islice(records, _RECORDS_AT_ONCE)):
-        places, examples = zip(*taken, strict=True)
+    while block := list(itertools.islice(records, _RECORDS_AT_ONCE)):
+        places, examples = zip(*block, strict=True)
         statistics.add(block_of(examples, places, 1 + max(tokenizer.vocab.values())))
-        for place, example in taken[: max(options.num_records - num_read, 0)]:
+        for place, example in block[: max(options.num_records - num_read, 0)]:
             print(place, *lines_of(example, tokenizer.inv_vocab), sep="\n", end="\n\n")
-        num_read += len(taken)
+        num_read += len(block)
         progress(num_read)
     if not num_read:
         raise InputError(
@@ -49,7 +58,7 @@ def run(options: InspectionOptions):
     print(*statistics.lines(), sep="\n")
 
 
-def _examples(input_files: Sequence[str]) -> Iterator[tuple[str, Example]]:
+def _read_records(input_files: Sequence[str]) -> Iterator[tuple[str, Example]]:
     for path in input_files:
         for number, example in read_examples(path):
             yield f"{path}: record {number} (from 0)", with_masks(example)

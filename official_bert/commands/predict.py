@@ -1,8 +1,8 @@
 """Answers lines of text: the runner of official-bert predict.
 
-In: an exported model, and lines from a file or a pipe. Out: a JSON object for each line, in order,
-or the file of a mode (predict_mode.py). Available lines are answered at once: a line typed at a
-terminal gets its answer, a long file is answered in batches of similar length.
+In: a model, and lines from a file or a pipe. Out: a JSON object for each line, in order, or the file
+of a mode (predict_mode.py). Available lines are answered at once: a line that is typed at a terminal
+gets its answer, and a long file is answered in batches of similar length.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from absl import logging
 
@@ -29,18 +29,26 @@ from official_bert.serving.predictor import WINDOW_BATCHES, Predictor, setting_f
 from official_bert.training import cpu_heap
 from official_bert.training.distribution import log_devices
 
-# Of columns of tables, beside those of the requests.
+# Further names of columns with texts, which a table may have in its first line.
 _TEXT_NAMES = ("text", "sentence", "sentence1", "sentence2")
 _BYTES_AT_ONCE = 1 << 16  # the capacity of a pipe
 
 
-def run(options: PredictOptions):
-    """Answers every line of the input."""
-    names = {field.name for field in setting_fields()}
-    settings = {name: value for name, value in vars(options).items() if name in names}
-    mode = _chosen_mode(options)
+def run(options: PredictOptions) -> None:
+    """Answers every line of the input.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: the model or a file cannot be used, or a line is not a valid request.
+    """
+    setting_names = {field.name for field in setting_fields()}
+    settings = {name: value for name, value in vars(options).items() if name in setting_names}
+    mode = _choose_mode(options)
     _check_files(options, mode)
     with contextlib.ExitStack() as stack:
+        # Open the input before the model is loaded, so that a wrong path ends the job at once.
         if options.input_file == STANDARD:
             lines_in = sys.stdin.buffer
         else:
@@ -50,9 +58,11 @@ def run(options: PredictOptions):
         log_devices()
         mode.start(predictor)
         if not mode.writes_answers:
-            mode.consume(_windows(lines_in, mode))
+            mode.consume(_read_windows(lines_in, mode))
             mode.finish()
             return
+
+        # Write an answer for each line.
         if options.output_file == STANDARD:
             lines_out = stack.enter_context(_standard_output())
         else:
@@ -63,9 +73,10 @@ def run(options: PredictOptions):
         logging.info("Wrote %s", options.output_file)
 
 
-def _chosen_mode(options: PredictOptions) -> PredictMode:
-    """Returns what the flags choose to do with the input; raises InputError for two modes at once."""
-    modes = [mode for make in catalog.hooks("predict_mode") if (mode := make(options))]
+def _choose_mode(options: PredictOptions) -> PredictMode:
+    """Returns the mode that the flags choose; raises InputError for two modes."""
+    possible_modes = [make_mode(options) for make_mode in catalog.hooks("predict_mode")]
+    modes = [mode for mode in possible_modes if mode]
     if len(modes) > 1:
         raise InputError(
             f"{modes[1].flag}: does not go with {modes[0].flag}; leave one of them out"
@@ -73,38 +84,46 @@ def _chosen_mode(options: PredictOptions) -> PredictMode:
     return modes[0] if modes else PredictMode(options)
 
 
-def read_available_lines(file: BinaryIO, most: int) -> Iterator[list[bytes]]:
-    """Yields the lines of a file without their ends, as many at a time as are available without
-    waiting.
+def read_available_lines(file: BinaryIO, max_lines: int) -> Iterator[list[bytes]]:
+    """Reads as many lines at a time as are available without waiting.
 
-    A pipe or a terminal must not have been read before.
+    Args:
+        file: the file. A pipe or a terminal must not have been read before.
+        max_lines: the maximum number of lines at a time.
+
+    Yields:
+        Some lines, without their ends.
     """
-    lines, unfinished = [], []
-    for data in _reads(file):
+    lines: list[bytes] = []
+    parts: list[bytes] = []  # of the line whose end has not been read
+    for data in _read_chunks(file):
         first, *others = data.split(b"\n")
-        unfinished.append(first)
+        parts.append(first)
         if others:
-            lines.append(b"".join(unfinished))
+            lines.append(b"".join(parts))
             *complete, last = others
             lines += complete
-            unfinished = [last]
-        while len(lines) >= most:
-            yield lines[:most]
-            del lines[:most]
+            parts = [last]
+        while len(lines) >= max_lines:
+            yield lines[:max_lines]
+            del lines[:max_lines]
         if lines and not _has_more(file):
             yield lines
             lines = []
-    last_line = b"".join(unfinished)
-    if lines or last_line:
-        yield lines + ([last_line] if last_line else [])
+    last_line = b"".join(parts)
+    if last_line:
+        lines.append(last_line)
+    if lines:
+        yield lines
 
 
 Requests = Sequence[Sequence[str]]
 
 
-def _warn_of_other_format(first_line: bytes, columns: Sequence[str], options: PredictOptions):
-    """Warns of JSON lines, CSV and the names of columns that are read as texts, as those of a
-    log may be on purpose.
+def _warn_about_other_format(first_line: bytes, columns: Sequence[str], options: PredictOptions):
+    """Warns about an input that looks like JSON, CSV or a table with a header, but is read as texts.
+
+    The lines of a log may look so on purpose.
     """
     if options.input_format == JSON:
         return
@@ -136,57 +155,91 @@ def _is_json_object(line: bytes) -> bool:
     return True
 
 
-def _windows(lines_in: BinaryIO, mode: PredictMode) -> Iterator[Window]:
-    """Yields the requests of all lines, some at a time; raises InputError for a line that is none."""
-    options, progress, num_lines = mode.options, Progress("lines"), 0
+class _Lines(NamedTuple):
+    """The requests in some lines of the input.
+
+    Attributes:
+        requests: the texts of each valid request, in order.
+        errors: row of a line -> its error, for the lines that are no valid requests.
+        extra_fields: for each line, the fields of its answer that do not come from the model.
+    """
+
+    requests: list[Sequence[str]]
+    errors: dict[int, InputError]
+    extra_fields: list[dict[str, Any]]
+
+
+def _read_windows(lines_in: BinaryIO, mode: PredictMode) -> Iterator[Window]:
+    """Yields the requests of all lines, some at a time; raises InputError for an invalid line."""
+    options = mode.options
+    progress = Progress("lines")
+    num_lines = 0
     for lines in read_available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         if not num_lines:
-            _warn_of_other_format(lines[0], mode.predictor.columns, options)
-        requests, errors, further = _parsed(lines, num_lines, mode)
-        for row, error in errors.items():
-            raise _stopped(mode, num_lines + row, error)
-        yield Window(requests, further)
+            _warn_about_other_format(lines[0], mode.predictor.columns, options)
+        parsed = _parse_lines(lines, num_lines, mode)
+        for row, error in parsed.errors.items():
+            raise _line_error(mode, num_lines + row, error)
+        yield Window(parsed.requests, parsed.extra_fields)
         num_lines += len(lines)
         progress(num_lines)
 
 
-def _parsed(
-    lines: Sequence[bytes], num_before: int, mode: PredictMode
-) -> tuple[list[Sequence[str]], dict[int, InputError], list[dict]]:
-    """Returns the requests of lines, the errors of others by row, and the fields of answers that
-    are not the model's.
+def _parse_lines(lines: Sequence[bytes], num_before: int, mode: PredictMode) -> _Lines:
+    """Returns the requests in some lines, which `num_before` lines precede.
 
-    It stops at the first error unless --on_error=report; `num_before` lines came before.
+    Without --on_error=report it stops at the first error.
     """
-    options, predictor = mode.options, mode.predictor
-    requests, errors, further = [], {}, [{} for _ in lines]
-    is_json = options.input_format == JSON
+    parsed = _Lines([], {}, [{} for _ in lines])
     for row, line in enumerate(lines):
         try:
-            line = _decoded(line, is_first=not num_before and not row)
-            if is_json:
-                fields = _json_object(line, predictor.columns)
-                further[row] |= {"id": fields["id"]} if "id" in fields else {}
-                _warn_of_unread_fields(fields, num_before + row + 1, mode)
-            texts = _read_texts(fields, predictor) if is_json else line.split("\t")
-            mode.check(texts)
-            further[row] |= {"truncated": True} if predictor.is_cut(texts) else {}
-            requests.append(texts)
+            texts = _parse_line(line, num_before + row, mode, parsed.extra_fields[row])
+            parsed.requests.append(texts)
         except InputError as error:
-            errors[row] = error
-            if options.on_error == STOP:
+            parsed.errors[row] = error
+            if mode.options.on_error == STOP:
                 break
-    return requests, errors, further
+    return parsed
 
 
-def _warn_of_unread_fields(request: dict, line_number: int, mode: PredictMode):
-    """Warns of the first request with fields that neither the model nor its answer has."""
-    request_fields = (*mode.predictor.columns, "id")
-    names = [
-        name for name in request if name != "id" and fold_name(name) not in request_fields[:-1]
-    ]
-    if names and not mode.has_warned_of_fields:
-        mode.has_warned_of_fields = True
+def _parse_line(
+    line: bytes, index: int, mode: PredictMode, extra_fields: dict[str, Any]
+) -> Sequence[str]:
+    """Returns the texts of the request in a line.
+
+    Args:
+        line: the line without its end.
+        index: its index in the input, from 0.
+        mode: the mode, which checks the request.
+        extra_fields: a dictionary to which the fields are added that the answer gets in addition,
+            also if the request is invalid.
+
+    Raises:
+        InputError: the line is not a valid request.
+    """
+    predictor = mode.predictor
+    text = _decode(line, is_first=index == 0)
+    if mode.options.input_format == JSON:
+        fields = _parse_object(text, predictor.columns)
+        if "id" in fields:
+            extra_fields["id"] = fields["id"]
+        _warn_about_unread_fields(fields, index + 1, mode)
+        texts = _read_texts(fields, predictor)
+    else:
+        texts = text.split("\t")
+    mode.check(texts)
+    if predictor.is_cut(texts):
+        extra_fields["truncated"] = True
+    return texts
+
+
+def _warn_about_unread_fields(request: dict, line_number: int, mode: PredictMode):
+    """Warns about the first request with fields that neither the model nor its answer has."""
+    columns = mode.predictor.columns
+    request_fields = (*columns, "id")
+    names = [name for name in request if name != "id" and fold_name(name) not in columns]
+    if names and not mode.has_warned_about_fields:
+        mode.has_warned_about_fields = True
         logging.warning(
             "%s: line %d: Ignoring the fields %s, here and in later lines; a request has %s",
             input_name(mode.options),
@@ -196,47 +249,53 @@ def _warn_of_unread_fields(request: dict, line_number: int, mode: PredictMode):
         )
 
 
-def _stopped(mode: PredictMode, row: int, error: InputError) -> InputError:
-    """Returns the error of a line, from 0, that ends the job."""
+def _line_error(mode: PredictMode, index: int, error: InputError) -> InputError:
+    """Returns the error that ends the job, for a line with an index from 0."""
     alternative = ", or give --on_error=report to go on" if mode.writes_answers else ""
-    where = f"{input_name(mode.options)}: line {row + 1}"
+    where = f"{input_name(mode.options)}: line {index + 1}"
     return InputError(f"{where}: {error}; correct it{alternative}")
 
 
 def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, mode: PredictMode):
+    """Writes an answer or, with --on_error=report, an error for each line."""
     options = mode.options
     is_conversation = STANDARD in (options.input_file, options.output_file)
-    progress, num_lines, num_bad = Progress("lines", is_updated=not is_conversation), 0, 0
+    progress = Progress("lines", is_updated=not is_conversation)
     stops = options.on_error == STOP
-    answer_all = mode.answers if stops else functools.partial(_answers, mode.answers)
+    answer_all = mode.answers if stops else functools.partial(_answer_each, mode.answers)
+    num_lines = 0
+    num_errors = 0
     for lines in read_available_lines(lines_in, options.batch_size * WINDOW_BATCHES):
         if not num_lines:
-            _warn_of_other_format(lines[0], mode.predictor.columns, options)
-        requests, errors, further = _parsed(lines, num_lines, mode)
-        answers = answer_all(requests)
-        for row in range(len(requests) + len(errors)):
-            if row in errors and stops:
+            _warn_about_other_format(lines[0], mode.predictor.columns, options)
+        parsed = _parse_lines(lines, num_lines, mode)
+        answers = answer_all(parsed.requests)
+        for row in range(len(parsed.requests) + len(parsed.errors)):
+            error = parsed.errors.get(row)
+            if error and stops:
                 lines_out.flush()
-                raise _stopped(mode, num_lines + row, errors[row])
-            answer = errors[row] if row in errors else next(answers)
+                raise _line_error(mode, num_lines + row, error)
+            answer = error or next(answers)
+            extra_fields = parsed.extra_fields[row]
             try:
-                line = _json_line(answer, further[row])
+                line = _encode_answer(answer, extra_fields)
             except InputError as error:
                 if stops:
                     raise
-                errors[row], line = error, _json_line(error, further[row])
+                parsed.errors[row] = error
+                line = _encode_answer(error, extra_fields)
             lines_out.write(line)
         lines_out.flush()
         num_lines += len(lines)
-        num_bad += len(errors)
+        num_errors += len(parsed.errors)
         progress(num_lines)
-    if num_bad:
+    if num_errors:
         logging.warning(
-            "%s: %d of %d lines are no requests", input_name(options), num_bad, num_lines
+            "%s: %d of %d lines are no requests", input_name(options), num_errors, num_lines
         )
 
 
-def _decoded(line: bytes, is_first: bool) -> str:
+def _decode(line: bytes, is_first: bool) -> str:
     try:
         text = line.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -244,21 +303,19 @@ def _decoded(line: bytes, is_first: bool) -> str:
     return text.removeprefix("\ufeff") if is_first else text
 
 
-def _json_object(line: str, columns: Sequence[str]) -> dict:
+def _parse_object(line: str, columns: Sequence[str]) -> dict:
     content = reading.parse_json(line, has_lines=False, object_pairs_hook=reading.distinct_fields)
     if not isinstance(content, dict):
         raise InputError(f"no JSON object; give one with the fields {', '.join(columns)}")
     try:
-        _encoded(content.get("id"))
+        _encode_json(content.get("id"))
     except ValueError:
         raise InputError("the field id has NaN, Infinity or half of a surrogate pair") from None
     return content
 
 
 def _group_by_column(fields: dict, columns: Sequence[str]) -> dict:
-    """Returns the texts of a request by column; names match without regard to case, as those of
-    tables do.
-    """
+    """Returns the texts of a request by column; the case of a name does not matter."""
     column_texts = {}
     for name, value in fields.items():
         column = fold_name(name)
@@ -271,52 +328,52 @@ def _group_by_column(fields: dict, columns: Sequence[str]) -> dict:
 
 
 def _read_texts(fields: dict, predictor: Predictor) -> list[str]:
+    """Returns the texts of a request in the order of the columns."""
     column_texts = _group_by_column(fields, predictor.columns)
-    missing = [
-        name
-        for name in predictor.columns[: predictor.num_required]
-        if column_texts.get(name) is None
-    ]
+    required = predictor.columns[: predictor.num_required]
+    missing = [name for name in required if column_texts.get(name) is None]
     if missing:
         raise InputError(f"the fields {', '.join(missing)} are missing")
-    texts = {
-        name: column_texts[name] for name in predictor.columns if column_texts.get(name) is not None
-    }
-    if others := [name for name, text in texts.items() if not isinstance(text, str)]:
-        raise InputError(f"the field {others[0]} is no text")
-    return list(texts.values())
+    texts = []
+    for name in predictor.columns:
+        text = column_texts.get(name)
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise InputError(f"the field {name} is no text")
+        texts.append(text)
+    return texts
 
 
-def _answers(answers_to: Callable, requests: Requests) -> Iterator[dict | InputError]:
-    """Yields an answer or an error for each request: where the model refuses some, each is asked
-    for alone.
+def _answer_each(answer_all: Callable, requests: Requests) -> Iterator[dict | InputError]:
+    """Yields an answer or an error for each request.
+
+    If the model refuses some of the requests, it gets each of them alone.
     """
     try:
-        yield from list(answers_to(requests))
+        yield from list(answer_all(requests))
         return
     except InputError as error:
         if len(requests) == 1:
             yield error
             return
     for request in requests:
-        yield from _answers(answers_to, [request])
+        yield from _answer_each(answer_all, [request])
 
 
-def _encoded(value) -> bytes:
+def _encode_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
 
 
-def _json_line(answer: dict | InputError, further: dict) -> bytes:
-    """Returns the line of an answer, with its further fields, of which `truncated` is only of a
-    model's answer.
-    """
+def _encode_answer(answer: dict | InputError, extra_fields: dict) -> bytes:
+    """Returns the line of an answer with its further fields. An error only gets the id."""
     if isinstance(answer, InputError):
-        answer, further = (
-            {"error": str(answer)},
-            {name: further[name] for name in further if name == "id"},
-        )
+        id_field = {name: value for name, value in extra_fields.items() if name == "id"}
+        fields = id_field | {"error": str(answer)}
+    else:
+        fields = extra_fields | answer
     try:
-        return _encoded(further | answer) + b"\n"
+        return _encode_json(fields) + b"\n"
     except ValueError:
         raise InputError(
             "the model gives numbers that are not finite; its checkpoint is corrupt, or its "
@@ -324,15 +381,14 @@ def _json_line(answer: dict | InputError, further: dict) -> bytes:
         ) from None
 
 
-def _reads(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the data of `file` in chunks; a chunk of a pipe or a terminal is the data that is
-    available.
-    """
-    read = getattr(file, "read1", file.read)  # a remote file lacks read1, and never waits for input
+def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Yields the data of a file; a chunk of a pipe or a terminal is the data that is available."""
+    # A remote file lacks read1. It never waits for input.
+    read = getattr(file, "read1", file.read)
     while True:
         try:
             data = read(_BYTES_AT_ONCE)
-        except OSError as error:  # a folder as standard input, for instance
+        except OSError as error:  # such as that of a folder as standard input
             raise InputError(
                 f"the input cannot be read ({error.strerror}); give another --input_file"
             ) from error
@@ -342,16 +398,15 @@ def _reads(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _has_more(file: BinaryIO) -> bool:
-    """Tells whether the next read returns without waiting."""
+    """Returns whether the next read returns without waiting."""
     if not hasattr(file, "fileno"):
         return True
-    return bool(select.select([file.fileno()], [], [], 0)[0])
+    readable, _, _ = select.select([file.fileno()], [], [], 0)
+    return bool(readable)
 
 
 def _check_files(options: PredictOptions, mode: PredictMode):
-    """Checks that the standard streams in use are open, and that the output is no input and no
-    file of the model.
-    """
+    """Checks that the standard streams are open, and that the output replaces no file in use."""
     for path, flag, stream in (
         (options.input_file, "input_file", sys.__stdin__),
         (options.output_file, "output_file", sys.__stdout__),
@@ -361,37 +416,40 @@ def _check_files(options: PredictOptions, mode: PredictMode):
             raise InputError(f"--{flag}=-: standard {name} is closed; name a file")
     if mode.output_file == STANDARD:
         return
-    writing.keep_apart(
-        [mode.output_file],
-        {
-            **mode.files_read,
-            "input_file": ["/dev/stdin" if options.input_file == STANDARD else options.input_file],
-            "model": list_model_files(options.model),
-        },
-    )
+    input_file = "/dev/stdin" if options.input_file == STANDARD else options.input_file
+    files_in_use = {
+        **mode.files_read,
+        "input_file": [input_file],
+        "model": list_model_files(options.model),
+    }
+    writing.keep_apart([mode.output_file], files_in_use)
 
 
 def list_model_files(model: str) -> list[str]:
-    """Returns the files in the folder of a model, which no output may replace."""
-    paths = [path for depth in ("*", "*/*", "*/*/*") for path in files.matching(depth, model)]
+    """Lists the files in the folder of a model, which no output may replace.
+
+    Args:
+        model: the folder.
+    """
+    paths: list[str] = []
+    for pattern in ("*", "*/*", "*/*/*"):
+        paths += files.matching(pattern, model)
     return [path for path in paths if not files.is_folder(path)]
 
 
 @contextlib.contextmanager
 def _standard_output() -> Iterator[BinaryIO]:
-    """Yields standard output; the job ends quietly when its reader closes the pipe, as after `|
-    head`.
-    """
+    """Yields standard output. If its reader closes the pipe, as `| head` does, the job ends quietly."""
     try:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     except OSError as error:
         if error.filename is not None:
             raise
-        # Redirects data that is not yet flushed, so that Python reports no error at exit.
+        # Data that is not yet flushed goes to another file, so that Python reports no error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            remedy = writing.remedy_of(error) or "name a file with --output_file"
+            hint = writing.remedy_of(error) or "name a file with --output_file"
             raise InputError(
-                f"standard output: cannot be written ({error.strerror}); {remedy}"
+                f"standard output: cannot be written ({error.strerror}); {hint}"
             ) from error

@@ -1,7 +1,7 @@
-"""What official-bert predict does with the lines of its input: `PredictMode`.
+"""Defines what official-bert predict does with the lines of its input: `PredictMode`.
 
-By default the model answers every line. An extension does something else with a flag of its own,
-such as --score: its hook `predict_mode` returns an instance of a subclass.
+By default the model answers every line. An extension with a flag of its own, such as --score, does
+something else: its hook `predict_mode` returns an instance of a subclass.
 """
 
 from __future__ import annotations
@@ -32,23 +32,33 @@ class PredictMode:
     """Answers every line by the model.
 
     The command makes a mode before it opens any file, so that the mode's `__init__` can refuse
-    flags that do not go together. It then calls `start` and, for some lines at a time, `check` and
-    `answers`; with `writes_answers = False` it calls `consume` instead. In the end it calls
-    `finish`.
+    conflicting flags. It then calls `start` and, for some lines at a time, `check` and `answers`.
+    With `writes_answers = False` it calls `consume` instead. In the end it calls `finish`.
 
     Attributes:
         flag: the flag that chooses the mode, with its hyphens. Two modes are refused.
         writes_answers: whether the mode answers lines. Otherwise it reads the whole input and
-            writes a file of its own, and a wrong line ends the job.
+            writes a file of its own, and an invalid line ends the job.
+        options: the flags of the command.
+        predictor: the model, after `start`.
+        has_warned_about_fields: whether a warning has named the ignored fields of a request.
     """
 
     flag: ClassVar[str] = ""
     writes_answers: ClassVar[bool] = True
 
     predictor: Predictor
-    has_warned_of_fields = False  # of a request that are not read
+    has_warned_about_fields = False
 
     def __init__(self, options: PredictOptions):
+        """Makes a mode.
+
+        Args:
+            options: the flags of the command.
+
+        Raises:
+            InputError: two flags conflict.
+        """
         self.options = options
 
     @property
@@ -61,26 +71,55 @@ class PredictMode:
         """The files that the mode reads, by flag; the output must not replace them."""
         return {}
 
-    def start(self, predictor: Predictor):
-        """Prepares the answers; raises InputError if the model cannot give them."""
+    def start(self, predictor: Predictor) -> None:
+        """Prepares the answers.
+
+        Args:
+            predictor: the model.
+
+        Raises:
+            InputError: the model cannot give such answers.
+        """
         self.predictor = predictor
 
-    def check(self, texts: Sequence[str]):
-        """Raises InputError for a request that the model cannot answer."""
+    def check(self, texts: Sequence[str]) -> None:
+        """Checks a request.
+
+        Args:
+            texts: the texts of the request.
+
+        Raises:
+            InputError: the model cannot answer it.
+        """
         self.predictor.check(texts)
 
     def answers(self, requests: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
-        """Yields an answer for each request; all have passed `check`."""
+        """Answers some requests, all of which have passed `check`.
+
+        Args:
+            requests: the texts of each request.
+
+        Yields:
+            The answer to each request.
+        """
         return self.predictor.answers_to_checked(requests)
 
-    def consume(self, windows: Iterable[Window]):
-        """Reads the requests of all lines and writes the mode's file."""
+    def consume(self, windows: Iterable[Window]) -> None:
+        """Reads the requests of all lines and writes the mode's file.
+
+        Args:
+            windows: the requests, some at a time.
+        """
         raise NotImplementedError
 
-    def finish(self):
-        """Logs what is known after the last answer."""
+    def finish(self) -> None:
+        """Logs a summary after the last answer."""
 
 
 def input_name(options: PredictOptions) -> str:
-    """Returns the name of the input in messages."""
+    """Returns the name of the input for messages.
+
+    Args:
+        options: the flags of the command.
+    """
     return "standard input" if options.input_file == STANDARD else options.input_file

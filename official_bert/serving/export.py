@@ -1,9 +1,12 @@
 """Exports a model and its weights as the next version in a folder that a server watches.
 
-In: a task, its model, and options for tokenizing text. Out, in export_dir/<version>/: a SavedModel
-of tensors or of raw text, with vocab.txt in assets, and bert_config.json, labels.txt, export.json
-and warm-up requests in assets.extra. The graph, too, has the labels, so that a file that was
-changed is noticed.
+In: a task, its model, and options for tokenizing text. Out, in export_dir/<version>/:
+
+    saved_model.pb, variables    a SavedModel that reads tensors or raw text
+    assets                       vocab.txt
+    assets.extra                 bert_config.json, labels.txt, export.json, warm-up requests
+
+The graph contains the labels, too, so that a reader notices a changed labels.txt.
 """
 
 import dataclasses
@@ -38,6 +41,7 @@ from official_bert.serving.exported_model import (
     Record,
     list_versions,
 )
+from official_bert.serving.signatures import Signature
 from official_bert.tasks import registry
 from official_bert.tasks.base import ServedTask
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
@@ -48,8 +52,16 @@ _TAKEN = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
 
 
 class TrainedModel(NamedTuple):
-    """A task with its trained model; its options are completed by what the folder of the
-    checkpoint knows.
+    """A task with its trained model.
+
+    Attributes:
+        options: the options, without an open value.
+        task: the task that the model was trained on.
+        model: the model with the weights of the checkpoint.
+        config: the configuration of the model.
+        tokenizer: the tokenizer of the model.
+        checkpoint_metadata: the path and the step of the checkpoint, and the metrics of its
+            evaluations.
     """
 
     options: ServedOptions
@@ -57,16 +69,33 @@ class TrainedModel(NamedTuple):
     model: keras.Model
     config: BertConfig
     tokenizer: FullTokenizer
-    # What tells the checkpoint from others: path, step, metrics of its evaluations.
-    facts: dict[str, Any]
+    checkpoint_metadata: dict[str, Any]
+
+    @property
+    def task_name(self) -> str:
+        """The name of the task."""
+        assert self.options.task_name is not None, "the options have no open value"
+        return self.options.task_name
+
+    @property
+    def max_seq_length(self) -> int:
+        """The number of tokens to which the export truncates text."""
+        assert self.options.max_seq_length is not None, "the options have no open value"
+        return self.options.max_seq_length
+
+    @property
+    def vocab_file(self) -> str:
+        """The path of the vocabulary."""
+        assert self.options.vocab_file is not None, "the options have no open value"
+        return self.options.vocab_file
 
 
 class ConvertedModel(NamedTuple):
-    """Files of a version that are no SavedModel.
+    """Files of a version that are not a SavedModel.
 
     Attributes:
         folder: a folder with these files and no others.
-        record: what the record of the export says of them.
+        record: the fields about these files for the record of the export.
         signatures: the names of their signatures.
     """
 
@@ -78,8 +107,9 @@ class ConvertedModel(NamedTuple):
 class ExportWriter:
     """Chooses the files of an export: a SavedModel.
 
-    An extension that exports other files has a subclass, which its hook `export_writer` makes of
-    the options, before the model is built. Its `__init__` refuses flags that do not go together.
+    An extension that exports other files has a subclass. Its hook `export_writer` makes an instance
+    from the options, before the model is built. The `__init__` of the subclass refuses conflicting
+    flags.
 
     Attributes:
         keeps_saved_model: whether the SavedModel is one of the files.
@@ -96,35 +126,60 @@ class ExportWriter:
         return self._options.dtype
 
     def formats(self, flags: Mapping[str, Any]) -> list[str]:
-        """Returns the formats of an export with some flags, by name."""
+        """Returns the names of the formats of an export.
+
+        Args:
+            flags: the flags of the export, by name.
+        """
         return [SAVED_MODEL]
 
-    def check_model(self, built: TrainedModel):
-        """Raises InputError for a model that a format cannot hold."""
+    def check_model(self, built: TrainedModel) -> None:
+        """Checks that the formats of the export can store a model.
+
+        Args:
+            built: the model.
+
+        Raises:
+            InputError: a format has no way to store it.
+        """
 
     def convert(
         self, built: TrainedModel, save: Callable[[str], None], folder: str
     ) -> ConvertedModel | None:
-        """Makes the files that are no SavedModel; returns None if there are none.
+        """Makes the files that are not a SavedModel.
 
         Args:
             built: the model.
             save: saves the SavedModel in a folder.
             folder: a temporary folder.
+
+        Returns:
+            The files, or None if there are none.
         """
         return None
 
 
 def make_writer(options: ExportOptions) -> ExportWriter:
-    """Returns the writer of the extension that has one, or the core's."""
+    """Makes the writer of an export: that of an extension, or else the core's.
+
+    Args:
+        options: the flags of the export.
+    """
     for hook in catalog.hooks("export_writer"):
         if writer := hook(options):
             return writer
     return ExportWriter(options)
 
 
-def check_export_dir(export_dir: str):
-    """Refuses a file in place of the folder of versions, before a model is built."""
+def check_export_dir(export_dir: str) -> None:
+    """Checks that the folder of versions is not a file, before a model is built.
+
+    Args:
+        export_dir: the value of --export_dir.
+
+    Raises:
+        InputError: it is a file.
+    """
     if files.exists(export_dir) and not files.is_folder(export_dir):
         raise InputError(
             f"--export_dir={export_dir}: is a file; name a folder, in which the version is written"
@@ -132,75 +187,100 @@ def check_export_dir(export_dir: str):
 
 
 def export_model(built: TrainedModel, writer: ExportWriter) -> str:
-    """Exports a model with its weights and returns the folder of the version."""
+    """Exports a model with its weights.
+
+    Args:
+        built: the model.
+        writer: the writer that chooses the files.
+
+    Returns:
+        The folder of the new version.
+
+    Raises:
+        InputError: flags contradict one another, a format cannot store the model, or the folder
+            cannot be written.
+    """
     options: ExportOptions = built.options
-    is_classifier = (
-        registry.family_of(options.task_name) == registry.CLASSIFICATION and built.task.labels
-    )
+    _check_estimator_signatures(built)
+    writer.check_model(built)
+    _warn_about_other_versions(built.task_name, options, writer)
+    # The temporary folder contains the assets until they are saved.
+    with tempfile.TemporaryDirectory() as folder:
+        # Build the graphs.
+        content = _text_content(built, folder) if options.export_text else _tensor_content(built)
+        weights = {name: variable.value for name, variable in named_variables(built.model).items()}
+        labels = [str(label) for label in built.task.labels or ()]
+        names = ", ".join(content.functions)
+        logging.info("Compiling the signatures %s ...", names)
+        exported = ExportedModel(content.functions, weights, content.resources, labels)
+        save_to = functools.partial(save, exported, content.functions)
+
+        # Choose the files, and the functions that write them into the folder of the version.
+        digest = compute_weights_digest(weights)
+        metadata = built.checkpoint_metadata | {"weights_sha256": digest}
+        record = make_record(built, options.export_text)._replace(checkpoint=metadata)
+        extra_files = content.extra_files | {CONFIG_FILE: built.config.to_json_string().encode()}
+        if labels:
+            extra_files[f"assets.extra/{LABELS_NAME}"] = join_lines(labels)
+        write_functions: list[Callable[[str], None]] = []
+        if converted := writer.convert(built, save_to, folder):
+            record = record._replace(converted=converted.record)
+            names = ", ".join(converted.signatures)
+            write_functions.append(functools.partial(_copy_files, converted.folder))
+        if writer.keeps_saved_model:
+            extra_files[signatures.WARMUP_FILE] = signatures.make_warmup_records(content.requests)
+            names = ", ".join(content.functions)
+            write_functions.append(save_to)
+        extra_files[RECORD_FILE] = json.dumps(record._asdict(), indent=2).encode()
+
+        # Write the version.
+        def write_all(version_folder: str) -> None:
+            for write in write_functions:
+                write(version_folder)
+
+        logging.info("Writing the export ...")
+        version = write_version(options.export_dir, write_all, extra_files)
+    logging.info("Exported %s with the signatures %s", version, names)
+    return version
+
+
+def _check_estimator_signatures(built: TrainedModel):
+    options: ExportOptions = built.options
+    family = registry.family_of(built.task_name)
+    is_classifier = family == registry.CLASSIFICATION and built.task.labels
     if options.estimator_signatures and (options.export_text or not is_classifier):
         raise InputError(
             "--estimator_signatures: is for tensor models with labels, as run_classifier.py trains "
             "them; leave it out"
         )
-    writer.check_model(built)
-    _warn_about_other_versions(options, writer)
-    with tempfile.TemporaryDirectory() as folder:  # holds the assets until they are saved
-        content = _text_content(built, folder) if options.export_text else _tensor_content(built)
-        weights = {name: variable.value for name, variable in named_variables(built.model).items()}
-        facts = built.facts | {"weights_sha256": compute_weights_digest(weights)}
-        record = make_record(built, options.export_text)._replace(checkpoint=facts)
-        extra_files = content.extra_files | {CONFIG_FILE: built.config.to_json_string().encode()}
-        labels = list(map(str, built.task.labels or ()))
-        if labels:
-            extra_files[f"assets.extra/{LABELS_NAME}"] = join_lines(labels)
-        names = ", ".join(content.signatures)
-        logging.info("Compiling the signatures %s ...", names)
-        exported = ExportedModel(content.signatures, weights, content.resources, labels)
-        save_to = functools.partial(save, exported, content.signatures)
-        writers = []
-        if converted := writer.convert(built, save_to, folder):
-            record = record._replace(converted=converted.record)
-            names = ", ".join(converted.signatures)
-            writers.append(functools.partial(_copy_files, converted.folder))
-        if writer.keeps_saved_model:
-            extra_files[signatures.WARMUP_FILE] = signatures.make_warmup_records(content.requests)
-            names = ", ".join(content.signatures)
-            writers.append(save_to)
-        extra_files[RECORD_FILE] = json.dumps(record._asdict(), indent=2).encode()
-        logging.info("Writing the export ...")
-        version = write_version(
-            options.export_dir, lambda to: [write(to) for write in writers], extra_files
-        )
-    logging.info("Exported %s with the signatures %s", version, names)
-    return version
 
 
-def _copy_files(folder: str, to: str):
-    _gfile.makedirs(to)
-    for name in sorted(os.listdir(folder)):
-        _gfile.copy(os.path.join(folder, name), os.path.join(to, name))
+def _copy_files(source: str, target: str):
+    _gfile.makedirs(target)
+    for name in sorted(os.listdir(source)):
+        _gfile.copy(os.path.join(source, name), os.path.join(target, name))
 
 
-def _warn_about_other_versions(options: ExportOptions, writer: ExportWriter):
-    """Warns that a server would switch from the newest version to one with other signatures or
-    of another task.
-    """
+def _warn_about_other_versions(task_name: str, options: ExportOptions, writer: ExportWriter):
+    """Warns that a server would switch to a version with other signatures or of another task."""
     numbers = list_versions(options.export_dir) if files.is_folder(options.export_dir) else []
-    path = os.path.join(options.export_dir, str(numbers[-1]), RECORD_FILE) if numbers else ""
-    if not path or not files.exists(path):
+    if not numbers:
+        return
+    path = os.path.join(options.export_dir, str(numbers[-1]), RECORD_FILE)
+    if not files.exists(path):
         return
     record = reading.read_json(path)
-    ours = (
-        registry.canonical_name(options.task_name),
+    new_kind = (
+        registry.canonical_name(task_name),
         options.export_text,
         writer.formats(dataclasses.asdict(options)),
     )
-    theirs = isinstance(record, dict) and (
+    newest_kind = isinstance(record, dict) and (
         record.get("task_name"),
         record.get("settings", {}).get("export_text"),
         writer.formats(record.get("flags", {})),
     )
-    if ours != theirs:
+    if new_kind != newest_kind:
         logging.warning(
             "--export_dir=%s: holds versions of another task or with other signatures; a server "
             "that watches it switches to the new version",
@@ -208,8 +288,15 @@ def _warn_about_other_versions(options: ExportOptions, writer: ExportWriter):
         )
 
 
-def check_text_export(task: ServedTask):
-    """Refuses tasks that --export_text cannot export."""
+def check_text_export(task: ServedTask) -> None:
+    """Checks that --export_text can export the models of a task.
+
+    Args:
+        task: the task.
+
+    Raises:
+        InputError: the task does not define a graph that reads text.
+    """
     if not task.text_inputs or type(task).serving_text is ServedTask.serving_text:
         raise InputError(
             "--export_text: the task does not say what it answers to text; give it text_inputs and "
@@ -219,22 +306,31 @@ def check_text_export(task: ServedTask):
 
 def make_task_signatures(
     task: ServedTask, model: keras.Model, config: BertConfig, tokenizer: FullTokenizer
-) -> dict[str, Callable]:
-    """Returns the signatures of token ids and of records, by name: tf.functions with input
-    signatures.
+) -> dict[str, Signature]:
+    """Makes the signatures of a model that read token ids and records.
 
-    Of ids alone the segments of a pair follow, unless the task does not say by its `text_inputs`
-    what it reads.
+    A task without `text_inputs` gets no `serving_ids`, because the segments of its inputs do not
+    follow from the ids.
+
+    Args:
+        task: the task of the model.
+        model: the model.
+        config: its configuration.
+        tokenizer: its tokenizer.
+
+    Returns:
+        The tf.functions by name.
     """
-    outputs = functools.partial(task.serving_outputs, model)
+    compute_outputs = functools.partial(task.serving_outputs, model)
     separator = tokenizer.vocab["[SEP]"] if len(task.text_inputs) > 1 else None
-    functions = signatures.make_tensor_signatures(outputs, config, task.num_choices, separator)
+    functions = signatures.make_tensor_signatures(
+        compute_outputs, config, task.num_choices, separator
+    )
     if not task.text_inputs:
         del functions["serving_ids"]
-    return functions | {
-        name: signatures.make_position_signature(outputs, config)
-        for name, outputs in task.further_signatures(model).items()
-    }
+    for name, compute_further_outputs in task.further_signatures(model).items():
+        functions[name] = signatures.make_position_signature(compute_further_outputs, config)
+    return functions
 
 
 def check_export(
@@ -243,9 +339,18 @@ def check_export(
     model: keras.Model,
     config: BertConfig,
     tokenizer: FullTokenizer,
-):
-    """Traces the signatures of a task outside this package, which may fail, before its model is
-    trained.
+) -> None:
+    """Traces the signatures of a task outside this package, before its model is trained.
+
+    Args:
+        task_name: the value of --task_name.
+        task: the task.
+        model: its model, with initial weights.
+        config: the configuration of the model.
+        tokenizer: the tokenizer of the model.
+
+    Raises:
+        InputError: the code of the task fails.
     """
     try:
         for signature in make_task_signatures(task, model, config, tokenizer).values():
@@ -261,66 +366,70 @@ def check_export(
 
 
 class _Content(NamedTuple):
-    """The part of an export that depends on its kind: tensors or text; `resources` are those
-    beside weights.
+    """The part of an export that depends on its kind: tensors or text.
+
+    Attributes:
+        functions: the signatures by name.
+        requests: the warm-up requests.
+        resources: a module with the lookup tables of the graph; None if it has none.
+        extra_files: the content of further files, by their paths in the version.
     """
 
-    signatures: dict[str, Callable]
+    functions: dict[str, Signature]
     requests: list[signatures.Request]
     resources: tf.Module | None
     extra_files: dict[str, bytes]
 
 
 def _tensor_content(built: TrainedModel) -> _Content:
-    options, task, model, config, tokenizer, _ = built
-    length, default = options.max_seq_length, options.estimator_signatures
-    functions = make_task_signatures(task, model, config, tokenizer)
+    """Makes the signatures that read tensors."""
+    task = built.task
+    length = built.max_seq_length
+    functions = make_task_signatures(task, built.model, built.config, built.tokenizer)
     requests = signatures.make_tensor_requests(length, task.num_choices)
-    requests += [
-        signatures.make_position_request(name, length) for name in task.further_signatures(model)
-    ]
-    if default:
-        functions = signatures.estimator_signatures(functions, default)
+    for name in task.further_signatures(built.model):
+        requests.append(signatures.make_position_request(name, length))
+    if default := built.options.estimator_signatures:
+        functions = signatures.replace_default_signature(functions, default)
         requests = [
             (name.replace("serving_default", TENSOR_SIGNATURE), inputs) for name, inputs in requests
         ]
-    vocabulary = {VOCAB_FILE: join_lines(vocabulary_lines(options.vocab_file))}
-    return _Content(
-        functions, [request for request in requests if request[0] in functions], None, vocabulary
-    )
+    requests = [request for request in requests if request[0] in functions]
+    vocabulary = {VOCAB_FILE: join_lines(vocabulary_lines(built.vocab_file))}
+    return _Content(functions, requests, resources=None, extra_files=vocabulary)
 
 
 def _text_content(built: TrainedModel, folder: str) -> _Content:
-    """Makes the signatures of strings; their vocabulary is an asset, which is written into
-    `folder`.
-    """
-    options, task, model, _, full, _ = built
+    """Makes the signatures that read strings, and writes their vocabulary into `folder`."""
+    task = built.task
+    length = built.max_seq_length
     check_text_export(task)
-    tokenizer = TextTokenizer(full, folder)
-    reader = TextReader(tokenizer, full.vocab, options.max_seq_length)
-    answer = functools.partial(task.serving_text, model, reader=reader)
-    answering = signatures.make_text_signature(task.text_inputs, answer)
-    functions = {"serving_default": answering, "serving_text": answering} | {
-        name: signatures.make_text_signature(task.text_inputs, further)
-        for name, further in task.further_signatures(model, reader).items()
-    }
-    request = signatures.make_text_request(task.text_inputs, options.max_seq_length)
-    return _Content(functions, [(name, request) for name in functions], tokenizer, {})
+    tokenizer = TextTokenizer(built.tokenizer, folder)
+    reader = TextReader(tokenizer, built.tokenizer.vocab, length)
+    answer = functools.partial(task.serving_text, built.model, reader=reader)
+    text_signature = signatures.make_text_signature(task.text_inputs, answer)
+    functions = {"serving_default": text_signature, "serving_text": text_signature}
+    for name, further_answer in task.further_signatures(built.model, reader).items():
+        functions[name] = signatures.make_text_signature(task.text_inputs, further_answer)
+    request = signatures.make_text_request(task.text_inputs, length)
+    requests: list[signatures.Request] = [(name, request) for name in functions]
+    return _Content(functions, requests, resources=tokenizer, extra_files={})
 
 
 def make_record(built: TrainedModel, export_text: bool = False) -> Record:
-    """Returns the content of export.json: the settings for clients, and the flags to repeat the
-    export with.
+    """Makes the content of export.json: the settings for clients, and the flags of the export.
+
+    Args:
+        built: the model.
+        export_text: whether the export reads raw text.
     """
     options = built.options
-    reading = {
-        name: getattr(options, name)
-        for name in ("max_seq_length", "do_lower_case", "strip_accents")
-    }
+    text_flags = ("max_seq_length", "do_lower_case", "strip_accents")
+    text_settings = {name: getattr(options, name) for name in text_flags}
     return Record(
-        task_name=registry.canonical_name(options.task_name),
-        family=registry.family_of(options.task_name),
-        settings=reading | {"export_text": export_text} | built.task.settings(),
+        task_name=registry.canonical_name(built.task_name),
+        family=registry.family_of(built.task_name),
+        settings=text_settings | {"export_text": export_text} | built.task.settings(),
         flags=dataclasses.asdict(options),
         versions=package_versions(),
         labels=summarize_labels(built.task.labels),
@@ -328,7 +437,11 @@ def make_record(built: TrainedModel, export_text: bool = False) -> Record:
 
 
 def compute_weights_digest(weights: Mapping[str, tf.Variable]) -> str:
-    """Returns the SHA-256 of the names and values of all weights."""
+    """Computes the SHA-256 of the names and values of all weights.
+
+    Args:
+        weights: the variables by name.
+    """
     digest = hashlib.sha256()
     for name, variable in sorted(weights.items()):
         digest.update(name.encode())
@@ -337,16 +450,21 @@ def compute_weights_digest(weights: Mapping[str, tf.Variable]) -> str:
 
 
 class ExportedModel(tf.Module):
-    """The variables of an export: each weight that the signatures read, once, and a tokenizer's
-    tables, `resources`.
+    """The variables of an export: each weight that the signatures read, once.
 
     A Keras model would become a SavedModel that Python can load and TensorFlow Serving cannot.
-    `labels`, if there are any, is a function without arguments, by which the graph knows them.
+
+    Args:
+        signatures: the signatures by name.
+        weights: the variables of the model by name.
+        resources: a module with the lookup tables of the graph; None if it has none.
+        labels: the labels of the task. The attribute `labels`, a function without arguments, stores
+            them in the graph. It is absent if there are no labels.
     """
 
     def __init__(
         self,
-        signatures: Mapping[str, Callable],
+        signatures: Mapping[str, Signature],
         weights: Mapping[str, tf.Variable],
         resources: tf.Module | None = None,
         labels: Sequence[str] = (),
@@ -357,15 +475,24 @@ class ExportedModel(tf.Module):
             self.labels = tf.function(
                 lambda: tf.constant(list(labels)), input_signature=[], autograph=False
             )
-        graphs = [signature.get_concrete_function().graph for signature in signatures.values()]
-        read = {id(variable) for graph in graphs for variable in graph.variables}
+        read_variables = set()
+        for signature in signatures.values():
+            graph = signature.get_concrete_function().graph
+            read_variables.update(id(variable) for variable in graph.variables)
         self.model_weights = {
-            name: variable for name, variable in weights.items() if id(variable) in read
+            name: variable for name, variable in weights.items() if id(variable) in read_variables
         }
 
 
-def save(model: tf.Module, signatures: Mapping[str, Callable], folder: str):
-    # These traces exist since ExportedModel was made; a tf.function would be traced again.
+def save(model: tf.Module, signatures: Mapping[str, Signature], folder: str) -> None:
+    """Saves a SavedModel.
+
+    Args:
+        model: an ExportedModel.
+        signatures: its signatures by name.
+        folder: the folder of the SavedModel.
+    """
+    # ExportedModel has traced the signatures already; saving a tf.function would trace it again.
     traced = {name: signature.get_concrete_function() for name, signature in signatures.items()}
     tf.saved_model.save(model, folder, signatures=traced)
 
@@ -373,11 +500,19 @@ def save(model: tf.Module, signatures: Mapping[str, Callable], folder: str):
 def write_version(
     export_dir: str, write: Callable[[str], None], extra_files: Mapping[str, bytes]
 ) -> str:
-    """Adds a version, with the number after the highest one in the folder, and returns the folder
-    of the version.
+    """Adds a version to a folder, with the number after the highest one, and deletes the rest of a
+    killed export.
 
-    `write` makes the model's files in a folder, with a temporary name that servers ignore. What a
-    killed export left is deleted.
+    Args:
+        export_dir: the folder of versions, which is created if need be.
+        write: writes the model's files into a folder, whose temporary name servers ignore.
+        extra_files: the content of further files, by their paths in the version.
+
+    Returns:
+        The folder of the version.
+
+    Raises:
+        InputError: the folder cannot be written.
     """
     files.make_folder(export_dir)
     writing.remove_left(export_dir, "version-*")
@@ -389,7 +524,7 @@ def write_version(
             _gfile.makedirs(os.path.dirname(path))
             with files.open_file(path, "wb") as file:
                 file.write(content)
-        return _published(temporary, export_dir)
+        return _publish(temporary, export_dir)
     except BaseException as error:
         if _gfile.exists(temporary):
             _gfile.rmtree(temporary)
@@ -402,12 +537,12 @@ def write_version(
         raise
 
 
-def _published(temporary: str, export_dir: str) -> str:
+def _publish(temporary: str, export_dir: str) -> str:
     """Renames a finished version to the next free number."""
     while True:
         version = os.path.join(export_dir, str(max(list_versions(export_dir), default=0) + 1))
         try:
             _gfile.rename(temporary, version)
             return version
-        except _TAKEN:  # another export took the number after the folder was read
+        except _TAKEN:  # another export took the number after the folder was listed
             continue

@@ -1,8 +1,8 @@
 """Opens an export: its record, vocabulary and labels, and its signatures, which a runtime computes.
 
-In: the folder of a version, or of versions. Out: `OpenedExport`, a function from arrays by name to
-arrays by name. The core opens SavedModels; extensions open files of other runtimes by the hook
-`export_runtimes`.
+In: the folder of a version, or the folder of all versions. Out: `OpenedExport`, a function from
+arrays by name to arrays by name. The core opens SavedModels. Extensions open the files of other
+runtimes by the hook `export_runtimes`.
 """
 
 from __future__ import annotations
@@ -28,40 +28,58 @@ from official_bert.options.fine_tuning import AUTO, SquadServing
 from official_bert.tokenization import FullTokenizer
 
 DEFAULT = "serving_default"
-TENSOR_SIGNATURE = "serving_tensors"  # the name of our serving_default where that is an Estimator's
-RECORD_FILE, CONFIG_FILE, VOCAB_FILE = (
-    "assets.extra/export.json",
-    "assets.extra/bert_config.json",
-    "assets/vocab.txt",
-)
-_LARGEST_VERSION = 2**63 - 1  # that TensorFlow Serving reads
+# The name of our own default signature in an export whose `serving_default` is an Estimator's.
+TENSOR_SIGNATURE = "serving_tensors"
+RECORD_FILE = "assets.extra/export.json"
+CONFIG_FILE = "assets.extra/bert_config.json"
+VOCAB_FILE = "assets/vocab.txt"
+_LARGEST_VERSION = 2**63 - 1  # TensorFlow Serving reads no larger one
+# The settings that every record has, and their types.
 _SETTINGS = {
     "export_text": bool,
     "max_seq_length": int,
     "do_lower_case": bool,
     "strip_accents": bool,
 }
-_LABEL_OUTPUTS = {"label", "labels", "tags"}  # outputs whose strings are labels
+_LABEL_OUTPUTS = {"label", "labels", "tags"}  # the strings of these outputs are labels
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
 class Record(NamedTuple):
-    """The content of an export's record file; the last three may be None."""
+    """The content of an export's record file.
+
+    Attributes:
+        task_name: the name of the task.
+        family: the family of the task.
+        settings: what a client needs, by flag name.
+        flags: the flags of the export, with which it can be repeated.
+        versions: name of a package -> its version.
+        labels: the number of labels, and the SHA-256 digest of labels.txt; None without labels.
+        checkpoint: the metadata of the checkpoint, and the digest of the weights; None in a record
+            of a model that is not exported.
+        converted: converters, dtype, signatures, digests and metrics of files that are not a
+            SavedModel; None without such files.
+    """
 
     task_name: str
     family: str
-    settings: dict[str, Any]  # by flag name, what a client needs
-    flags: dict[str, Any]  # to repeat the export
-    versions: dict[str, str]  # of packages
-    # Their number, and the SHA-256 digest of labels.txt; None without labels.
+    settings: dict[str, Any]
+    flags: dict[str, Any]
+    versions: dict[str, str]
     labels: dict[str, Any] | None = None
-    # The facts of a TrainedModel, and the digest of the weights.
     checkpoint: dict[str, Any] | None = None
-    # Of what is no SavedModel: converters, dtype, signatures, digests, metrics.
     converted: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, version: str) -> Self:
+        """Reads the record of a version.
+
+        Args:
+            version: the folder of the version.
+
+        Raises:
+            InputError: the record is missing, or a field is missing or has another type.
+        """
         path = os.path.join(version, RECORD_FILE)
         if not files.exists(path):
             raise InputError(
@@ -70,42 +88,58 @@ class Record(NamedTuple):
             )
         content = reading.read_json(path)
         kinds = {"task_name": str, "family": str, "settings": dict, "flags": dict, "versions": dict}
-        later = "labels", "checkpoint", "converted"
-        kinds |= {name: dict for name in later if is_of_kind(content, dict) and content.get(name)}
+        for name in ("labels", "checkpoint", "converted"):
+            if is_of_kind(content, dict) and content.get(name):
+                kinds[name] = dict
         record = cls(**{name: field(content, name, kind, path) for name, kind in kinds.items()})
         _check_settings(record.settings, f"{path}: settings")
         return record
 
 
-def _check_settings(settings: dict[str, Any], where: str):
-    """Checks the types of the settings that every client needs, and of those that the flags of
-    official-bert predict replace.
+def _check_settings(settings: dict[str, Any], source: str):
+    """Checks the types of the settings that every client needs, and of those of SQuAD.
+
+    A flag of official-bert predict can replace each setting of SQuAD, so each must be a value that
+    the flag accepts.
     """
     for name, kind in _SETTINGS.items():
         if name != "strip_accents" or settings.get(name) is not None:
-            field(settings, name, kind, where)
+            field(settings, name, kind, source)
     settings.setdefault("strip_accents", None)
     if settings["max_seq_length"] < 1:
-        raise InputError(f"{where}: max_seq_length must be positive; export the model anew")
-    for rule in dataclasses.fields(SquadServing):
-        value, kind = settings.get(rule.name), rule.type
-        # May be infinite.
-        if value is None or (kind is float and (value == AUTO or isinstance(value, float))):
+        raise InputError(f"{source}: max_seq_length must be positive; export the model anew")
+    for squad_field in dataclasses.fields(SquadServing):
+        kind = squad_field.type
+        value = settings.get(squad_field.name)
+        assert isinstance(kind, type), "the module of SquadServing does not postpone annotations"
+        # A threshold may be infinite.
+        is_threshold = kind is float and (value == AUTO or isinstance(value, float))
+        if value is None or is_threshold:
             continue
-        if not is_of_kind(value, kind) or (kind is int and value < 0):
+        is_negative = isinstance(value, int) and kind is int and value < 0
+        if not is_of_kind(value, kind) or is_negative:
             raise InputError(
-                f"{where}: {rule.name} is {value!r}, which the flag does not accept; export it anew"
+                f"{source}: {squad_field.name} is {value!r}, which the flag does not accept; "
+                "export it anew"
             )
 
 
 def list_versions(export_dir: str) -> list[int]:
+    """Returns the numbers of the versions in a folder, in ascending order."""
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(export_dir))
     numbers = (int(name) for name in names if name.isascii() and name.isdigit())
     return sorted(number for number in numbers if number < _LARGEST_VERSION)
 
 
-def set_threads(num_threads: int | None):
-    """Sets the threads of TensorFlow, which it takes before its first operation only."""
+def set_threads(num_threads: int | None) -> None:
+    """Sets the number of threads of TensorFlow, which is fixed after its first operation.
+
+    Args:
+        num_threads: the number of threads of an operation; None changes nothing.
+
+    Raises:
+        InputError: TensorFlow has run an operation with another number of threads.
+    """
     if num_threads is None:
         return
     try:
@@ -120,19 +154,28 @@ def set_threads(num_threads: int | None):
 
 
 def call_function(function: Callable, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Calls a function of TensorFlow with arrays by name."""
-    outputs = function(**{name: tf.constant(values) for name, values in inputs.items()})
+    """Calls a function of TensorFlow.
+
+    Args:
+        function: a function from tensors by name to a dictionary of tensors.
+        inputs: the arrays by name.
+
+    Returns:
+        The outputs, as arrays by name.
+    """
+    tensors = {name: tf.constant(values) for name, values in inputs.items()}
+    outputs = function(**tensors)
     return {name: value.numpy() for name, value in outputs.items()}
 
 
 class Runtime(Protocol):
-    """The signatures of a version, by one runtime.
+    """The signatures of a version, computed by one runtime.
 
     Attributes:
         inputs: name of a signature -> the names of its inputs.
         outputs: names of the outputs of `serving_default`.
         rank: rank of the inputs of `serving_default`.
-        errors: what a call may raise.
+        errors: the exceptions that a call may raise.
         labels: the labels that the graph contains, or None.
         num_outputs: the number of outputs that the graph has, or None.
         vocab_size: the number of rows of the graph's table of word embeddings, or None.
@@ -148,14 +191,15 @@ class Runtime(Protocol):
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs a signature on arrays by name."""
+        ...
 
 
 class Opening(NamedTuple):
-    """How an export is opened.
+    """The settings with which an export is opened.
 
     Attributes:
         num_threads: number of threads to compute with; None for all processors.
-        batch_size: number of examples that the model will be given at once.
+        batch_size: number of examples of a call.
         settings: the settings that extensions add to official_bert.Predictor, by name.
     """
 
@@ -165,63 +209,92 @@ class Opening(NamedTuple):
 
 
 class ExportRuntimes:
-    """What an extension opens, beyond SavedModels. Its hook `export_runtimes` returns a subclass's
-    instance.
+    """Opens the files of an extension's runtimes. The hook `export_runtimes` returns an instance of
+    a subclass.
     """
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Names of files; a folder with one of them is a version of an export."""
+        """The names of files. A folder with one of them is a version of an export."""
         return ()
 
     def open(self, export: OpenedExport, opening: Opening) -> Runtime | None:
-        """Opens a version, or returns None to let others open it."""
+        """Opens a version, or returns None to let others open it.
+
+        Args:
+            export: the version, whose record and files have been read.
+            opening: the settings with which it is opened.
+        """
         return None
 
-    def check_trained(self, model_dir: str, settings: Mapping[str, Any]):
-        """Refuses settings for the folder of a trained model that are for exports alone."""
+    def check_trained(self, model_dir: str, settings: Mapping[str, Any]) -> None:
+        """Checks the settings of an extension for a trained model that is not an export.
+
+        Args:
+            model_dir: the folder of the model.
+            settings: the settings that extensions add to official_bert.Predictor, by name.
+
+        Raises:
+            InputError: a setting is only for exports.
+        """
 
 
-def export_runtimes() -> list[ExportRuntimes]:
+def make_export_runtimes() -> list[ExportRuntimes]:
+    """Makes the `ExportRuntimes` of all extensions."""
     return [hook() for hook in catalog.hooks("export_runtimes")]
 
 
 class SavedModelRuntime:
-    """The signatures of a SavedModel, by TensorFlow."""
+    """The signatures of a SavedModel, computed by TensorFlow. It is a `Runtime`."""
 
     FILE = "saved_model.pb"
-    errors = (tf.errors.OpError,)
 
     def __init__(self, path: str, num_threads: int | None = None):
+        """Loads a SavedModel.
+
+        Args:
+            path: the folder of the SavedModel.
+            num_threads: number of threads to compute with; by default all processors.
+        """
+        self.errors: tuple[type[Exception], ...] = (tf.errors.OpError,)
         set_threads(num_threads)
         with _quiet():
             model = tf.saved_model.load(path)
         self._signatures = dict(model.signatures)
-        if TENSOR_SIGNATURE in self._signatures:  # serving_default is that of an Estimator
+        # An Estimator's signature has taken the name of ours.
+        if TENSOR_SIGNATURE in self._signatures:
             self._signatures[DEFAULT] = self._signatures.pop(TENSOR_SIGNATURE)
-        self.inputs = {
+        self.inputs: Mapping[str, Sequence[str]] = {
             name: tuple(function.structured_input_signature[1])
             for name, function in self._signatures.items()
         }
-        outputs = self._signatures[DEFAULT].structured_outputs
-        self.rank = next(
-            iter(self._signatures[DEFAULT].structured_input_signature[1].values())
-        ).shape.rank
-        self.outputs = set(outputs)
+        default = self._signatures[DEFAULT]
+        first_input = next(iter(default.structured_input_signature[1].values()))
+        self.rank: int = first_input.shape.rank
+        outputs = default.structured_outputs
+        self.outputs: Collection[str] = set(outputs)
         shape = outputs["probabilities"].shape if "probabilities" in outputs else None
-        self.num_outputs = shape[-1] if shape is not None and shape.rank else None
+        self.num_outputs: int | None = shape[-1] if shape is not None and shape.rank else None
         embeddings = getattr(model, "model_weights", {}).get(_WORD_EMBEDDINGS)
-        self.vocab_size = None if embeddings is None else embeddings.shape[0]
-        self.labels = (
-            [one.decode() for one in model.labels().numpy()] if hasattr(model, "labels") else None
-        )
+        self.vocab_size: int | None = None if embeddings is None else embeddings.shape[0]
+        self.labels: list[str] | None = None
+        if hasattr(model, "labels"):
+            self.labels = [label.decode() for label in model.labels().numpy()]
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return call_function(self._signatures[signature], inputs)
 
 
-def open_runtime(runtime: Callable, path: str, num_threads: int | None, what: str) -> Runtime:
+def open_runtime(
+    runtime: Callable[[str, int | None], Runtime], path: str, num_threads: int | None, what: str
+) -> Runtime:
     """Opens the files of a version by the class of a runtime.
+
+    Args:
+        runtime: the class, called with the path and the number of threads.
+        path: the path of the files.
+        num_threads: number of threads to compute with; None for all processors.
+        what: the name of the files' format, for the error.
 
     Raises:
         InputError: the files are no complete `what`.
@@ -241,9 +314,11 @@ class OpenedExport:
 
     Attributes:
         path: the folder of the version.
+        record: the content of its record file.
+        tokenizer: the tokenizer of the model.
         inputs: name of a signature -> the names of its inputs.
         outputs: names of the outputs of `serving_default`.
-        labels: in the order of the outputs; None if the task has none.
+        labels: the labels in the order of the outputs; None if the task has none.
     """
 
     inputs: Mapping[str, Sequence[str]]
@@ -261,48 +336,69 @@ class OpenedExport:
         Args:
             model_dir: the folder.
             num_threads: number of threads to compute with; by default all processors.
-            batch_size: number of examples that the model will be given at once.
-            settings: settings of extensions.
+            batch_size: number of examples of a call.
+            settings: settings of extensions, by name.
+
+        Raises:
+            InputError: there is no export, or its files are corrupt or contradict one another.
         """
-        self.path = _version_folder(model_dir)
+        self.path = _find_version(model_dir)
         self.record = Record.read(self.path)
-        recorded = self.record.settings
+        record_settings = self.record.settings
         labels_file = os.path.join(self.path, "assets.extra", LABELS_NAME)
         self.labels = read_labels(labels_file) if files.exists(labels_file) else None
         vocab_file = os.path.join(self.path, VOCAB_FILE)
         self.tokenizer = FullTokenizer(
-            vocab_file, recorded["do_lower_case"], strip_accents=recorded["strip_accents"]
+            vocab_file,
+            record_settings["do_lower_case"],
+            strip_accents=record_settings["strip_accents"],
         )
-        if recorded["export_text"]:
+        if record_settings["export_text"]:
             _check_pieces(vocab_file)
         self._runtime = self._open(Opening(num_threads, batch_size, settings))
-        self.inputs, self.outputs = self._runtime.inputs, self._runtime.outputs
+        self.inputs = self._runtime.inputs
+        self.outputs = self._runtime.outputs
         if self._runtime.vocab_size is not None:
             check_vocabulary(self.tokenizer, self._runtime.vocab_size, vocab_file)
         self._check_graph(labels_file)
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs a signature; of the inputs, arrays by name, those that it does not have are ignored."""
+        """Runs a signature.
+
+        Args:
+            signature: the name of the signature.
+            inputs: the arrays by name. Those that the signature does not have are ignored.
+
+        Returns:
+            The outputs, as arrays by name.
+
+        Raises:
+            InputError: the runtime refuses the inputs.
+        """
+        arrays = {name: np.asarray(inputs[name]) for name in self.inputs[signature]}
         try:
-            return self._runtime(
-                signature, {name: np.asarray(inputs[name]) for name in self.inputs[signature]}
-            )
+            return self._runtime(signature, arrays)
         except self._runtime.errors as error:
             raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
 
     def open_saved_model(self, num_threads: int | None) -> Runtime:
-        """Loads the SavedModel of the version."""
+        """Loads the SavedModel of the version.
+
+        Args:
+            num_threads: number of threads to compute with; None for all processors.
+        """
         return open_runtime(SavedModelRuntime, self.path, num_threads, what="SavedModel")
 
     def _open(self, opening: Opening) -> Runtime:
-        for runtimes in export_runtimes():
+        for runtimes in make_export_runtimes():
             if runtime := runtimes.open(self, opening):
                 return runtime
         return self.open_saved_model(opening.num_threads)
 
     def _check_graph(self, labels_file: str):
         """Checks the record and the labels against the graph."""
-        reads_text, graph = self.record.settings["export_text"], self._runtime
+        graph = self._runtime
+        reads_text = self.record.settings["export_text"]
         if reads_text != ("serving_text" in self.inputs):
             raise InputError(
                 f"{os.path.join(self.path, RECORD_FILE)}: export_text is {reads_text}, but the "
@@ -333,38 +429,38 @@ class OpenedExport:
 
 
 def _check_pieces(vocab_file: str):
-    """Refuses a vocabulary that the graph's table cannot hold."""
-    seen = set()
+    """Refuses a vocabulary with a repeated piece, which no lookup table can have."""
+    earlier_pieces = set()
     for number, piece in enumerate(reading.read_lines(vocab_file), 1):
-        if piece in seen:
+        if piece in earlier_pieces:
             raise InputError(
                 f"{vocab_file}: line {number}: repeats {piece!r}; put the export's own file back"
             )
-        seen.add(piece)
+        earlier_pieces.add(piece)
 
 
 def is_export(model_dir: str) -> bool:
+    """Returns whether a path is a version of an export, or a folder of versions."""
     return _is_version(model_dir) or (files.is_folder(model_dir) and bool(list_versions(model_dir)))
 
 
 def _is_version(folder: str) -> bool:
     names = {SavedModelRuntime.FILE}
-    for runtimes in export_runtimes():
+    for runtimes in make_export_runtimes():
         names.update(runtimes.files)
     return any(files.exists(os.path.join(folder, name)) for name in sorted(names))
 
 
-def _version_folder(model_dir: str) -> str:
+def _find_version(model_dir: str) -> str:
+    """Returns the folder of a version: the path itself, or else the newest version in it."""
     if not is_export(model_dir):
         raise InputError(
             f"{model_dir}: holds no model; name an --export_dir, a version in it, or the "
             "--output_dir of a training"
         )
-    return (
-        model_dir
-        if _is_version(model_dir)
-        else os.path.join(model_dir, str(list_versions(model_dir)[-1]))
-    )
+    if _is_version(model_dir):
+        return model_dir
+    return os.path.join(model_dir, str(list_versions(model_dir)[-1]))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
-"""Models that answer requests: `Export` of an export, `InMemoryModel` of a checkpoint, with the
-same signatures.
+"""Opens models that answer requests: `Export` is an export, `InMemoryModel` a checkpoint.
 
-`export` is the runner of official-bert export_saved_model.
+Both have the same signatures. `export` is the runner of official-bert export_saved_model.
 """
 
 import contextlib
@@ -39,8 +38,8 @@ from official_bert.serving.exported_model import (
     OpenedExport,
     Record,
     call_function,
-    export_runtimes,
     is_export,
+    make_export_runtimes,
     set_threads,
 )
 from official_bert.tasks import registry
@@ -52,8 +51,15 @@ from official_bert.training.distribution import log_devices
 from official_bert.training.loop import predict
 
 
-def export(options: ExportOptions):
-    """Exports the model of a checkpoint."""
+def export(options: ExportOptions) -> None:
+    """Exports the model of a checkpoint.
+
+    Args:
+        options: the flags of official-bert export_saved_model.
+
+    Raises:
+        InputError: the model or the flags cannot be used, or the folder cannot be written.
+    """
     writer = make_writer(options)
     check_export_dir(options.export_dir)
     log_devices()
@@ -61,141 +67,201 @@ def export(options: ExportOptions):
 
 
 def build(options: ServedOptions, dtype: str = FLOAT32) -> TrainedModel:
-    """Builds the task and the model, whose kernels and tables are stored in `dtype`, and loads
-    the weights.
+    """Builds the task and the model of a checkpoint, and loads the weights.
+
+    Args:
+        options: the flags that describe the model. The folder of the checkpoint has the values of
+            those that are not typed.
+        dtype: the type in which kernels and tables are stored.
+
+    Raises:
+        InputError: a file is missing or corrupt, or a flag contradicts the folder of the model.
     """
-    typed_options, source = options, ModelSource(options)
+    typed_options = options
+    # Find the checkpoint and its task.
+    source = ModelSource(options)
     checkpoint = source.checkpoint
-    layout = find_layout(source.dir.path)
-    task_name = options.task_name or _task_name(source, layout)
+    layout = find_layout(source.folder.path)
+    task_name = options.task_name or _find_task_name(source, layout)
     family = registry.family_of(task_name)
-    is_recorded = source.dir.task_file and family == source.task.family
-    if is_recorded and not registry.is_same(task_name, source.task.task_name):
-        raise InputError(
-            f"--task_name={task_name}: {source.dir.task_file} says {source.task.task_name}; leave "
-            "the flag out"
-        )
+    _check_recorded_task(source, task_name, family)
+
+    # Fill the open values of the options.
     has_layout = layout.task_name and registry.family_of(layout.task_name) == family
-    settings = layout.serving_settings(source.dir) if has_layout else {}
-    open_names = [name for name in settings if getattr(options, name) is None]
-    source.complete(family, task_name=task_name, **{name: settings[name] for name in open_names})
+    settings = layout.serving_settings(source.folder) if has_layout else {}
+    open_settings = {
+        name: value for name, value in settings.items() if getattr(options, name) is None
+    }
+    source.complete(family, task_name=task_name, **open_settings)
     options = source.options
-    validate_case_matches_checkpoint(options.do_lower_case, options.init_checkpoint)
+    validate_case_matches_checkpoint(bool(options.do_lower_case), options.init_checkpoint)
+
+    # Build the task and the model.
     config, tokenizer = source.config, source.tokenizer
     task = _make_task(source).for_checkpoint(checkpoint.shapes, tokenizer, config)
     if not registry.is_outside(family):
         _refuse_unread_flags(typed_options, task)
     with precision.stored_in(dtype):
         model = task.build_model(config, use_one_hot_embeddings=False)
-    load_checkpoint(model, checkpoint).check_complete(
+    report = load_checkpoint(model, checkpoint)
+    report.check_complete(
         getattr(model, "unused_weights", ()),
         f"which --task_name={task_name} needs; give a checkpoint that was trained on the task",
     )
     check_stored_config(checkpoint.path, config)
-    return TrainedModel(options, task, model, config, tokenizer, _facts(source))
+    return TrainedModel(options, task, model, config, tokenizer, _read_metadata(source))
 
 
-def _facts(source: ModelSource) -> dict[str, Any]:
-    """Returns the path and the step of a checkpoint, and the evaluations beside it that are of
-    this step.
-    """
+def _check_recorded_task(source: ModelSource, task_name: str, family: str):
+    """Refuses a task that the task.json of the model contradicts."""
+    task_file = source.folder.task_file
+    if task_file is None or source.task is None or source.task.family != family:
+        return
+    recorded_name = source.task.task_name
+    if not registry.is_same(task_name, recorded_name):
+        raise InputError(
+            f"--task_name={task_name}: {task_file} says {recorded_name}; leave the flag out"
+        )
+
+
+def _read_metadata(source: ModelSource) -> dict[str, Any]:
+    """Returns the path and the step of a checkpoint, and the metrics of its evaluations."""
     checkpoint = source.checkpoint
-    step, metrics = (
-        int(checkpoint.read(GLOBAL_STEP)) if GLOBAL_STEP in checkpoint.shapes else None,
-        {},
-    )
-    for path in source.dir.evaluations():
-        with contextlib.suppress(ValueError):  # of a file that others have changed
+    step = int(checkpoint.read(GLOBAL_STEP)) if GLOBAL_STEP in checkpoint.shapes else None
+    metrics = {}
+    for path in source.folder.evaluations():
+        # A file that somebody has edited may not be readable.
+        with contextlib.suppress(ValueError):
             values = reading.read_metrics(path)
             if values.pop(GLOBAL_STEP, None) == step:
                 metrics[os.path.basename(path)] = values
     return {"path": checkpoint.path, "step": step, "metrics": metrics}
 
 
-def _task_name(source: ModelSource, layout: ModelLayout) -> str:
-    """Returns the task that the folder names; a model without one, and without the head of a
-    task, is pre-trained.
+def _find_task_name(source: ModelSource, layout: ModelLayout) -> str:
+    """Returns the task that the folder names.
+
+    A model without a record and without the head of a task is a pre-trained one.
     """
     if source.task:
         return source.task.task_name
     if layout.task_name:
         return layout.task_name
-    if find_families(source.checkpoint.shapes, source.path) - {"pretraining"}:
+    path = source.folder.checkpoint
+    if find_families(source.checkpoint.shapes, path) - {"pretraining"}:
         raise InputError(
-            f"{source.path}: has the head of a task, and no task.json says of which; export it "
+            f"{path}: has the head of a task, and no task.json says of which; export it "
             "with official-bert export_saved_model --task_name=... (text for labels of your own)"
         )
     return "pretraining"
 
 
 def _make_task(source: ModelSource) -> ServedTask:
-    """Makes the task with the labels that the flags give, or else those that the folder of the
-    model names.
-    """
+    """Makes the task with the labels of the flags, or else those in the folder of the model."""
     options = source.options
-    settings = (source.task.settings if source.task else {}) | vars(options)
-    settings["checkpoint_labels"] = source.dir.output_names()
+    recorded_settings = source.task.settings if source.task else {}
+    settings = recorded_settings | vars(options)
+    settings["checkpoint_labels"] = source.folder.output_names()
     task = registry.make_task(options.task_name, settings)
     if task.labels is not None and not source.has_labels(task.labels):
-        flag, remedy = (
-            f"--task_name={options.task_name}: its labels",
-            "name the task that it was trained on",
-        )
-        if options.labels:
-            flag, remedy = "--labels: they", "leave the flag out"
-        elif source.dir.task_file is None:
-            general = source.task.task_name if source.task else "text"
-            remedy = f"give --task_name={general}, which takes the labels of the model"
-        labels = ", ".join(map(str, task.labels))
-        raise InputError(
-            f"{flag} are {labels}, but those beside the checkpoint are {', '.join(source.labels)}, "
-            f"as {source.dir.labels_source} says; {remedy}"
-        )
+        raise _wrong_labels(source, task.labels)
     return task
 
 
+def _wrong_labels(source: ModelSource, labels: Sequence) -> InputError:
+    """Returns the error of a task with other labels than those beside the checkpoint."""
+    options = source.options
+    subject = f"--task_name={options.task_name}: its labels"
+    hint = "name the task that it was trained on"
+    if options.labels:
+        subject = "--labels: they"
+        hint = "leave the flag out"
+    elif source.folder.task_file is None:
+        general_task = source.task.task_name if source.task else "text"
+        hint = f"give --task_name={general_task}, which takes the labels of the model"
+    names = ", ".join(map(str, labels))
+    return InputError(
+        f"{subject} are {names}, but those beside the checkpoint are {source.format_labels()}, as "
+        f"{source.folder.labels_source} says; {hint}"
+    )
+
+
 def _refuse_unread_flags(typed_options: ServedOptions, task: ServedTask):
-    """Refuses flags of other tasks than that of the model."""
-    read_flags = {*task.settings(), *(["labels"] if task.labels else [])}
+    """Refuses flags that the task of the model does not read."""
+    read_flags = {*task.settings()}
+    if task.labels:
+        read_flags.add("labels")
     for field in dataclasses.fields(typed_options):
-        value, readers = getattr(typed_options, field.name), field.metadata["read_by"]
+        value = getattr(typed_options, field.name)
+        readers = field.metadata["read_by"]
         if field.name in read_flags or readers is None or value in (None, without_flag(field)):
             continue
-        remedy = "leave the flag out"
+        hint = "leave the flag out"
         if readers:
-            remedy += f", or name a model of {readers}"
+            hint += f", or name a model of {readers}"
         raise InputError(
-            f"{format_flag(field.name, value)}: the task of this model does not read it; {remedy}"
+            f"{format_flag(field.name, value)}: the task of this model does not read it; {hint}"
         )
 
 
 class _Model:
-    """A model with signatures, in the form of tasks/clients.py's ServedModel."""
+    """A model with signatures, in the form of tasks/clients.py's ServedModel.
+
+    Attributes:
+        path: the folder of the model.
+        record: the record of an export of the model.
+        tokenizer: the tokenizer of the model.
+        labels: the labels in the order of the outputs; None if the task has none.
+        inputs: name of a signature -> the names of its inputs.
+        outputs: names of the outputs of `serving_default`.
+    """
 
     path: str
-    record: Record  # of an export of it
+    record: Record
     tokenizer: FullTokenizer
-    labels: list[str] | None  # in the order of the outputs; None if the task has none
+    labels: list[str] | None
     inputs: Mapping[str, Sequence[str]]
     outputs: Collection[str]
 
     def __init__(self, batch_size: int):
-        self._batch_size, self._has_warned_of_unknown = batch_size, False
+        """Prepares the calls.
+
+        Args:
+            batch_size: number of examples of a call.
+        """
+        self._batch_size = batch_size
+        self._has_warned_about_unknown = False
+
+    def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs a signature on arrays by name."""
+        raise NotImplementedError
 
     @property
     def reads_text(self) -> bool:
+        """Whether the signatures read strings."""
         return self.record.settings["export_text"]
 
     @property
     def max_seq_length(self) -> int:
+        """The number of tokens to which a text is truncated."""
         return self.record.settings["max_seq_length"]
 
     def run(
         self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True
     ) -> dict[str, np.ndarray]:
-        """Runs a signature of tensors on every example of a set; see tasks/clients.py."""
-        if not self._has_warned_of_unknown:
-            self._has_warned_of_unknown = warn_of_unknown_requests(
+        """Runs a signature of tensors on every example of a set.
+
+        Args:
+            encoded: the examples.
+            signature: the name of the signature.
+            pads_to_longest: whether a batch is padded to its longest example, and not to
+                `max_seq_length`.
+
+        Returns:
+            The outputs by name, [n, ...], in the order of the set.
+        """
+        if not self._has_warned_about_unknown:
+            self._has_warned_about_unknown = warn_of_unknown_requests(
                 self.tokenizer, encoded, self.max_seq_length
             )
         return predict(
@@ -210,18 +276,23 @@ class _Model:
     def run_texts(
         self, texts: Mapping[str, Sequence], signature: str = "serving_text"
     ) -> list[Row]:
-        """Runs a signature of text and returns the outputs for each request; see tasks/clients.py."""
-        # TensorFlow reads bytes; inputs that the signature does not have, such as a second text,
-        # are left out.
-        inputs = {
-            name: np.vectorize(str.encode, otypes=[object])(np.array(texts[name], object))
-            for name in self.inputs[signature]
-        }
+        """Runs a signature of text on every request.
+
+        Args:
+            texts: name of an input -> the strings, or lists of strings, of all requests. Inputs
+                that the signature does not have, such as a second text, are ignored.
+            signature: the name of the signature.
+
+        Returns:
+            The outputs by name, for each request.
+        """
+        encode = np.vectorize(str.encode, otypes=[object])  # TensorFlow reads bytes
+        inputs = {name: encode(np.array(texts[name], object)) for name in self.inputs[signature]}
         num_requests = len(next(iter(inputs.values())))
-        sizes = sum(
-            np.vectorize(len)(values).reshape(num_requests, -1).sum(axis=1)
-            for values in inputs.values()
-        )
+        sizes = np.zeros(num_requests, np.int64)
+        for values in inputs.values():
+            lengths = np.vectorize(len)(values)
+            sizes += lengths.reshape(num_requests, -1).sum(axis=1)
         # Requests of similar length share a batch, because a batch is padded to its longest
         # request.
         order = np.argsort(-sizes, kind="stable")
@@ -236,36 +307,55 @@ class _Model:
 
 
 class InMemoryModel(_Model):
-    """The model of a folder with a checkpoint, with the signatures of an export of tensors."""
+    """The model of a folder with a checkpoint, with the signatures of an export of tensors.
+
+    Attributes:
+        trained: the task and the model.
+    """
 
     def __init__(self, folder: str, batch_size: int = 32):
-        """Builds the task of the folder and loads its weights."""
+        """Builds the task of the folder and loads its weights.
+
+        Args:
+            folder: the folder of the model.
+            batch_size: number of examples of a call.
+        """
         super().__init__(batch_size)
-        # An export of the folder without further flags, which is not written.
+        # The options are those of an export without further flags. Nothing is written.
         options_class = catalog.options_class("export_saved_model")
         built = build(options_class(model=folder, export_dir=""))
-        self.path, self.trained = folder, built
+        self.path = folder
+        self.trained = built
         self.record = make_record(built)
         self.tokenizer = built.tokenizer
         self.labels = list(map(str, built.task.labels)) if built.task.labels else None
+        signatures = make_task_signatures(built.task, built.model, built.config, built.tokenizer)
         self._signatures = {
-            name: signature.get_concrete_function()
-            for name, signature in make_task_signatures(
-                built.task, built.model, built.config, built.tokenizer
-            ).items()
+            name: signature.get_concrete_function() for name, signature in signatures.items()
         }
         self.inputs = {
             name: tuple(spec.name for spec in signature.structured_input_signature[0])
             for name, signature in self._signatures.items()
         }
-        self.outputs = set(self._signatures["serving_default"].structured_outputs)
+        outputs = self._signatures["serving_default"].structured_outputs
+        self.outputs: Collection[str] = set(outputs)
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs a signature; of the inputs, arrays by name, those that it does not have are ignored."""
+        """Runs a signature.
+
+        Args:
+            signature: the name of the signature.
+            inputs: the arrays by name. Those that the signature does not have are ignored.
+
+        Returns:
+            The outputs, as arrays by name.
+
+        Raises:
+            InputError: the model refuses the inputs.
+        """
+        arrays = {name: inputs[name] for name in self.inputs[signature]}
         try:
-            return call_function(
-                self._signatures[signature], {name: inputs[name] for name in self.inputs[signature]}
-            )
+            return call_function(self._signatures[signature], arrays)
         except tf.errors.OpError as error:
             raise InputError(f"{self.path}: cannot answer ({brief(error)})") from error
 
@@ -284,9 +374,9 @@ class Export(OpenedExport, _Model):
 
         Args:
             model_dir: the folder.
-            batch_size: number of examples that the model is given at once.
+            batch_size: number of examples of a call.
             num_threads: number of threads to compute with; by default all processors.
-            settings: settings of extensions.
+            settings: settings of extensions, by name.
         """
         _Model.__init__(self, batch_size)
         OpenedExport.__init__(self, model_dir, num_threads, batch_size, settings)
@@ -298,17 +388,20 @@ def open_model(
     num_threads: int | None = None,
     settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Export | InMemoryModel:
-    """Loads an export, or builds the model of a folder with a checkpoint, or of a name.
+    """Loads an export, or builds the model of a folder with a checkpoint.
 
     Args:
-        model_dir: the folder, or the name.
-        batch_size: number of examples that the model is given at once.
+        model_dir: the folder, or the name of a model, which is downloaded.
+        batch_size: number of examples of a call.
         num_threads: number of threads to compute with; by default all processors.
-        settings: the settings that extensions add to Predictor.
+        settings: the settings that extensions add to Predictor, by name.
+
+    Raises:
+        InputError: there is no model, its files are corrupt, or a setting is not for it.
     """
     model_dir = model_hub.local_path(model_dir)
     if not is_export(model_dir) and ModelFolder(model_dir).config_file:
-        for runtimes in export_runtimes():
+        for runtimes in make_export_runtimes():
             runtimes.check_trained(model_dir, settings)
         set_threads(num_threads)
         return InMemoryModel(model_dir, batch_size)

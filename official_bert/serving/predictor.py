@@ -23,8 +23,9 @@ from official_bert.tasks.clients import Texts
 from official_bert.tokenizer_call import list_texts
 
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
-# Settings that the clients of one family take, whatever the record of a model has.
+# Name of a setting -> the family whose clients have it, although no record of a model has it.
 _FAMILY_SETTINGS = {"pooling": "pretraining", "abstain_below": registry.CLASSIFICATION}
+# Type of a flag -> the types of its value in Python, and their name in messages.
 _KINDS = {
     int: (numbers.Integral, "a whole number"),
     float: (numbers.Real, "a number"),
@@ -50,12 +51,12 @@ class Predictor(Extensible):
         num_required: how many of them a request must have; the rest are optional.
         path: the folder of the loaded version.
         task_name: the name of the model's task.
-        batch_size: number of examples that the model processes at once.
+        batch_size: number of examples of a call of the model.
         model: the opened model, an Export or an InMemoryModel of serving/model.py.
-        method: the method that gives the model's answers in the form of transformers' pipelines,
+        method: the method that returns the model's answers in the form of transformers' pipelines,
             such as "classify"; "" if there is none.
-        client: what sends texts to the model, a Client of tasks/clients.py.
-        cache: what the methods of extensions keep from one call to the next, by name.
+        client: the Client of tasks/clients.py that sends texts to the model.
+        cache: values that the methods of extensions keep between calls, by name.
     """
 
     methods_hook = "predictor_methods"
@@ -67,38 +68,41 @@ class Predictor(Extensible):
             model_dir: a version's folder, an export_dir, of which the newest version is loaded, or
                 the folder of a model, such as the output_dir of a training, or the name of a model,
                 which is downloaded.
-            batch_size: number of examples that the model processes at once.
+            batch_size: number of examples of a call of the model.
             **settings: further flags of official-bert predict that change the answers of a model,
-                such as null_score_diff_threshold=-1.5.
+                such as null_score_diff_threshold=-1.5. None means the default.
+
+        Raises:
+            InputError: there is no model, a file is corrupt, or a setting is not for the model.
         """
-        known = {field.name: field for field in setting_fields() if field.name != "model"}
-        for name in settings:
-            if name not in known:
-                raise InputError(
-                    f"{name}: Predictor has no such setting; it has {', '.join(known)}"
-                )
-        settings = {name: value for name, value in settings.items() if value is not None}
-        for name, value in (settings | {"batch_size": batch_size}).items():
-            check_value(known[name], value)
+        settings = _check_arguments(settings, batch_size)
         if not isinstance(model_dir, (str, os.PathLike)):
             raise InputError(f"model_dir={model_dir!r}: must be the path of a folder")
+        num_threads = settings.pop("num_threads", None)
         core_names = {field.name for field in dataclasses.fields(PredictorOptions)}
         extension_settings = {
-            name: settings.pop(name) for name in [*settings] if name not in core_names
+            name: value for name, value in settings.items() if name not in core_names
         }
-        num_threads = settings.pop("num_threads", None)
+        core_settings = {name: value for name, value in settings.items() if name in core_names}
         model = open_model(os.fspath(model_dir), batch_size, num_threads, extension_settings)
+        _check_settings(core_settings, model)
         record = model.record
-        _check_settings(settings, model)
-        self.model, self.path = model, model.path
-        self.batch_size, self.task_name = batch_size, record.task_name
+        self.model = model
+        self.path = model.path
+        self.batch_size = batch_size
+        self.task_name = record.task_name
         self.cache: dict[str, Any] = {}
-        client_settings = (
-            {"pooling": POOLER} | record.settings | {"labels": model.labels} | settings
-        )
+        client_settings = {
+            "pooling": POOLER,
+            **record.settings,
+            "labels": model.labels,
+            **core_settings,
+        }
         self.client = registry.task_class(record.family).client(model, client_settings)
-        self.columns, self.num_required = self.client.columns, self.client.num_required
-        self.method = getattr(self.client, "method", "")  # a client of the user's own may lack it
+        self.columns = self.client.columns
+        self.num_required = self.client.num_required
+        # A client of another package may lack the attribute.
+        self.method = getattr(self.client, "method", "")
 
     def __call__(self, *texts: str | tuple[str, ...] | list) -> dict | list[dict]:
         """Answers one request or several.
@@ -109,60 +113,118 @@ class Predictor(Extensible):
             predictor(["a text", "another"])           # a list of answers
             predictor([("a text", "another"), ("a third", "a fourth")])  # a list of answers
 
-        Raises InputError if the model cannot answer a request.
+        Args:
+            *texts: a text, the texts of one request, or a list of requests.
+
+        Returns:
+            The answer, a dict whose fields depend on the task; for a list, a list of answers.
+
+        Raises:
+            InputError: the model cannot answer a request.
         """
         requests, is_one = split_requests(texts)
         answers = list(self.answers(requests))
         return answers[0] if is_one else answers
 
     def classify(self, *texts: str | tuple[str, ...] | list) -> Any:
-        """Returns `label` and `score` for a text or a pair; a list of these for several labels;
-        for a list, a list.
+        """Classifies texts or pairs.
+
+        Args:
+            *texts: a text, the two texts of a pair, or a list of these.
+
+        Returns:
+            A dict with `label` and `score`; a list of these from a model of several labels. For a
+            list, a list.
+
+        Raises:
+            InputError: the model is no classifier, or cannot answer a request.
         """
         return self.postprocess("classify", texts)
 
     def fill_mask(self, *texts: str | tuple[str, ...] | list, top_k: int = 5) -> Any:
-        """Returns the most probable words for the [MASK] of a text, best first, or for each of
-        several.
+        """Returns the most probable words for each [MASK] of a text, best first.
 
-        Each is a dict with `score`, `token` and `sequence`; for a list of texts the result is a
-        list. `top_k` is at most the number of words in the model's answer.
+        Args:
+            *texts: a text, the two texts of a pair, or a list of these.
+            top_k: the number of words, at most the number of words in the model's answer.
+
+        Returns:
+            A list of dicts with `score`, `token` and `sequence`; a list of such lists for a text
+            with several [MASK]. For a list of texts, a list.
+
+        Raises:
+            InputError: the model is no masked LM, or cannot answer a request.
         """
         return self.postprocess("fill_mask", texts, top_k=top_k)
 
     def answer(self, question: str, context: str) -> dict:
-        """Returns `answer`, `start`, `end` and `score` for a question about a context."""
+        """Answers a question about a text.
+
+        Args:
+            question: the question.
+            context: the text that contains the answer.
+
+        Returns:
+            A dict with `answer`, its `start` and `end` in the context, and `score`.
+
+        Raises:
+            InputError: the model answers no questions, or cannot answer this one.
+        """
         return self.postprocess("answer", (question, context))
 
     def tag(self, *texts: str | list[str]) -> Any:
-        """Returns the entities of a text, each with `entity_group`, `word`, `start` and `end`;
-        for a list, a list.
+        """Finds the entities of texts.
+
+        Args:
+            *texts: a text, or a list of texts.
+
+        Returns:
+            A list of dicts with `entity_group`, `word`, `start` and `end`; for a list, a list of
+            such lists.
+
+        Raises:
+            InputError: the model is no tagger, or cannot answer a request.
         """
         return self.postprocess("tag", texts)
 
     def encode(self, texts: str | list[str]) -> np.ndarray:
-        """Returns the vectors of texts, float32[n, width]; a single text is a list of one."""
-        vectors_of = getattr(self.client, "vectors", None)
-        if vectors_of is None:
+        """Computes the embeddings of texts.
+
+        Args:
+            texts: a list of texts, or a text, which is a list of one.
+
+        Returns:
+            float32[n, width].
+
+        Raises:
+            InputError: the model computes no embeddings, or cannot read a text.
+        """
+        compute_vectors = getattr(self.client, "vectors", None)
+        if compute_vectors is None:
             raise InputError(
                 f"{self.path}: a model of {self.task_name} gives no vectors of texts; name an "
                 "export of --task_name=embedding, or a folder of sentence-transformers"
             )
-        requests = list(map(self._checked, list_texts("texts", texts)))
-        vectors, size = np.empty((0, 0), np.float32), self.batch_size * WINDOW_BATCHES
-        for start in range(0, len(requests), size):
-            window = vectors_of(requests[start : start + size])
-            if not start:
+        requests = [self._read_request(text) for text in list_texts("texts", texts)]
+        vectors = np.empty((0, 0), np.float32)
+        window_size = self.batch_size * WINDOW_BATCHES
+        for start in range(0, len(requests), window_size):
+            end = start + window_size
+            window = compute_vectors(requests[start:end])
+            if start == 0:  # the width is known from here on
                 vectors = np.empty((len(requests), window.shape[1]), np.float32)
-            vectors[start : start + size] = window
+            vectors[start:end] = window
         return vectors
 
-    def check_method(self, method: str, caller: str = ""):
-        """Raises InputError unless the model's answers have the form of a method.
+    def check_method(self, method: str, caller: str = "") -> None:
+        """Checks that the model's answers have the form of a method.
 
         Args:
             method: the method, such as "classify".
             caller: the name of the method that was called, if it is another one.
+
+        Raises:
+            InputError: the model has another method, or none.
         """
         if self.method != method:
             hint = f"call {self.method}" if self.method else "call the predictor itself"
@@ -171,12 +233,18 @@ class Predictor(Extensible):
             )
 
     def postprocess(self, method: str, texts: Sequence, **settings: Any) -> Any:
-        """Answers the requests of a call of a method; raises InputError if the model has another.
+        """Answers the requests of a call of a method.
 
         Args:
             method: the name of the method, such as "classify".
             texts: the arguments of the call, as `split_requests` takes them.
             **settings: further arguments of the client's `postprocess`.
+
+        Returns:
+            The answer in the form of the method; for a list of requests, a list.
+
+        Raises:
+            InputError: the model has another method, or cannot answer a request.
         """
         self.check_method(method)
         requests, is_one = split_requests(texts)
@@ -187,43 +255,75 @@ class Predictor(Extensible):
         return results[0] if is_one else results
 
     def answers(self, requests: Iterable[str | Texts]) -> Iterator[dict]:
-        """Answers many requests, each of one or several texts, in order; it reads a few batches
-        at a time.
+        """Answers many requests in order, of which it reads a few batches at a time.
+
+        Args:
+            requests: the requests, each a text or the texts of one request.
+
+        Yields:
+            The answer to each request.
+
+        Raises:
+            InputError: the model cannot answer a request.
         """
-        return self.answers_to_checked(map(self._checked, requests))
+        return self.answers_to_checked(map(self._read_request, requests))
 
     def answers_to_checked(self, requests: Iterable[Texts]) -> Iterator[dict]:
-        """Answers many requests that have passed `check`, as `answers` does."""
+        """Answers many requests that have passed `check`, as `answers` does.
+
+        Args:
+            requests: the texts of each request.
+
+        Yields:
+            The answer to each request.
+        """
         requests = iter(requests)
         while window := list(itertools.islice(requests, self.batch_size * WINDOW_BATCHES)):
             yield from self.client.answers(window)
 
-    def _checked(self, request: str | Texts) -> Texts:
-        texts = _as_request(request)
+    def _read_request(self, request: str | Texts) -> Texts:
+        texts = _list_texts(request)
         self.check(texts)
         return texts
 
-    def check(self, texts: Texts):
-        """Validates a request; raises InputError if the model cannot answer it."""
+    def check(self, texts: Texts) -> None:
+        """Checks a request.
+
+        Args:
+            texts: the texts of the request.
+
+        Raises:
+            InputError: the model cannot answer it.
+        """
         self.check_characters(texts)
         self.client.check(texts)
 
-    def check_characters(self, texts: Texts):
-        """Raises InputError for a text with half of a surrogate pair."""
+    def check_characters(self, texts: Texts) -> None:
+        """Checks the characters of a request.
+
+        Args:
+            texts: the texts of the request.
+
+        Raises:
+            InputError: a text has half of a surrogate pair.
+        """
         for name, text in zip(self.columns, texts, strict=False):
             if half := reading.half_pair_in(text):
                 raise InputError(f"the field {name} has {half}")
 
     def is_cut(self, texts: Texts) -> bool:
-        """Tells whether the model reads only a part of a request, whose other tokens have no
-        effect.
+        """Returns whether the model truncates a request.
+
+        Args:
+            texts: the texts of the request.
         """
-        # A client of the user's own may lack it.
-        return getattr(self.client, "is_cut", lambda _: False)(texts)
+        is_cut = getattr(self.client, "is_cut", None)
+        # A client of another package may lack the method.
+        return is_cut is not None and is_cut(texts)
 
 
 def setting_fields() -> list[dataclasses.Field]:
-    """Returns the fields of all settings of Predictor: the core's, and those of extensions."""
+    """Returns the fields of all settings of Predictor: those of the core and of extensions."""
     options_class = catalog.options_class("predict")
     parts = [part for part in options_class.__mro__ if PredictorSettings in part.__bases__]
     names = {field.name for part in parts for field in dataclasses.fields(part)}
@@ -231,41 +331,67 @@ def setting_fields() -> list[dataclasses.Field]:
 
 
 def split_requests(texts: Sequence) -> tuple[list[Texts], bool]:
-    """Returns the requests in the arguments of a method, and whether it was a single one.
+    """Splits the arguments of a method into requests.
 
     Args:
         texts: a text, the texts of one request, or a list of requests, as `*texts` collects them.
+
+    Returns:
+        The texts of each request, and whether the arguments were a single request.
+
+    Raises:
+        InputError: an argument has another type.
     """
     if len(texts) == 1 and isinstance(texts[0], list):
-        return list(map(_as_request, texts[0])), False
-    return [_as_request(texts[0] if len(texts) == 1 else texts)], True
+        return [_list_texts(request) for request in texts[0]], False
+    request = texts[0] if len(texts) == 1 else texts
+    return [_list_texts(request)], True
 
 
-def _as_request(request: Any) -> Texts:
+def _list_texts(request: Any) -> Texts:
     """Returns the texts of a request, which is a text or several."""
     texts = [request] if isinstance(request, str) else request
     is_sequence = isinstance(texts, (tuple, list))
-    wrong = [text for text in texts if not isinstance(text, str)] if is_sequence else [texts]
-    if wrong:
+    wrong_values = [text for text in texts if not isinstance(text, str)] if is_sequence else [texts]
+    if wrong_values:
         raise InputError(
-            f"a request must be a text (str) or a tuple of texts, got {type(wrong[0]).__name__}; "
-            "pass several requests as a list"
+            "a request must be a text (str) or a tuple of texts, got "
+            f"{type(wrong_values[0]).__name__}; pass several requests as a list"
         )
     return tuple(texts)
 
 
-def check_value(field: dataclasses.Field, value: Any):
-    """Refuses the value of an argument that its flag would refuse."""
-    kind, name = _KINDS[kind_of(field)]
-    is_typed = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    if fault := fault_of(field, value) if is_typed else f"must be {name}":
+def _check_arguments(settings: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
+    """Checks the arguments of a Predictor by their flags; returns the settings that are not None."""
+    fields = {field.name: field for field in setting_fields() if field.name != "model"}
+    for name in settings:
+        if name not in fields:
+            raise InputError(f"{name}: Predictor has no such setting; it has {', '.join(fields)}")
+    settings = {name: value for name, value in settings.items() if value is not None}
+    for name, value in (settings | {"batch_size": batch_size}).items():
+        check_value(fields[name], value)
+    return settings
+
+
+def check_value(field: dataclasses.Field, value: Any) -> None:
+    """Checks the value of an argument as its flag would be checked.
+
+    Args:
+        field: the field of the flag.
+        value: the value.
+
+    Raises:
+        InputError: the flag would refuse it.
+    """
+    types, name = _KINDS[kind_of(field)]
+    is_typed = isinstance(value, types) and (types is bool or not isinstance(value, bool))
+    fault = fault_of(field, value) if is_typed else f"must be {name}"
+    if fault:
         raise InputError(f"{field.name}={value!r}: {fault}")
 
 
 def _check_settings(settings: Mapping[str, Any], model: Export | InMemoryModel):
-    """Refuses settings that the task of a model does not have, and changes of what the graph of
-    an export fixes.
-    """
+    """Refuses settings that the task of a model does not have, or that a graph has fixed."""
     record = model.record
     for name, value in settings.items():
         family = _FAMILY_SETTINGS.get(name)

@@ -19,30 +19,40 @@ from official_bert.serving.exported_model import TENSOR_SIGNATURE
 
 PADDING_ID = 0
 
-# Names of the strings of a request, and their shapes: ("question", [None]), ("endings", [None, 4]).
+# The name of each text of a request -> its shape, of which the first dimension is the batch:
+# "question" -> [None], "endings" -> [None, 4].
 TextInputs = Mapping[str, Sequence[int | None]]
 Features = dict[str, tf.Tensor]
 Outputs = Callable[[Features], dict[str, tf.Tensor]]
+Signature = tf.types.experimental.PolymorphicFunction
 
 # A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of
 # a trace.
 _graph_function = functools.partial(tf.function, autograph=False)
 
 
-def make_text_signature(inputs: TextInputs, answer: Outputs) -> Callable:
-    """Returns a tf.function of strings, whose inputs have these names and shapes; the first
-    dimension is the batch.
+def make_text_signature(inputs: TextInputs, answer: Outputs) -> Signature:
+    """Makes the signature of an export that reads raw text.
+
+    Args:
+        inputs: name -> shape of each string tensor.
+        answer: a function from these tensors by name to the outputs by name.
+
+    Returns:
+        A tf.function of the string tensors. Its assertions refuse an empty batch, and inputs with
+        different numbers of rows.
     """
     specs = {name: tf.TensorSpec(shape, tf.string, name) for name, shape in inputs.items()}
 
     @_graph_function(input_signature=[specs])
-    def serving_text(texts):
+    def serving_text(texts: Features) -> Features:
         first = next(iter(inputs))
         num_rows = tf.shape(texts[first])[0]
         checks = [tf.debugging.Assert(num_rows > 0, ["a request must have at least one text"])]
         for name, strings in texts.items():
-            same = tf.shape(strings)[0] == num_rows
-            checks.append(tf.debugging.Assert(same, [f"{name} must have as many rows as {first}"]))
+            has_same_rows = tf.shape(strings)[0] == num_rows
+            message = f"{name} must have as many rows as {first}"
+            checks.append(tf.debugging.Assert(has_same_rows, [message]))
         with tf.control_dependencies(checks):
             return answer({name: tf.identity(strings) for name, strings in texts.items()})
 
@@ -50,11 +60,21 @@ def make_text_signature(inputs: TextInputs, answer: Outputs) -> Callable:
 
 
 def make_text_request(inputs: TextInputs, length: int) -> dict[str, np.ndarray]:
-    """Makes the strings for the warm-up: one example whose texts have `length` words, of which
-    one is [MASK].
+    """Makes the warm-up request of a text signature: one example.
+
+    Args:
+        inputs: name -> shape of each string tensor.
+        length: the number of words of each text, of which one is [MASK].
+
+    Returns:
+        The string arrays by name.
     """
     text = b"[MASK]" + b" a" * (length - 1)
-    return {name: np.full((1, *shape[1:]), text, object) for name, shape in inputs.items()}
+    request = {}
+    for name, shape in inputs.items():
+        sizes = [size or 1 for size in shape]  # 1 where the size is open, as that of the batch is
+        request[name] = np.full(sizes, text, object)
+    return request
 
 
 def make_tensor_signatures(
@@ -62,44 +82,53 @@ def make_tensor_signatures(
     config: BertConfig,
     num_choices: int | None = None,
     separator: int | None = None,
-) -> dict[str, Callable]:
-    """Returns the signatures that every export of tensors has, all with the same outputs, by name.
+) -> dict[str, Signature]:
+    """Makes the signatures of every export that reads tensors. All have the same outputs.
 
-    - `serving_default`: `input_ids`, `input_mask`, `segment_ids`, int32[batch, length], with
-      `num_choices` int32[batch, choices, length].
-    - `serving_ids`: `input_ids` alone; id 0 is padding, and the tokens behind the first
-      `separator`, the id of [SEP], are in segment 1; without one all tokens are in segment 0.
-    - `serving_examples`: `examples`, string[batch], records in the form of the training files, of
-      any length; only the three encoder features are read, which contain the choices one after
-      another.
+    - `serving_default` reads `input_ids`, `input_mask` and `segment_ids`, int32[batch, length], or
+      int32[batch, choices, length] for a model with choices.
+    - `serving_ids` reads `input_ids` alone. Id 0 is padding.
+    - `serving_examples` reads `examples`, string[batch]: records in the form of the training files,
+      of any length. Of each record it reads the three encoder features, in which the choices follow
+      one another.
+
+    Args:
+        outputs: a function from the encoder features to the outputs by name.
+        config: the configuration of the model, which limits the features.
+        num_choices: the number of choices of an example; None for a model without choices.
+        separator: the id of [SEP]: in `serving_ids`, tokens behind the first one are in segment 1.
+            With None, all tokens are in segment 0.
+
+    Returns:
+        The tf.functions by name.
     """
     shape = [None, None] if num_choices is None else [None, None, None]
     specs = {name: tf.TensorSpec(shape, tf.int32, name) for name in ENCODER_INPUTS}
 
+    # It is traced once, and every signature calls it.
     @_graph_function(input_signature=[specs])
-    def answer(features):  # traced once, called by every signature
-        return outputs(checked(features, config))
+    def answer(features: Features) -> Features:
+        return outputs(check_features(features, config))
 
     @_graph_function(input_signature=list(specs.values()))
-    def serving_default(input_ids, input_mask, segment_ids):
-        return answer(
-            {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
-        )
+    def serving_default(
+        input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor
+    ) -> Features:
+        return answer(_name_inputs(input_ids, input_mask, segment_ids))
 
     @_graph_function(input_signature=[specs["input_ids"]])
-    def serving_ids(input_ids):
+    def serving_ids(input_ids: tf.Tensor) -> Features:
         mask = tf.cast(input_ids != PADDING_ID, tf.int32)
         segments = tf.zeros_like(input_ids)
         if separator is not None:
-            num_before = tf.cumsum(
-                tf.cast(input_ids == separator, tf.int32), axis=-1, exclusive=True
-            )
-            segments = mask * tf.minimum(num_before, 1)
-        return answer({"input_ids": input_ids, "input_mask": mask, "segment_ids": segments})
+            is_separator = tf.cast(input_ids == separator, tf.int32)
+            num_separators_before = tf.cumsum(is_separator, axis=-1, exclusive=True)
+            segments = mask * tf.minimum(num_separators_before, 1)
+        return answer(_name_inputs(input_ids, mask, segments))
 
     @_graph_function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
-    def serving_examples(examples):
-        return answer(parsed(examples, num_choices))
+    def serving_examples(examples: tf.Tensor) -> Features:
+        return answer(parse_examples(examples, num_choices))
 
     return {
         "serving_default": serving_default,
@@ -108,172 +137,230 @@ def make_tensor_signatures(
     }
 
 
-def estimator_signatures(found: dict[str, Callable], default: str) -> dict[str, Callable]:
-    """Returns signatures whose `serving_default`, now `serving_tensors`, is that of an Estimator's
-    export.
+def replace_default_signature(
+    signatures: dict[str, Signature], default: str
+) -> dict[str, Signature]:
+    """Makes `serving_default` the signature that an Estimator's export had.
 
-    It has the output `probabilities` alone, which REST sends without its name, and the inputs
-    `examples`, or those that it had and `label_ids`, int32[batch], which is not read.
+    Its only output is `probabilities`, which REST sends without its name.
+
+    Args:
+        signatures: what `make_tensor_signatures` returns. Its `serving_default` stays available as
+            `serving_tensors`.
+        default: the inputs of the new `serving_default`. "examples" is serialized records. "tensors"
+            is the three encoder features and `label_ids`, int32[batch], which is ignored.
+
+    Returns:
+        The tf.functions by name.
     """
-    tensors, of_records = found["serving_default"], found["serving_examples"]
-    label_ids = tf.TensorSpec([None], tf.int32, "label_ids")
+    answer_tensors = signatures["serving_default"]
+    answer_records = signatures["serving_examples"]
+    label_spec = tf.TensorSpec([None], tf.int32, "label_ids")
 
-    @_graph_function(input_signature=[label_ids, *tensors.input_signature])
-    def with_labels(label_ids, input_ids, input_mask, segment_ids):
-        return {"probabilities": tensors(input_ids, input_mask, segment_ids)["probabilities"]}
+    @_graph_function(input_signature=[label_spec, *answer_tensors.input_signature])
+    def answer_tensors_with_labels(
+        label_ids: tf.Tensor,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor,
+        segment_ids: tf.Tensor,
+    ) -> Features:
+        outputs = answer_tensors(input_ids, input_mask, segment_ids)
+        return {"probabilities": outputs["probabilities"]}
 
-    @_graph_function(input_signature=of_records.input_signature)
-    def of_examples(examples):
-        return {"probabilities": of_records(examples)["probabilities"]}
+    @_graph_function(input_signature=answer_records.input_signature)
+    def answer_examples(examples: tf.Tensor) -> Features:
+        return {"probabilities": answer_records(examples)["probabilities"]}
 
-    return found | {
-        "serving_default": with_labels if default == TENSORS else of_examples,
-        TENSOR_SIGNATURE: tensors,
+    return signatures | {
+        "serving_default": answer_tensors_with_labels if default == TENSORS else answer_examples,
+        TENSOR_SIGNATURE: answer_tensors,
     }
 
 
-def make_position_signature(outputs: Outputs, config: BertConfig) -> Callable:
-    """Returns a signature of the three encoder features and `masked_lm_positions`, int32[batch,
-    predictions].
+def make_position_signature(outputs: Outputs, config: BertConfig) -> Signature:
+    """Makes a signature that also reads positions, such as those of masked tokens.
+
+    Args:
+        outputs: a function from the encoder features and the positions to the outputs by name.
+        config: the configuration of the model, which limits the features.
+
+    Returns:
+        A tf.function of the three encoder features, int32[batch, length], and
+        `masked_lm_positions`, int32[batch, predictions].
     """
-    specs = [
-        tf.TensorSpec([None, None], tf.int32, name)
-        for name in (*ENCODER_INPUTS, MASKED_LM_POSITIONS)
-    ]
+    names = (*ENCODER_INPUTS, MASKED_LM_POSITIONS)
+    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in names]
 
     @_graph_function(input_signature=specs)
-    def with_positions(input_ids, input_mask, segment_ids, masked_lm_positions):
-        features = checked(
-            {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}, config
-        )
-        inside = _within(
+    def answer_positions(
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor,
+        segment_ids: tf.Tensor,
+        masked_lm_positions: tf.Tensor,
+    ) -> Features:
+        features = check_features(_name_inputs(input_ids, input_mask, segment_ids), config)
+        limit_check = _assert_limit(
             MASKED_LM_POSITIONS,
             masked_lm_positions,
-            tf.shape(input_ids)[-1],
-            "the length of input_ids",
+            limit=tf.shape(input_ids)[-1],
+            limit_name="the length of input_ids",
         )
-        with tf.control_dependencies([inside]):
+        with tf.control_dependencies([limit_check]):
             return outputs(features | {MASKED_LM_POSITIONS: tf.identity(masked_lm_positions)})
 
-    return with_positions
+    return answer_positions
 
 
-def checked(features: Features, config: BertConfig) -> Features:
-    """Returns the encoder features with assertions that all of them are within the model's limits."""
+def _name_inputs(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Features:
+    return {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+
+
+def check_features(features: Features, config: BertConfig) -> Features:
+    """Adds assertions to the encoder features that all values are within the model's limits.
+
+    Args:
+        features: the encoder features, int32[batch, (choices,) length].
+        config: the configuration of the model.
+
+    Returns:
+        The same values, which the graph computes only if the assertions hold.
+    """
     shape = tf.shape(features["input_ids"])
-    length, longest = shape[-1], config.max_position_embeddings
+    length = shape[-1]
+    longest = config.max_position_embeddings
     limits = {
         "input_ids": config.vocab_size,
         "input_mask": 2,
         "segment_ids": config.type_vocab_size,
     }
-    checks = [
-        tf.debugging.Assert(
-            (length >= 1) & (length <= longest),
-            [f"the model takes sequences of 1 to {longest} tokens, these have", length],
-        )
-    ]
+    length_message = f"the model takes sequences of 1 to {longest} tokens, these have"
+    has_valid_length = (length >= 1) & (length <= longest)
+    checks = [tf.debugging.Assert(has_valid_length, [length_message, length])]
     for name, limit in limits.items():
-        checks.append(_within(name, features[name], limit))
+        checks.append(_assert_limit(name, features[name], limit))
         if name != "input_ids":
-            same = tf.reduce_all(tf.shape(features[name]) == shape)
-            checks.append(tf.debugging.Assert(same, [f"{name} must have the shape of input_ids"]))
+            has_same_shape = tf.reduce_all(tf.shape(features[name]) == shape)
+            message = f"{name} must have the shape of input_ids"
+            checks.append(tf.debugging.Assert(has_same_shape, [message]))
     with tf.control_dependencies(checks):
         return {name: tf.identity(features[name]) for name in limits}
 
 
-def parsed(examples: tf.Tensor, num_choices: int | None = None) -> Features:
-    """Parses serialized tf.Examples, string[batch], to padded encoder features, int32[batch,
-    (choices,) length].
+def parse_examples(examples: tf.Tensor, num_choices: int | None = None) -> Features:
+    """Parses serialized records to padded encoder features.
+
+    Args:
+        examples: tf.Examples, string[batch].
+        num_choices: the number of choices of an example; None for a model without choices.
+
+    Returns:
+        The encoder features, int32[batch, length] or int32[batch, choices, length].
     """
     table = {name: tf.io.RaggedFeature(tf.int64) for name in ENCODER_INPUTS}
     ragged = tf.io.parse_example(examples, table)
     lengths = ragged["input_ids"].row_lengths()
-    fits = [
-        tf.debugging.Assert(
-            tf.reduce_all(ragged[name].row_lengths() == lengths),
-            [f"every example must have as many {name} as input_ids"],
-        )
-        for name in ENCODER_INPUTS[1:]
-    ]
+    checks = []
+    for name in ENCODER_INPUTS[1:]:
+        has_same_lengths = tf.reduce_all(ragged[name].row_lengths() == lengths)
+        message = f"every example must have as many {name} as input_ids"
+        checks.append(tf.debugging.Assert(has_same_lengths, [message]))
     if num_choices is not None:
-        fits.append(
-            tf.debugging.Assert(
-                tf.reduce_all(lengths % num_choices == 0),
-                [f"every example must have input_ids of {num_choices} choices, all of one length"],
-            )
-        )
+        is_divisible = tf.reduce_all(lengths % num_choices == 0)
+        message = f"every example must have input_ids of {num_choices} choices, all of one length"
+        checks.append(tf.debugging.Assert(is_divisible, [message]))
         lengths = tf.repeat(lengths // num_choices, num_choices)
     features = {}
-    with tf.control_dependencies(fits):
+    with tf.control_dependencies(checks):
         for name, rows in ragged.items():
-            # Larger values stay outside the limits.
+            # A value that int32 cannot represent stays outside the limits, and is refused.
             values = tf.saturate_cast(rows.flat_values, tf.int32)
-            dense = tf.RaggedTensor.from_row_lengths(values, lengths, validate=False).to_tensor()
+            rows = tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+            dense = rows.to_tensor()
             if num_choices is not None:
-                dense = tf.reshape(dense, [tf.shape(examples)[0], num_choices, tf.shape(dense)[1]])
+                num_examples = tf.shape(examples)[0]
+                longest = tf.shape(dense)[1]
+                dense = tf.reshape(dense, [num_examples, num_choices, longest])
             features[name] = dense
     return features
 
 
-def _within(
+def _assert_limit(
     name: str, values: tf.Tensor, limit: int | tf.Tensor, limit_name: str = ""
 ) -> tf.Operation:
-    """Returns an assertion that all int32 values lie in [0, limit)."""
-    lowest, highest = tf.reduce_min(values), tf.reduce_max(values)
-    sentence = (
-        f"{name} must be at least 0 and below {limit_name or limit}, the lowest and the highest are"
-    )
-    return tf.debugging.Assert((lowest >= 0) & (highest < limit), [sentence, lowest, highest])
+    """Returns an assertion that all int32 values are in [0, limit)."""
+    lowest = tf.reduce_min(values)
+    highest = tf.reduce_max(values)
+    limit_text = limit_name or limit
+    message = f"{name} must be at least 0 and below {limit_text}, the lowest and the highest are"
+    return tf.debugging.Assert((lowest >= 0) & (highest < limit), [message, lowest, highest])
 
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 Request = tuple[str, Mapping[str, np.ndarray]]
 
-# Field numbers: PredictionLog.predict_log, PredictLog.request, PredictRequest.model_spec and
-# .inputs, ModelSpec.signature_name, key and value of a map's entry.
-_PREDICT_LOG, _REQUEST, _MODEL_SPEC, _INPUTS, _SIGNATURE_NAME, _KEY, _VALUE = 6, 1, 1, 2, 3, 1, 2
+# The numbers of the fields of TensorFlow Serving's messages.
+_PREDICT_LOG = 6  # of PredictionLog
+_REQUEST = 1  # of PredictLog
+_MODEL_SPEC, _INPUTS = 1, 2  # of PredictRequest
+_SIGNATURE_NAME = 3  # of ModelSpec
+_KEY, _VALUE = 1, 2  # of an entry of a map
 
 
 def make_warmup_records(requests: Iterable[Request]) -> bytes:
-    return b"".join(frame(_prediction_log(signature, inputs)) for signature, inputs in requests)
+    """Makes the content of a file of warm-up requests.
+
+    Args:
+        requests: the name of a signature and its inputs by name, for each request.
+    """
+    return b"".join(frame(_encode_request(signature, inputs)) for signature, inputs in requests)
 
 
 def make_position_request(signature: str, length: int) -> Request:
-    """Makes a request for a signature that reads positions: one example of `length` tokens, with
-    one position.
+    """Makes the warm-up request of a signature that reads positions.
+
+    Args:
+        signature: the name of the signature.
+        length: the number of tokens of the only example, which has one position.
     """
-    return signature, _features_of_ones((1, length)) | {
-        MASKED_LM_POSITIONS: np.zeros((1, 1), np.int32)
-    }
+    features = _make_sample_features((1, length))
+    return signature, features | {MASKED_LM_POSITIONS: np.zeros((1, 1), np.int32)}
 
 
 def make_tensor_requests(length: int, num_choices: int | None = None) -> list[Request]:
-    """Makes a request for each signature of `make_tensor_signatures`: a single example of `length`
-    tokens.
+    """Makes a warm-up request for each signature of `make_tensor_signatures`.
+
+    Args:
+        length: the number of tokens of the only example of a request.
+        num_choices: the number of choices of an example; None for a model without choices.
     """
-    features = _features_of_ones((1, length) if num_choices is None else (1, num_choices, length))
-    flat = {name: values.reshape(1, -1) for name, values in features.items()}
+    shape = (1, length) if num_choices is None else (1, num_choices, length)
+    features = _make_sample_features(shape)
+    flat_features = {name: values.reshape(1, -1) for name, values in features.items()}
+    examples = np.array(encode_examples(flat_features), object)
     return [
         ("serving_default", features),
         ("serving_ids", {"input_ids": features["input_ids"]}),
-        ("serving_examples", {"examples": np.array(encode_examples(flat), object)}),
+        ("serving_examples", {"examples": examples}),
     ]
 
 
-def _features_of_ones(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+def _make_sample_features(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
     ones = np.ones(shape, np.int32)
     return dict(zip(ENCODER_INPUTS, (ones, ones, np.zeros_like(ones)), strict=True))
 
 
-def _prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
-    request = _field(_MODEL_SPEC, _field(_SIGNATURE_NAME, signature.encode()))
+def _encode_request(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
+    """Encodes a request as a message PredictionLog."""
+    model_spec = _encode_field(_SIGNATURE_NAME, signature.encode())
+    request = _encode_field(_MODEL_SPEC, model_spec)
     for name, values in sorted(inputs.items()):
         tensor = tf.make_tensor_proto(values).SerializeToString()
-        request += _field(_INPUTS, _field(_KEY, name.encode()) + _field(_VALUE, tensor))
-    return _field(_PREDICT_LOG, _field(_REQUEST, request))
+        entry = _encode_field(_KEY, name.encode()) + _encode_field(_VALUE, tensor)
+        request += _encode_field(_INPUTS, entry)
+    return _encode_field(_PREDICT_LOG, _encode_field(_REQUEST, request))
 
 
-def _field(number: int, content: bytes) -> bytes:
+def _encode_field(number: int, content: bytes) -> bytes:
     """Encodes a field of protobuf's wire type 2: a message or a string."""
-    return bytes((number << 3 | 2,)) + varint(len(content)) + content
+    tag = bytes((number << 3 | 2,))
+    return tag + varint(len(content)) + content

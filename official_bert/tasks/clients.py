@@ -28,11 +28,17 @@ class ServedModel(Protocol):
     """
 
     path: str
-    reads_text: bool
-    inputs: Mapping[str, Collection[str]]
     outputs: Collection[str]
     tokenizer: FullTokenizer
-    max_seq_length: int
+
+    @property
+    def reads_text(self) -> bool: ...
+
+    @property
+    def inputs(self) -> Mapping[str, Collection[str]]: ...
+
+    @property
+    def max_seq_length(self) -> int: ...
 
     def run(
         self, encoded: EncodedSet, signature: str = "serving_default", pads_to_longest: bool = True

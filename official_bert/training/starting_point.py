@@ -44,7 +44,7 @@ def choose_seed(options: TrainingOptions, checkpoints: CheckpointManager) -> int
     def read():
         return checkpoints.saved_input_value("seed")
 
-    saved = checkpoints.from_newest_valid(read) if options.do_train else read()
+    saved = checkpoints.read_newest_valid(read) if options.do_train else read()
     if saved is None:
         return (
             random.SystemRandom().randrange(2**31)
@@ -80,7 +80,7 @@ def load_weights(
     """
     is_complete = options.do_train or options.allow_missing_weights
     if options.do_train and checkpoints.latest:
-        checkpoints.from_newest_valid(checkpoints.restore)
+        checkpoints.read_newest_valid(checkpoints.restore)
         loaded = weights
     elif source := checkpoints.latest or options.init_checkpoint:
         report = load_checkpoint(model, source, redrawn if options.do_train else ())

@@ -18,7 +18,7 @@ from official_bert.checkpoints import (
     names,
 )
 from official_bert.checkpoints.folder import check_not_lost
-from official_bert.checkpoints.manager import LoneWorker
+from official_bert.checkpoints.manager import InferenceCheckpoints, LoneWorker
 from official_bert.config import BertConfig
 from official_bert.io import processes
 from official_bert.io.errors import Diverged, Terminated
@@ -197,12 +197,12 @@ class Trainer:
         """Returns the checkpoints of a folder with weights and step, without the state for
         resuming.
         """
-        return CheckpointManager(
+        manager_class = CheckpointManager if self.options.do_train else InferenceCheckpoints
+        return manager_class(
             folder,
             self._weights_and_step,
             keep_max=1,
             workers=LoneWorker(self.workers.index),
-            goes_on=self.options.do_train,
         )
 
     @property

@@ -160,7 +160,7 @@ def test_a_corrupt_checkpoint_is_passed_over_once_and_for_all(tmp_path, name, ca
     """The older one gives the weights, the step and the seed; the next list has no corrupt one."""
     manager = saved_run(tmp_path)
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:20])
-    assert manager.from_newest_valid(manager.restore)
+    assert manager.read_newest_valid(manager.restore)
     assert f"{tmp_path}/{name} is corrupt (" in caplog.text
     assert (
         f"training goes on from step 20, that of the older {tmp_path}/model.ckpt-20" in caplog.text
@@ -220,7 +220,7 @@ def test_all_workers_pass_over_the_same_checkpoints(tmp_path):
             saves_all_inputs=True,
         )
         assert (
-            manager.from_newest_valid(lambda manager=manager: manager.saved_input_value("seed"))
+            manager.read_newest_valid(lambda manager=manager: manager.saved_input_value("seed"))
             == 10
         )
         assert manager.latest_step() == 10
@@ -234,13 +234,13 @@ def test_if_no_checkpoint_is_whole_or_fits_the_newest_is_named(tmp_path):
     with pytest.raises(
         InputError, match=r"model\.ckpt-30: global_step cannot be read .*; copy its files anew"
     ):
-        manager.from_newest_valid(manager.restore)
+        manager.read_newest_valid(manager.restore)
     assert sorted(os.listdir(tmp_path)) == before
 
     manager = saved_run(tmp_path / "other")
     manager.variables["other"] = tf.Variable(1.0)
     with pytest.raises(InputError, match=r"model\.ckpt-30: cannot resume, since it lacks other"):
-        manager.from_newest_valid(manager.restore)
+        manager.read_newest_valid(manager.restore)
 
 
 def test_an_input_of_another_kind_is_an_error(tmp_path):

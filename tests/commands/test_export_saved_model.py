@@ -126,9 +126,9 @@ def test_the_record_has_the_step_and_its_metrics(tmp_path):
     )
     (tmp_path / "eval_results_mm.txt").write_text("eval_accuracy = 0.5\nglobal_step = 6\n")
     (tmp_path / "eval_results_x.txt").write_text("none\n")
-    facts = serving_model.build(export_options(tmp_path, "mrpc")).facts
+    metadata = serving_model.build(export_options(tmp_path, "mrpc")).checkpoint_metadata
     metrics = {"eval_results.txt": {"eval_accuracy": 0.75, "eval_loss": 0.5}}
-    assert facts == {"path": str(tmp_path / "model.ckpt"), "step": 7, "metrics": metrics}
+    assert metadata == {"path": str(tmp_path / "model.ckpt"), "step": 7, "metrics": metrics}
 
 
 @pytest.mark.parametrize("default", ["tensors", "examples"])

@@ -162,7 +162,7 @@ def test_the_command_is_behind_dashes_and_may_be_one_of_official_bert():
 def test_flags_of_the_command_are_not_the_launchers():
     ran = launched("print('--num_workers=9' in sys.argv)\n#", "--max_restarts=0")
     assert "[worker 0] False" in ran.stdout
-    command = launch._command(
+    command = launch._make_command(
         LaunchOptions(
             num_workers=2, command=("run_ner.py", "--help", "--distribution_strategy=mirrored")
         )
@@ -175,4 +175,4 @@ def test_flags_of_the_command_are_not_the_launchers():
         "--distribution_strategy=mirrored",
     ]
     words = ("run_ner.py", "--distribution_strategy", "mirrored")
-    assert launch._command(LaunchOptions(num_workers=2, command=words))[2:] == list(words)
+    assert launch._make_command(LaunchOptions(num_workers=2, command=words))[2:] == list(words)

@@ -218,11 +218,11 @@ def test_json_lines_that_are_read_as_texts_are_warned_of(tmp_path, base_dir, cap
 )
 def test_tables_that_are_read_as_texts_are_warned_of(name, line, message, caplog):
     options = PredictOptions(model="m", input_file=name)
-    predict._warn_of_other_format(line.encode(), ("text_a", "text_b"), options)
+    predict._warn_about_other_format(line.encode(), ("text_a", "text_b"), options)
     assert [f"{name}: {message}" in text for text in caplog.messages] == [True] * bool(message)
 
 
-def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
+def read_from_pipe(writes: list[bytes], max_lines: int) -> list[list[bytes]]:
     """Returns the lines that `read_available_lines` yields from a pipe; each write waits for the
     lines before it.
     """
@@ -241,7 +241,7 @@ def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
     writer.start()
     found = []
     with open(reading, "rb") as file:
-        for lines in predict.read_available_lines(file, most):
+        for lines in predict.read_available_lines(file, max_lines):
             found.append(list(lines))
             handed_on.set()
     writer.join()
@@ -250,7 +250,7 @@ def read_from_pipe(writes: list[bytes], most: int) -> list[list[bytes]]:
 
 def test_lines_of_a_pipe_are_handed_on_when_they_are_there():
     # A test that waits for more than is there never ends.
-    assert read_from_pipe([b"a\n", b"b\nc\n", b"d", b"e\n", b"f"], most=9) == [
+    assert read_from_pipe([b"a\n", b"b\nc\n", b"d", b"e\n", b"f"], max_lines=9) == [
         [b"a"],
         [b"b", b"c"],
         [b"de"],

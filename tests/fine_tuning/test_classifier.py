@@ -113,7 +113,7 @@ def test_pairs_scores_and_label_lists(base, tmp_path, texts, labels, answer, met
     trained = Classifier.train(tmp_path / "model", data, dev=data, model=str(base), **flags)
     assert set(trained(texts[0])) == answer
     assert metric in trained.metrics
-    (kept,) = trained.model.trained.facts["metrics"].values()
+    (kept,) = trained.model.trained.checkpoint_metadata["metrics"].values()
     assert kept.items() <= trained.metrics.items()
     assert metric in kept
 

@@ -106,14 +106,14 @@ def test_exports_at_the_same_time_get_different_numbers(tmp_path, monkeypatch):
     both_have_looked = threading.Barrier(len(models))
     read, first_look = export.list_versions, set()
 
-    def versions(export_dir):
+    def list_versions(export_dir):
         found = read(export_dir)
         if threading.get_ident() not in first_look:
             first_look.add(threading.get_ident())
             both_have_looked.wait(timeout=60)
         return found
 
-    monkeypatch.setattr(export, "versions", versions)
+    monkeypatch.setattr(export, "list_versions", list_versions)
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
         writers = [
             functools.partial(export.save, model, signatures) for signatures, model in models

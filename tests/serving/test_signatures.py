@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from official_bert import BertConfig
 from official_bert.data.records.framing import encode_examples
-from official_bert.serving.signatures import make_tensor_signatures, make_warmup_records, parsed
+from official_bert.serving.signatures import make_tensor_signatures, make_warmup_records, parse_examples
 from tests.serving import exported
 from tests.serving.answers import signatures_of
 
@@ -61,7 +61,7 @@ def test_the_segments_of_a_pair_follow_from_its_ids(ids, segments):
 
 def test_records_are_padded_to_the_longest_of_the_request():
     ragged = records([[3, 4, 5], [6]], [[1, 1, 1], [1]], [[0, 1, 1], [0]])
-    assert_answer(parsed(ragged), IDS, MASK, SEGMENTS)
+    assert_answer(parse_examples(ragged), IDS, MASK, SEGMENTS)
     choices = records([[1, 2, 3, 4], [5, 6]], [[1, 1, 1, 1], [1, 1]], [[0, 1, 0, 1], [0, 0]])
     assert_answer(
         signatures(num_choices=2)["serving_examples"](choices),

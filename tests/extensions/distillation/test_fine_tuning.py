@@ -247,7 +247,7 @@ def test_a_training_that_goes_on_with_other_weights_of_its_teacher_is_warned_of(
     model = BertClassifier(BertConfig(8, 4, 1, 1, 4), num_outputs=2)
     model({name: np.zeros((1, 3), np.int32) for name in ENCODER_INPUTS})
     opened = TrainedModel(
-        None, task=None, model=model, config=model.config, tokenizer=None, facts={}
+        None, task=None, model=model, config=model.config, tokenizer=None, checkpoint_metadata={}
     )
 
     def metadata():
