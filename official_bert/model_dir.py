@@ -1,9 +1,10 @@
-"""The folder of a model, which holds beside its weights all that is needed to use it.
+"""Reads and writes the files of a model's folder, which has everything that is needed to use it.
 
-    vocab.txt, tokenizer_config.json    how text becomes ids; tokenizer.json tells the library tokenizers both
+    vocab.txt, tokenizer_config.json    the vocabulary, and the settings of the tokenizer
+    tokenizer.json                      both, for the library tokenizers
     bert_config.json or config.json     the configuration
     labels.txt                          the labels of a task, in the order of the outputs
-    task.json                           what the model was trained on: the task, its lengths and rules
+    task.json                           the record of the training: the task, its lengths and rules
 
 In: a folder, or the checkpoint in it. Out: a ModelFolder. `write` writes these files.
 """
@@ -32,18 +33,17 @@ CONFIG_NAME, HUGGINGFACE_CONFIG_NAME = "bert_config.json", "config.json"
 LABELS_NAME = "labels.txt"
 TASK_NAME = "task.json"
 _RECORD_FIELDS = {"task_name": str, "family": str, "settings": dict}
-# What config.json of Hugging Face calls the label types; a folder without the field has one label a
-# text.
+# Label type -> its name in Hugging Face's config.json. A model without the field has one label a text.
 PROBLEM_TYPES = {
     SINGLE: "single_label_classification",
     MULTI: "multi_label_classification",
     SCORE: "regression",
 }
 _LABEL_TYPES = {name: label_type for label_type, name in PROBLEM_TYPES.items()}
-_NUM_LABELS = 2  # of a config.json with neither id2label nor num_labels
+_NUM_LABELS = 2  # the number of labels for a config.json with neither id2label nor num_labels
 _CLASSES_WITH_LABELS = (MODEL_CLASSES["classification"], MODEL_CLASSES["tagging"])
-# The activation of a cross-encoder of sentence-transformers that gives the scores and probabilities
-# of this project.
+# Label type -> the activations of a cross-encoder of sentence-transformers that compute the scores and
+# probabilities of this project.
 _ACTIVATIONS = {
     SINGLE: ("Identity", "Softmax"),
     MULTI: ("Identity", "Sigmoid"),
@@ -52,29 +52,36 @@ _ACTIVATIONS = {
 
 
 def has_checkpoints(folder: str) -> bool:
-    """Tells whether a run has listed checkpoints in its output_dir, or its best one there."""
-    return any(
-        files.exists(os.path.join(folder, *below, STATE_NAME)) for below in ((), (BEST_FOLDER,))
+    """Returns whether an output_dir, or its subfolder for the best one, lists checkpoints."""
+    state_files = (
+        os.path.join(folder, STATE_NAME),
+        os.path.join(folder, BEST_FOLDER, STATE_NAME),
     )
+    return any(files.exists(path) for path in state_files)
 
 
 def find_nested_encoder(folder: str) -> str | None:
-    """Returns the subfolder of the encoder in an older folder of sentence-transformers; None in
-    other folders.
+    """Returns the subfolder of the encoder in an older folder of sentence-transformers.
+
+    Args:
+        folder: the folder of a model. For another kind of folder the result is None.
     """
-    configs = (
-        files.matching(f"[0-9]_Transformer/{HUGGINGFACE_CONFIG_NAME}", folder)
-        if files.is_folder(folder)
-        else []
-    )
+    if not files.is_folder(folder):
+        return None
+    configs = files.matching(f"[0-9]_Transformer/{HUGGINGFACE_CONFIG_NAME}", folder)
     return os.path.dirname(configs[0]) if configs else None
 
 
 class TaskRecord(NamedTuple):
-    """What a model was trained on.
+    """The record of a model's training.
 
-    `settings` are, by flag name, what decides how the model is used: lengths, rules, the tuned
-    threshold. `labels` is what `summarize_labels` says; None in files of earlier versions.
+    Attributes:
+        task_name: the name of the task.
+        family: the family of the task.
+        settings: the settings with which the model is used, by flag name: lengths, rules, the tuned
+            threshold.
+        labels: the result of `summarize_labels`; None without labels, or in files of earlier
+            versions.
     """
 
     task_name: str
@@ -86,54 +93,77 @@ class TaskRecord(NamedTuple):
 class ModelFolder:
     """The files beside a checkpoint; each is None if there is none.
 
-    `path` is the folder; those of a best checkpoint may lie one folder higher.
+    Attributes:
+        checkpoint: the path with which the object was made.
+        path: the folder. The files of a best checkpoint may be one folder higher.
+        vocab_file: vocab.txt, or else tokenizer.json.
+        labels_file: labels.txt.
+        task_file: task.json, if this project has written it.
+        config_file: bert_config.json, or else the config.json of a model.
     """
 
     def __init__(self, checkpoint: str):
-        """Finds the files beside the prefix or file of a checkpoint, or in its folder."""
+        """Finds the files beside a checkpoint.
+
+        Args:
+            checkpoint: the prefix or the file of the checkpoint, or its folder.
+        """
         self.checkpoint = checkpoint
-        self.path = (
-            checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint) or os.curdir
-        )
-        above, name = os.path.split(self.path.rstrip("/"))
-        self._folders = [self.path, above or os.curdir] if name == BEST_FOLDER else [self.path]
+        self.path = checkpoint
+        if not files.is_folder(checkpoint):
+            self.path = os.path.dirname(checkpoint) or os.curdir
+        parent, name = os.path.split(self.path.rstrip("/"))
+        self._folders = [self.path]
+        if name == BEST_FOLDER:
+            self._folders.append(parent or os.curdir)
         self.vocab_file = self._find(VOCAB_NAME) or self._find(TOKENIZER_NAME)
         self.labels_file = self._find(LABELS_NAME)
         task_file = self._find(TASK_NAME)
         self.task_file = task_file if _is_record(task_file) else None
-        self.config_file = next(
-            filter(_is_config, map(self._find, (CONFIG_NAME, HUGGINGFACE_CONFIG_NAME))), None
-        )
+        config_files = map(self._find, (CONFIG_NAME, HUGGINGFACE_CONFIG_NAME))
+        self.config_file = next(filter(_is_config, config_files), None)
 
     def _find(self, name: str) -> str | None:
-        paths = (os.path.join(folder, name) for folder in self._folders)
-        found = next(filter(files.exists, paths), None)
-        return found and files.check_model_file(found)
+        """Returns the path of a file; None if there is none."""
+        for folder in self._folders:
+            path = os.path.join(folder, name)
+            if files.exists(path):
+                return files.check_model_file(path)
+        return None
 
     def tokenizer_config(self) -> TokenizerConfig | None:
-        """Reads how text is tokenized."""
-        settings = map(TokenizerConfig.read, self._folders)
-        return next((each for each in settings if each is not None), None)
+        """Reads the settings of the tokenizer; returns None if there are none."""
+        for folder in self._folders:
+            settings = TokenizerConfig.read(folder)
+            if settings is not None:
+                return settings
+        return None
 
     def task(self) -> TaskRecord | None:
-        """Reads what the model was trained on, which task.json says, or else the class that
-        config.json names.
+        """Reads the record of the training.
+
+        Returns:
+            The content of task.json, or else a record by the class in config.json; None for a model
+            without a task.
+
+        Raises:
+            InputError: a file is corrupt.
         """
-        if self.task_file is None:
-            return self._huggingface_record()
-        content = reading.read_json(self.task_file)
-        known = {
-            name: field(content, name, kind, self.task_file)
-            for name, kind in _RECORD_FIELDS.items()
-        }
-        return TaskRecord(**known, labels=content.get("labels"))
+        return (
+            self._huggingface_record() if self.task_file is None else _read_record(self.task_file)
+        )
 
     def labels(self) -> list[str] | None:
-        """Reads the labels: those of labels.txt, which must be those of the training, or else of
-        config.json.
+        """Reads the labels of labels.txt, or else of config.json.
 
-        Without a task.json, names in config.json go before a labels.txt, which another program may
-        have written.
+        Without a task.json, another program may have written the labels.txt, so that names in
+        config.json have precedence.
+
+        Returns:
+            The labels in the order of the outputs; None if there are none.
+
+        Raises:
+            InputError: a file is corrupt, or the model was trained with other labels.
         """
         labels = None if self.labels_file is None else read_labels(self.labels_file)
         if self.task_file is None:
@@ -145,7 +175,7 @@ class ModelFolder:
                     self.config_file,
                 )
             return names or labels
-        record = self.task()
+        record = _read_record(self.task_file)
         if labels and record.labels not in (None, summarize_labels(labels)):
             raise InputError(
                 f"{self.labels_file}: the model was trained with other labels or another order, as "
@@ -155,55 +185,60 @@ class ModelFolder:
 
     @property
     def labels_source(self) -> str | None:
-        """The file that `labels` reads, for messages."""
-        is_foreign = self.task_file is None and self.huggingface_labels()
-        return self.config_file if is_foreign else self.labels_file
+        """The file with the labels, for messages."""
+        is_huggingface = self.task_file is None and self.huggingface_labels()
+        return self.config_file if is_huggingface else self.labels_file
 
     def evaluations(self) -> list[str]:
         """Returns the files with the metrics of evaluations."""
-        return [
-            path for folder in self._folders for path in files.matching("eval_results*.txt", folder)
-        ]
+        paths: list[str] = []
+        for folder in self._folders:
+            paths += files.matching("eval_results*.txt", folder)
+        return paths
 
     def huggingface_class(self) -> str | None:
-        """Returns the class that a config.json of Hugging Face names, if it is one with a known
-        head.
-        """
+        """Returns the class in Hugging Face's config.json; None if its head is not supported."""
         architectures = self._huggingface_config().get("architectures")
-        listed = architectures if isinstance(architectures, list) else []
-        return next((name for name in TASKS_OF_CLASSES if name in listed), None)
+        if not isinstance(architectures, list):
+            return None
+        return next((name for name in TASKS_OF_CLASSES if name in architectures), None)
 
     def huggingface_labels(self) -> list[str] | None:
-        """Returns the labels in config.json; None for a model without them, or with LABEL_0,
-        LABEL_1, ... only.
+        """Returns the labels in config.json; None if it has only LABEL_0, LABEL_1, ... or none.
+
+        Raises:
+            InputError: a label is missing, empty or repeated.
         """
-        if self.huggingface_class() not in _CLASSES_WITH_LABELS or self._label_type() == SCORE:
+        if not self._has_huggingface_labels():
             return None
-        ids, source = self._label_names(), f"{self.config_file}: id2label"
-        labels = [field(ids, str(number), str, source) for number in range(len(ids))]
+        label_names = self._label_names()
+        source = f"{self.config_file}: id2label"
+        labels = [
+            field(label_names, str(number), str, source) for number in range(len(label_names))
+        ]
         if labels == make_default_labels(len(labels)):
             return None
         if fault := find_labels_fault(labels):
             raise InputError(f"{source}: {fault}; write a name for each output")
         return labels
 
-    def check_activation(self):
-        """Refuses a cross-encoder of sentence-transformers whose outputs have another activation
-        than here.
+    def check_activation(self) -> None:
+        """Checks the activation of the outputs of a cross-encoder of sentence-transformers.
+
+        Raises:
+            InputError: it differs from the one of this project.
         """
         config = self._huggingface_config()
         settings = config.get("sentence_transformers")
-        key = (
-            "activation_fn"
-            if isinstance(settings, dict)
-            else "sbert_ce_default_activation_function"
-        )
-        value = settings.get(key) if isinstance(settings, dict) else config.get(key)
+        if isinstance(settings, dict):
+            key = "activation_fn"
+            value = settings.get(key)
+        else:
+            key = "sbert_ce_default_activation_function"
+            value = config.get(key)
         name = str(value or "Identity").rpartition(".")[2]
-        if (
-            self.huggingface_class() == MODEL_CLASSES["classification"]
-            and name not in _ACTIVATIONS[self._label_type()]
-        ):
+        is_classifier = self.huggingface_class() == MODEL_CLASSES["classification"]
+        if is_classifier and name not in _ACTIVATIONS[self._label_type()]:
             raise InputError(
                 f"{self.config_file}: {key} is {name}, which is not applied to the outputs here; "
                 "write torch.nn.modules.linear.Identity there to use the scores without it, whose "
@@ -211,37 +246,45 @@ class ModelFolder:
             )
 
     def output_names(self) -> list[str] | None:
-        """Returns the labels or, where config.json leaves them open, LABEL_0, LABEL_1, ... of
-        transformers.
-        """
-        has_names = self.huggingface_class() in _CLASSES_WITH_LABELS and self._label_type() != SCORE
-        return self.labels() or (
-            make_default_labels(len(self._label_names())) if has_names else None
-        )
+        """Returns the labels, or transformers' LABEL_0, LABEL_1, ... for outputs without a label."""
+        if labels := self.labels():
+            return labels
+        if self._has_huggingface_labels():
+            return make_default_labels(len(self._label_names()))
+        return None
+
+    def _has_huggingface_labels(self) -> bool:
+        has_label_class = self.huggingface_class() in _CLASSES_WITH_LABELS
+        return has_label_class and self._label_type() != SCORE
 
     def _huggingface_record(self) -> TaskRecord | None:
-        if (name := self.huggingface_class()) is None:
-            return None
-        return make_class_record(name, self._label_type())
+        name = self.huggingface_class()
+        return None if name is None else make_class_record(name, self._label_type())
 
     def huggingface_fields(self, *names: str) -> dict[str, Any]:
-        """Returns the fields with these names that a config.json of Hugging Face has."""
+        """Returns the fields with some names that Hugging Face's config.json has.
+
+        Args:
+            *names: the names.
+        """
         return {name: value for name, value in self._huggingface_config().items() if name in names}
 
     def _huggingface_config(self) -> dict[str, Any]:
-        """Returns the content of the config.json of Hugging Face; it is empty for a model with
-        bert_config.json.
-        """
-        is_theirs = os.path.basename(self.config_file or "") == HUGGINGFACE_CONFIG_NAME
-        return reading.read_json(self.config_file) if is_theirs else {}
+        """Returns the content of Hugging Face's config.json; nothing for a bert_config.json."""
+        if self.config_file is None:
+            return {}
+        is_huggingface = os.path.basename(self.config_file) == HUGGINGFACE_CONFIG_NAME
+        return reading.read_json(self.config_file) if is_huggingface else {}
 
     def _label_names(self) -> dict[str, Any]:
+        """Returns the field id2label of Hugging Face's config.json, or else its default."""
         config = self._huggingface_config()
         names = config.get("id2label")
         if names is None:
-            number = config.get("num_labels")
-            is_number = reading.is_of_kind(number, int) and 1 <= number <= MAX_SIZE
-            names = dict(enumerate(make_default_labels(number if is_number else _NUM_LABELS)))
+            number = config.get("num_labels", _NUM_LABELS)
+            if not reading.is_of_kind(number, int) or not 1 <= number <= MAX_SIZE:
+                number = _NUM_LABELS
+            names = dict(enumerate(make_default_labels(number)))
         elif not isinstance(names, dict):
             raise InputError(
                 f"{self.config_file}: id2label is {names!r:.60}; write a name for each output, by "
@@ -252,42 +295,69 @@ class ModelFolder:
     def _label_type(self) -> str:
         name = self._huggingface_config().get("problem_type")
         if name is not None and name not in _LABEL_TYPES:
-            known = ", ".join(_LABEL_TYPES)
             raise InputError(
-                f"{self.config_file}: problem_type is {name!r:.60}; write one of {known}, or null"
+                f"{self.config_file}: problem_type is {name!r:.60}; write one of "
+                f"{', '.join(_LABEL_TYPES)}, or null"
             )
-        return SCORE if len(self._label_names()) == 1 else _LABEL_TYPES.get(name, SINGLE)
+        if len(self._label_names()) == 1:
+            return SCORE
+        return SINGLE if name is None else _LABEL_TYPES[name]
+
+
+def _read_record(task_file: str) -> TaskRecord:
+    content = reading.read_json(task_file)
+    fields = {name: field(content, name, kind, task_file) for name, kind in _RECORD_FIELDS.items()}
+    return TaskRecord(**fields, labels=content.get("labels"))
 
 
 def make_class_record(name: str, label_type: str | None) -> TaskRecord:
-    """Returns the record of a model of a class of transformers that none of our scripts trained.
+    """Makes the record of a model that none of our scripts trained.
 
-    A tagger is one of running text, and not of the words of a file.
+    Args:
+        name: the class of transformers. A tagger reads running text, not the words of a file.
+        label_type: the label type of a classifier; None for other models.
     """
     task_name, family = TASKS_OF_CLASSES[name]
-    settings = {"label_type": label_type} if family == "classification" and label_type else {}
+    settings: dict[str, Any] = {}
+    if family == "classification" and label_type:
+        settings["label_type"] = label_type
     if family == "tagging":
         settings["split_punctuation"] = True
     return TaskRecord(task_name, family, settings)
 
 
 def make_default_labels(number: int) -> list[str]:
-    """Returns what transformers calls the outputs of a model whose labels nobody has named."""
+    """Returns transformers' names for outputs without a label: LABEL_0, LABEL_1, ...
+
+    Args:
+        number: the number of outputs.
+    """
     return [f"LABEL_{number}" for number in range(number)]
 
 
 def find_labels_fault(labels: Sequence[str]) -> str | None:
-    """Describes why labels cannot be the lines of labels.txt; None if they can."""
+    """Returns why labels cannot be the lines of labels.txt; None if they can.
+
+    Args:
+        labels: the labels.
+    """
     if "" in labels:
         return "a label is empty"
-    if any(set("\r\n") & set(label) for label in labels):
+    if any("\r" in label or "\n" in label for label in labels):
         return "a label has a line end"
-    twice = [label for label in labels if labels.count(label) > 1]
-    return f"the label {twice[0]} is there twice" if twice else None
+    repeated = [label for label in labels if labels.count(label) > 1]
+    return f"the label {repeated[0]} is there twice" if repeated else None
 
 
 def read_labels(path: str) -> list[str]:
-    """Reads the labels of a model's folder or of an export."""
+    """Reads the labels of a model's folder or of an export.
+
+    Args:
+        path: the path of labels.txt.
+
+    Raises:
+        InputError: there is no label, or one is empty or repeated.
+    """
     labels = list(reading.read_lines(path))
     if not labels or "" in labels or len(set(labels)) < len(labels):
         raise InputError(
@@ -298,26 +368,47 @@ def read_labels(path: str) -> list[str]:
 
 
 def summarize_labels(labels: Sequence | None) -> dict[str, Any] | None:
-    """Returns what a record says of the labels of a model."""
-    return (
-        {"number": len(labels), "sha256": hashlib.sha256(join_lines(labels)).hexdigest()}
-        if labels
-        else None
-    )
+    """Returns the fields of a record about the labels: their number, and a digest of labels.txt.
+
+    Args:
+        labels: the labels. Without labels the result is None.
+    """
+    if not labels:
+        return None
+    digest = hashlib.sha256(join_lines(labels)).hexdigest()
+    return {"number": len(labels), "sha256": digest}
 
 
-def join_lines(labels: Iterable) -> bytes:
-    """Returns the content of labels.txt."""
-    return "".join(f"{label}\n" for label in labels).encode()
+def join_lines(lines: Iterable) -> bytes:
+    """Returns the content of a file such as labels.txt.
+
+    Args:
+        lines: the lines without their ends.
+    """
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
-def write(folder: str, config: BertConfig, *beside):
-    """Writes the files of a model into its folder, which is created; `beside` are the arguments
-    of `write_companion_files`.
+def write(
+    folder: str,
+    config: BertConfig,
+    vocab_file: str | None,
+    tokenizer_config: TokenizerConfig | None,
+    record: TaskRecord | None = None,
+    labels: Sequence[str] | None = None,
+) -> None:
+    """Writes the files of a model, except its weights, into its folder, which is created.
+
+    Args:
+        folder: the folder.
+        config: the configuration.
+        vocab_file: the vocabulary, which is copied; None for none.
+        tokenizer_config: the settings of the tokenizer; None for none.
+        record: the record of the training; None for none.
+        labels: the labels in the order of the outputs; None for none.
     """
     files.make_folder(folder)
     _write_text(folder, CONFIG_NAME, config.to_json_string())
-    write_companion_files(folder, *beside)
+    write_companion_files(folder, vocab_file, tokenizer_config, record, labels)
 
 
 def write_companion_files(
@@ -326,11 +417,17 @@ def write_companion_files(
     tokenizer_config: TokenizerConfig | None,
     record: TaskRecord | None = None,
     labels: Sequence[str] | None = None,
-):
-    """Writes the files of a model except its configuration; absent ones are left out.
+) -> None:
+    """Writes the files of a model except its weights and its configuration.
 
-    Where the folder has a config.json, and with it Hugging Face's form, a tokenizer.json is
-    written, too.
+    If the folder has Hugging Face's config.json, a tokenizer.json is written, too.
+
+    Args:
+        folder: the folder.
+        vocab_file: the vocabulary, which is copied; None for none.
+        tokenizer_config: the settings of the tokenizer; None for none.
+        record: the record of the training; None for none.
+        labels: the labels in the order of the outputs; None for none.
     """
     target = os.path.join(folder, VOCAB_NAME)
     if vocab_file and os.path.basename(vocab_file) == TOKENIZER_NAME:
@@ -350,8 +447,13 @@ def write_companion_files(
         write_record(folder, record._replace(labels=summarize_labels(labels)))
 
 
-def write_record(folder: str, record: TaskRecord):
-    """Writes task.json."""
+def write_record(folder: str, record: TaskRecord) -> None:
+    """Writes task.json.
+
+    Args:
+        folder: the folder of the model.
+        record: its content.
+    """
     _write_text(folder, TASK_NAME, json.dumps(record._asdict(), indent=2) + "\n")
 
 
@@ -361,9 +463,7 @@ def _write_text(folder: str, name: str, content: str):
 
 
 def _is_record(path: str | None) -> bool:
-    """Returns whether a task.json is one of this project; that of another program says nothing
-    about the model.
-    """
+    """Returns whether a task.json is of this project, and not of another program."""
     if path is None:
         return False
     content = reading.read_json(path)
@@ -371,9 +471,7 @@ def _is_record(path: str | None) -> bool:
 
 
 def _is_config(path: str | None) -> bool:
-    """Tells whether a file is the configuration of a model; another program's config.json says
-    nothing about it.
-    """
+    """Returns whether a file is the configuration of a model, and not of another program."""
     if path is None:
         return False
     if os.path.basename(path) == CONFIG_NAME:

@@ -116,7 +116,8 @@ def pretrain(options: PretrainingOptions):
         run_log.write_start(folder, options, trainer.seed, strategy, trainer.facts | facts)
         if options.do_train:
             record = model_dir.TaskRecord("pretraining", "pretraining", task.settings())
-            model_dir.write(folder, config, *vocabulary, record)
+            vocab_file, tokenizer_config = vocabulary
+            model_dir.write(folder, config, vocab_file, tokenizer_config, record)
             objective = plugin.wrap_objective(task.objective(trainer.model))
             with train.explaining_errors(config):
                 trainer.fit(objective, batches, ramp=ramp)

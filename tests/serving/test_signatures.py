@@ -6,7 +6,11 @@ import tensorflow as tf
 
 from official_bert import BertConfig
 from official_bert.data.records.framing import encode_examples
-from official_bert.serving.signatures import make_tensor_signatures, make_warmup_records, parse_examples
+from official_bert.serving.signatures import (
+    make_tensor_signatures,
+    make_warmup_records,
+    parse_examples,
+)
 from tests.serving import exported
 from tests.serving.answers import signatures_of
 
