@@ -11,7 +11,6 @@ import contextlib
 import functools
 import math
 
-import keras
 import tensorflow as tf
 from keras import ops
 
@@ -278,24 +277,38 @@ class Attention(attention.Attention):
     """Attention of all positions with the chosen candidates."""
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
-        if "qkv" not in _chosen:
+        if not {"qkv", *FLASH} & _chosen:
             return super().call(from_x, x, bias, dropout_seed, from_length)
-        with keras.name_scope("self_1"):
+        if "qkv" in _chosen:
             parts = self.heads.query, self.heads.key, self.heads.value
             kernels = [ops.cast(part.kernel, self.compute_dtype) for part in parts]
             qkv = ops.matmul(ops.cast(x, self.compute_dtype), ops.concatenate(kernels, axis=1))
             qkv_bias = ops.concatenate([part.bias for part in parts], axis=0)
             if "kernel" in _chosen:
                 context = self._attend_with_kernels(qkv, qkv_bias, bias, dropout_seed)
-            else:
-                qkv = ops.cast(ops.cast(qkv, "float32") + qkv_bias, self.compute_dtype)
-                query, key, value = tf.split(qkv, 3, axis=-1)
-                context, _ = self._attend(query, key, value, bias, dropout_seed, from_length)
+                return self.merge(context, from_x, dropout_seed), None
+            qkv = ops.cast(ops.cast(qkv, "float32") + qkv_bias, self.compute_dtype)
+            query, key, value = tf.split(qkv, 3, axis=-1)
+        else:
+            query = self.heads.query.apply(from_x, dropout_seed)
+            key = self.heads.key.apply(x, dropout_seed)
+            value = self.heads.value.apply(x, dropout_seed)
+        attend = self._attend_with_cudnn if FLASH & _chosen else self._attend_with_products
+        context = attend(query, key, value, bias, dropout_seed)
         return self.merge(context, from_x, dropout_seed), None
 
-    def _attend(self, query, key, value, bias, dropout_seed, from_length):
-        if not FLASH & _chosen:
-            return super()._attend(query, key, value, bias, dropout_seed, from_length)
+    def _attend_with_products(self, query, key, value, bias, dropout_seed):
+        """Returns the heads' outputs as the model computes them."""
+        length = bias.shape[-1]
+        query, key, value = (self._split_heads(each, length) for each in (query, key, value))
+        scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))
+        probabilities = ops.softmax(_float32(scores) + _float32(bias))
+        weights = self.drop_probabilities(probabilities, scores, bias, dropout_seed)
+        context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
+        return ops.reshape(context, (-1, self.config.hidden_size))
+
+    def _attend_with_cudnn(self, query, key, value, bias, dropout_seed):
+        """Returns the heads' outputs as cuDNN's fused attention computes them."""
         shape = [bias.shape[0], -1, self.config.num_attention_heads, self.head_size]
         query, key, value = (tf.reshape(each, shape) for each in (query, key, value))
         mask = {"lengths": token_counts(bias)}
@@ -310,7 +323,7 @@ class Attention(attention.Attention):
             as_module="flash_custom_call" not in _chosen,
             **mask,
         )
-        return tf.reshape(context, [-1, self.config.hidden_size]), None
+        return tf.reshape(context, [-1, self.config.hidden_size])
 
     def drop_probabilities(self, probabilities, scores, bias, dropout_seed):
         if not {"softmax", "probabilities"} & _chosen:

@@ -3,15 +3,18 @@
 B batch   S length   F from-length   T to-length   N heads   H head size
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from official_bert.config import BIDIRECTIONAL, LEFT_TO_RIGHT
+from official_bert.config import BIDIRECTIONAL, LEFT_TO_RIGHT, BertConfig
 from official_bert.modeling import layers
 from official_bert.modeling.layers import (
     Dense,
     ResidualOutput,
     Scope,
+    Tensor,
     gather_indexes,
     get_shape_list,
 )
@@ -19,14 +22,24 @@ from official_bert.modeling.layers import (
 MASKED = -10000.0
 
 
-def attention_bias(input_mask, dtype="float32", direction: str = BIDIRECTIONAL):
-    """Returns the bias of attention scores, float[B, 1, 1 or S, S], 0 where a token attends and
-    -10000 elsewhere.
+def attention_bias(
+    input_mask: Tensor, dtype: Any = "float32", direction: str = BIDIRECTIONAL
+) -> Tensor:
+    """Returns the bias of attention scores: 0 where a token attends and -10000 elsewhere.
 
-    `input_mask` is int32[B, S], 1 for a token. Because the bias is added and does not replace the
-    scores, a sequence that is all padding attends to every position, as in the original.
+    Because the bias is added and does not replace the scores, a sequence that is all padding
+    attends to every position, as in the original.
+
+    Args:
+        input_mask: int32[B, S], 1 for a token and 0 for padding.
+        dtype: the type of the bias.
+        direction: BIDIRECTIONAL or LEFT_TO_RIGHT, in which no token attends to a later one.
+
+    Returns:
+        float[B, 1, 1, S], or float[B, 1, S, S] if attention goes from left to right.
     """
-    bias = ops.expand_dims((1.0 - ops.cast(input_mask, dtype)) * MASKED, (1, 2))
+    is_padding = 1.0 - ops.cast(input_mask, dtype)
+    bias = ops.expand_dims(is_padding * MASKED, (1, 2))
     if direction == LEFT_TO_RIGHT:
         position = ops.arange(ops.shape(input_mask)[1])
         is_later = ops.cast(position[None, :] > position[:, None], dtype)  # [S, S]
@@ -34,22 +47,27 @@ def attention_bias(input_mask, dtype="float32", direction: str = BIDIRECTIONAL):
     return bias
 
 
-def pooled_vectors(x, input_mask, direction: str):
-    """Returns the vector of the token that stands for each text, float[B, hidden], of float[B, S,
-    hidden].
+def pooled_vectors(x: Tensor, input_mask: Tensor, direction: str) -> Tensor:
+    """Returns the vector of the token that represents each text, float[B, hidden].
 
-    It is the first one, [CLS], or, if attention goes from left to right, the last one, [SEP],
+    It is the first token, [CLS], or, if attention goes from left to right, the last one, [SEP],
     because only that has attended to the whole text.
+
+    Args:
+        x: the vectors of all tokens, float[B, S, hidden].
+        input_mask: int32[B, S], 1 for a token and 0 for padding.
+        direction: BIDIRECTIONAL or LEFT_TO_RIGHT.
     """
     if direction == BIDIRECTIONAL:
         return x[:, 0]
     position = ops.arange(ops.shape(input_mask)[1], dtype="int32")
-    last = ops.max(ops.where(input_mask != 0, position, 0), axis=1, keepdims=True)  # [B, 1]
+    token_positions = ops.where(input_mask != 0, position, 0)
+    last = ops.max(token_positions, axis=1, keepdims=True)  # [B, 1]
     return gather_indexes(x, last)
 
 
-def create_attention_mask_from_input_mask(from_tensor, to_mask):
-    """Makes an attention mask, float32[B, F, T], whose entry (b, f, t) is to_mask[b, t].
+def create_attention_mask_from_input_mask(from_tensor: Tensor, to_mask: Tensor) -> Tensor:
+    """Returns an attention mask, float32[B, F, T], whose entry (b, f, t) is to_mask[b, t].
 
     Positions that attend are not masked: the model computes padded positions like others, but none
     attends to them.
@@ -65,8 +83,7 @@ def create_attention_mask_from_input_mask(from_tensor, to_mask):
 
 
 class Attention(keras.layers.Layer):
-    """Scaled dot-product attention in `num_attention_heads` heads (Vaswani et al., 2017),
-    section 3.2.
+    """Scaled dot-product attention in several heads (Vaswani et al., 2017, section 3.2).
 
     Attributes:
         dense_class: the class of the three projections.
@@ -76,9 +93,17 @@ class Attention(keras.layers.Layer):
     dense_class = Dense
     residual_output_class = ResidualOutput
 
-    def __init__(self, config, dropout_index: int, name: str = "attention"):
+    def __init__(self, config: BertConfig, dropout_index: int, name: str = "attention"):
+        """Makes a layer without weights.
+
+        Args:
+            config: the configuration of the model.
+            dropout_index: the number of the first dropout of the layer in the model.
+            name: the name of the layer.
+        """
         super().__init__(name=name)
-        self.config, self.dropout_index = config, dropout_index
+        self.config = config
+        self.dropout_index = dropout_index
         self.head_size = config.hidden_size // config.num_attention_heads
 
     def build(self, input_shape):
@@ -96,49 +121,50 @@ class Attention(keras.layers.Layer):
         self.merge.build(input_shape)
 
     def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
-        """Computes attention from the vectors `from_x`, float[B*F, N*H], to the vectors `x`,
-        float[B*T, N*H].
+        """Computes attention from some vectors to others, and the end of the sub-layer.
 
-        `bias` is float[B, 1, 1 or F, T], added to the scores; `dropout_seed` is int32[2]. F is T
-        without `from_length`.
+        Args:
+            from_x: the vectors that attend, float[B*F, N*H].
+            x: the vectors that they attend to, float[B*T, N*H].
+            bias: float[B, 1, 1 or F, T], which is added to the scores.
+            dropout_seed: int32[2]; None for no dropout.
+            from_length: F; None if it is T.
 
-        Returns float[B*F, hidden], the output of the sub-layer, and the attention probabilities
-        before dropout, float[B, N, F, T].
+        Returns:
+            The output of the sub-layer, float[B*F, hidden], and the attention probabilities before
+            dropout, float[B, N, F, T].
         """
-        with keras.name_scope("self_1"):  # see EncoderLayer.call
-            query = self.heads.query.apply(from_x, dropout_seed)
-            key = self.heads.key.apply(x, dropout_seed)
-            value = self.heads.value.apply(x, dropout_seed)
-            context, probabilities = self._attend(
-                query, key, value, bias, dropout_seed, from_length
-            )
-        return self.merge(context, from_x, dropout_seed), probabilities
-
-    def _attend(self, query, key, value, bias, dropout_seed, from_length):
-        """Returns the heads' outputs, concatenated, and the probabilities, for the projected
-        vectors.
-        """
+        # Project the vectors for all heads.
+        query = self.heads.query.apply(from_x, dropout_seed)
+        key = self.heads.key.apply(x, dropout_seed)
+        value = self.heads.value.apply(x, dropout_seed)
         to_length = ops.shape(bias)[-1]
         query = self._split_heads(query, from_length or to_length)  # [B, N, F, H]
         key = self._split_heads(key, to_length)  # [B, N, T, H]
         value = self._split_heads(value, to_length)  # [B, N, T, H]
 
+        # Compute the probabilities with which each vector attends to the others, [B, N, F, T].
         # Scaling the query instead of the scores gives the same product with fewer multiplications.
-        # [B, N, F, T].
-        scores = ops.matmul(query * self.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))
+        scaled_query = query * self.head_size**-0.5
+        scores = ops.matmul(scaled_query, ops.transpose(key, (0, 1, 3, 2)))
         probabilities = ops.softmax(ops.cast(scores, "float32") + ops.cast(bias, "float32"))
         weights = self.drop_probabilities(probabilities, scores, bias, dropout_seed)
-        context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # [B, F, N, H]
-        return ops.reshape(context, (-1, self.config.hidden_size)), probabilities
 
-    def drop_probabilities(self, probabilities, scores, bias, dropout_seed):
+        # Average the values, and concatenate the heads: [B, N, F, H] to [B*F, N*H].
+        context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
+        context = ops.reshape(context, (-1, self.config.hidden_size))
+        return self.merge(context, from_x, dropout_seed), probabilities
+
+    def drop_probabilities(
+        self, probabilities: Tensor, scores: Tensor, bias: Tensor, dropout_seed: Tensor | None
+    ) -> Tensor:
         """Returns the probabilities after dropout, float[B, N, F, T] in the compute type.
 
         Dropout of probabilities drops whole tokens to attend to, which is unusual, but the
         Transformer paper does it.
 
         Args:
-            probabilities: float32[B, N, F, T], the softmax of `scores` and `bias`.
+            probabilities: float32[B, N, F, T], the softmax of the sum of `scores` and `bias`.
             scores: float[B, N, F, T]. A subclass may compute the probabilities from them again.
             bias: as in `call`.
             dropout_seed: as in `call`.
@@ -148,6 +174,6 @@ class Attention(keras.layers.Layer):
         return layers.dropout(weights, rate, dropout_seed, self.dropout_index)
 
     def _split_heads(self, x, length):
-        # [B, F, N, H].
+        """Returns [B, N, length, H] for [B*length, N*H]."""
         x = ops.reshape(x, (-1, length, self.config.num_attention_heads, self.head_size))
         return ops.transpose(x, (0, 2, 1, 3))

@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import copy
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -29,52 +30,49 @@ from official_bert.modeling.inputs import (
 from official_bert.modeling.layers import (
     Dense,
     DenseLayer,
+    Tensor,
     create_initializer,
     draw_seed,
     dropout,
     layer_norm,
 )
 
-# The module of TensorFlow that puts the outputs of replicas together by position.
-_READER_OF_POSITIONS = "tensorflow.python.distribute."
+# The module of TensorFlow that reads the outputs of replicas by position.
+_DISTRIBUTION_MODULE = "tensorflow.python.distribute."
+
+_word_embeddings: contextvars.ContextVar = contextvars.ContextVar("word_embeddings", default=None)
 
 
-def _named_item(output: tuple, name: str) -> Any:
-    """Returns a field of an output by its name, as in `out["pooled_output"]`.
+@contextlib.contextmanager
+def override_word_embeddings(vectors: Tensor) -> Iterator[None]:
+    """A context in which calls of a model use these vectors instead of looking up their ids.
 
-    Positions are refused: in transformers the first is the last hidden state and the second the
-    pooled output, and here they would be other tensors, the first one of the same shape.
+    Args:
+        vectors: the word embeddings of the batch, float[B, S, hidden].
+    """
+    token = _word_embeddings.set(vectors)
+    try:
+        yield
+    finally:
+        _word_embeddings.reset(token)
+
+
+def _named_item(output: tuple, name: Any) -> Any:
+    """Returns a field of an output by its name, for the caller of the caller.
+
+    Positions are refused. In transformers the first is the last hidden state and the second the
+    pooled output. Here they would be other tensors, the first one of the same shape.
     """
     if isinstance(name, str):
         return getattr(output, name)
-    caller = sys._getframe(1).f_globals.get("__name__", "")
-    if caller.startswith(_READER_OF_POSITIONS):
+    reader = sys._getframe(2).f_globals.get("__name__", "")
+    if reader.startswith(_DISTRIBUTION_MODULE):
         return tuple.__getitem__(output, name)
     raise TypeError(
         f"{type(output).__name__}[{name!r}]: has other positions than an output of transformers; "
         "name the field, such as sequence_output (theirs at 0), pooled_output (theirs at 1) or "
         "all_encoder_layers"
     )
-
-
-def _extension_member(output: tuple, name: str) -> Any:
-    """Returns a field of an output that an extension adds."""
-    return catalog.bind_member("encoder_output_members", output, name)
-
-
-_given_vectors: contextvars.ContextVar = contextvars.ContextVar("given_vectors", default=None)
-
-
-@contextlib.contextmanager
-def in_place_of_look_ups(vectors):
-    """A context in which calls of a model take these for the word embeddings of their ids,
-    float[B, S, hidden].
-    """
-    token = _given_vectors.set(vectors)
-    try:
-        yield
-    finally:
-        _given_vectors.reset(token)
 
 
 class BertOutput(NamedTuple):
@@ -98,19 +96,27 @@ class BertOutput(NamedTuple):
     sequence_output: Any
     pooled_output: Any
 
-    # No field, because an output of a Keras layer holds tensors only.
+    # This is no field, because an output of a Keras layer contains tensors only.
     all_attention_probabilities = None
-    __getattr__ = _extension_member
-    __getitem__ = _named_item
+
+    def __getattr__(self, name: str) -> Any:
+        return catalog.bind_member("encoder_output_members", self, name)
+
+    def __getitem__(self, name: Any) -> Any:
+        return _named_item(self, name)
 
 
 class BertOutputWithAttentions(NamedTuple):
-    """The output of BertModel with `output_attentions`: that of BertOutput, and the attention
-    probabilities.
+    """The output of BertModel with `output_attentions`: BertOutput and the attention probabilities.
 
-    They are, for each layer, float[B, N, S, S]: for each head and each token (third axis) the
-    probabilities with which it attends to all tokens, before dropout. With `first_token_only` the
-    last ones are float[B, N, 1, S].
+    Attributes:
+        embedding_output: as in BertOutput.
+        all_encoder_layers: as in BertOutput.
+        sequence_output: as in BertOutput.
+        pooled_output: as in BertOutput.
+        all_attention_probabilities: float[B, N, S, S] for each layer: for each head and each token
+            (third axis) the probabilities with which it attends to all tokens, before dropout. With
+            `first_token_only` the last ones are float[B, N, 1, S].
     """
 
     embedding_output: Any
@@ -119,71 +125,101 @@ class BertOutputWithAttentions(NamedTuple):
     pooled_output: Any
     all_attention_probabilities: list
 
-    __getattr__ = _extension_member
-    __getitem__ = _named_item
+    def __getattr__(self, name: str) -> Any:
+        return catalog.bind_member("encoder_output_members", self, name)
+
+    def __getitem__(self, name: Any) -> Any:
+        return _named_item(self, name)
 
 
 class Embeddings(keras.layers.Layer):
-    """Devlin et al. (2019), section 3: the sum of token, segment and position embeddings.
+    """The sum of token, segment and position embeddings (Devlin et al., 2019, section 3).
 
     It computes in float32: the gradient of a row of a table is a sum over all occurrences of its
     id. The tables have the type that the global policy stores weights in.
     """
 
-    def __init__(self, config, use_one_hot_embeddings: bool = False, name: str = "embeddings"):
+    def __init__(
+        self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "embeddings"
+    ):
+        """Makes a layer without weights.
+
+        Args:
+            config: the configuration of the model.
+            use_one_hot_embeddings: whether word embeddings are looked up by a matrix product.
+            name: the name of the layer.
+        """
         super().__init__(name=name, dtype="float32")
-        self.config, self.use_one_hot_embeddings = config, use_one_hot_embeddings
+        self.config = config
+        self.use_one_hot_embeddings = use_one_hot_embeddings
         self.table_dtype = keras.config.dtype_policy().variable_dtype
 
     def build(self, input_shape=None):
         config = self.config
-
-        def table(name, rows):
-            initializer = create_initializer(config.initializer_range)
-            shape = (rows, config.hidden_size)
-            # Without autocast, because only the rows that are looked up need another type.
-            return self.add_weight(
-                shape, initializer, dtype=self.table_dtype, name=name, autocast=False
-            )
-
-        self.word_embeddings = table("word_embeddings", config.vocab_size)
-        self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
-        self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
+        self.word_embeddings = self._add_table("word_embeddings", config.vocab_size)
+        self.token_type_embeddings = self._add_table(
+            "token_type_embeddings", config.type_vocab_size
+        )
+        self.position_embeddings = self._add_table(
+            "position_embeddings", config.max_position_embeddings
+        )
         self.norm = layer_norm()
         self.norm.build((None, None, config.hidden_size))
 
+    def _add_table(self, name: str, num_rows: int) -> keras.Variable:
+        return self.add_weight(
+            (num_rows, self.config.hidden_size),
+            create_initializer(self.config.initializer_range),
+            dtype=self.table_dtype,
+            name=name,
+            autocast=False,  # only the rows that are looked up need another type
+        )
+
     def call(self, input_ids, segment_ids, dropout_seed=None):
-        """Returns float[B, S, hidden] for `input_ids` and `segment_ids`, each int32[B, S]."""
-        if (given := _given_vectors.get()) is not None:
-            x = given
-        elif self.use_one_hot_embeddings:
-            rows = ops.one_hot(input_ids, self.config.vocab_size, dtype=self.table_dtype)
-            x = ops.matmul(rows, self.word_embeddings)
-        else:
-            x = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, hidden]
-        x = ops.cast(x, "float32")
+        """Computes the embeddings of a batch, float[B, S, hidden].
+
+        Args:
+            input_ids: int32[B, S].
+            segment_ids: int32[B, S].
+            dropout_seed: int32[2]; None for no dropout.
+        """
+        x = ops.cast(self._look_up(input_ids), "float32")
         # One-hot, as in the original: for a segment id outside the table it adds a zero vector.
-        segments = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.table_dtype)
-        x = x + ops.cast(ops.matmul(segments, self.token_type_embeddings), "float32")
-        x = x + ops.cast(self.position_embeddings[: ops.shape(input_ids)[1]], "float32")
+        one_hot = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.table_dtype)
+        segments = ops.matmul(one_hot, self.token_type_embeddings)
+        x = x + ops.cast(segments, "float32")
+        positions = self.position_embeddings[: ops.shape(input_ids)[1]]
+        x = x + ops.cast(positions, "float32")
         return dropout(self.norm(x), self.config.hidden_dropout_prob, dropout_seed, index=0)
+
+    def _look_up(self, input_ids):
+        """Returns the word embeddings, float[B, S, hidden], in the type of the table."""
+        override = _word_embeddings.get()
+        if override is not None:
+            return override
+        if self.use_one_hot_embeddings:
+            rows = ops.one_hot(input_ids, self.config.vocab_size, dtype=self.table_dtype)
+            return ops.matmul(rows, self.word_embeddings)
+        return ops.take(self.word_embeddings, input_ids, axis=0)
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertModel(ConfiguredModel):
-    """Devlin et al. (2019), section 3: the bidirectional Transformer encoder.
+    """The bidirectional Transformer encoder (Devlin et al., 2019, section 3).
 
         model = BertModel(BertConfig.from_json_file("bert_config.json"))
         out = model(input_ids, input_mask, segment_ids)  # or model(features), a dict with the three
         out.pooled_output  # [B, hidden]
 
     The weights exist when the constructor returns, under the names of the original's checkpoints.
+
+    Attributes:
+        checkpoint_scope: the first part of these names, whatever the name of the model is.
+        feature_names: the names that a dict of features may have; a head reads more of them.
     """
 
-    checkpoint_scope = "bert"  # the first part of these names, whatever the name of the model is
-    feature_names: tuple[str, ...] = (
-        ENCODER_INPUTS  # that a dict of features may have; a head has more
-    )
+    checkpoint_scope = "bert"
+    feature_names: tuple[str, ...] = ENCODER_INPUTS
 
     def __init__(
         self,
@@ -199,9 +235,14 @@ class BertModel(ConfiguredModel):
             config: the sizes, activation and dropout rates; the model keeps a copy.
             use_one_hot_embeddings: whether word embeddings are looked up by a matrix product, which
                 is faster on TPU.
+            name: the name of the model.
             recompute_layers: whether the backward pass computes each layer again instead of keeping
                 its inner values, which takes more time and less memory.
-            **others: none; a TypeError names those of the original's graph, such as `is_training`.
+            **others: none; arguments of the original's graph, such as `is_training`, are refused.
+
+        Raises:
+            TypeError: there is an argument that BertModel does not have, or `config` is no
+                BertConfig.
         """
         if others:
             raise TypeError(
@@ -228,28 +269,28 @@ class BertModel(ConfiguredModel):
         self.pooler.build((None, self.config.hidden_size))
 
     @property
-    def embedding_table(self):
+    def embedding_table(self) -> Tensor:
         """The word embeddings, float[vocab, hidden]."""
         return self.embeddings.word_embeddings
 
     def __call__(
         self,
-        input_ids,
-        input_mask=None,
-        segment_ids=None,
-        training=None,
-        dropout_seed=None,
-        first_token_only=False,
-        output_attentions=False,
-        **keywords,
-    ):
+        input_ids: Any,
+        input_mask: Any = None,
+        segment_ids: Any = None,
+        training: bool | None = None,
+        dropout_seed: Any = None,
+        first_token_only: bool = False,
+        output_attentions: bool = False,
+        **keywords: Any,
+    ) -> Any:
         """Encodes a batch.
 
         Inputs may also be lists or arrays, and of other integer types.
 
         Args:
             input_ids: int32[B, S], the token ids; or a dict with `input_ids` and possibly the next
-                two arguments, in which other features of records are not read.
+                two arguments, in which other features of records are ignored.
             input_mask: int32[B, S], 1 for a token and 0 for padding; None means all ones.
             segment_ids: int32[B, S], 0 for the first segment and 1 for the second; None means all
                 zeros.
@@ -269,14 +310,11 @@ class BertModel(ConfiguredModel):
                 are checked in eager calls only.
         """
         keywords |= {"input_mask": input_mask, "segment_ids": segment_ids}
-        features = named_features(
-            input_ids, keywords, self.feature_names, extension_names(type(self))
-        )
-        inputs = checked_encoder_inputs(
-            self.config, *(features.get(name) for name in ENCODER_INPUTS)
-        )
+        extra_names = extension_names(type(self))
+        features = named_features(input_ids, keywords, self.feature_names, extra_names)
+        encoder_inputs = [features.get(name) for name in ENCODER_INPUTS]
         return super().__call__(
-            *inputs,
+            *checked_encoder_inputs(self.config, *encoder_inputs),
             dropout_seed=dropout_seed,
             first_token_only=first_token_only,
             output_attentions=output_attentions,
@@ -293,22 +331,17 @@ class BertModel(ConfiguredModel):
         first_token_only=False,
         output_attentions=False,
     ):
-        """The computation behind `__call__`."""
+        """Computes the outputs of a batch, for `__call__`, whose arguments these are."""
         if input_mask is None:
             input_mask = ops.ones_like(input_ids)
         if segment_ids is None:
             segment_ids = ops.zeros_like(input_ids)
-        rates = (self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob)
-        if not training or not any(rates):
-            dropout_seed = None
-        else:
-            dropout_seed = (
-                draw_seed()
-                if dropout_seed is None
-                else ops.convert_to_tensor(dropout_seed, "int32")
-            )
+        dropout_seed = self._call_seed(training, dropout_seed)
 
+        # Embeddings.
         embedded = self.embeddings(input_ids, segment_ids, dropout_seed)
+
+        # Layers.
         layers, attentions = self.encoder(
             embedded,
             input_mask,
@@ -316,11 +349,24 @@ class BertModel(ConfiguredModel):
             first_token_only=first_token_only,
             output_attentions=output_attentions,
         )
-        last = layers[-1]  # of one token, the pooled one, with `first_token_only`
-        pooled = (
-            last[:, 0]
-            if first_token_only
-            else pooled_vectors(last, input_mask, self.config.direction)
+        last = layers[-1]
+
+        # Pooler. With `first_token_only` the last layer has computed only the pooled token.
+        direction = self.config.direction
+        pooled = last[:, 0] if first_token_only else pooled_vectors(last, input_mask, direction)
+        output = BertOutput(
+            embedding_output=embedded,
+            all_encoder_layers=layers,
+            sequence_output=last,
+            pooled_output=self.pooler.dense(pooled),
         )
-        output = BertOutput(embedded, layers, last, self.pooler.dense(pooled))
         return BertOutputWithAttentions(*output, attentions) if output_attentions else output
+
+    def _call_seed(self, training, dropout_seed):
+        """Returns the seed of the dropout masks of a call, int32[2]; None for no dropout."""
+        rates = (self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob)
+        if not training or not any(rates):
+            return None
+        if dropout_seed is None:
+            return draw_seed()
+        return ops.convert_to_tensor(dropout_seed, "int32")

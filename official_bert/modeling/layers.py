@@ -1,37 +1,46 @@
-"""The building blocks of the model: activations, dense layers, dropout, layer norms, the end of a
-sub-layer, shapes.
+"""The building blocks of the model: activations, dense layers, dropout, layer norms, shapes.
 
-All layers build their children in their own `build`. Only then do the children's variables carry
-the name of the parent, as the names of the original's checkpoints require.
+All layers build their children in their own `build`. Only then do the children's variables have the
+name of the parent, as the names of the original's checkpoints require.
 
 Under a mixed policy of Keras (training/precision.py) the layers multiply 16-bit floats, and compute
-what lies between the products in float32: a sum over a batch, such as the gradient of a bias, would
-lose most of its terms in 16 bits.
+everything between the products in float32. A sum over a batch, such as the gradient of a bias,
+would lose most of its terms in 16 bits.
 """
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from official_bert import config
+from official_bert.config import BertConfig
 from official_bert.io.errors import InputError
+
+Tensor = Any  # a tensor of the backend of Keras, or a KerasTensor
 
 LAYER_NORM_EPSILON = 1e-12
 _STRIDE = 0x9E3779B1  # odd, about 2^32 divided by the golden ratio
 
 
 @ops.custom_gradient
-def gelu(x):
-    """Gaussian error linear unit in its tanh form, which the released checkpoints were trained
-    with.
+def gelu(x: Tensor) -> Any:
+    """Computes the Gaussian error linear unit in its tanh form.
 
         0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 
-    The erf form is `gelu_erf`; the two differ by up to 5e-4. Source: Hendrycks and Gimpel (2016).
+    The released checkpoints were trained with it. The erf form is `gelu_erf`; the two differ by up
+    to 5e-4. Source: Hendrycks and Gimpel (2016).
+
+    Args:
+        x: float of any shape.
+
+    Returns:
+        float like `x`.
     """
     # Products compute the polynomials, because a power costs more than all the rest. The derivative
-    # is written out because it needs only x and the gate; automatic differentiation would compute
+    # is written out because it needs only x and the gate. Automatic differentiation would compute
     # and keep twice as much.
     slope = math.sqrt(2.0 / math.pi)
     gate = 0.5 + 0.5 * ops.tanh(x * (slope + (0.044715 * slope) * x * x))
@@ -43,12 +52,21 @@ def gelu(x):
     return x * gate, gradient
 
 
-def gelu_erf(x):
-    """Gaussian error linear unit in its exact (erf) form, which Hugging Face calls `gelu`."""
+def gelu_erf(x: Tensor) -> Tensor:
+    """Computes the Gaussian error linear unit in its exact (erf) form.
+
+    Hugging Face calls it `gelu`.
+
+    Args:
+        x: float of any shape.
+
+    Returns:
+        float like `x`.
+    """
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 
-# Those of config.ACTIVATIONS that are not Keras' own of the same name.
+# The activations of config.ACTIVATIONS that are not those of Keras with the same name.
 ACTIVATIONS = {
     "gelu": gelu,
     "gelu_erf": gelu_erf,
@@ -58,11 +76,18 @@ ACTIVATIONS = {
 }
 
 
-def get_activation(activation_string):
-    """Returns the activation function of a name of ACTIVATIONS in config.py, in upper or lower
-    case.
+def get_activation(activation_string: Any) -> Any:
+    """Returns the activation function with a name.
 
-    For "", "linear" and None it returns None, and any other value that is not a string unchanged.
+    Args:
+        activation_string: a name of ACTIVATIONS in config.py, in upper or lower case; or a
+            function, which is returned unchanged.
+
+    Returns:
+        The function; None for "", "linear" and None.
+
+    Raises:
+        InputError: no activation has this name.
     """
     if activation_string is not None and not isinstance(activation_string, str):
         return activation_string
@@ -75,36 +100,49 @@ def get_activation(activation_string):
     return ACTIVATIONS[name] if name in ACTIVATIONS else keras.activations.get(name)
 
 
-def create_initializer(initializer_range: float = 0.02):
-    """Returns a normal initializer with standard deviation `initializer_range`, truncated at two
-    deviations.
+def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
+    """Returns an initializer of a normal distribution that is truncated at two deviations.
+
+    Args:
+        initializer_range: the standard deviation.
     """
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
 def float32_weight(
-    layer: keras.layers.Layer, name: str, shape: tuple[int, ...], initializer="zeros"
-):
-    """Adds a weight to a layer that is stored and used in float32 whatever the types of the
-    layer are.
+    layer: keras.layers.Layer, name: str, shape: tuple[int, ...], initializer: Any = "zeros"
+) -> keras.Variable:
+    """Adds a weight to a layer that is stored and used in float32.
+
+    Args:
+        layer: the layer, which may have other types.
+        name: the name of the weight.
+        shape: its shape.
+        initializer: an initializer of Keras or its name.
     """
     return layer.add_weight(shape, initializer, dtype="float32", name=name, autocast=False)
 
 
 class Dense(keras.layers.Dense):
-    """Keras' dense layer, with a bias and an activation that are float32 whatever the compute type
-    is.
+    """The dense layer of Keras, with a bias and an activation in float32.
 
     `enable_lora` and `quantize` are those of Keras. A `.keras` file of a quantized model of this
-    project cannot be
-    loaded: save the model before, and quantize what is loaded.
+    project cannot be loaded. Save the model first, and quantize the model that is loaded.
     """
 
-    def __init__(self, units: int, config, activation=None, name: str = "dense"):
+    def __init__(self, units: int, config: BertConfig, activation: Any = None, name: str = "dense"):
+        """Makes a layer without weights.
+
+        Args:
+            units: the number of outputs.
+            config: the configuration, whose `initializer_range` the kernel has.
+            activation: the activation as `get_activation` takes it.
+            name: the name of the layer.
+        """
         super().__init__(
             units,
             get_activation(activation),
-            use_bias=False,  # `build` adds it in float32
+            use_bias=False,  # `build` adds a bias in float32
             kernel_initializer=create_initializer(config.initializer_range),
             name=name,
         )
@@ -117,8 +155,8 @@ class Dense(keras.layers.Dense):
         """Returns float[..., units] for `x`, float[..., in]."""
         return ops.cast(super().call(x), self.compute_dtype)
 
-    def apply(self, x, dropout_seed=None):
-        """Returns what a call returns.
+    def apply(self, x: Tensor, dropout_seed: Tensor | None = None) -> Tensor:
+        """Returns the result of a call.
 
         Args:
             x: float[N, in].
@@ -127,34 +165,48 @@ class Dense(keras.layers.Dense):
         """
         return self(x)
 
-    def enable_lora(self, *arguments, **keywords):
+    def enable_lora(self, *arguments: Any, **keywords: Any) -> None:
+        """Adds the kernels of LoRA; the arguments are those of Keras."""
         super().enable_lora(*arguments, **keywords)
         for variable in (self._kernel, self.lora_kernel_a, self.lora_kernel_b):
-            # Keras adds them up: what LoRA learns would be lost in the rounding to 16 bits.
+            # Keras adds up these kernels. The rounding to 16 bits would lose what LoRA learns.
             variable._autocast = False
 
     @property
-    def kernel(self):
-        """The kernel that is multiplied, with what LoRA adds; Keras before 3.15 would leave that
-        sum in float32.
+    def kernel(self) -> Tensor:
+        """The kernel that is multiplied, with the product that LoRA adds.
+
+        Keras before 3.15 would leave this sum in float32.
         """
         kernel = super().kernel
         return ops.cast(kernel, self.compute_dtype) if self.lora_enabled else kernel
 
-    def merged_kernel(self):
-        """Returns the sum of the kernel and what LoRA adds to it, in the type of the kernel."""
-        added = (
-            self.lora_alpha / self.lora_rank * ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
-        )
+    def merged_kernel(self) -> Tensor:
+        """Returns the sum of the kernel and LoRA's product, in the type of the kernel."""
+        scale = self.lora_alpha / self.lora_rank
+        added = scale * ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
         return ops.cast(self._kernel + added, self._kernel.dtype)
 
-    def quantize(self, mode=None, type_check=True, **arguments):
-        # Keras asks whether a subclass means it.
+    def quantize(self, mode: Any = None, type_check: bool = True, **arguments: Any) -> None:
+        """Quantizes the kernel; the arguments are those of Keras.
+
+        Keras refuses subclasses with `type_check`, which is therefore ignored.
+        """
         super().quantize(mode, type_check=False, **arguments)
 
 
-def dropout(x, rate: float, seed, index: int):
-    """Applies inverted dropout, float like `x`, with the mask of `dropout_mask`."""
+def dropout(x: Tensor, rate: float, seed: Tensor | None, index: int) -> Tensor:
+    """Applies inverted dropout with the mask of `dropout_mask`.
+
+    Args:
+        x: float of any shape.
+        rate: the share of the values that become 0.
+        seed: int32[2]; None for no dropout.
+        index: the number of this dropout in the model.
+
+    Returns:
+        float like `x`.
+    """
     if seed is None or not rate:
         return x
     import tensorflow as tf
@@ -163,50 +215,67 @@ def dropout(x, rate: float, seed, index: int):
     return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
 
 
-def dropout_mask(x, rate: float, seed, index: int):
-    """Draws a mask, bool like `x`, that depends only on a seed, so that a resumed run draws the
-    same masks.
+def dropout_mask(x: Tensor, rate: float, seed: Tensor, index: int) -> Tensor:
+    """Draws a mask, bool like `x`, that depends only on the seed and the index.
 
-    Each decision compares 16 bits of a philox stream with the rate, as integers. XLA and plain
-    TensorFlow then draw the same mask, which is not the case for uniform floats. The effective rate
-    differs from `rate` by at most 1/2^17. The seed, int32[2], is another one in every step, replica
-    and micro-batch; None means no dropout. `index` is the number of the dropout in the model.
+    A resumed run therefore draws the same masks. Each decision compares 16 bits of a philox stream
+    with the rate, as integers. XLA and plain TensorFlow then draw the same mask, which is not the
+    case for uniform floats. The effective rate differs from `rate` by at most 1/2^17.
+
+    Args:
+        x: a tensor with the shape of the mask.
+        rate: the share of the values that are False.
+        seed: int32[2], another one in every step, replica and micro-batch.
+        index: the number of the dropout in the model.
     """
     import tensorflow as tf
 
     # The generator scrambles its seed, so two different seeds give unrelated streams. The stride
     # keeps the seeds of the dropouts of one step different from those of steps with adjacent seeds.
-    seed = seed + tf.constant([(index * _STRIDE + 2**31) % 2**32 - 2**31, 0], tf.int32)
+    offset = (index * _STRIDE + 2**31) % 2**32 - 2**31  # within int32
+    seed = seed + tf.constant([offset, 0], tf.int32)
     count = tf.size(x)
     words = tf.random.stateless_uniform(
-        [(count + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
+        [(count + 1) // 2],
+        seed,
+        minval=None,
+        maxval=None,
+        dtype=tf.uint32,
+        alg="philox",
     )
-    draws = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:count]
-    return tf.reshape(draws, tf.shape(x)) >= tf.constant(round(rate * 2**16), tf.uint16)
+    halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])
+    draws = tf.reshape(halves[:count], tf.shape(x))
+    threshold = tf.constant(round(rate * 2**16), tf.uint16)
+    return draws >= threshold
 
 
-def draw_seed():
+def draw_seed() -> Tensor:
     """Draws a dropout seed, int32[2], for a call without one."""
     import tensorflow as tf
 
     return tf.random.uniform([2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32)
 
 
-def layer_norm():
-    """Returns a layer norm over the last axis with epsilon 1e-12, in float32 whatever the
-    compute type is.
-    """
+def layer_norm() -> keras.layers.LayerNormalization:
+    """Returns a layer norm over the last axis, with epsilon 1e-12, which computes in float32."""
     return keras.layers.LayerNormalization(
         epsilon=LAYER_NORM_EPSILON, name="LayerNorm", dtype="float32"
     )
 
 
 class Scope(keras.layers.Layer):
-    """A variable scope of the original, such as `self`, which names the variables of its
-    children, its attributes.
+    """A variable scope of the original, such as `self`.
+
+    Its name is a part of the names of its children's variables. The children are attributes.
     """
 
     def __init__(self, name: str, **children: keras.layers.Layer):
+        """Makes a scope.
+
+        Args:
+            name: the name of the scope.
+            **children: the layers by the names of the attributes.
+        """
         super().__init__(name=name)
         self.children = list(children)
         for attribute, layer in children.items():
@@ -218,19 +287,26 @@ class Scope(keras.layers.Layer):
 
 
 class DenseLayer(Scope):
-    """A scope with one dense layer; Keras files a layer of a model under the name of its class,
-    which must stay.
+    """A scope with one dense layer.
+
+    Keras files a layer of a model under the name of its class, so this name must stay.
     """
 
 
 class ResidualOutput(keras.layers.Layer):
-    """The end of a sub-layer: a dense layer, dropout, the sum with the sub-layer's input, and
-    layer norm (post-LN).
-    """
+    """The end of a sub-layer: dense layer, dropout, sum with the sub-layer's input, layer norm."""
 
-    def __init__(self, config, dropout_index: int, name: str = "output"):
+    def __init__(self, config: BertConfig, dropout_index: int, name: str = "output"):
+        """Makes a layer without weights.
+
+        Args:
+            config: the configuration of the model.
+            dropout_index: the number of the dropout in the model.
+            name: the name of the layer.
+        """
         super().__init__(name=name)
-        self.config, self.dropout_index = config, dropout_index
+        self.config = config
+        self.dropout_index = dropout_index
 
     def build(self, input_shape):
         self.dense = Dense(self.config.hidden_size, self.config)
@@ -245,13 +321,21 @@ class ResidualOutput(keras.layers.Layer):
         return self.norm(ops.cast(x, "float32") + ops.cast(residual, "float32"))
 
 
-def get_shape_list(tensor, expected_rank=None, name=None):
-    """Returns the shape of a tensor: an int for each dimension or, where tracing does not know it,
-    an int tensor.
+def get_shape_list(
+    tensor: Tensor, expected_rank: int | list[int] | None = None, name: str | None = None
+) -> list:
+    """Returns the shape of a tensor.
 
     Args:
+        tensor: the tensor.
         expected_rank: the allowed rank, or a list of allowed ranks; None allows any.
-        name: the name of the tensor in the error message.
+        name: the name of the tensor in the error message; None for the name that it has.
+
+    Returns:
+        An int for each dimension or, where tracing does not know it, an int tensor.
+
+    Raises:
+        ValueError: the tensor has another rank.
     """
     shape = list(ops.shape(tensor))
     if expected_rank is not None:
@@ -265,12 +349,15 @@ def get_shape_list(tensor, expected_rank=None, name=None):
     return shape
 
 
-def gather_indexes(sequence_tensor, positions):
-    """Returns the vectors of float[B, S, hidden] at positions int32[B, P], each in [0, S):
-    float[B*P, hidden].
+def gather_indexes(sequence_tensor: Tensor, positions: Tensor) -> Tensor:
+    """Returns the vectors of sequences at positions, float[B*P, hidden].
+
+    Args:
+        sequence_tensor: float[B, S, hidden].
+        positions: int32[B, P], each in [0, S).
     """
     batch, length, width = get_shape_list(sequence_tensor, expected_rank=3)
     offsets = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
-    return ops.take(
-        ops.reshape(sequence_tensor, (-1, width)), ops.reshape(positions + offsets, (-1,)), axis=0
-    )
+    vectors = ops.reshape(sequence_tensor, (-1, width))
+    rows = ops.reshape(positions + offsets, (-1,))
+    return ops.take(vectors, rows, axis=0)

@@ -1,10 +1,8 @@
-"""The loops around the model: updates, several in one call into TensorFlow; an evaluation; the
-outputs of a set.
-"""
+"""Loops around the model: the updates of a training, an evaluation, and the outputs of a set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -33,92 +31,126 @@ class Batches(Protocol):
     key: int
 
     def next_batch(self) -> dict:
-        """Reads the next batch, as per-replica values; called inside a tf.function, which reads
-        whenever it runs.
-        """
+        """Reads the next batch, as per-replica values.
 
-    def have_run(self, num_batches: int):
-        """Moves the position in `state` behind so many batches."""
+        It is called inside a tf.function, which reads whenever it runs.
+        """
+        ...
+
+    def have_run(self, num_batches: int) -> None:
+        """Moves the position in `state` after batches that have run.
+
+        Args:
+            num_batches: the number of these batches.
+        """
 
 
 # A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of
 # a trace.
-_as_it_is = tf.autograph.experimental.do_not_convert
+_unconverted = tf.autograph.experimental.do_not_convert
 
 
 def compiled_steps(
     strategy: tf.distribute.Strategy, step: TrainingStep, num_batches: int = 1
 ) -> Callable[[Batches | dict, int], Sums]:
-    """Returns a function that makes several updates in one loop inside TensorFlow, and returns the
-    sums of all.
+    """Returns a function that makes several updates in one loop inside TensorFlow.
 
-    It takes the batches of an update, `num_batches`, when they are due, from a source; or one from
-    the stacked per-replica values of a dict, [steps, batch / replicas, ...].
+    The function takes the source of the batches and the number of updates, and returns the sums of
+    all updates by name. It reads the batches of an update when they are due. Instead of a source it
+    takes a dict of stacked per-replica values, [steps, batch / replicas, ...].
+
+    Args:
+        strategy: the devices.
+        step: the update.
+        num_batches: the number of batches that make up the batch of one update.
     """
 
-    names, added_by_host = step.sum_names, is_tpu(strategy)
-
-    def packed(sums):
-        # In float64 float32 values add up exactly, whatever the number of steps in a call.
-        return tf.stack([tf.cast(sums[name], tf.float64) for name in names])
-
-    @_as_it_is
-    def zeros():
-        return tf.zeros([len(names)], tf.float64)
-
-    def joined(batches):
-        if num_batches == 1:
-            return batches[0]
-        return {name: tf.concat([batch[name] for batch in batches], axis=0) for name in batches[0]}
-
-    @_as_it_is
-    def updated(batch, added):
-        return added + packed(step.update(batch))
-
-    @_as_it_is
-    def updated_with(*batches_and_sums):
-        *batches, added = batches_and_sums
-        return updated(joined(batches), added)
-
-    @_as_it_is
-    def updated_from(stacked, index, added):
-        return updated({name: value[index] for name, value in stacked.items()}, added)
-
-    # Each replica adds its own sums up, which are reduced at the end; a TPU, which lacks float64,
-    # gives them to the host in every step.
-    def begin():
-        return zeros() if added_by_host else strategy.run(zeros)
-
-    @_as_it_is
-    def one_step(batches, index, added):
+    def read(batches: Batches | dict, index: tf.Tensor) -> list[dict]:
         if isinstance(batches, dict):
-            return strategy.run(updated_from, args=(batches, index, added))
-        parts = [batches.next_batch() for _ in range(num_batches)]
-        if added_by_host:
-            sums = strategy.run(_as_it_is(lambda *parts: step.update(joined(parts))), args=parts)
-            return added + packed(_summed(strategy, sums))
-        return strategy.run(updated_with, args=(*parts, added))
+            return [strategy.run(_take_row, args=(batches, index))]
+        return [batches.next_batch() for _ in range(num_batches)]
 
-    def end(added):
-        return (
-            added
-            if added_by_host
-            else strategy.reduce(tf.distribute.ReduceOp.SUM, added, axis=None)
-        )
+    make_loop = _loop_with_host_totals if is_tpu(strategy) else _loop_with_replica_totals
+    loop = make_loop(strategy, step, _unconverted(read))
+
+    def run_steps(batches: Batches | dict, num_steps: int) -> Sums:
+        totals = np.asarray(loop(batches, tf.constant(num_steps)))
+        return dict(zip(step.sum_names, totals.tolist(), strict=True))
+
+    return run_steps
+
+
+def _loop_with_replica_totals(strategy: tf.distribute.Strategy, step: TrainingStep, read: Callable):
+    """Returns a loop in which each replica adds up its own sums; they are reduced at the end."""
+
+    @_unconverted
+    def start_totals():
+        return tf.zeros([len(step.sum_names)], tf.float64)
+
+    @_unconverted
+    def update(totals, batches):
+        return totals + _pack(step, step.update(_concatenate(batches)))
 
     @tf.function(reduce_retracing=True)
     def loop(batches, num_steps):
-        added = begin()
+        totals = strategy.run(start_totals)
         for index in tf.range(num_steps):
-            added = one_step(batches, index, added)
-        return end(added)
+            totals = strategy.run(update, args=(totals, read(batches, index)))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, totals, axis=None)
 
-    def run_steps(batches, num_steps):
-        return dict(
-            zip(names, np.asarray(loop(batches, tf.constant(num_steps))).tolist(), strict=True)
-        )
+    return loop
 
-    return run_steps
+
+def _loop_with_host_totals(strategy: tf.distribute.Strategy, step: TrainingStep, read: Callable):
+    """Returns a loop in which the host adds up the sums of every step.
+
+    A TPU lacks float64.
+    """
+
+    @_unconverted
+    def update(batches):
+        return step.update(_concatenate(batches))
+
+    @tf.function(reduce_retracing=True)
+    def loop(batches, num_steps):
+        totals = tf.zeros([len(step.sum_names)], tf.float64)
+        for index in tf.range(num_steps):
+            sums = strategy.run(update, args=(read(batches, index),))
+            totals += _pack(step, _reduce_sums(strategy, sums))
+        return totals
+
+    return loop
+
+
+@_unconverted
+def _pack(step: TrainingStep, sums: dict) -> tf.Tensor:
+    """Returns the sums of one step in the order of `step.sum_names`, float64[sums].
+
+    Float32 values add up exactly in float64, whatever the number of steps in a call.
+    """
+    return tf.stack([tf.cast(sums[name], tf.float64) for name in step.sum_names])
+
+
+@_unconverted
+def _take_row(stacked: dict, index: tf.Tensor) -> dict:
+    return {name: value[index] for name, value in stacked.items()}
+
+
+def _concatenate(batches: Sequence[dict]) -> dict:
+    """Returns the examples of several batches as one batch."""
+    if len(batches) == 1:
+        return batches[0]
+    names = batches[0]
+    return {name: tf.concat([batch[name] for batch in batches], axis=0) for name in names}
+
+
+@_unconverted
+def _reduce_sums(strategy: tf.distribute.Strategy, sums: dict) -> dict:
+    """Returns per-replica values summed over the replicas."""
+    return {
+        name: strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
+        for name, value in sums.items()
+    }
 
 
 def evaluate(
@@ -127,69 +159,71 @@ def evaluate(
     batches: Iterator[dict],
     num_batches: int,
 ) -> Sums:
-    """Sums the objective's values over `num_batches` batches of per-replica features [batch /
-    replicas, ...].
+    """Sums the values of an objective over several batches.
+
+    Args:
+        strategy: the devices.
+        objective: the objective, which sees no dropout.
+        batches: batches of per-replica features, [batch / replicas, ...].
+        num_batches: the number of batches that are read.
     """
 
+    def sum_on_replica(features):
+        return evaluation_step(objective, features)
+
     @tf.function(autograph=False)
-    def run(features):
-        return _summed(
-            strategy, strategy.run(lambda part: evaluation_step(objective, part), args=(features,))
-        )
+    def sum_batch(features):
+        return _reduce_sums(strategy, strategy.run(sum_on_replica, args=(features,)))
 
     sums: Sums = {}
     logging.info("Compiling the evaluation step ...")
     progress = Progress("batches evaluated", num_batches)
-    for done in range(num_batches):
-        sums = {
-            name: sums.get(name, 0.0) + float(value) for name, value in run(next(batches)).items()
-        }
-        progress(done + 1)
+    for num_read in range(1, num_batches + 1):
+        for name, value in sum_batch(next(batches)).items():
+            sums[name] = sums.get(name, 0.0) + float(value)
+        progress(num_read)
     return sums
-
-
-@_as_it_is
-def _summed(strategy, per_replica):
-    reduce = strategy.reduce
-    return {
-        name: reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
-        for name, value in per_replica.items()
-    }
 
 
 def compiled_outputs(
     strategy: tf.distribute.Strategy, outputs: Callable[[dict], dict]
 ) -> Callable[[dict], dict]:
-    """Returns a function from a batch, split over the replicas, to the gathered outputs [batch,
-    ...] of all.
+    """Returns a function from a batch to the outputs of all its examples, [batch, ...].
 
-    It is traced once for batches of any size and length, or twice with several replicas.
+    The function is traced once for batches of any size and length, or twice with several replicas.
+
+    Args:
+        strategy: the devices, over which the batch is split.
+        outputs: returns the outputs of a replica's part of the batch.
     """
     compiled = None
 
-    def gathered(batch):
+    def gather_outputs(batch: dict) -> dict:
         on_replicas = strategy.run(outputs, args=(batch,))
         return {name: strategy.gather(value, axis=0) for name, value in on_replicas.items()}
 
-    def run(batch):
+    def run(batch: dict) -> dict:
         nonlocal compiled
         if compiled is None:
             logging.info("Compiling the prediction step ...")
-            signature = None
             # Per-replica values cannot be described by a signature.
-            if strategy.num_replicas_in_sync == 1:
-                signature = [
-                    {
-                        name: tf.TensorSpec([None] * one.shape.rank, one.dtype)
-                        for name, one in batch.items()
-                    }
-                ]
+            has_signature = strategy.num_replicas_in_sync == 1
             compiled = tf.function(
-                gathered, signature, autograph=False, reduce_retracing=signature is None
+                gather_outputs,
+                input_signature=[_any_size(batch)] if has_signature else None,
+                autograph=False,
+                reduce_retracing=not has_signature,
             )
         return compiled(batch)
 
     return run
+
+
+def _any_size(batch: dict) -> dict[str, tf.TensorSpec]:
+    """Returns the types and ranks of the tensors of a batch."""
+    return {
+        name: tf.TensorSpec([None] * value.shape.rank, value.dtype) for name, value in batch.items()
+    }
 
 
 def predict(
@@ -200,33 +234,52 @@ def predict(
     max_length: int,
     pad_to_longest: bool,
 ) -> dict[str, np.ndarray]:
-    """Returns the outputs of a model for all examples of a set, [n, ...], in its order.
+    """Returns the outputs of a model for all examples of a set, [n, ...], in the order of the set.
 
     An output [batch, length, ...] has the length of the longest batch, filled with 0.
+
+    Args:
+        run: a function of `compiled_outputs`.
+        strategy: the devices.
+        encoded: the examples.
+        batch_size: the number of examples in a batch.
+        max_length: the maximum number of tokens in an example.
+        pad_to_longest: whether a batch is as long as its longest example. Otherwise all batches
+            have `max_length`.
     """
     lengths = encoded.lengths
-    # The longest come first, so the first batch determines the length of the output arrays.
-    order = np.argsort(-lengths, kind="stable") if pad_to_longest else np.arange(len(lengths))
+    num_examples = len(lengths)
+    order = np.arange(num_examples)
+    if pad_to_longest:
+        # The first batch, with the longest examples, determines the length of the output arrays.
+        order = np.argsort(-lengths, kind="stable")
     outputs: dict[str, np.ndarray] = {}
-    progress = Progress("examples", len(order))
-    for start in range(0, len(order), batch_size):
+    progress = Progress("examples", num_examples)
+    for start in range(0, num_examples, batch_size):
         rows = order[start : start + batch_size]
-        length = (
-            padded_length(int(lengths[rows].max()), max_length) if pad_to_longest else max_length
-        )
-        # Every batch is split evenly, and on a TPU has one size, so that it compiles once: repeated
-        # rows complete the last batch, and their outputs are cut off again.
-        wanted = batch_size if is_tpu(strategy) else len(rows)
-        missing = wanted - len(rows) + -wanted % strategy.num_replicas_in_sync
-        filled = np.concatenate([rows, np.repeat(rows[-1:], missing)])
-        batch = {
-            name: tf.convert_to_tensor(values)
-            for name, values in encoded.features(filled, length).items()
-        }
+        length = max_length
+        if pad_to_longest:
+            length = padded_length(int(lengths[rows].max()), max_length)
+        features = encoded.features(_repeat_last_row(rows, batch_size, strategy), length)
+        batch = {name: tf.convert_to_tensor(values) for name, values in features.items()}
         for name, value in run(split_over_replicas(strategy, batch, axis=0)).items():
             value = np.asarray(value)[: len(rows)]
             if name not in outputs:
-                outputs[name] = np.zeros((len(order), *value.shape[1:]), value.dtype)
-            outputs[name][(rows, slice(value.shape[1])) if value.ndim > 1 else rows] = value
+                outputs[name] = np.zeros((num_examples, *value.shape[1:]), value.dtype)
+            places = (rows, slice(value.shape[1])) if value.ndim > 1 else rows
+            outputs[name][places] = value
         progress(start + len(rows))
     return outputs
+
+
+def _repeat_last_row(
+    rows: np.ndarray, batch_size: int, strategy: tf.distribute.Strategy
+) -> np.ndarray:
+    """Completes the rows of a batch by repeating the last one.
+
+    The replicas then share the batch evenly. On a TPU every batch has the same size, because the
+    program is compiled for each size.
+    """
+    size = batch_size if is_tpu(strategy) else len(rows)
+    size += -size % strategy.num_replicas_in_sync
+    return np.concatenate([rows, np.repeat(rows[-1:], size - len(rows))])

@@ -6,7 +6,7 @@ one.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -17,46 +17,68 @@ from official_bert.optimization import (
 )
 from official_bert.options.shared import FLOAT32
 from official_bert.training.precision import UPDATES, LossScale
-from official_bert.training.whole_batch import WholeBatch
+from official_bert.training.whole_batch import ComparingObjective, WholeBatch
 
 GRADIENT_NORM, TOKENS = "gradient_norm", "tokens"
-# A bucket of gradients is reduced while the backward pass computes those of the next one:
-# TensorFlow fills the buckets from the last variable, whose gradient is the first that is known.
-# The size is that of PyTorch's.
+# A bucket of gradients is reduced while the backward pass computes those of the next bucket.
+# TensorFlow fills the buckets from the last variable, whose gradient is the first that is computed.
+# PyTorch has buckets of the same size.
 _BUCKET = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=25 * 2**20)
 
 
-class Objective(Protocol):
-    """What a training minimises.
+class StepObjective(Protocol):
+    """The part of an objective that a step computes.
 
     Attributes:
         sum_names: the keys of the sums that `loss` returns.
-        tensorboard_only: the metrics for which a progress line has no room.
     """
 
-    sum_names: tuple[str, ...]
-    tensorboard_only: tuple[str, ...]
+    @property
+    def sum_names(self) -> tuple[str, ...]: ...
 
     def totals(self, features: dict) -> dict:
         """Returns this replica's part of the sums that the loss is divided by, float32[] by name."""
+        ...
 
-    def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
-        """Returns this replica's part of the loss, float32[], and sums for the metrics, float32[]
-        by name.
+    def loss(self, features: dict, totals: dict, dropout_seed: tf.Tensor | None) -> tuple:
+        """Computes this replica's part of the loss.
 
-        `totals` are summed over the replicas. `dropout_seed` is int32[2], or None for no dropout.
+        Args:
+            features: the features of this replica's examples.
+            totals: the values of the method `totals`, summed over the replicas.
+            dropout_seed: int32[2]; None for no dropout.
+
+        Returns:
+            The loss, float32[], and sums for the metrics, float32[] by name.
         """
+        ...
+
+
+class Objective(StepObjective, Protocol):
+    """What a training minimises.
+
+    Attributes:
+        tensorboard_only: the metrics for which a progress line has no room.
+    """
+
+    @property
+    def tensorboard_only(self) -> tuple[str, ...]: ...
 
     def progress(self, sums: dict[str, float], num_steps: int) -> dict[str, float]:
-        """Returns the metrics of a progress line, with the mean `loss`, from the sums of several
-        steps.
+        """Returns the metrics of a progress line, with the mean `loss`.
+
+        Args:
+            sums: the sums of several steps, by name.
+            num_steps: the number of these steps.
         """
+        ...
 
 
 class TrainingStep:
     """One training step: forward pass, backward pass, all-reduce, clipping, update.
 
-    `sum_names` are the keys of the results of `update`.
+    Attributes:
+        sum_names: the keys of the results of `update`.
     """
 
     def __init__(
@@ -71,80 +93,97 @@ class TrainingStep:
         loss_scale: LossScale | None = None,
         all_reduce_dtype: str = FLOAT32,
     ):
-        """Prepares a step; with `loss_scale` an update whose gradients overflow is skipped.
+        """Prepares a step.
 
-        XLA, with `jit_compile`, compiles the step; on several devices only the forward and backward
-        pass, since it cannot compile the collective operations. With `clips_per_replica` each
-        replica's gradient is clipped, instead of their mean. `all_reduce_dtype` is the type in
-        which gradients are summed over the replicas.
+        Args:
+            objective: what training minimises; it may be a ComparingObjective, too.
+            variables: the variables to update, in the order in which the optimizer was built.
+            optimizer: the optimizer, which has slots for the variables.
+            run_seed: the seed that the dropout masks of all steps follow from.
+            jit_compile: whether XLA compiles the step. On several devices it compiles only the
+                forward and backward pass, since it cannot compile the collective operations.
+            num_micro_batches: the number of parts in which a replica computes its examples.
+            clips_per_replica: whether the gradient of each replica is clipped instead of their
+                mean.
+            loss_scale: the scale of the loss for float16; an update whose gradients overflow is
+                skipped. None for no scale.
+            all_reduce_dtype: the type in which gradients are summed over the replicas.
         """
         num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        self._needs_gradients_of_vectors = False
-        if hasattr(objective, "batch_loss"):
-            objective = WholeBatch(objective)
-            # What XLA compiles has no collective.
-            self._needs_gradients_of_vectors = num_micro_batches > 1 or (
-                jit_compile and num_replicas > 1
-            )
-        self.sum_names = (
-            *objective.sum_names,
-            GRADIENT_NORM,
-            TOKENS,
-            *([UPDATES] if loss_scale else []),
-        )
-        self.objective, self.variables, self.optimizer = objective, variables, optimizer
-        self._run_seed, self._loss_scale, self._clips_per_replica = (
-            run_seed,
-            loss_scale,
-            clips_per_replica,
-        )
+        self.objective: StepObjective = objective
+        self._whole_batch = None
+        if isinstance(objective, ComparingObjective):
+            self.objective = whole_batch = WholeBatch(objective)
+            # XLA cannot compile the collective operations that compare examples of all replicas.
+            if num_micro_batches > 1 or (jit_compile and num_replicas > 1):
+                self._whole_batch = whole_batch
+        self.sum_names = (*self.objective.sum_names, GRADIENT_NORM, TOKENS)
+        if loss_scale:
+            self.sum_names += (UPDATES,)
+        self.variables = variables
+        self.optimizer = optimizer
+        self._run_seed = run_seed
+        self._loss_scale = loss_scale
+        self._clips_per_replica = clips_per_replica
         self._num_micro_batches = num_micro_batches
-        # One device sums nothing, and rounds nothing.
+        # On one device nothing is summed, so nothing is rounded.
         self._all_reduce_dtype = all_reduce_dtype if num_replicas > 1 else FLOAT32
-        self._gradients = (
-            self._whole_gradients if num_micro_batches == 1 else self._accumulated_gradients
-        )
-        # What XLA compiles replaces the method.
+        self._gradients = self._whole_gradients
+        if num_micro_batches > 1:
+            self._gradients = self._accumulated_gradients
+        # A function that XLA compiles replaces the method.
         if jit_compile and num_replicas == 1:
             self.update = tf.function(self.update, jit_compile=True, autograph=False)
         elif jit_compile:
             self._gradients = tf.function(self._gradients, jit_compile=True, autograph=False)
 
     def update(self, features: dict) -> dict:
-        """Makes one update with this replica's part of the batch, and returns the objective's sums
-        on this replica.
+        """Makes one update with this replica's part of the batch.
 
-        Beside them is its share of `gradient_norm`, the norm before clipping, with
-        clips_per_replica the mean of the replicas' norms, and the number of its `tokens` without
-        padding. With a loss scale there is a share of `updates`, too, 1 in all for an update and 0
-        for a skipped one, of which all sums but the tokens are 0.
+        With a loss scale, all sums of a skipped update are 0 but the tokens.
+
+        Args:
+            features: the features of this replica's examples, [batch / replicas, ...].
+
+        Returns:
+            This replica's part of the sums of `sum_names`, float32[] by name: those of the
+            objective, and
+                gradient_norm: the norm of the gradient before clipping; with `clips_per_replica`
+                    the mean of the replicas' norms.
+                tokens: the number of tokens without padding.
+                updates: with a loss scale, 1 in all for an update and 0 for a skipped one.
         """
         context = tf.distribute.get_replica_context()
-        seed = step_seed(
-            self._run_seed, self.optimizer.global_step, context.replica_id_in_sync_group
-        )
+        replica = context.replica_id_in_sync_group
+        seed = step_seed(self._run_seed, self.optimizer.global_step, replica)
         totals = all_reduced(self.objective.totals(features))
-        if self._needs_gradients_of_vectors:
-            seeds = [micro_batch_seed(seed, index) for index in range(self._num_micro_batches)]
-            features = self.objective.with_gradients(
-                self._split(features), tf.stack(seeds), features, totals
-            )
-        # A value, because the compiled function would take a mirrored variable of the first
-        # replica.
+        if self._whole_batch:
+            seeds = self._micro_batch_seeds(seed)
+            micro_batches = self._split(features)
+            features = self._whole_batch.with_gradients(micro_batches, seeds, features, totals)
+
+        # Compute the gradients of this replica's loss.
+        # The scale is a value, because the compiled function would take a mirrored variable of the
+        # first replica.
         scale = None if self._loss_scale is None else self._loss_scale.value
         gradients, sums = self._gradients(features, totals, seed, scale)
         if scale is not None:
             gradients = [None if gradient is None else gradient / scale for gradient in gradients]
+
+        # Sum them over the replicas, and clip.
         if self._clips_per_replica:
             *gradients, norm = _clipped_share(gradients)
-            gradients, norm = self._reduced(gradients), all_reduced(norm)
+            gradients = self._reduced(gradients)
+            norm = all_reduced(norm)
         else:
             gradients = self._reduced(gradients)
             norm = tf.linalg.global_norm(gradients)
             gradients = clip_by_global_norm(gradients, norm=norm)
+
+        # Update the variables.
         pairs = zip(gradients, self.variables, strict=True)
         share = 1.0 / context.num_replicas_in_sync
-        if scale is None:
+        if self._loss_scale is None:
             self.optimizer.apply_gradients(pairs)
             return sums | {GRADIENT_NORM: norm * share, TOKENS: _num_tokens(features)}
         # The norm is that of the reduced gradients, so an overflow on one replica is one on all of
@@ -168,8 +207,10 @@ class TrainingStep:
         ]
 
     def _whole_gradients(self, features, totals, seed, scale):
-        """Returns the gradients of this replica's share of the loss times `scale`, and the
-        objective's sums.
+        """Computes the gradients of this replica's part of the loss times `scale`.
+
+        Returns:
+            The gradients, dense or None, and the objective's sums.
         """
         with tf.GradientTape() as tape:
             loss, sums = self.objective.loss(features, totals, seed)
@@ -184,76 +225,93 @@ class TrainingStep:
             for name, value in features.items()
         }
 
-    def _accumulated_gradients(self, features, totals, seed, scale):
-        """Returns what `_whole_gradients` does, computed from one micro-batch after the other."""
-        count, micro_batches = self._num_micro_batches, self._split(features)
-        has_gradient = []  # of each variable, known when the loop is traced
+    def _micro_batch_seeds(self, seed: tf.Tensor) -> tf.Tensor:
+        """Returns the dropout seeds of the micro-batches, int32[count, 2]."""
+        indices = range(self._num_micro_batches)
+        return tf.stack([micro_batch_seed(seed, index) for index in indices])
 
-        def add(index, added, sums):
+    def _accumulated_gradients(self, features, totals, seed, scale):
+        """Computes the result of `_whole_gradients` from one micro-batch after the other."""
+        count = self._num_micro_batches
+        micro_batches = self._split(features)
+        has_gradient = []  # a bool for each variable, which is known when the loop is traced
+
+        def add(index, gradients, sums):
             micro_batch = {name: value[index] for name, value in micro_batches.items()}
-            more, more_sums = self._whole_gradients(
-                micro_batch, totals, micro_batch_seed(seed, index), scale
-            )
+            micro_seed = micro_batch_seed(seed, index)
+            more, more_sums = self._whole_gradients(micro_batch, totals, micro_seed, scale)
             has_gradient[:] = [gradient is not None for gradient in more]
             # The additions wait for the sums, which are known by now. Else TensorFlow may merge
             # them with additions of the gradient, into a temporary variable that its loop makes
             # once more than it deletes it.
             with tf.control_dependencies(list(more_sums.values())):
-                added = [
-                    one if another is None else one + another
-                    for one, another in zip(added, more, strict=True)
+                gradients = [
+                    total if gradient is None else total + gradient
+                    for total, gradient in zip(gradients, more, strict=True)
                 ]
-                return (
-                    index + 1,
-                    added,
-                    {name: value + more_sums[name] for name, value in sums.items()},
-                )
+                next_index = index + 1
+                sums = {name: value + more_sums[name] for name, value in sums.items()}
+                return next_index, gradients, sums
 
         zeros = [tf.zeros(variable.shape) for variable in self.variables]
-        start = (
-            tf.constant(0),
-            zeros,
-            {name: tf.constant(0.0) for name in self.objective.sum_names},
+        first_index = tf.constant(0)
+        zero_sums = {name: tf.constant(0.0) for name in self.objective.sum_names}
+        _, gradients, sums = tf.while_loop(
+            lambda index, *_: index < count,
+            add,
+            (first_index, zeros, zero_sums),
+            # By default TensorFlow computes up to ten at a time, and holds the memory of ten.
+            parallel_iterations=1,
         )
-        # By default TensorFlow computes up to ten at a time, and holds the memory of ten.
-        _, added, sums = tf.while_loop(
-            lambda index, *_: index < count, add, start, parallel_iterations=1
-        )
-        return [one if has else None for one, has in zip(added, has_gradient, strict=True)], sums
+        gradients = [
+            gradient if has else None for gradient, has in zip(gradients, has_gradient, strict=True)
+        ]
+        return gradients, sums
 
 
-def _num_tokens(features: dict):
+def _num_tokens(features: dict) -> tf.Tensor:
     """Returns the number of tokens, float32[]; without a mask no position is padding."""
-    mask = features.get("input_mask")
-    number = (
-        tf.size(features["input_ids"])
-        if mask is None
-        else tf.math.count_nonzero(mask, dtype=tf.int32)
-    )
-    return tf.cast(number, tf.float32)  # exact, as of any batch below 2^24 tokens on a replica
+    # A float is exact for a batch of fewer than 2^24 tokens on a replica.
+    if "input_mask" not in features:
+        return tf.cast(tf.size(features["input_ids"]), tf.float32)
+    number = tf.math.count_nonzero(features["input_mask"], dtype=tf.int32)
+    return tf.cast(number, tf.float32)
 
 
 def _clipped_share(gradients: list) -> list:
-    """Clips the gradient of this replica's own mean loss, and returns its share of the mean over
-    the replicas.
+    """Clips the gradient of the mean loss of this replica's examples.
 
-    The last item is the share of the mean of the replicas' norms.
+    Returns:
+        The replica's share of the mean over the replicas, and as the last item its share of the
+        mean of the replicas' norms.
     """
     num_replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-    own = [None if gradient is None else gradient * num_replicas for gradient in gradients]
-    norm = tf.linalg.global_norm(own)
-    clipped = clip_by_global_norm(own, norm=norm)
-    return [None if one is None else one / num_replicas for one in [*clipped, norm]]
+    mean_gradients = [
+        None if gradient is None else gradient * num_replicas for gradient in gradients
+    ]
+    norm = tf.linalg.global_norm(mean_gradients)
+    clipped = clip_by_global_norm(mean_gradients, norm=norm)
+    return [None if value is None else value / num_replicas for value in [*clipped, norm]]
 
 
-def evaluation_step(objective: Objective, features: dict) -> dict:
-    """Returns the objective's sums of one batch on this replica, without dropout."""
-    _, sums = objective.loss(features, all_reduced(objective.totals(features)), None)
+def evaluation_step(objective: StepObjective, features: dict) -> dict:
+    """Returns the objective's sums of one batch on this replica, without dropout.
+
+    Args:
+        objective: the objective of the model.
+        features: the features of this replica's examples, [batch / replicas, ...].
+    """
+    totals = all_reduced(objective.totals(features))
+    _, sums = objective.loss(features, totals, None)
     return sums
 
 
-def all_reduced(values):
-    """Sums the tensors of a structure, of one type, over the replicas; None stays None."""
+def all_reduced(values: Any) -> Any:
+    """Sums tensors over the replicas.
+
+    Args:
+        values: a structure of tensors of one type; None stays None.
+    """
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return values
@@ -262,18 +320,28 @@ def all_reduced(values):
     return tf.nest.map_structure(lambda value: None if value is None else next(reduced), values)
 
 
-def step_seed(run_seed, step: tf.Tensor, replica) -> tf.Tensor:
+def step_seed(run_seed: int, step: tf.Tensor, replica: tf.Tensor | int) -> tf.Tensor:
     """Returns the dropout seed of one step on one replica, int32[2].
 
     It depends only on the arguments, so a resumed run draws the same masks as an uninterrupted one.
+
+    Args:
+        run_seed: the seed of the run.
+        step: the number of updates before this one.
+        replica: the number of the replica, from 0.
     """
     seed = tf.stack([tf.cast(run_seed, tf.int32), tf.cast(step, tf.int32)])
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(replica, tf.int32), alg="philox")
 
 
-def micro_batch_seed(seed: tf.Tensor, index) -> tf.Tensor:
-    """Returns the dropout seed of one micro-batch, int32[2]; the first one has the seed of the
-    whole batch.
+def micro_batch_seed(seed: tf.Tensor, index: tf.Tensor | int) -> tf.Tensor:
+    """Returns the dropout seed of one micro-batch, int32[2].
+
+    The first micro-batch has the seed of the whole batch.
+
+    Args:
+        seed: the seed of the batch, int32[2].
+        index: the number of the micro-batch, from 0.
     """
     folded = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int32), alg="philox")
     return tf.where(index > 0, folded, seed)

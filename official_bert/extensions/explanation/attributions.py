@@ -28,7 +28,7 @@ from keras import ops
 
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
-from official_bert.modeling.bert import in_place_of_look_ups
+from official_bert.modeling.bert import override_word_embeddings
 from official_bert.options.fine_tuning import WINDOWS
 from official_bert.serving.model import Export, InMemoryModel
 from official_bert.tasks.clients import Texts
@@ -153,7 +153,7 @@ class Attributor:
         inputs = {name: np.repeat(value, len(points), axis=0) for name, value in features.items()}
         with tf.GradientTape() as tape:
             tape.watch(vectors)
-            with in_place_of_look_ups(vectors):
+            with override_word_embeddings(vectors):
                 logits = self._classifier(inputs)
             logits = logits / self._temperature
             value = logits[:, index]
