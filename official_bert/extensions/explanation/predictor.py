@@ -12,13 +12,14 @@ from official_bert.extensions.explanation.attributions import (
     TIMES_INPUT,
     ZERO,
     Attributor,
+    Settings,
 )
 from official_bert.io.errors import InputError
 from official_bert.serving.predictor import Predictor, split_requests
 
 
 def methods() -> Mapping[str, Callable]:
-    """Returns the methods of Predictor that this extension adds."""
+    """Return the methods of Predictor that this extension adds, by name."""
     return {"explain": explain}
 
 
@@ -30,44 +31,45 @@ def explain(
     baseline: str = PAD,
     steps: int = 50,
 ) -> Any:
-    """Returns how much each word of a text or a pair speaks for a label, or for a score; for a
-    list, a list.
+    """Return how much each word of a text or a pair speaks for a label, or for a score.
 
     It needs the folder of a trained model, no export. The attributions sum up to the difference
     that the words make for the logit of the label, or for the score, but for `completeness`. The
     formulas and their sources are in extensions/explanation/attributions.py.
 
     Args:
+        predictor: the opened model.
         texts: a text, a pair, or a list of these.
         label: the label to explain; by default the most probable one.
         method: "integrated_gradients" or "gradient_x_input".
-        baseline: where integrated gradients begin: "pad" or "zero".
+        baseline: the start of integrated gradients: "pad" or "zero".
         steps: number of steps of integrated gradients.
 
     Returns:
         `label`, `score`, `completeness` and `words`, each with `text` (the name of its text),
-        `word`, `start`, `end` and `attribution`.
+        `word`, `start`, `end` and `attribution`. For a list of requests it is a list.
+
+    Raises:
+        InputError: the model or an argument does not allow it.
     """
     predictor.check_method("classify", caller="explain")
     _check_arguments(method, baseline, steps)
     attributor = Attributor(predictor.model, predictor.columns, predictor.batch_size)
+    settings = Settings(label, method, baseline, steps)
     requests, is_one = split_requests(texts)
-    explanations = [
-        attributor.explain(
-            request, answer, label=label, method=method, baseline=baseline, steps=steps
-        )
-        for request, answer in zip(requests, predictor.answers(requests), strict=True)
-    ]
+    explanations = []
+    for request, answer in zip(requests, predictor.answers(requests), strict=True):
+        explanations.append(attributor.explain(request, answer, settings))
     return explanations[0] if is_one else explanations
 
 
 def _check_arguments(method: str, baseline: str, steps: int):
-    """Raises InputError for an argument of `explain` that has no such value."""
-    for name, value, choices in (
-        ("method", method, (INTEGRATED, TIMES_INPUT)),
-        ("baseline", baseline, (PAD, ZERO)),
-    ):
-        if value not in choices:
-            raise InputError(f"{name}={value!r}: must be one of {', '.join(choices)}")
+    _check_choice("method", method, (INTEGRATED, TIMES_INPUT))
+    _check_choice("baseline", baseline, (PAD, ZERO))
     if not isinstance(steps, numbers.Integral) or steps < 1:
         raise InputError(f"steps={steps!r}: must be a whole number, and at least 1")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]):
+    if value not in choices:
+        raise InputError(f"{name}={value!r}: must be one of {', '.join(choices)}")

@@ -1,6 +1,4 @@
-"""What scores add to the core: the method `score` of Predictor, and the mode `official-bert
-predict --score`.
-"""
+"""The method `score` of Predictor, and the mode --score of `official-bert predict`."""
 
 from __future__ import annotations
 
@@ -19,12 +17,12 @@ from official_bert.serving.predictor import Predictor, split_requests
 
 
 def methods() -> Mapping[str, Callable]:
-    """Returns the methods of Predictor that this extension adds."""
+    """Return the methods of Predictor that this extension adds, by name."""
     return {"score": score}
 
 
 def score(predictor: Predictor, *texts: str | list[str], method: str = WITHIN_WORD) -> Any:
-    """Returns how probable a pre-trained model thinks a text; for a list of texts a list.
+    """Return how probable a pre-trained model thinks a text; for a list of texts a list.
 
         predictor.score("The cats sleep.")  # {"score": -14.6, "num_tokens": 4}
 
@@ -32,29 +30,48 @@ def score(predictor: Predictor, *texts: str | list[str], method: str = WITHIN_WO
     exp(-sum(scores) / sum(num_tokens)).
 
     Args:
+        predictor: the opened model.
         texts: a text, or a list of texts.
         method: "within_word" or "pll"; extensions/scoring/scores.py has the formulas.
 
     Returns:
         `score`, the natural logarithm of the probability of the text's WordPieces, a
         pseudo-log-likelihood, and `num_tokens`, their number.
+
+    Raises:
+        InputError: the model cannot score, or a request is a pair.
     """
     requests, is_one = split_requests(texts)
     for request in requests:
         check_request(predictor, request)
-    scores = make_scorer(predictor).score([text for (text,) in requests], method)
+    scorer = make_scorer(predictor)
+    scores = scorer.score([text for (text,) in requests], method)
     return scores[0] if is_one else scores
 
 
-def check_request(predictor: Predictor, texts: Sequence[str]):
-    """Raises InputError for a pair, which has no score. A score needs no pooler."""
+def check_request(predictor: Predictor, texts: Sequence[str]) -> None:
+    """Reject a pair, which has no score. A score needs no pooler.
+
+    Args:
+        predictor: the opened model.
+        texts: the texts of a request.
+
+    Raises:
+        InputError: the request is a pair, or a text has a character that no text may have.
+    """
     if len(texts) != 1:
         raise InputError(f"a score is of a single text, and not of {len(texts)} texts")
     predictor.check_characters(texts)
 
 
 def make_scorer(predictor: Predictor) -> Scorer:
-    """Returns what scores texts, always the same for a predictor.
+    """Return the scorer of a predictor, always the same one.
+
+    Args:
+        predictor: the opened model.
+
+    Returns:
+        The scorer.
 
     Raises:
         InputError: the model does not predict words.
@@ -65,7 +82,14 @@ def make_scorer(predictor: Predictor) -> Scorer:
 
 
 def score_mode(options: PredictOptions) -> PredictMode | None:
-    """Returns the mode of --score; None without the flag."""
+    """Return the mode of predict that --score chooses.
+
+    Args:
+        options: the flags of predict.
+
+    Returns:
+        The mode; None without the flag.
+    """
     flags = catalog.options_part(options, ScoreOptions)
     return ScoreMode(options, flags.score) if flags.score else None
 
@@ -84,17 +108,22 @@ class ScoreMode(PredictMode):
                 "out"
             )
 
-    def start(self, predictor: Predictor):
+    def start(self, predictor: Predictor) -> None:
+        """Use a model; reject one that does not predict words."""
         super().start(predictor)
         self._scorer = make_scorer(predictor)
 
-    def check(self, texts: Sequence[str]):
+    def check(self, texts: Sequence[str]) -> None:
+        """Reject a request that has no score."""
         check_request(self.predictor, texts)
 
     def answers(self, requests: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
-        return iter(self._scorer.score([text for (text,) in requests], self._method))
+        """Yield the score of each request."""
+        texts = [text for (text,) in requests]
+        return iter(self._scorer.score(texts, self._method))
 
-    def finish(self):
+    def finish(self) -> None:
+        """Log the perplexity of all texts."""
         logging.info(
             "The perplexity of all %d tokens is %.4f",
             self._scorer.num_tokens,

@@ -143,7 +143,7 @@ def test_pairs_whose_difference_the_model_does_not_see_are_counted(tmp_path, cap
     ]
     (tmp_path / "order.jsonl").write_text("".join(line(*pair, "x") + "\n" for pair in pairs))
     scorer = make_scorer(Predictor(tmp_path / "model"))
-    minimal_pairs.warn_of_unseen_differences(read_pairs(str(tmp_path)), scorer)
+    minimal_pairs.warn_about_hidden_differences(read_pairs(str(tmp_path)), scorer)
     assert f"1 of 3 pairs are cut: the model reads {scorer.most_pieces} pieces" in caplog.text
     assert "2 of 3 pairs have two equal sentences for the model" in caplog.text
 
