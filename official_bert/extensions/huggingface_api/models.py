@@ -1,4 +1,4 @@
-"""The arguments and output names of transformers' models that our models get."""
+"""The arguments and output names of transformers' models, for our models."""
 
 from __future__ import annotations
 
@@ -24,11 +24,18 @@ _DROPOUT_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classi
 
 
 def model_input_names(model_class: type) -> InputNames:
-    """Returns transformers' names of the inputs, and its arguments that change nothing here."""
+    """Return transformers' names of the inputs, and its arguments that change nothing here.
+
+    Args:
+        model_class: the class of the model.
+
+    Returns:
+        The synonyms of inputs, and the harmless values of arguments without effect.
+    """
     from official_bert.modeling.bert import BertModel
 
     without_effect = dict(_WITHOUT_EFFECT)
-    if issubclass(model_class, BertModel):  # whose output always has all layers
+    if issubclass(model_class, BertModel):  # Its output always has all layers.
         without_effect["output_hidden_states"] = (None, False, True)
     return InputNames(_SYNONYMS, without_effect)
 
@@ -36,7 +43,7 @@ def model_input_names(model_class: type) -> InputNames:
 def pretrained_arguments(
     model_class: type[ConfiguredModel], config: BertConfig, arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Understands the arguments of transformers' `from_pretrained`.
+    """Apply the arguments of transformers' `from_pretrained`.
 
     Args:
         model_class: the class of the model.
@@ -59,7 +66,8 @@ def pretrained_arguments(
     if remaining.get("return_dict") is True:
         del remaining["return_dict"]
     if model_class.needs_num_outputs and "num_labels" in remaining:
-        num_labels, num_outputs = remaining.pop("num_labels"), remaining.get("num_outputs")
+        num_labels = remaining.pop("num_labels")
+        num_outputs = remaining.get("num_outputs")
         if num_outputs is None:
             remaining["num_outputs"] = num_labels
         elif num_labels not in (None, num_outputs):
@@ -71,7 +79,7 @@ def pretrained_arguments(
 
 
 def encoder_output_members() -> Mapping[str, Any]:
-    """Returns transformers' names of the outputs of BertModel."""
+    """Return transformers' names of the outputs of BertModel."""
     return {
         "last_hidden_state": property(lambda output: output.sequence_output),
         "pooler_output": property(lambda output: output.pooled_output),
@@ -86,16 +94,16 @@ def _hidden_states(output: BertOutput) -> tuple:
 
 
 def _attentions(output: BertOutput) -> tuple | None:
-    """Returns the attention probabilities of all layers; None for a call that gave none."""
+    """Returns the attention probabilities of all layers; None if the call did not compute them."""
     probabilities = output.all_attention_probabilities
     return None if probabilities is None else tuple(probabilities)
 
 
 def pretraining_output_members() -> Mapping[str, Any]:
-    """Returns transformers' names of the outputs of BertPretrainer."""
+    """Return transformers' names of the outputs of BertPretrainer."""
     return {
         "prediction_logits": property(_word_logits),
-        "logits": property(_word_logits),  # the name of BertForMaskedLM
+        "logits": property(_word_logits),  # BertForMaskedLM has this name.
         "seq_relationship_logits": property(lambda output: output.next_sentence_logits),
     }
 

@@ -11,7 +11,6 @@ from official_bert.extensions.huggingface_api.tokenizer_inputs import (
     INPUT_IDS,
     LONGEST,
     MASK,
-    MAX_LENGTH,
     PADDINGS,
     SEGMENTS,
     SPECIAL,
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def tokenizer_members() -> Mapping[str, Any]:
-    """Returns the methods, properties and values that a FullTokenizer gets, by name."""
+    """Return the methods, properties and values that a FullTokenizer gets, by name."""
     members: dict[str, Any] = {
         "vocab_size": property(len),
         "get_vocab": get_vocab,
@@ -37,45 +36,59 @@ def tokenizer_members() -> Mapping[str, Any]:
         "pad": pad,
     }
     for piece in SPECIAL_PIECES:
-        name = f"{piece[1:-1].lower()}_token"
+        name = _token_name(piece)
         members[name] = piece
-        members[f"{name}_id"] = _id_property(piece)
+        members[f"{name}_id"] = _make_id_property(piece)
     return members
 
 
-def _id_property(piece: str) -> property:
-    def number(tokenizer: FullTokenizer) -> int:
+def _token_name(piece: str) -> str:
+    """Returns transformers' name of a special token, such as mask_token."""
+    return f"{piece[1:-1].lower()}_token"
+
+
+def _make_id_property(piece: str) -> property:
+    def find_id(tokenizer: FullTokenizer) -> int:
         if piece not in tokenizer.vocab:
             raise InputError(f"the vocabulary lacks {piece}; add a line for it")
         return tokenizer.vocab[piece]
 
-    return property(number, doc=f"The id of {piece}; InputError if the vocabulary lacks it.")
+    return property(find_id, doc=f"The id of {piece}; InputError if the vocabulary lacks it.")
 
 
 def get_vocab(tokenizer: FullTokenizer) -> dict[str, int]:
-    """Returns a copy of `vocab`."""
+    """Return a copy of `vocab`."""
     return dict(tokenizer.vocab)
 
 
 def special_tokens_map(tokenizer: FullTokenizer) -> dict[str, str]:
-    """Returns the special tokens of the vocabulary, by their role: {"mask_token": "[MASK]", ...}."""
-    return {f"{piece[1:-1].lower()}_token": piece for piece in all_special_tokens(tokenizer)}
+    """Return the special tokens of the vocabulary by role: {"mask_token": "[MASK]", ...}."""
+    return {_token_name(piece): piece for piece in all_special_tokens(tokenizer)}
 
 
 def all_special_tokens(tokenizer: FullTokenizer) -> list[str]:
-    """Returns the special tokens that the vocabulary has."""
+    """Return the special tokens of the vocabulary."""
     return [piece for piece in SPECIAL_PIECES if piece in tokenizer.vocab]
 
 
 def all_special_ids(tokenizer: FullTokenizer) -> list[int]:
-    """Returns the ids of `all_special_tokens`."""
+    """Return the ids of `all_special_tokens`."""
     return [tokenizer.vocab[piece] for piece in all_special_tokens(tokenizer)]
 
 
 def batch_decode(
     tokenizer: FullTokenizer, rows: Iterable[Iterable[int]], skip_special_tokens: bool = True
 ) -> list[str]:
-    """Returns the text of each of several sequences of ids, as `decode` does."""
+    """Return the texts of several sequences of ids.
+
+    Args:
+        tokenizer: the tokenizer.
+        rows: the sequences.
+        skip_special_tokens: whether the texts lack the special tokens, as in `decode`.
+
+    Returns:
+        The text of each sequence.
+    """
     return [tokenizer.decode(row, skip_special_tokens) for row in rows]
 
 
@@ -86,8 +99,7 @@ def pad(
     max_length: int | None = None,
     return_tensors: str | None = None,
 ) -> dict:
-    """Pads what a call with transformers' arguments returned, or a list of such examples, to one
-    length.
+    """Pad the result of a call with transformers' arguments, or a list of such examples.
 
     Args:
         tokenizer: the tokenizer that made them.
@@ -95,11 +107,14 @@ def pad(
             stays as it is.
         padding: True or "longest" for the longest example, "max_length" for `max_length`, False
             for none.
-        max_length: by default the tokenizer's `model_max_length`.
+        max_length: the length; None for the tokenizer's `model_max_length`.
         return_tensors: "np", "tf", or None for lists.
 
     Returns:
         The dict, with an `attention_mask`.
+
+    Raises:
+        InputError: an argument has a wrong value.
     """
     columns = {name: _to_lists(values) for name, values in _merge_examples(encoded).items()}
     if not columns.get(INPUT_IDS):
@@ -113,21 +128,32 @@ def pad(
     if MASK not in columns:
         columns[MASK] = [[1] * len(ids) for ids in columns[INPUT_IDS]]
 
-    longest = max(map(len, columns[INPUT_IDS]))
-    max_length = tokenizer.model_max_length if max_length is None else max_length
-    length = {None: 0, LONGEST: longest, MAX_LENGTH: max_length}[
-        choose("padding", padding, PADDINGS)
-    ]
-    if length is None:
+    longest = max(len(ids) for ids in columns[INPUT_IDS])
+    default_length = tokenizer.model_max_length if max_length is None else max_length
+    length = _choose_length(padding, longest, default_length)
+    pad_id = tokenizer.vocab.get("[PAD]", 0)
+    for name, filler in {INPUT_IDS: pad_id, SEGMENTS: 0, MASK: 0, SPECIAL: 1}.items():
+        if name in columns:
+            columns[name] = [[*row, *[filler] * (length - len(row))] for row in columns[name]]
+    if return_tensors is not None:
+        return {name: make_tensor(name, values, return_tensors) for name, values in columns.items()}
+    if is_one:
+        return {name: values[0] for name, values in columns.items()}
+    return columns
+
+
+def _choose_length(padding: bool | str, longest: int, max_length: int | None) -> int:
+    """Returns the length to which examples are padded, 0 for none."""
+    kind = choose("padding", padding, PADDINGS)
+    if kind is None:
+        return 0
+    if kind == LONGEST:
+        return longest
+    if max_length is None:
         raise InputError(
             "padding='max_length': give max_length, since the tokenizer knows of no longest input"
         )
-    fillers = {INPUT_IDS: tokenizer.vocab.get("[PAD]", 0), SEGMENTS: 0, MASK: 0, SPECIAL: 1}
-    for name in fillers.keys() & columns.keys():
-        columns[name] = [list(row) + [fillers[name]] * (length - len(row)) for row in columns[name]]
-    if return_tensors is not None:
-        return {name: make_tensor(name, values, return_tensors) for name, values in columns.items()}
-    return {name: values[0] for name, values in columns.items()} if is_one else columns
+    return max_length
 
 
 def _merge_examples(encoded: Mapping | Iterable[Mapping]) -> Mapping:

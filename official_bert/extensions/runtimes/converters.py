@@ -1,8 +1,7 @@
-"""Converts a SavedModel of tensors into a file of another runtime, and weights to 8 bits, by the
-runtimes' own tools.
+"""Converts a SavedModel of tensors into files of other runtimes, by the tools of these runtimes.
 
-In: the folder of a SavedModel and the names of its signatures. Out: the files of `CONVERTERS`'
-formats in a folder.
+Input: the folder of a SavedModel and the names of its signatures. Output: the files of the formats
+of `CONVERTERS` in a folder, with weights of 32 or 8 bits.
 """
 
 import importlib.util
@@ -28,8 +27,9 @@ _OPSET = "17"
 
 
 def _to_litert(saved_model: str, folder: str, signatures: Sequence[str], dtype: str) -> str:
-    """Writes model.tflite with all signatures; with int8 the weights have 8 bits and a scale for
-    each channel.
+    """Writes model.tflite with all signatures, and returns the version of the converter.
+
+    With int8 the weights have 8 bits and a scale for each channel.
     """
     converter = tf.lite.TFLiteConverter.from_saved_model(
         saved_model, signature_keys=list(signatures)
@@ -42,64 +42,89 @@ def _to_litert(saved_model: str, folder: str, signatures: Sequence[str], dtype: 
 
 
 def _to_onnx(saved_model: str, folder: str, signatures: Sequence[str], dtype: str) -> str:
-    """Writes model.onnx, and <signature>.onnx of each further one; with int8 as in `_to_litert`."""
+    """Writes model.onnx, and <signature>.onnx of each further signature.
+
+    With int8 the weights are those of `_to_litert`. Returns the versions of the converters.
+    """
     for signature in signatures:
         name = OnnxRuntime.FILE if signature == DEFAULT else f"{signature}.onnx"
-        path, whole = os.path.join(folder, name), os.path.join(folder, f"{name}.float32")
-        arguments = [
-            "--saved-model",
-            saved_model,
-            "--signature_def",
-            signature,
-            "--opset",
-            _OPSET,
-            "--output",
-            whole,
-        ]
-        # A process of its own, since protobuf's default implementation never frees the many copies
-        # of the weights that tf2onnx makes, and the choice of another one is for a whole process.
-        finished = subprocess.run(
-            [sys.executable, "-m", "tf2onnx.convert", *arguments],
-            env=os.environ
-            | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "CUDA_VISIBLE_DEVICES": ""},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if finished.returncode:
-            last = (finished.stderr.strip().splitlines() or [f"status {finished.returncode}"])[-1]
-            raise InputError(f"--export_format={ONNX}: tf2onnx cannot convert {signature} ({last})")
+        path = os.path.join(folder, name)
+        float32_path = os.path.join(folder, f"{name}.float32")
+        _run_tf2onnx(saved_model, signature, float32_path)
         if dtype == INT8:
             quantization = import_runtime("onnxruntime.quantization")
-            weight_type = quantization.QuantType.QInt8
             quantization.quantize_dynamic(
-                whole, path, per_channel=True, reduce_range=True, weight_type=weight_type
+                float32_path,
+                path,
+                per_channel=True,
+                reduce_range=True,
+                weight_type=quantization.QuantType.QInt8,
             )
-            os.remove(whole)
+            os.remove(float32_path)
         else:
-            os.rename(whole, path)
-    return " ".join(
-        f"{package} {metadata.version(package)}" for package in ("tf2onnx", "onnxruntime")
+            os.rename(float32_path, path)
+    packages = ("tf2onnx", "onnxruntime")
+    return " ".join(f"{package} {metadata.version(package)}" for package in packages)
+
+
+def _run_tf2onnx(saved_model: str, signature: str, path: str):
+    """Converts a signature in another process.
+
+    protobuf's default implementation never frees the many copies of the weights that tf2onnx makes.
+    The environment of a process chooses the implementation.
+    """
+    command = [sys.executable, "-m", "tf2onnx.convert"]
+    command += ["--saved-model", saved_model]
+    command += ["--signature_def", signature]
+    command += ["--opset", _OPSET]
+    command += ["--output", path]
+    variables = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "CUDA_VISIBLE_DEVICES": ""}
+    process = subprocess.run(
+        command,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or [f"status {process.returncode}"]
+        raise InputError(
+            f"--export_format={ONNX}: tf2onnx cannot convert {signature} ({lines[-1]})"
+        )
 
 
-# Format -> a function that converts, and the packages of the extra `runtimes` that it and the runtime
-# need.
+# Format -> a function that converts, and the packages of the extra `runtimes` that the conversion
+# and the runtime need.
 CONVERTERS = {
     ONNX: (_to_onnx, ("tf2onnx", "onnx", "onnxruntime")),
     LITERT: (_to_litert, ("ai_edge_litert",)),
 }
 
 
-def check_packages(export_format: str):
-    """Raises InputError if a package for the format is not installed, before a model is built."""
+def check_packages(export_format: str) -> None:
+    """Check that the packages for a format are installed, before a model is built.
+
+    Args:
+        export_format: a key of `CONVERTERS`.
+
+    Raises:
+        InputError: a package is not installed.
+    """
     for package in CONVERTERS[export_format][1]:
         if importlib.util.find_spec(package) is None:
             raise InputError(f"{package}: is not installed; pip install 'official-bert[runtimes]'")
 
 
-def check_model(export_format: str, config: BertConfig):
-    """Raises InputError if the runtime of the format cannot compute a model of this configuration."""
+def check_model(export_format: str, config: BertConfig) -> None:
+    """Check that the runtime of a format can compute a model.
+
+    Args:
+        export_format: a key of `CONVERTERS`.
+        config: the configuration of the model.
+
+    Raises:
+        InputError: the runtime cannot.
+    """
     if export_format == ONNX and config.num_attention_heads == 1:
         raise InputError(
             f"--export_format={ONNX}: onnxruntime's fusion of scores and scale fails for a model "
@@ -115,25 +140,29 @@ def convert(
     dtype: str,
     signatures: Sequence[str],
 ) -> dict[str, Any]:
-    """Writes the files of formats.
+    """Write the files of formats.
 
     Args:
         saved_model: the folder of the SavedModel.
         folder: the folder of the files.
-        formats: names of CONVERTERS.
+        formats: keys of `CONVERTERS`.
         dtype: float32 or int8.
         signatures: the names of the signatures to convert.
 
     Returns:
-        What the record of an export says of the files.
+        The fields of the files for the record of the export.
+
+    Raises:
+        InputError: a signature cannot be converted.
     """
     versions = {}
     for name in formats:
         logging.info("Converting to %s in %s ...", name, dtype)
-        versions[name] = CONVERTERS[name][0](saved_model, folder, signatures, dtype)
-    digests = {
-        name: files.sha256(os.path.join(folder, name)) for name in sorted(os.listdir(folder))
-    }
+        write_format, _ = CONVERTERS[name]
+        versions[name] = write_format(saved_model, folder, signatures, dtype)
+    digests = {}
+    for name in sorted(os.listdir(folder)):
+        digests[name] = files.sha256(os.path.join(folder, name))
     return {
         "converters": versions,
         "dtype": dtype,

@@ -28,9 +28,10 @@ from official_bert.serving.exported_model import (
     open_runtime,
 )
 
-# The batch by which runtimes are compared is large enough to show what they do, and small enough
-# not to be waited for.
-_MAX_ROWS, _TIMED_LENGTH, _NUM_TIMED = 4, 128, 3
+# The batch that compares runtimes is large enough to show differences, and small enough to be fast.
+_MAX_ROWS = 4
+_TIMED_LENGTH = 128
+_NUM_TIMED = 3
 
 
 class OtherRuntimes(ExportRuntimes):
@@ -38,15 +39,23 @@ class OtherRuntimes(ExportRuntimes):
 
     @property
     def files(self) -> tuple[str, ...]:
+        """The names of the files of all formats."""
         return tuple(runtime.FILE for runtime in RUNTIMES.values())
 
     def open(self, export: OpenedExport, opening: Opening) -> Runtime:
-        """Opens the files of one format: that of the setting `runtime`, or the fastest."""
-        formats = [
-            name
-            for name, runtime in RUNTIMES.items()
-            if files.exists(os.path.join(export.path, runtime.FILE))
-        ] or [SAVED_MODEL]
+        """Open the files of one format: that of the setting `runtime`, or the fastest.
+
+        Args:
+            export: the version.
+            opening: the settings with which it is opened.
+
+        Returns:
+            The runtime.
+
+        Raises:
+            InputError: the version has no file for the runtime, or a file is damaged.
+        """
+        formats = _list_formats(export)
         chosen = opening.settings.get("runtime", AUTO)
         if chosen != AUTO:
             available = [EXPORT_FORMATS[name] for name in formats]
@@ -60,12 +69,30 @@ class OtherRuntimes(ExportRuntimes):
             return _open_format(export, formats[0], opening.num_threads)
         return _open_fastest(export, formats, opening)
 
-    def check_trained(self, model_dir: str, settings: Mapping[str, Any]):
+    def check_trained(self, model_dir: str, settings: Mapping[str, Any]) -> None:
+        """Reject a runtime of exports for a trained model that is no export.
+
+        Args:
+            model_dir: the folder of the model.
+            settings: the settings of extensions by name.
+
+        Raises:
+            InputError: the setting `runtime` is only for exports.
+        """
         runtime = settings.get("runtime", AUTO)
         if runtime not in (AUTO, EXPORT_FORMATS[SAVED_MODEL]):
             raise InputError(
                 f"runtime={runtime}: {model_dir} is no export, which TensorFlow computes; export it"
             )
+
+
+def _list_formats(export: OpenedExport) -> list[str]:
+    """Returns the formats whose files a version has; without any it is a SavedModel."""
+    formats = []
+    for name, runtime in RUNTIMES.items():
+        if files.exists(os.path.join(export.path, runtime.FILE)):
+            formats.append(name)
+    return formats or [SAVED_MODEL]
 
 
 def _open_format(export: OpenedExport, name: str, num_threads: int | None) -> Runtime:
@@ -92,8 +119,8 @@ def _check_files(export: OpenedExport, file: str) -> int:
         raise InputError(f"{where}: does not name {file}; put the export's own file back")
     for name, digest in digests.items():
         path = os.path.join(export.path, os.path.basename(name))
-        is_of_format = os.path.splitext(name)[1] == os.path.splitext(file)[1]
-        if is_of_format and files.sha256(path) != digest:
+        has_same_format = os.path.splitext(name)[1] == os.path.splitext(file)[1]
+        if has_same_format and files.sha256(path) != digest:
             raise InputError(f"{path}: is not the file that was exported; copy the version again")
     config = BertConfig.from_json_file(os.path.join(export.path, CONFIG_FILE))
     if export.record.settings["max_seq_length"] > config.max_position_embeddings:
@@ -105,9 +132,7 @@ def _check_files(export: OpenedExport, file: str) -> int:
 
 
 def _open_fastest(export: OpenedExport, formats: Sequence[str], opening: Opening) -> Runtime:
-    """Opens the files of each format whose runtime is installed, and returns the runtime that
-    answers soonest.
-    """
+    """Opens the files of each format whose runtime is installed, and returns the fastest runtime."""
     num_rows = min(opening.batch_size, _MAX_ROWS)
     length = min(export.record.settings["max_seq_length"], _TIMED_LENGTH)
     secs: dict[str, float] = {}
@@ -123,22 +148,24 @@ def _open_fastest(export: OpenedExport, formats: Sequence[str], opening: Opening
         secs[name] = _measure_secs(runtimes[name], num_rows, length)
     if missing and not secs:
         raise missing
-    best = min(secs, key=secs.get)
+    best = min(secs, key=lambda name: secs[name])
+    times = [f"{EXPORT_FORMATS[name]} {1e3 * value:.1f}" for name, value in secs.items()]
     logging.info(
         "%s answers: milliseconds for %d rows of %d tokens: %s",
         EXPORT_FORMATS[best],
         num_rows,
         length,
-        ", ".join(f"{EXPORT_FORMATS[name]} {1e3 * secs[name]:.1f}" for name in secs),
+        ", ".join(times),
     )
     return runtimes[best]
 
 
 def _measure_secs(runtime: Runtime, num_rows: int, length: int) -> float:
     """Returns the seconds of the fastest of a few calls, after a first one."""
-    num_choices = [2] * (runtime.rank - 2)  # of two choices, if there are any
-    ids = np.ones((num_rows, *num_choices, length), np.int32)
-    features = dict(zip(ENCODER_INPUTS, (ids, ids, np.zeros_like(ids)), strict=True))
+    choices = [2] * (runtime.rank - 2)  # A model of choices gets two.
+    ids = np.ones((num_rows, *choices, length), np.int32)
+    values = (ids, ids, np.zeros_like(ids))
+    features: dict[str, np.ndarray] = dict(zip(ENCODER_INPUTS, values, strict=True))
     inputs = {name: features[name] for name in runtime.inputs[DEFAULT]}
     runtime(DEFAULT, inputs)
     times = [time.perf_counter()]

@@ -1,11 +1,9 @@
-"""Measures what 8 bits cost: the metric of a task on its dev set, by the model in float32 and by
-the converted one.
-"""
+"""Measures the loss of 8 bits: the metric of a task on its dev set, in float32 and converted."""
 
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,30 +19,59 @@ from official_bert.tasks.base import DataFiles, Task
 from official_bert.training.loop import compiled_outputs, predict
 
 _BATCH_SIZE = 32
-_SMALLEST_LOSS = 0.01  # whose development set a --max_loss of 0 needs
+_SMALLEST_LOSS = 0.01  # A --max_loss of 0 needs a development set as large as for this loss.
 Features = Mapping[str, Any]
+Run = Callable[[dict], dict[str, np.ndarray]]
 
 
-def check_flags(flags: FormatOptions):
-    """Refuses a --max_loss without a development set, before a model is built."""
+def check_flags(flags: FormatOptions) -> None:
+    """Reject a --max_loss without a development set, before a model is built.
+
+    Args:
+        flags: the flags of the formats.
+
+    Raises:
+        InputError: the flags name no development set, or one that does not exist.
+    """
     if flags.max_loss is None:
         return
-    if not flags.dev_file and not flags.data_dir:
+    if flags.dev_file:
+        paths = paths_of(flags.dev_file, "dev_file")
+    elif flags.data_dir:
+        paths = [flags.data_dir]
+    else:
         raise InputError(
             "--max_loss: is measured on a development set; give its --dev_file, or its --data_dir"
         )
-    for path in paths_of(flags.dev_file, "dev_file") if flags.dev_file else [flags.data_dir]:
+    for path in paths:
         if not files.exists(path):
             raise InputError(f"{path}: no such file or folder; correct --dev_file or --data_dir")
 
 
-def dev_set(built: TrainedModel, flags: FormatOptions) -> EncodedSet:
-    """Reads and encodes the first development set of a task.
+class DevSet(NamedTuple):
+    """An encoded development set, its task, and the largest loss of the metric."""
+
+    task: Task
+    encoded: EncodedSet
+    max_loss: float
+
+
+def read_dev_set(built: TrainedModel, flags: FormatOptions, max_loss: float) -> DevSet:
+    """Read and encode the first development set of a task.
+
+    Args:
+        built: the model.
+        flags: the flags of the formats, which name the set.
+        max_loss: the largest share of the metric that may be lost.
+
+    Returns:
+        The set.
 
     Raises:
         InputError: the task has none, or no metric, or the set is too small.
     """
-    task, options = built.task, built.options
+    task = built.task
+    options = built.options
     if not isinstance(task, Task):
         raise InputError(
             f"--max_loss: --task_name={options.task_name} has no metric of a dev set; leave it out"
@@ -56,38 +83,45 @@ def dev_set(built: TrainedModel, flags: FormatOptions) -> EncodedSet:
         )
     examples = next(iter(sets.values()))
     encoded = task.encode(examples, built.tokenizer, options.max_seq_length, "dev")
-    num_examples, needed = len(encoded.lengths), math.ceil(1 / (flags.max_loss or _SMALLEST_LOSS))
-    if num_examples < needed:
+    num_examples = len(encoded.lengths)
+    num_needed = math.ceil(1 / (max_loss or _SMALLEST_LOSS))
+    if num_examples < num_needed:
         raise InputError(
-            f"--max_loss={flags.max_loss:g}: the development set has {num_examples} examples, of "
-            f"which one is more than that share; give at least {needed} examples, or a larger "
+            f"--max_loss={max_loss:g}: the development set has {num_examples} examples, of "
+            f"which one is more than that share; give at least {num_needed} examples, or a larger "
             "--max_loss"
         )
-    return encoded
+    return DevSet(task, encoded, max_loss)
 
 
-def check_measurable(flags: FormatOptions, metric: str, value: float):
-    """Refuses a metric of the float32 model of which nothing can be lost."""
+def check_measurable(max_loss: float, metric: str, value: float) -> None:
+    """Reject a metric of the float32 model of which nothing can be lost.
+
+    Args:
+        max_loss: the largest share of the metric that may be lost.
+        metric: the name of the metric.
+        value: its value in float32.
+
+    Raises:
+        InputError: the value is 0 or not finite.
+    """
     if not value or not math.isfinite(value):
         raise InputError(
-            f"--max_loss={flags.max_loss:g}: {metric} is {value:g} in float32, of which nothing "
+            f"--max_loss={max_loss:g}: {metric} is {value:g} in float32, of which nothing "
             "can be lost; give a trained model and its development set"
         )
 
 
 def check_loss(
-    built: TrainedModel,
-    flags: FormatOptions,
-    runs: Mapping[str, Callable[[dict], dict[str, np.ndarray]]],
-    encoded: EncodedSet,
+    built: TrainedModel, dtype: str, runs: Mapping[str, Run], dev_set: DevSet
 ) -> dict[str, Any]:
-    """Measures the metric of a model and of its exports.
+    """Measure the metric of a model and of its exports.
 
     Args:
         built: the model in float32.
-        flags: the flags of the export.
+        dtype: the type of the weights of the exports.
         runs: by format, a function from the encoder's features to the outputs of `serving_default`.
-        encoded: the development set.
+        dev_set: the development set.
 
     Returns:
         The name of the metric, and its value in float32 and by format.
@@ -95,38 +129,40 @@ def check_loss(
     Raises:
         InputError: a format lost more than --max_loss.
     """
-    task, max_seq_length = built.task, built.options.max_seq_length
+    task, encoded, max_loss = dev_set
+    max_seq_length = built.options.max_seq_length
     strategy = tf.distribute.get_strategy()
 
     def measure(compute_outputs: Callable[[dict], dict]) -> float:
         outputs = predict(compute_outputs, strategy, encoded, _BATCH_SIZE, max_seq_length, True)
-        return float(task.metrics(encoded, task.outputs_of_set(encoded, outputs))[task.main_metric])
+        metrics = task.metrics(encoded, task.outputs_of_set(encoded, outputs))
+        return float(metrics[task.main_metric])
 
-    whole = measure(
-        compiled_outputs(strategy, lambda features: task.outputs(built.model, features))
+    compute_outputs = compiled_outputs(
+        strategy, lambda features: task.outputs(built.model, features)
     )
-    check_measurable(flags, task.main_metric, whole)
+    whole = measure(compute_outputs)
+    check_measurable(max_loss, task.main_metric, whole)
     metrics: dict[str, Any] = {"metric": task.main_metric, "float32": whole}
     for name, run in runs.items():
-        answer = functools.partial(_answer_as_model, built, run)
-        small = measure(functools.partial(task.outputs, answer))
+        call_export = functools.partial(_call_as_model, built, run)
+        small = measure(functools.partial(task.outputs, call_export))
         lost = _lost_share(whole, small)
         figures = (
-            f"{task.main_metric} is {whole:.6g} in float32 and {small:.6g} in {flags.dtype} as "
-            f"{name}"
+            f"{task.main_metric} is {whole:.6g} in float32 and {small:.6g} in {dtype} as {name}"
         )
         logging.info("On the dev set %s, a loss of %.2f%%", figures, 100 * lost)
-        if not lost <= flags.max_loss:
+        if not lost <= max_loss:
             raise InputError(
-                f"--max_loss={flags.max_loss:g}: {figures}, a loss of {lost:.2%}; nothing is "
+                f"--max_loss={max_loss:g}: {figures}, a loss of {lost:.2%}; nothing is "
                 "exported. Give another --export_format, --dtype=float32, or a larger --max_loss"
             )
         metrics[name] = small
     return metrics
 
 
-def _answer_as_model(built: TrainedModel, run: Callable, features: Features):
-    """Returns what the model returns, computed from the outputs of its export."""
+def _call_as_model(built: TrainedModel, run: Run, features: Features) -> Any:
+    """Returns the outputs of an export in the form of the model's outputs."""
     outputs = run({name: np.asarray(features[name]) for name in ENCODER_INPUTS})
     if "start_logits" in outputs:
         return outputs["start_logits"], outputs["end_logits"]
@@ -134,7 +170,8 @@ def _answer_as_model(built: TrainedModel, run: Callable, features: Features):
         return outputs["score"][:, None]
     if "logits" in outputs:
         # An export divides its logits by the temperature.
-        return outputs["logits"] * np.float32(getattr(built.task, "temperature", None) or 1.0)
+        temperature = getattr(built.task, "temperature", None) or 1.0
+        return outputs["logits"] * np.float32(temperature)
     if "embedding" not in outputs:
         raise InputError(
             f"--max_loss: nothing is known of the outputs {', '.join(outputs)} of "

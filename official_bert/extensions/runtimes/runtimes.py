@@ -2,7 +2,8 @@
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,14 @@ class RuntimeMissingError(InputError):
     """A package of the extra `runtimes` that cannot be imported."""
 
 
-def import_runtime(module: str):
-    """Imports a package of the extra `runtimes`.
+def import_runtime(module: str) -> Any:
+    """Import a package of the extra `runtimes`.
+
+    Args:
+        module: the name of a module.
+
+    Returns:
+        The module.
 
     Raises:
         RuntimeMissingError: it cannot be imported; the message names the extra.
@@ -26,71 +33,99 @@ def import_runtime(module: str):
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        package = module.split(".")[0]
         raise RuntimeMissingError(
-            f"{module.split('.')[0]}: cannot be imported ({brief(error)}); pip install "
-            "'official-bert[runtimes]'"
+            f"{package}: cannot be imported ({brief(error)}); pip install 'official-bert[runtimes]'"
         ) from error
 
 
-class LiteRtRuntime:
-    """The signatures of model.tflite, by LiteRT, which lays out its memory again for each new shape
-    of inputs.
+class _ConvertedRuntime:
+    """A runtime of converted files, whose graphs contain no labels and no sizes."""
+
+    errors: tuple[type[Exception], ...] = (Exception,)
+    labels: list[str] | None = None
+    num_outputs: int | None = None
+    vocab_size: int | None = None
+
+
+class LiteRtRuntime(_ConvertedRuntime):
+    """The signatures of model.tflite, computed by LiteRT.
+
+    LiteRT lays out its memory again for each new shape of inputs.
     """
 
     FILE = "model.tflite"
-    errors = (Exception,)
-    labels = num_outputs = vocab_size = None
 
     def __init__(self, path: str, num_threads: int | None = None):
-        interpreter = import_runtime("ai_edge_litert.interpreter")
-        self._interpreter = interpreter.Interpreter(
-            os.path.join(path, self.FILE), num_threads=num_threads or os.cpu_count()
-        )
-        signatures = self._interpreter.get_signature_list()
-        self._runners = {name: self._interpreter.get_signature_runner(name) for name in signatures}
-        self.inputs = {name: tuple(signature["inputs"]) for name, signature in signatures.items()}
+        """Opens a file.
+
+        Args:
+            path: the folder of the file.
+            num_threads: the number of threads; None for those of the machine.
+        """
+        module = import_runtime("ai_edge_litert.interpreter")
+        file = os.path.join(path, self.FILE)
+        interpreter = module.Interpreter(file, num_threads=num_threads or os.cpu_count())
+        self._interpreter = interpreter
+        signatures = interpreter.get_signature_list()
+        self._runners = {name: interpreter.get_signature_runner(name) for name in signatures}
+        self.inputs = {name: list(signature["inputs"]) for name, signature in signatures.items()}
         self.outputs = set(signatures[DEFAULT]["outputs"])
-        self.rank = len(next(iter(self._runners[DEFAULT].get_input_details().values()))["shape"])
+        input_details = self._runners[DEFAULT].get_input_details()
+        first_input = next(iter(input_details.values()))
+        self.rank = len(first_input["shape"])
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs a signature on arrays by name."""
         return self._runners[signature](**inputs)
 
 
-class OnnxRuntime:
-    """The signatures by onnxruntime: model.onnx has serving_default, and <signature>.onnx each
-    further one.
+class OnnxRuntime(_ConvertedRuntime):
+    """The signatures by onnxruntime.
+
+    model.onnx has serving_default, and <signature>.onnx each further one.
     """
 
     FILE = "model.onnx"
-    errors = (Exception,)
-    labels = num_outputs = vocab_size = None
 
     def __init__(self, path: str, num_threads: int | None = None):
+        """Opens the files of a folder.
+
+        Args:
+            path: the folder.
+            num_threads: the number of threads; None for those of the machine.
+        """
         onnxruntime = import_runtime("onnxruntime")
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = num_threads or 0  # 0: those of the machine
+        options.intra_op_num_threads = num_threads or 0  # 0 means those of the machine.
         self._sessions = {}
+        self.inputs = {}
         for file in sorted(files.matching("*.onnx", path)):
             name = os.path.basename(file)
             signature = DEFAULT if name == self.FILE else name.removesuffix(".onnx")
-            self._sessions[signature] = onnxruntime.InferenceSession(
-                file, options, ["CPUExecutionProvider"]
-            )
-        self.inputs = {
-            name: tuple(value.name for value in session.get_inputs())
-            for name, session in self._sessions.items()
-        }
+            session = onnxruntime.InferenceSession(file, options, ["CPUExecutionProvider"])
+            self._sessions[signature] = session
+            self.inputs[signature] = _list_names(session.get_inputs())
         default = self._sessions[DEFAULT]
-        self.outputs = {value.name for value in default.get_outputs()}
+        self.outputs = set(_list_names(default.get_outputs()))
         self.rank = len(default.get_inputs()[0].shape)
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs a signature on arrays by name."""
         session = self._sessions[signature]
-        names = [output.name for output in session.get_outputs()]
-        outputs = zip(names, session.run(names, dict(inputs)), strict=True)
-        # Strings are bytes, as TensorFlow's.
+        names = _list_names(session.get_outputs())
+        values = session.run(names, dict(inputs))
+        # Strings become bytes, as in TensorFlow.
         encode = np.vectorize(str.encode, otypes=[object])
-        return {name: encode(value) if value.dtype == object else value for name, value in outputs}
+        outputs = {}
+        for name, value in zip(names, values, strict=True):
+            outputs[name] = encode(value) if value.dtype == object else value
+        return outputs
+
+
+def _list_names(values: Iterable[Any]) -> list[str]:
+    """Returns the names of the inputs or outputs of an ONNX session."""
+    return [value.name for value in values]
 
 
 RUNTIMES = {SAVED_MODEL: SavedModelRuntime, ONNX: OnnxRuntime, LITERT: LiteRtRuntime}

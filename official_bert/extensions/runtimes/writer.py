@@ -1,4 +1,4 @@
-"""Writes exports in the formats of --export_format, and refuses those that 8 bits change too much."""
+"""Writes exports in the formats of --export_format, and rejects those that 8 bits change too much."""
 
 from __future__ import annotations
 
@@ -34,22 +34,54 @@ class FormatWriter(ExportWriter):
 
     @property
     def dtype(self) -> str:
+        """The type in which the weights of the model are stored before the conversion."""
         return FLOAT32 if self._flags.dtype == INT8 else self._flags.dtype
 
     def formats(self, flags: Mapping[str, Any]) -> list[str]:
+        """Return the names of the formats of an export.
+
+        Args:
+            flags: the flags of the export, by name.
+
+        Returns:
+            The formats of --export_format, by default a SavedModel.
+        """
         return flags.get("export_format") or [SAVED_MODEL]
 
-    def check_model(self, built: TrainedModel):
+    def check_model(self, built: TrainedModel) -> None:
+        """Check that the formats of the export can store a model.
+
+        Args:
+            built: the model.
+
+        Raises:
+            InputError: the runtime of a format cannot compute it.
+        """
         for name in self._converted_formats:
             converters.check_model(name, built.config)
 
     def convert(
         self, built: TrainedModel, save: Callable[[str], None], folder: str
     ) -> ConvertedModel | None:
+        """Make the files of the formats, and measure their loss with --max_loss.
+
+        Args:
+            built: the model.
+            save: saves the SavedModel in a folder.
+            folder: a temporary folder.
+
+        Returns:
+            The files, or None for a SavedModel alone.
+
+        Raises:
+            InputError: a file cannot be converted, or a format lost more than --max_loss.
+        """
         if not self._converted_formats:
             return None
-        measures, metrics = self._flags.max_loss is not None, None
-        encoded = quality.dev_set(built, self._flags) if measures else None
+        flags = self._flags
+        dev_set = None
+        if flags.max_loss is not None:
+            dev_set = quality.read_dev_set(built, flags, flags.max_loss)
         saved_model = os.path.join(folder, "saved_model")
         converted = os.path.join(folder, "converted")
         save(saved_model)
@@ -59,41 +91,35 @@ class FormatWriter(ExportWriter):
             saved_model,
             converted,
             formats=self._converted_formats,
-            dtype=self._flags.dtype,
+            dtype=flags.dtype,
             signatures=signatures,
         )
-        if measures:
-            runs = {
-                name: functools.partial(RUNTIMES[name](converted), DEFAULT)
-                for name in self._converted_formats
-            }
-            metrics = quality.check_loss(built, self._flags, runs, encoded)
+        metrics = None
+        if dev_set is not None:
+            runs = {}
+            for name in self._converted_formats:
+                runtime = RUNTIMES[name](converted)
+                runs[name] = functools.partial(runtime, DEFAULT)
+            metrics = quality.check_loss(built, flags.dtype, runs, dev_set)
         return ConvertedModel(converted, record | {"metrics": metrics}, signatures)
 
 
 def _check_flags(options: ExportOptions, flags: FormatOptions, formats: list[str]):
-    """Refuses flags that do not go together."""
-    is_int8, is_converted = flags.dtype == INT8, formats != [SAVED_MODEL]
+    """Rejects flags that do not go together."""
+    is_int8 = flags.dtype == INT8
+    is_converted = formats != [SAVED_MODEL]
     tensors = f"--export_format={','.join(formats)} has signatures of tensors alone; leave it out"
-    for is_wrong, message in (
-        (is_converted and options.export_text, f"--export_text: {tensors}"),
-        (is_converted and options.estimator_signatures, f"--estimator_signatures: {tensors}"),
-        (
-            is_converted and flags.dtype == BFLOAT16,
-            "--dtype=bfloat16: is for SavedModels; give float32 or int8",
-        ),
-        (
-            is_int8 and SAVED_MODEL in formats,
-            f"--dtype=int8: is no SavedModel's; --export_format={LITERT} or {ONNX}",
-        ),
-        (
-            flags.max_loss is not None and not is_int8,
-            "--max_loss: measures what 8 bits cost; give --dtype=int8, too",
-        ),
-        (
-            flags.max_loss is None and (flags.dev_file or flags.data_dir),
-            "--dev_file, --data_dir: are read to measure what 8 bits cost; give --max_loss, too",
-        ),
-    ):
-        if is_wrong:
-            raise InputError(message)
+    if is_converted and options.export_text:
+        raise InputError(f"--export_text: {tensors}")
+    if is_converted and options.estimator_signatures:
+        raise InputError(f"--estimator_signatures: {tensors}")
+    if is_converted and flags.dtype == BFLOAT16:
+        raise InputError("--dtype=bfloat16: is for SavedModels; give float32 or int8")
+    if is_int8 and SAVED_MODEL in formats:
+        raise InputError(f"--dtype=int8: is no SavedModel's; --export_format={LITERT} or {ONNX}")
+    if flags.max_loss is not None and not is_int8:
+        raise InputError("--max_loss: measures what 8 bits cost; give --dtype=int8, too")
+    if flags.max_loss is None and (flags.dev_file or flags.data_dir):
+        raise InputError(
+            "--dev_file, --data_dir: are read to measure what 8 bits cost; give --max_loss, too"
+        )

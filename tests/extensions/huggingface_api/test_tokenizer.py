@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from official_bert.extensions.huggingface_api.tokenizer_inputs import offsets_of
+from official_bert.extensions.huggingface_api.tokenizer_inputs import find_offsets
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 from tests import toy
@@ -38,7 +38,7 @@ def test_equals_transformers(source, tmp_path):
 
 def test_offsets_are_those_of_the_pieces(tokenizer):
     text = "Th\u00e9 s\u0075\u0301nny\u200b mat\u00ad."
-    pieces = [text[start:end] for start, end in offsets_of(tokenizer, text)]
+    pieces = [text[start:end] for start, end in find_offsets(tokenizer, text)]
     assert pieces == ["Th\u00e9", "s\u0075\u0301n", "ny", "mat", "."]
     assert len(pieces) == len(tokenizer.encode(text))
 

@@ -63,7 +63,7 @@ def test_one_example_must_not_be_more_than_the_loss(max_loss, num_examples, need
     built = types.SimpleNamespace(task=Labels(num_examples), options=options, tokenizer=None)
 
     def read():
-        return quality.dev_set(built, format_flags(max_loss=max_loss))
+        return quality.read_dev_set(built, format_flags(max_loss=max_loss), max_loss).encoded
 
     if needed is None:
         assert len(read().lengths) == num_examples
@@ -79,8 +79,8 @@ def test_nothing_is_lost_of_nothing(value):
     with pytest.raises(
         InputError, match=r"eval_accuracy is (0|nan) in float32, of which nothing can be lost"
     ):
-        quality.check_measurable(format_flags(), "eval_accuracy", value)
-    quality.check_measurable(format_flags(), "eval_accuracy", 0.1)
+        quality.check_measurable(0.01, "eval_accuracy", value)
+    quality.check_measurable(0.01, "eval_accuracy", 0.1)
 
 
 @pytest.mark.parametrize(
