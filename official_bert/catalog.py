@@ -1,7 +1,7 @@
-"""The catalog of this installation: the commands, families, flags and hooks of the core and of its
-extensions.
+"""Lists the commands, families, flags and hooks of the core and of the installed extensions.
 
-Nothing is imported but the records, until something of them is used.
+In: the records of the core and of the extensions. Out: functions that return parts of them. A module
+that a record names is imported when it is first used.
 """
 
 import dataclasses
@@ -10,22 +10,27 @@ import importlib
 import importlib.metadata
 import pkgutil
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from official_bert.core import CORE
 from official_bert.extension import HOOKS, Command, Extension, Family
 from official_bert.io import errors
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 ENTRY_POINTS = "official_bert.extensions"
 _FOLDER = "official_bert.extensions"
 
-Options = TypeVar("Options")
+Options = TypeVar("Options", bound="DataclassInstance")
 
 
 @functools.cache
 def extensions() -> tuple[Extension, ...]:
-    """Returns the records of the extensions: those of this package by name, then those of other
-    packages.
+    """Returns the records of all extensions, those of this package first.
+
+    Raises:
+        ValueError: two extensions have the same name.
     """
     records = [*_packaged_extensions(), *_installed_extensions()]
     names = [record.name for record in records]
@@ -38,14 +43,14 @@ def extensions() -> tuple[Extension, ...]:
 def _packaged_extensions() -> list[Extension]:
     try:
         folder = importlib.import_module(_FOLDER)
-    except ModuleNotFoundError:  # somebody has deleted all of them
+    except ModuleNotFoundError:  # a user may delete all extensions
         return []
     names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
     return [importlib.import_module(f"{_FOLDER}.{name}").EXTENSION for name in names]
 
 
 def _installed_extensions() -> list[Extension]:
-    """Returns the extensions of other packages. One that cannot be imported does not stop the core."""
+    """Returns the extensions of other packages. A broken one causes a warning."""
     records = []
     for entry_point in _entry_points():
         try:
@@ -73,19 +78,17 @@ def _entry_points() -> list[importlib.metadata.EntryPoint]:
 
 @functools.cache
 def commands() -> Mapping[str, Command]:
-    """Returns all commands by name: those of the core, in the order in which a model is made and
-    used, then others.
-    """
-    return _merged("commands")
+    """Returns all commands by name, those of the core first."""
+    return _merge("commands")
 
 
 @functools.cache
 def families() -> Mapping[str, Family]:
     """Returns all families of tasks by name."""
-    return _merged("families")
+    return _merge("families")
 
 
-def _merged(field: str) -> dict[str, Any]:
+def _merge(field: str) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for record in (CORE, *extensions()):
         for name, value in getattr(record, field).items():
@@ -99,17 +102,20 @@ def _merged(field: str) -> dict[str, Any]:
 
 @functools.cache
 def options_class(command: str) -> type:
-    """Returns the class of a command's flags: that of the command, and those that extensions add
-    to it.
+    """Returns the class of a command's flags: those of the command, and of extensions.
 
-    A flag of an extension replaces one of the same name of the command, at its place in --help.
+    A flag of an extension replaces the command's flag of the same name, at its place in --help.
+
+    Args:
+        command: the name of the command.
     """
     command_class = load(commands()[command].options)
     added = [load(record.options[command]) for record in extensions() if command in record.options]
     if not added:
         return command_class
 
-    def reduce(options):  # pickle finds no class by the name of this one
+    # The class has no name in a module, so that pickle needs a function that makes it.
+    def reduce(options: Any) -> tuple:
         return _restore_options, (command, vars(options))
 
     members = {
@@ -126,29 +132,44 @@ def _restore_options(command: str, values: Mapping[str, Any]) -> Any:
 
 
 def options_part(options: Any, part: type[Options]) -> Options:
-    """Returns the flags of one options class out of the options of a command.
-
-    An extension reads its flags by it. Options whose class does not have the part have its
-    defaults: those of a command to which the extension adds no flags, even if a flag of the command
-    has the same name, and those that somebody made in Python.
+    """Returns the flags of an extension from the options of a command.
 
         flags = options_part(options, LoraOptions)
         flags.lora_rank
+
+    Args:
+        options: the options of the command.
+        part: the extension's class of flags.
+
+    Returns:
+        An instance of the class. It has the defaults if the extension adds no flags to the command,
+        even if a flag of the command has the same name, or if the options were made in Python.
     """
     if not isinstance(options, part):
         return part()
-    return part(**{field.name: getattr(options, field.name) for field in dataclasses.fields(part)})
+    names = [field.name for field in dataclasses.fields(part)]
+    return part(**{name: getattr(options, name) for name in names})
 
 
 @functools.cache
 def public_names() -> Mapping[str, str]:
-    """Returns what extensions add to the names of `official_bert`: name -> `module:name`."""
-    return {name: place for record in extensions() for name, place in record.public.items()}
+    """Returns the names that extensions add to `official_bert`: name -> `module:name`."""
+    names: dict[str, str] = {}
+    for record in extensions():
+        names.update(record.public)
+    return names
 
 
 @functools.cache
 def hooks(name: str) -> tuple[Callable, ...]:
-    """Imports and returns the functions that the extensions have for a hook of `extension.HOOKS`."""
+    """Imports and returns the functions of the extensions for a hook.
+
+    Args:
+        name: the name of the hook in `extension.HOOKS`.
+
+    Raises:
+        ValueError: there is no such hook.
+    """
     if name not in HOOKS:
         raise ValueError(f"{name} is no hook; extension.py lists them")
     return tuple(load(record.hooks[name]) for record in extensions() if name in record.hooks)
@@ -159,7 +180,10 @@ def members(hook: str) -> Mapping[str, Any]:
     """Returns the methods and properties that extensions add to a class of the core, by name.
 
     Args:
-        hook: a hook whose functions take no argument and return such a mapping.
+        hook: a hook whose functions have no argument and return such a mapping.
+
+    Raises:
+        ValueError: two extensions add the same name.
     """
     merged: dict[str, Any] = {}
     for function in hooks(hook):
@@ -175,6 +199,11 @@ def bind_member(hook: str, owner: object, name: str) -> Any:
 
     It is for `__getattr__`, which Python calls for a name that the object lacks.
 
+    Args:
+        hook: the hook by which extensions add members to the object's class.
+        owner: the object.
+        name: the name of the method or property.
+
     Raises:
         AttributeError: no extension has it.
     """
@@ -186,6 +215,10 @@ def bind_member(hook: str, owner: object, name: str) -> Any:
 
 
 def load(name: str) -> Any:
-    """Imports the object that `module:name` names."""
+    """Imports an object.
+
+    Args:
+        name: its place, as `module:name`.
+    """
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)

@@ -1,44 +1,45 @@
-"""Which characters are blanks, control characters, punctuation and ideographs, as in the original.
+"""Classifies characters: blanks, control characters, punctuation and ideographs, as the original.
 
-The tables at the end are for `str.translate`: they clean a text and set its words apart.
+The tables at the end are for `str.translate`: they clean a text and put spaces around its words.
 """
 
 import re
 import unicodedata
 from collections.abc import Callable
 
-# Each ideograph is a word of its own; kana, Hangul and U+3007 form words like letters.
+# Each ideograph is a separate word. Kana, Hangul and U+3007 form words like letters.
 _CJK = (
     "\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
     "\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f"
 )
-# The characters other than the space that separate words. Some control characters that str.split()
-# takes for whitespace are absent (U+000B, U+000C, U+001C to U+001F, U+0085): the rules remove them
-# and join the text around them.
+# The characters other than the space that separate words. Some control characters that are whitespace
+# for str.split() are absent (U+000B, U+000C, U+001C to U+001F, U+0085): the rules remove them and
+# join the text around them.
 _BLANK = "\t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 is_cjk = re.compile(f"[{_CJK}]").match
 has_boundary = re.compile(f"[{_CJK}{_BLANK}]").search
 split_at_boundaries = re.compile(f"[{_CJK}{_BLANK}]|[^{_CJK}{_BLANK}]+").findall
-# The parts of a text whose WordPieces, in order, are those of the text: what is between blanks, and
-# each ideograph.
+# The parts of a text whose WordPieces, in order, are those of the text: each ideograph, and the text
+# between blanks and ideographs.
 find_words = re.compile(f"[{_CJK}]|[^{_CJK}{_BLANK} ]+").finditer
 # The words and punctuation characters of a text in ASCII.
 ascii_tokens = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall
 
 
 def is_whitespace(char: str) -> bool:
+    """Returns whether a character is whitespace by the rules of the original."""
     return char in " \t\n\r" or unicodedata.category(char) == "Zs"
 
 
 def is_control(char: str) -> bool:
+    """Returns whether a character is a control or format character, and not whitespace."""
     return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
 
 
 def is_punctuation(char: str) -> bool:
-    """Returns whether a character is punctuation in Unicode, or one of ASCII's symbols $ + < = > ^
-    ` | ~.
-    """
-    return ("!" <= char <= "~" and not char.isalnum()) or unicodedata.category(char).startswith("P")
+    """Returns whether a character is Unicode punctuation, or one of the symbols $ + < = > ^ ` | ~."""
+    is_ascii_symbol = "!" <= char <= "~" and not char.isalnum()
+    return is_ascii_symbol or unicodedata.category(char).startswith("P")
 
 
 class _CharacterTable(dict):
@@ -49,11 +50,12 @@ class _CharacterTable(dict):
         self._rule = rule
 
     def __missing__(self, code: int) -> str:
-        self[code] = replacement = self._rule(chr(code))
+        replacement = self._rule(chr(code))
+        self[code] = replacement
         return replacement
 
 
-def _cleaned(char: str) -> str:
+def _clean(char: str) -> str:
     if char in "\0\ufffd" or is_control(char):
         return ""
     if is_whitespace(char):
@@ -61,14 +63,14 @@ def _cleaned(char: str) -> str:
     return f" {char} " if is_cjk(char) else char
 
 
-def _separated(char: str) -> str:
+def _separate(char: str) -> str:
     return f" {char} " if is_punctuation(char) else char
 
 
-def _separated_without_accents(char: str) -> str:
-    return "" if unicodedata.category(char) == "Mn" else _separated(char)
+def _separate_and_strip_accents(char: str) -> str:
+    return "" if unicodedata.category(char) == "Mn" else _separate(char)
 
 
-CLEANED = _CharacterTable(_cleaned)
-SEPARATED = _CharacterTable(_separated)
-SEPARATED_WITHOUT_ACCENTS = _CharacterTable(_separated_without_accents)
+CLEANED = _CharacterTable(_clean)
+SEPARATED = _CharacterTable(_separate)
+SEPARATED_WITHOUT_ACCENTS = _CharacterTable(_separate_and_strip_accents)

@@ -1,13 +1,15 @@
 """The configuration of a model, from a bert_config.json, a Hugging Face config.json, or a named
 size.
 
-In: a dictionary, a JSON file or the name of a size. Out: a BertConfig. Whoever builds a model calls
-    its `validate`.
+In: a dictionary, a JSON file or the name of a size. Out: a BertConfig. Code that builds a model calls
+its `validate`.
 """
 
 import copy
 import json
 import math
+from collections.abc import Callable
+from typing import Any
 
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError
@@ -27,12 +29,12 @@ SIZES |= {
     for layers in range(2, 13, 2)
     for hidden in (128, 256, 512, 768)
 }
-# The values of the field "attention_direction", which only models of the second kind have.
+# The values of the field "attention_direction". A bidirectional model does not have the field.
 BIDIRECTIONAL, LEFT_TO_RIGHT = "bidirectional", "left_to_right"
-# That the original does not know.
+# Fields that the original release does not have.
 FURTHER_FIELDS = ("attention_direction", "num_bilstm_layers", "classifier_dropout")
-# Name -> Hugging Face's name; the functions are Keras' of the same name, unless modeling/layers.py
-# has one. The original's gelu is the tanh form, and Hugging Face's is the erf form.
+# Name -> Hugging Face's name. The function is Keras' of the same name, unless modeling/layers.py has
+# one. The original's gelu is the tanh form, and Hugging Face's is the erf form.
 ACTIVATIONS = {
     "gelu": "gelu_new",
     "gelu_erf": "gelu",
@@ -66,37 +68,39 @@ class BertConfig:
         num_attention_heads: the number of attention heads of a layer, which must divide
             `hidden_size`.
         intermediate_size: the width of the feed-forward layer.
-        hidden_act: a name of ACTIVATIONS, such as "gelu" (the tanh form) or "gelu_erf"; a callable
-            works, too.
+        hidden_act: a name of ACTIVATIONS, such as "gelu" (the tanh form) or "gelu_erf", or a
+            callable.
         hidden_dropout_prob: the dropout rate of the embeddings and of the two outputs of a layer.
         attention_probs_dropout_prob: the dropout rate of the attention probabilities.
         max_position_embeddings: the length of the longest sequence, in tokens.
         type_vocab_size: the number of segment ids (released models have 2).
         initializer_range: the standard deviation of the initial weights.
 
-    The dropout before the head of a fine-tuned model is 0.1, as in the original, whatever these
-    rates are.
+    The dropout before the head of a fine-tuned model is 0.1, as in the original. It does not depend
+    on these rates.
 
-    Three more fields, which from_dict and the files take, are only there if they differ from the
-    original's model: `attention_direction`, "left_to_right" for a model whose tokens attend to the
-    left only; `num_bilstm_layers`, the number of bidirectional LSTM layers between the encoder and
-    the head of a fine-tuned model; and `classifier_dropout`, Hugging Face's name for another
-    dropout rate before that head.
+    Three more fields exist only in a model that differs from the original. `from_dict` and the files
+    accept them:
+
+    - `attention_direction`: "left_to_right" for a model whose tokens attend to the left only.
+    - `num_bilstm_layers`: the number of bidirectional LSTM layers between the encoder and the head
+      of a fine-tuned model.
+    - `classifier_dropout`: Hugging Face's name for another dropout rate before that head.
     """
 
     def __init__(
         self,
-        vocab_size,
-        hidden_size=768,
-        num_hidden_layers=12,
-        num_attention_heads=12,
-        intermediate_size=3072,
-        hidden_act="gelu",
-        hidden_dropout_prob=0.1,
-        attention_probs_dropout_prob=0.1,
-        max_position_embeddings=512,
-        type_vocab_size=16,
-        initializer_range=0.02,
+        vocab_size: int,
+        hidden_size: int = 768,
+        num_hidden_layers: int = 12,
+        num_attention_heads: int = 12,
+        intermediate_size: int = 3072,
+        hidden_act: str | Callable | None = "gelu",
+        hidden_dropout_prob: float = 0.1,
+        attention_probs_dropout_prob: float = 0.1,
+        max_position_embeddings: int = 512,
+        type_vocab_size: int = 16,
+        initializer_range: float = 0.02,
     ):
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
@@ -112,31 +116,52 @@ class BertConfig:
 
     def __repr__(self) -> str:
         fields = vars(self)
-        if fields.keys() - vars(BertConfig(None)).keys():  # the constructor takes no others
+        # The constructor has no arguments for further fields.
+        if fields.keys() - vars(BertConfig(self.vocab_size)).keys():
             return f"BertConfig.from_dict({fields!r})"
-        return f"BertConfig({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in fields.items())
+        return f"BertConfig({arguments})"
 
     @classmethod
-    def from_size(cls, size: str, vocab_size: int = 30522, **overrides) -> "BertConfig":
-        """Returns the configuration of a published size, "tiny" to "large" or as "L4_H256", with
-        two segment ids.
+    def from_size(cls, size: str, vocab_size: int = 30522, **overrides: Any) -> "BertConfig":
+        """Returns the configuration of a published size, with two segment ids.
 
-        `overrides` are fields with other values; `intermediate_size` is 4 * hidden_size by default.
+        Args:
+            size: a key of SIZES, "tiny" to "large", or such as "L4_H256".
+            vocab_size: the number of WordPieces in the vocabulary.
+            **overrides: fields with other values, by name. `intermediate_size` is 4 * hidden_size by
+                default.
+
+        Raises:
+            InputError: there is no such size.
         """
         if size not in SIZES:
             raise InputError(f"no model size is called {size!r}; choose one of {', '.join(SIZES)}")
         layers, hidden, heads = SIZES[size]
-        fields = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
-        fields |= {"type_vocab_size": 2} | overrides
+        fields: dict[str, Any] = {
+            "num_hidden_layers": layers,
+            "hidden_size": hidden,
+            "num_attention_heads": heads,
+            "type_vocab_size": 2,
+        }
+        fields |= overrides
         fields.setdefault("intermediate_size", 4 * fields["hidden_size"])
         return cls(vocab_size, **fields)
 
     @classmethod
     def from_dict(cls, json_object: dict) -> "BertConfig":
-        """Sets every key of the dictionary as a field, over the defaults; `to_dict` returns
-        unknown keys, too.
+        """Makes a configuration from a dictionary.
+
+        Args:
+            json_object: the fields by name. Other fields have their defaults. Unknown fields are
+                stored, too.
+
+        Raises:
+            InputError: a field has the name of a method.
         """
-        config = cls(vocab_size=None)
+        config = cls(vocab_size=0)
+        # `validate` reports the field if the dictionary lacks it, because there is no default.
+        vars(config)["vocab_size"] = None
         for key, value in json_object.items():
             if hasattr(cls, key):
                 raise InputError(f"{key!r} is no field of a model config; remove it")
@@ -146,6 +171,9 @@ class BertConfig:
     @classmethod
     def from_json_file(cls, json_file: str) -> "BertConfig":
         """Reads a bert_config.json, or a Hugging Face config.json, which has a `model_type`.
+
+        Args:
+            json_file: the path of the file.
 
         Raises:
             InputError: the file is missing or not a JSON object, or it describes a Hugging Face
@@ -158,7 +186,8 @@ class BertConfig:
             json_object = _from_huggingface_fields(json_object, json_file)
         try:
             config = cls.from_dict(json_object)
-            config.to_dict()  # fails where an unknown field is nested too deep to be written again
+            # This fails if an unknown field is nested too deep to be written again.
+            config.to_dict()
         except InputError as error:
             raise InputError(f"{json_file}: {error}") from None
         except RecursionError:
@@ -168,9 +197,11 @@ class BertConfig:
         return config
 
     def to_dict(self) -> dict:
+        """Returns a copy of all fields by name."""
         return copy.deepcopy(self.__dict__)
 
     def to_json_string(self) -> str:
+        """Returns the content of a bert_config.json."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_huggingface_dict(self) -> dict:
@@ -185,8 +216,8 @@ class BertConfig:
                 f"attention_direction: is {self.direction}, which Hugging Face's BERT would not "
                 "keep; only bidirectional models can be converted"
             )
-        known = (*vars(BertConfig(self.vocab_size)), "classifier_dropout")
-        fields = {key: value for key, value in self.to_dict().items() if key in known}
+        field_names = (*vars(BertConfig(self.vocab_size)), "classifier_dropout")
+        fields = {key: value for key, value in self.to_dict().items() if key in field_names}
         activation = self.hidden_act or "linear"
         if not isinstance(activation, str) or activation.lower() not in ACTIVATIONS:
             raise InputError(f"hidden_act: Hugging Face has no activation for {activation!r}")
@@ -200,9 +231,7 @@ class BertConfig:
 
     @property
     def direction(self) -> str:
-        """The value of the field `attention_direction`: left_to_right or, also without the
-        field, bidirectional.
-        """
+        """The value of the field `attention_direction`; bidirectional without the field."""
         return getattr(self, "attention_direction", BIDIRECTIONAL)
 
     @property
@@ -210,9 +239,14 @@ class BertConfig:
         """The value of the field `num_bilstm_layers`, 0 without it."""
         return getattr(self, "num_bilstm_layers", 0)
 
-    def validate(self, source: str = "model config"):
-        """Raises InputError if a field is missing or has an invalid value; `source`, such as a
-        file, is named in it.
+    def validate(self, source: str = "model config") -> None:
+        """Checks all fields.
+
+        Args:
+            source: the name of the configuration for the error, such as a file.
+
+        Raises:
+            InputError: a field is missing or has an invalid value.
         """
         self._check_numbers(source)
         self._check_layers_on_top(source)
@@ -295,31 +329,42 @@ def _from_huggingface_fields(json_object: dict, source: str) -> dict:
     return fields | {"hidden_act": _FROM_HUGGING_FACE[activation]}
 
 
-def _refuse_unlike(json_object: dict, key: str, only, source: str):
+def _refuse_unlike(json_object: dict, key: str, accepted_value: Any, source: str):
+    """Refuses a field with another value than the only one that this project implements."""
     value = json_object.get(key)
-    if value is not None and value != only:
+    if value is not None and value != accepted_value:
         raise InputError(
-            f"{source}: {key} is {_short(value)}, and only models with {only!r} can be loaded"
+            f"{source}: {key} is {_short(value)}, and only models with {accepted_value!r} can be "
+            "loaded"
         )
 
 
-def _is_int(value) -> bool:
+def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value) -> bool:
+def _is_number(value: Any) -> bool:
     if _is_int(value):
         return abs(value) < 1 << 63
     return isinstance(value, float) and math.isfinite(value)
 
 
-def _short(value) -> str:
+def _short(value: Any) -> str:
+    """Returns a value for a message, truncated."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def read_config(config_file: str, max_seq_length: int) -> BertConfig:
-    """Reads --bert_config_file, and validates it together with --max_seq_length."""
+    """Reads a configuration, and checks it together with the length of the examples.
+
+    Args:
+        config_file: the value of --bert_config_file.
+        max_seq_length: the value of --max_seq_length.
+
+    Raises:
+        InputError: the file is missing or invalid, or the model has fewer positions.
+    """
     config = BertConfig.from_json_file(config_file)
     config.validate(config_file)
     if max_seq_length > config.max_position_embeddings:

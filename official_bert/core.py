@@ -92,7 +92,7 @@ _FAMILIES = {
         script="run_classifier",
         variants="official_bert.tasks.classification.by_name:TASKS",
         huggingface_class="BertForSequenceClassification",
-        # A record says tsv, the earlier name of text.
+        # A record of an earlier version says tsv, the old name of text.
         conversion_tasks=("text", "tsv"),
         head_weights=_LINEAR_HEAD,
     ),

@@ -1,9 +1,7 @@
-"""What an extension is: the records by which the core finds commands, families of tasks, flags and
-hooks.
+"""Defines the record of an extension, by which the core finds its commands, tasks, flags and hooks.
 
 An extension is one folder, `official_bert/extensions/NAME/`, whose `__init__.py` defines
-`EXTENSION`. A package of somebody else names its record under the entry point
-`official_bert.extensions`:
+`EXTENSION`. Another package names its record under the entry point `official_bert.extensions`:
 
     [project.entry-points."official_bert.extensions"]
     relations = "bert_relations:EXTENSION"
@@ -12,8 +10,8 @@ A record names everything by `module:name`. The module is imported when it is us
 loads neither TensorFlow nor a family. `catalog.py` reads the records. The core itself is described
 by the same record, in `core.py`.
 
-An extension may import the core. The core imports no extension, and no extension imports another:
-delete its folder, and everything else works.
+An extension may import the core. The core imports no extension, and no extension imports another.
+You can delete the folder of an extension, and everything else works.
 """
 
 import dataclasses

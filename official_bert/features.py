@@ -1,4 +1,4 @@
-"""The record features: one table that the writer, the parser, the model and the signatures share."""
+"""Defines the features of records, for the writer, the parser, the model and the signatures."""
 
 import hashlib
 from typing import NamedTuple, Protocol
@@ -7,16 +7,16 @@ import numpy as np
 
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")  # the inputs of every model
 MASKED_LM_POSITIONS = "masked_lm_positions"
-_DIGESTED_TOGETHER = 1000  # examples
+_EXAMPLES_AT_ONCE = 1000  # the number of examples that a digest reads at once
 
 
 class Feature(NamedTuple):
     """A feature of a TFRecord example.
 
     Attributes:
-        name: key in the tf.Example.
-        length: number of values.
-        dtype: type in the model, "int32" or "float32"; integers are int64 in the file.
+        name: the key in the tf.Example.
+        length: the number of values.
+        dtype: the type in the model, "int32" or "float32"; integers are int64 in the file.
     """
 
     name: str
@@ -25,7 +25,11 @@ class Feature(NamedTuple):
 
 
 def encoder_features(max_seq_length: int) -> tuple[Feature, ...]:
-    """Returns the inputs of every model: ids, mask and segments, each int32[max_seq_length]."""
+    """Returns the inputs of every model: ids, mask and segments, each int32[max_seq_length].
+
+    Args:
+        max_seq_length: the number of tokens of an example.
+    """
     return tuple(Feature(name, max_seq_length, "int32") for name in ENCODER_INPUTS)
 
 
@@ -34,6 +38,10 @@ def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> t
 
     `masked_lm_weights` is 1.0 for a real prediction and 0.0 for padding; `next_sentence_labels` is
     1 when the second segment is random and 0 when it follows the first.
+
+    Args:
+        max_seq_length: the number of tokens of an example.
+        max_predictions_per_seq: the number of masked tokens of an example, padding included.
     """
     return (
         *encoder_features(max_seq_length),
@@ -45,12 +53,13 @@ def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> t
 
 
 def unmasked_features(max_seq_length: int) -> tuple[Feature, ...]:
-    """Returns the features of a pre-training record without masks, which are drawn when it is read."""
-    return tuple(
-        feature
-        for feature in pretraining_features(max_seq_length, 1)
-        if not feature.name.startswith("masked_lm_")
-    )
+    """Returns the features of a pre-training record whose masks are drawn when it is read.
+
+    Args:
+        max_seq_length: the number of tokens of an example.
+    """
+    features = pretraining_features(max_seq_length, max_predictions_per_seq=1)
+    return tuple(feature for feature in features if not feature.name.startswith("masked_lm_"))
 
 
 def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...]:
@@ -59,6 +68,10 @@ def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...
     `unique_ids` are the ids of the windows of a file; the positions are those of the answer's first
     and last piece, 0 if the window does not contain the whole answer; `is_impossible` is 1 for a
     question without an answer.
+
+    Args:
+        max_seq_length: the number of tokens of a window.
+        is_training: whether the window has an answer.
     """
     inputs = (Feature("unique_ids", 1, "int32"), *encoder_features(max_seq_length))
     if not is_training:
@@ -75,6 +88,11 @@ def classifier_features(
     `label_ids` is the id of the label; in regression the score, as a float; in multi-label
     classification 1 for each label of the example and 0 for the others. `is_real_example` is 0 for
     examples that only fill a batch.
+
+    Args:
+        max_seq_length: the number of tokens of an example.
+        num_targets: the number of values of `label_ids`.
+        target_dtype: the type of `label_ids`, "int32" or "float32".
     """
     return (
         *encoder_features(max_seq_length),
@@ -83,41 +101,54 @@ def classifier_features(
     )
 
 
-# What a batch may have although a model does not read it: the features of all records, the mask of
-# the tags, and the weights of windows.
-BATCH_FEATURES = {
-    feature.name
-    for table in (pretraining_features(1, 1), squad_features(1, True), classifier_features(1))
-    for feature in table
-} | {"label_mask", "example_weight"}
+_ALL_FEATURES = (
+    *pretraining_features(1, 1),
+    *squad_features(1, True),
+    *classifier_features(1),
+)
+# The features that a batch may have although a model does not read them: those of all records, the
+# mask of the tags, and the weights of windows.
+BATCH_FEATURES = {feature.name for feature in _ALL_FEATURES} | {"label_mask", "example_weight"}
 
 
 class EncodedSet(Protocol):
-    """A data set in memory without padding, which is padded batch by batch."""
+    """A data set in memory without padding, which is padded batch by batch.
 
-    lengths: np.ndarray  # int[n], tokens of each example, including the special tokens
+    Attributes:
+        lengths: int[n], the number of tokens of each example, special tokens included.
+    """
+
+    lengths: np.ndarray
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Returns the features of examples int[b], padded to `length` tokens, by name, each [b,
-        ...].
+        """Returns the features of some examples, padded to one length.
+
+        Args:
+            rows: int[b], the indices of the examples.
+            length: the number of tokens.
+
+        Returns:
+            The features by name, each [b, ...].
         """
+        ...
 
 
 def content_digest(encoded: EncodedSet, includes_computed: bool = False) -> str:
-    """Returns a digest of the examples of a set, with all features and labels, in their order.
+    """Computes a digest of the examples of a set, with all features and labels, in their order.
 
     It is the same in every process, and however the set is padded.
 
     Args:
         encoded: the set.
         includes_computed: whether features count that another model has computed, so that their
-            last bits depend on the processor: the names in `encoded.computed_features`, if it has
-            this attribute.
+            last bits depend on the processor. The attribute `computed_features` of the set, if it
+            has one, lists their names.
     """
     ignored = () if includes_computed else getattr(encoded, "computed_features", ())
-    digest, num_examples = hashlib.sha256(), len(encoded.lengths)
-    for start in range(0, num_examples, _DIGESTED_TOGETHER):
-        rows = np.arange(start, min(start + _DIGESTED_TOGETHER, num_examples))
+    digest = hashlib.sha256()
+    num_examples = len(encoded.lengths)
+    for start in range(0, num_examples, _EXAMPLES_AT_ONCE):
+        rows = np.arange(start, min(start + _EXAMPLES_AT_ONCE, num_examples))
         longest = int(encoded.lengths[rows].max())
         for name, values in sorted(encoded.features(rows, longest).items()):
             if name not in ignored:

@@ -1,12 +1,11 @@
-"""From the name of a model to a local folder with its files: released archives and the Hugging Face
-Hub.
+"""Downloads models by name: released archives, and repositories of the Hugging Face Hub.
 
     uncased_L-12_H-768_A-12                    an archive of the original's README, or release/name
-    google-bert/bert-base-uncased@revision     a repository of the Hub; the part from @ on may be absent
+    google-bert/bert-base-uncased@revision     a repository of the Hub; "@revision" may be absent
 
-In: what a user gave as a model. Out: an existing path as it is, or the folder in a cache into which
-the model was downloaded; the second time no network is needed. Of the Hub the cache, tokens and
-offline mode are `huggingface_hub`'s.
+In: the value of a flag such as --model. Out: an existing path as it is, or the folder of a cache into
+which the model was downloaded. The second time no network is needed. For the Hub, `huggingface_hub`
+provides the cache, tokens and the offline mode.
 """
 
 import contextlib
@@ -26,7 +25,8 @@ _DEFAULTS = {
     ARCHIVES: "https://storage.googleapis.com/bert_models",
 }
 _SMALL = [(layers, hidden) for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)]
-# The original's, from the latest to the first: of two archives with one name, the first is meant.
+# Release of the original -> its archives, from the latest to the first. Of two archives with one name,
+# the first is used.
 RELEASES = {
     "2020_02_20": [f"uncased_L-{layers}_H-{hidden}_A-{hidden // 64}" for layers, hidden in _SMALL],
     "2019_05_30": ["wwm_uncased_L-24_H-1024_A-16", "wwm_cased_L-24_H-1024_A-16"],
@@ -38,12 +38,19 @@ RELEASES = {
         for size in ("12_H-768_A-12", "24_H-1024_A-16")
     ],
 }
-_PATHS = {name: f"{release}/{name}" for release, names in RELEASES.items() for name in names}
-_PATHS |= {
-    f"{release}/{name}": f"{release}/{name}"
-    for release, names in RELEASES.items()
-    for name in names
-}
+
+
+def _list_archive_paths() -> dict[str, str]:
+    """Returns the path release/name of each archive by its name and by its path."""
+    pairs = [(release, name) for release, names in RELEASES.items() for name in names]
+    paths = {name: f"{release}/{name}" for release, name in pairs}
+    for release, name in pairs:
+        path = f"{release}/{name}"
+        paths[path] = path
+    return paths
+
+
+_PATHS = _list_archive_paths()
 _MEMBERS = (
     "vocab.txt",
     "bert_config.json",
@@ -53,15 +60,15 @@ _MEMBERS = (
 
 _OWNER = "google-bert"
 _CASES = ("base{}", "large{}", "base-multilingual{}", "large{}-whole-word-masking")
-# What the Hub knows without an owner, too.
+# The models that the Hub also has under a name without an owner.
 _WITHOUT_OWNER = (
     *(f"bert-{name.format(case)}" for name in _CASES for case in ("-uncased", "-cased")),
     "bert-base-chinese",
 )
 _SHA256 = re.compile("[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(@[\w./-]+)?", re.ASCII)
-# What is read of a model, and of the modules of sentence-transformers in numbered folders. No
-# pickles: they run code.
+# The files of a model that are downloaded, also from the numbered folders of sentence-transformers'
+# modules. Pickles are not, because they can run code.
 _FILES = (
     "model*.safetensors model.safetensors.index.json config.json vocab.txt tokenizer_config.json"
 )
@@ -70,16 +77,23 @@ _PATTERNS = [pattern for name in _FILES.split() for pattern in (name, f"[0-9]_*/
 
 
 def is_cased(archive: str) -> bool:
-    """Tells whether a released model reads text as it is, without lower-casing it."""
+    """Returns whether a released model reads text without lower-casing it.
+
+    Args:
+        archive: the name of its archive.
+    """
     return archive.startswith(("cased", "multi_cased", "wwm_cased"))
 
 
 def local_path(model: str | os.PathLike) -> str:
-    """Returns the path of a model: what exists as it is, and the folder of a name, which is
-    downloaded if need be.
+    """Returns the path of a model, which is downloaded if need be.
 
-    What is no path and no name stays as it is, too, for an error of its reader. A name whose owner
-    is an existing folder is a path.
+    Args:
+        model: the path or the name of a model. A name whose owner is an existing folder is a path.
+
+    Returns:
+        An existing path as it is, or the folder of a name. A text that is neither is returned as it
+        is, for the error of its reader.
 
     Raises:
         InputError: there is no model of this name, or it cannot be downloaded.
@@ -89,73 +103,76 @@ def local_path(model: str | os.PathLike) -> str:
     if not is_name or files.exists(model) or files.exists(f"{model}.index"):
         return model
     if model in _PATHS:
-        return _archive(_PATHS[model])
+        return _fetch_archive(_PATHS[model])
     if model.partition("@")[0] in _WITHOUT_OWNER:
-        return _repository(f"{_OWNER}/{model}")
+        return _fetch_repository(f"{_OWNER}/{model}")
     owner, slash, _ = model.partition("/")
     if slash:
-        return model if os.path.isdir(owner) else _repository(model)
-    if near := _near(model):
-        raise InputError(f"{model}: no such folder, and no model of this name is known; {near}")
+        return model if os.path.isdir(owner) else _fetch_repository(model)
+    if hint := _find_similar(model):
+        raise InputError(f"{model}: no such folder, and no model of this name is known; {hint}")
     return model
 
 
-def _near(name: str) -> str:
-    return did_you_mean(
-        name, [*_WITHOUT_OWNER, *(f"{_OWNER}/{known}" for known in _WITHOUT_OWNER), *_PATHS]
-    )
+def _find_similar(name: str) -> str:
+    """Returns a sentence with the names that a wrong one may mean; "" if none is similar."""
+    owned_names = [f"{_OWNER}/{model}" for model in _WITHOUT_OWNER]
+    return did_you_mean(name, [*_WITHOUT_OWNER, *owned_names, *_PATHS])
 
 
-def _archive(path: str) -> str:
-    """Returns the folder of a released archive, release/name; another process that makes it is
-    waited for.
+def _fetch_archive(path: str) -> str:
+    """Returns the folder of a released archive, release/name.
+
+    Waits while another process downloads it.
     """
-    # Late: most uses of a tokenizer need no log and no HTTP.
+    # The imports are here, because most uses of a tokenizer need no log and no HTTP.
     from official_bert.io import download, folder_lock
 
-    cache, base = (os.environ.get(name) or default for name, default in _DEFAULTS.items())
-    url, target = f"{base.rstrip('/')}/{path}.zip", os.path.join(os.path.expanduser(cache), path)
+    cache = os.environ.get(CACHE) or _DEFAULTS[CACHE]
+    base = os.environ.get(ARCHIVES) or _DEFAULTS[ARCHIVES]
+    url = f"{base.rstrip('/')}/{path}.zip"
+    target = os.path.join(os.path.expanduser(cache), path)
     if files.exists(target):
         return target
     folder = os.path.dirname(target)
     with folder_lock.locked(folder, waits=True), contextlib.ExitStack() as stack:
         if files.exists(target):
             return target
-        # A remote file system cannot append, so what is interrupted there begins anew.
-        place = (
-            stack.enter_context(tempfile.TemporaryDirectory())
-            if files.is_remote(target)
-            else folder
-        )
-        archive = os.path.join(place, f"{os.path.basename(target)}.zip")
-        download.download(
-            url,
-            archive,
-            f"or set {ARCHIVES} to the address of a mirror, or give the path of a folder",
-        )
+        # A remote file system cannot append, so that an interrupted download starts anew there.
+        download_folder = folder
+        if files.is_remote(target):
+            download_folder = stack.enter_context(tempfile.TemporaryDirectory())
+        archive = os.path.join(download_folder, f"{os.path.basename(target)}.zip")
+        hint = f"or set {ARCHIVES} to the address of a mirror, or give the path of a folder"
+        download.download(url, archive, hint)
         _unpack(url, archive, target)
         os.remove(archive)
     return target
 
 
 def _unpack(url: str, archive: str, target: str):
-    """Unpacks a downloaded archive; one with another digest than the first of its name is
-    refused and deleted.
+    """Unpacks a downloaded archive.
+
+    An archive with another digest than the first one of its name is refused and deleted.
     """
-    digest, record = files.sha256(archive), f"{target}.zip.sha256"
-    known = next(reading.read_lines(record), "").split(" ")[0] if files.exists(record) else digest
-    if known != digest:
+    digest = files.sha256(archive)
+    record = f"{target}.zip.sha256"
+    first_digest = digest
+    if files.exists(record):
+        first_digest = next(reading.read_lines(record), "").split(" ")[0]
+    if first_digest != digest:
         os.remove(archive)
         raise InputError(
-            f"{url}: its SHA-256 is {digest}, and was {known} at the first download; find out why "
-            f"it has changed, and delete {record} if you trust it"
+            f"{url}: its SHA-256 is {digest}, and was {first_digest} at the first download; find "
+            f"out why it has changed, and delete {record} if you trust it"
         )
-    remedy = "start again to download it anew"
+    hint = "start again to download it anew"
     try:
-        members = _members(archive, archives.entry_names(archive, remedy), remedy)
+        entry_names = archives.entry_names(archive, hint)
+        members = _find_members(archive, entry_names, hint)
         with writing.replacing_folder(target) as folder:
             targets = {member: os.path.join(folder, name) for name, member in members.items()}
-            archives.copy_entries(archive, targets, remedy)
+            archives.copy_entries(archive, targets, hint)
             settings = TokenizerConfig(do_lower_case=not is_cased(os.path.basename(target)))
             with files.open_file(os.path.join(folder, TOKENIZER_CONFIG_NAME), "w") as file:
                 file.write(settings.to_json_string())
@@ -163,38 +180,43 @@ def _unpack(url: str, archive: str, target: str):
                 file.write(f"{digest}  {os.path.basename(archive)}\n")
     except archives.DamagedArchive as error:
         os.remove(archive)
-        raise InputError(f"{url}: is no archive of a model ({error.reason}); {remedy}") from None
+        raise InputError(f"{url}: is no archive of a model ({error.reason}); {hint}") from None
 
 
-def _members(archive: str, entry_names: list[str], remedy: str) -> dict[str, str]:
-    """Returns the entries of a model's files by their names without a folder, under which alone
-    they are written.
+def _find_members(archive: str, entry_names: list[str], hint: str) -> dict[str, str]:
+    """Returns the entries of a model's files by their names without a folder.
+
+    They are written under these names, so that no entry leaves the target folder.
     """
     members = {}
     for entry_name in entry_names:
         *folders, name = entry_name.split("/")
         if {"", ".."} & set(folders):
-            raise archives.DamagedArchive(archive, f"it has a member {entry_name!r}", remedy)
+            raise archives.DamagedArchive(archive, f"it has a member {entry_name!r}", hint)
         if name in members:
             raise archives.DamagedArchive(
-                archive, f"it has two {name}: {members[name]} and {entry_name}", remedy
+                archive, f"it has two {name}: {members[name]} and {entry_name}", hint
             )
         if name in _MEMBERS:
             members[name] = entry_name
     if missing := [name for name in _MEMBERS if name not in members]:
-        raise archives.DamagedArchive(archive, f"it lacks {', '.join(missing)}", remedy)
+        raise archives.DamagedArchive(archive, f"it lacks {', '.join(missing)}", hint)
     return members
 
 
-def _repository(model: str) -> str:
-    """Returns the folder of a repository in the cache of huggingface_hub; without network it
-    takes what is there.
+def _fetch_repository(model: str) -> str:
+    """Returns the folder of a repository in the cache of huggingface_hub.
+
+    Without a network it is the folder of an earlier download.
     """
     try:
-        import huggingface_hub
-
-        # The package loads its modules when they are imported.
-        from huggingface_hub import constants, file_download
+        # The package is optional, so that the type checker may not find it. It loads its modules
+        # when they are imported.
+        import huggingface_hub  # pyright: ignore[reportMissingImports]
+        from huggingface_hub import (  # pyright: ignore[reportMissingImports]
+            constants,
+            file_download,
+        )
     except ImportError:
         raise InputError(
             f"{model}: no such folder; check the path or, if it is a model of the Hugging Face "
@@ -204,13 +226,13 @@ def _repository(model: str) -> str:
     try:
         folder_name = file_download.repo_folder_name(repo_id=name, repo_type="model")
         repository = os.path.join(constants.HF_HUB_CACHE, folder_name)
-        known = _blobs(repository)
+        earlier_blobs = _list_blobs(repository)
         folder = huggingface_hub.snapshot_download(
             name, revision=revision or None, allow_patterns=_PATTERNS
         )
-    except Exception as error:  # of its HTTP library, too, which is another one in each version
-        raise InputError(f"{model}: no such folder, and {_why(name, error)}") from error
-    _check_digests(model, sorted(_blobs(repository) - known))
+    except Exception as error:  # each version of the package has other errors of an HTTP library
+        raise InputError(f"{model}: no such folder, and {_explain(name, error)}") from error
+    _check_digests(model, sorted(_list_blobs(repository) - earlier_blobs))
     if not glob.glob("**/*.safetensors", root_dir=folder, recursive=True):
         raise InputError(
             f"{model}: the Hub has no model.safetensors of it, and other weights can hold code "
@@ -219,19 +241,20 @@ def _repository(model: str) -> str:
     return folder
 
 
-def _blobs(repository: str) -> set[str]:
-    """Returns the whole files that the cache of huggingface_hub has of a repository."""
+def _list_blobs(repository: str) -> set[str]:
+    """Returns the complete files of a repository in the cache of huggingface_hub."""
     paths = glob.glob(os.path.join(glob.escape(repository), "blobs", "*"))
     return {path for path in paths if not path.endswith(".incomplete")}
 
 
 def _check_digests(model: str, blobs: list[str]):
-    """Compares new files with the SHA-256 that the Hub announces, by which the cache names the
-    large ones.
-    """
+    """Compares new files with the SHA-256 of the Hub, which is the name of a large file in the cache."""
     for path in blobs:
         name = os.path.basename(path)
-        if _SHA256.fullmatch(name) and (digest := files.sha256(path)) != name:
+        if not _SHA256.fullmatch(name):
+            continue
+        digest = files.sha256(path)
+        if digest != name:
             os.remove(path)
             raise InputError(
                 f"{model}: a file has arrived with the SHA-256 {digest}, and the Hub announces "
@@ -239,18 +262,18 @@ def _check_digests(model: str, blobs: list[str]):
             )
 
 
-def _why(name: str, error: Exception) -> str:
-    """Returns why a repository of the Hub was not fetched, and what to do."""
+def _explain(name: str, error: Exception) -> str:
+    """Returns why a repository of the Hub was not downloaded, and what to do."""
     match type(error).__name__:
         case "RevisionNotFoundError":
-            return "the Hub has no such revision of the model; correct what stands behind the @"
+            return "the Hub has no such revision of the model; correct the part behind the @"
         case "RepositoryNotFoundError" | "GatedRepoError" | "HFValidationError":
-            near = _near(name) or "check the name"
-            return f"the Hub has no such model, or shows it to some users only (HF_TOKEN); {near}"
+            hint = _find_similar(name) or "check the name"
+            return f"the Hub has no such model, or shows it to some users only (HF_TOKEN); {hint}"
         case "KeyError" | "TypeError" | "AttributeError" | "IndexError" | "JSONDecodeError":
             return "the answer is not that of a Hugging Face Hub; check HF_ENDPOINT, or the network"
         case _:
             return (
-                f"the Hugging Face Hub cannot be asked ({brief(error)}); check the path, or the "
+                f"the Hugging Face Hub cannot be reached ({brief(error)}); check the path, or the "
                 "network"
             )

@@ -32,7 +32,7 @@ from official_bert.tokenizer_config import TokenizerConfig
 FORMATS = {"tf1": f"{loading.TF1_NAME}.index", "huggingface": huggingface.WEIGHTS_FILE}
 _LINEAR_HEAD = ("output_weights", "output_bias")
 # The weights that a checkpoint may lack besides the heads, because fine-tuning learns them.
-_DRAWN = ("bert/pooler/", "bilstm")
+_OPTIONAL_WEIGHTS = ("bert/pooler/", "bilstm")
 
 Model = TypeVar("Model", bound=ConfiguredModel)
 
@@ -67,7 +67,17 @@ def from_pretrained(
     ignore_mismatched_sizes: bool = False,
     **arguments: Any,
 ) -> Model:
-    """Does what `ConfiguredModel.from_pretrained` describes, for one of its subclasses."""
+    """Makes a model from a checkpoint, as `ConfiguredModel.from_pretrained` describes.
+
+    Args:
+        model_class: the class of the model.
+        folder: the folder of a model, the path or the name of a checkpoint, or an opened one.
+        ignore_mismatched_sizes: whether a head of another size is replaced by a new one.
+        **arguments: further arguments of the class.
+
+    Raises:
+        InputError: the checkpoint does not fit the class, or a file is missing or corrupt.
+    """
     checkpoint = folder if isinstance(folder, Checkpoint) else open_checkpoint(folder)
     config = loading.read_stored_config(checkpoint)
     for pretrained_arguments in catalog.hooks("pretrained_arguments"):
@@ -87,7 +97,7 @@ def from_pretrained(
         )
     report = load_checkpoint(model, checkpoint, new_head)
     report.check_complete(
-        (*_DRAWN, *names.head_weights()),
+        (*_OPTIONAL_WEIGHTS, *names.head_weights()),
         "so that it is no whole encoder; give a checkpoint of a BERT model",
     )
     if model_class.needs_num_outputs:
@@ -104,14 +114,24 @@ def save_pretrained(
     format: str,
     tokenizer: FullTokenizer | None,
     labels: Sequence[str] | None,
-):
-    """Does what `ConfiguredModel.save_pretrained` describes."""
+) -> None:
+    """Writes the folder of a model, as `ConfiguredModel.save_pretrained` describes.
+
+    Args:
+        model: the model.
+        folder: the folder, which is created if need be.
+        format: a key of FORMATS.
+        tokenizer: the tokenizer, whose files are written, too; None for none.
+        labels: the labels in the order of the outputs; None for those of the model.
+
+    Raises:
+        InputError: an argument is invalid, or the folder has another checkpoint.
+    """
     if format not in FORMATS:
         raise InputError(f"format={format!r}: must be one of {', '.join(FORMATS)}")
-    variables = _variables(model)
-    loading.check_free(
-        folder, FORMATS[format], {name: tuple(value.shape) for name, value in variables.items()}
-    )
+    variables = _merged_variables(model)
+    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+    loading.check_free(folder, FORMATS[format], shapes)
     record = None if labels is None else _task_record(model, labels)
     labels = model.labels if labels is None else labels
     if format == "huggingface":
@@ -127,8 +147,12 @@ def save_pretrained(
         settings = None
         if tokenizer is not None:
             write_vocabulary(tokenizer.vocab, os.path.join(temporary, VOCAB_NAME))
-            basic, length = tokenizer.basic_tokenizer, model.config.max_position_embeddings
-            settings = TokenizerConfig(basic.do_lower_case, basic.strip_accents, length)
+            basic = tokenizer.basic_tokenizer
+            settings = TokenizerConfig(
+                do_lower_case=basic.do_lower_case,
+                strip_accents=basic.strip_accents,
+                model_max_length=model.config.max_position_embeddings,
+            )
         if format == "tf1":
             loading.write(temporary, tensors, model.config)
         else:
@@ -142,22 +166,17 @@ def save_pretrained(
 def _task_record(model: ConfiguredModel, labels: Sequence[str]) -> TaskRecord:
     """Returns the record by which Predictor opens a classifier or tagger with these labels."""
     number = model.num_outputs if model.needs_num_outputs else 0
-    if (
-        number < 2
-        or len(labels) != number
-        or len({*labels, ""}) <= number
-        or "\n" in "".join(labels)
-    ):
+    are_distinct = len({*labels, ""}) == len(labels) + 1  # and none of them is empty
+    has_line_end = any("\n" in label for label in labels)
+    if number < 2 or len(labels) != number or not are_distinct or has_line_end:
         raise InputError(
             f"labels: must be {number} different texts, one for each output of the model"
         )
     return model_dir.make_class_record(model.huggingface_class, model.label_type)
 
 
-def _variables(model: ConfiguredModel) -> dict:
-    """Returns the variables of a model by their names in a checkpoint; what LoRA learned is a
-    part of the kernels.
-    """
+def _merged_variables(model: ConfiguredModel) -> dict[str, Any]:
+    """Returns the variables of a model by TF1 name; its kernels contain the adapters of LoRA."""
     layers = list(model._flatten_layers())
     if any(layer.quantization_mode for layer in layers):
         raise InputError(
@@ -165,15 +184,16 @@ def _variables(model: ConfiguredModel) -> dict:
             "it with model.export"
         )
     variables = named_variables(model)
-    with_lora = [layer for layer in layers if isinstance(layer, Dense) and layer.lora_enabled]
-    merged = {id(layer._kernel): layer.merged_kernel() for layer in with_lora}
-    adapters = {
-        id(kernel) for layer in with_lora for kernel in (layer.lora_kernel_a, layer.lora_kernel_b)
-    }
+    merged_kernels = {}
+    adapter_ids = set()
+    for layer in layers:
+        if isinstance(layer, Dense) and layer.lora_enabled:
+            merged_kernels[id(layer._kernel)] = layer.merged_kernel()
+            adapter_ids |= {id(layer.lora_kernel_a), id(layer.lora_kernel_b)}
     return {
-        name: merged.get(id(variable), variable)
+        name: merged_kernels.get(id(variable), variable)
         for name, variable in variables.items()
-        if id(variable) not in adapters
+        if id(variable) not in adapter_ids
     }
 
 

@@ -1,7 +1,7 @@
 """WordPiece tokenization in plain Python, token for token as the original release.
 
-A word gives the same WordPieces in every context, so FullTokenizer keeps the result of each word,
-and the tokenization of running text needs only one look-up per word.
+A word has the same WordPieces in every context. FullTokenizer therefore caches the result of each
+word, and the tokenization of running text needs only one look-up per word.
 """
 
 import itertools
@@ -34,24 +34,33 @@ from official_bert.tokenizer_config import (
 from official_bert.tokenizer_files import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME
 from official_bert.word_cache import LINE_END, WordCache
 
-# The pieces of model inputs that stand for no part of the text.
+# The pieces of model inputs that represent no part of the text.
 _FRAME = ("[PAD]", "[CLS]", "[SEP]")
 
 _MOST_PIECES = 1 << 24  # a larger id in a file would fill the memory with lines
 _LINE_END_ID = -1
 
 
-def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None):
-    """Raises InputError if the casing flag contradicts the folder name of a released checkpoint."""
+def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None) -> None:
+    """Compares the casing flag with the folder name of a released checkpoint.
+
+    Args:
+        do_lower_case: whether text is lower-cased.
+        init_checkpoint: the path of the checkpoint; None for none.
+
+    Raises:
+        InputError: the flag contradicts the name.
+    """
     match = re.match("^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", init_checkpoint or "")
     if match is None:
         return
     name = match.group(1)
-    # Of the later releases the original knows no casing.
-    is_known = any(
-        name in names for release, names in model_hub.RELEASES.items() if release < "2019"
-    )
-    if is_known and bool(do_lower_case) == model_hub.is_cased(name):
+    # The original does not list the casing of later releases.
+    early_names: list[str] = []
+    for release, names in model_hub.RELEASES.items():
+        if release < "2019":
+            early_names += names
+    if name in early_names and bool(do_lower_case) == model_hub.is_cased(name):
         kind = "cased" if do_lower_case else "uncased"
         raise InputError(
             f"--do_lower_case={bool(do_lower_case)}: {init_checkpoint} is the {kind} model {name}; "
@@ -61,7 +70,14 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
 
 
 def convert_to_unicode(text: str | bytes) -> str:
-    """Converts text to str; bytes are decoded as UTF-8, and invalid bytes are left out."""
+    """Converts a text to str.
+
+    Args:
+        text: the text; bytes are decoded as UTF-8, and invalid bytes are left out.
+
+    Raises:
+        ValueError: the argument has another type.
+    """
     if isinstance(text, str):
         return text
     if isinstance(text, bytes):
@@ -70,50 +86,67 @@ def convert_to_unicode(text: str | bytes) -> str:
 
 
 def printable_text(text: str | bytes) -> str:
-    """Converts text for print() and the log; since Python 3 this is the same as convert_to_unicode."""
+    """Converts a text for print() and the log; in Python 3 this is what convert_to_unicode does.
+
+    Args:
+        text: the text, or its UTF-8 bytes.
+    """
     return convert_to_unicode(text)
 
 
 def vocabulary_lines(vocab_file: str) -> list[str]:
-    """Reads the lines of a vocabulary, or makes those of the WordPieces in a tokenizer.json."""
+    """Reads the lines of a vocabulary, or makes those of the WordPieces in a tokenizer.json.
+
+    Args:
+        vocab_file: the path of a vocab.txt or of a tokenizer.json.
+
+    Raises:
+        InputError: the file is corrupt, or has no WordPieces.
+    """
     if os.path.basename(vocab_file) != TOKENIZER_NAME:
         return list(reading.read_lines(vocab_file))
     model = field(reading.read_json(vocab_file), "model", dict, vocab_file)
-    vocab = (
-        field(model, "vocab", dict, f"{vocab_file}: model")
-        if model.get("type") == "WordPiece"
-        else {}
-    )
-    if not vocab or not all(
+    vocab = {}
+    if model.get("type") == "WordPiece":
+        vocab = field(model, "vocab", dict, f"{vocab_file}: model")
+    is_valid = all(
         is_of_kind(number, int) and 0 <= number < _MOST_PIECES for number in vocab.values()
-    ):
+    )
+    if not vocab or not is_valid:
         raise InputError(
             f"{vocab_file}: holds no vocabulary of WordPieces; only models with WordPieces can be "
             "used"
         )
-    return _lines_of(vocab)
+    return _make_lines(vocab)
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
     """Reads a vocabulary with one WordPiece on each line; its id is the index of the line from 0.
 
-    Of a tokenizer.json it is the vocabulary in the file.
-
     Only "\\n" ends a line. A blank line is the WordPiece "". A repeated WordPiece keeps its
-    position in the dictionary and takes its last id. All other lines therefore keep their ids.
+    position in the dictionary and gets its last id. All other lines therefore keep their ids.
+
+    Args:
+        vocab_file: the path of a vocab.txt or of a tokenizer.json.
+
+    Returns:
+        WordPiece -> id.
     """
     return {line.strip(): number for number, line in enumerate(vocabulary_lines(vocab_file))}
 
 
-def write_vocabulary(vocab: Mapping[str, int], path: str):
-    """Writes a vocabulary file for a lookup table, whose lines all differ: useless ones become
-    "[line N]".
+def write_vocabulary(vocab: Mapping[str, int], path: str) -> None:
+    """Writes a vocabulary file whose lines all differ, as a lookup table needs it.
+
+    Args:
+        vocab: WordPiece -> id. A line without a WordPiece becomes "[line N]".
+        path: the path of the file.
     """
     with writing.replacing(path) as file:
-        file.writelines(f"{line}\n" for line in _lines_of(vocab))
+        file.writelines(f"{line}\n" for line in _make_lines(vocab))
 
 
-def _lines_of(vocab: Mapping[str, int]) -> list[str]:
+def _make_lines(vocab: Mapping[str, int]) -> list[str]:
     lines = [f"[line {number}]" for number in range(1 + max(vocab.values()))]
     for piece, number in vocab.items():
         if piece.split() == [piece]:
@@ -122,19 +155,30 @@ def _lines_of(vocab: Mapping[str, int]) -> list[str]:
 
 
 def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
-    """Looks up every item; an unknown item raises KeyError."""
+    """Looks up every item.
+
+    Args:
+        vocab: item -> value.
+        items: the items.
+
+    Raises:
+        KeyError: the vocabulary lacks an item.
+    """
     return [vocab[item] for item in items]
 
 
 def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:
+    """Looks up the id of every token, as `convert_by_vocab` does."""
     return convert_by_vocab(vocab, tokens)
 
 
 def convert_ids_to_tokens(inv_vocab: Mapping[int, str], ids: Iterable[int]) -> list[str]:
+    """Looks up the token of every id, as `convert_by_vocab` does."""
     return convert_by_vocab(inv_vocab, ids)
 
 
 def whitespace_tokenize(text: str) -> list[str]:
+    """Splits a text at whitespace."""
     return text.split()
 
 
@@ -169,8 +213,9 @@ class FullTokenizer:
 
     @classmethod
     def from_pretrained(cls, folder: str) -> Self:
-        """Makes the tokenizer of a model by its vocab.txt, or else tokenizer.json, and
-        tokenizer_config.json.
+        """Makes the tokenizer of a model from the files in its folder.
+
+        They are vocab.txt, or else tokenizer.json, and tokenizer_config.json.
 
         Args:
             folder: the folder of a model, a checkpoint in it, or the name of a model, which is
@@ -200,7 +245,11 @@ class FullTokenizer:
         return tokenizer
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Returns the WordPieces of a text, without special tokens and without truncation."""
+        """Returns the WordPieces of a text, without special tokens and without truncation.
+
+        Args:
+            text: the text, or its UTF-8 bytes.
+        """
         return self._look_up(self._pieces, text)
 
     def encode(
@@ -223,20 +272,24 @@ class FullTokenizer:
         return self._call_extension(text, text_pair, None, further)["input_ids"]
 
     def encode_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes many lines without "\\n" at once, which is several times faster than one by one.
+        """Encodes many lines at once, which is several times faster than one by one.
+
+        Args:
+            lines: the lines, without "\\n".
 
         Returns:
             int32[tokens]: the ids of all lines in order, those of each line as `encode` returns
             them; int64[lines]: the number of ids of each line.
         """
-        text = f" {LINE_END} ".join(lines)
-        text = (
-            self._separated(text)
-            if text.isascii()
-            else f" {LINE_END} ".join(map(self._separated, lines))
-        )
-        ids = itertools.chain.from_iterable(map(self._line_ids.__getitem__, text.split(" ")))
-        ids = np.fromiter(ids, np.int32)
+        separator = f" {LINE_END} "
+        text = separator.join(lines)
+        if text.isascii():
+            words = self._separate(text).split(" ")
+        else:
+            separate_lines = [self._separate(line) for line in lines]
+            words = separator.join(separate_lines).split(" ")
+        word_ids = map(self._line_ids.__getitem__, words)
+        ids = np.fromiter(itertools.chain.from_iterable(word_ids), np.int32)
         ends = np.flatnonzero(ids == _LINE_END_ID)
         if len(ends) != max(len(lines) - 1, 0):
             raise ValueError("a line contains a line end")
@@ -244,11 +297,25 @@ class FullTokenizer:
         return np.delete(ids, ends), np.diff(bounds)[: len(lines)] - 1
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Looks up the id of every token; a token that is not in the vocabulary raises KeyError."""
+        """Looks up the id of every token.
+
+        Args:
+            tokens: the tokens.
+
+        Raises:
+            KeyError: the vocabulary lacks a token.
+        """
         return convert_by_vocab(self.vocab, tokens)
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Looks up the token of every id; an id that is not in the vocabulary raises KeyError."""
+        """Looks up the token of every id.
+
+        Args:
+            ids: the ids.
+
+        Raises:
+            KeyError: the vocabulary lacks an id.
+        """
         return convert_by_vocab(self.inv_vocab, ids)
 
     def __call__(
@@ -284,7 +351,10 @@ class FullTokenizer:
             return self._call_extension(texts, pairs, max_seq_length, further)
         return model_inputs(self, texts, pairs, max_seq_length)
 
-    def _call_extension(self, texts, pairs, max_seq_length: int | None, arguments: dict) -> dict:
+    def _call_extension(
+        self, texts: Any, pairs: Any, max_seq_length: int | None, arguments: dict
+    ) -> dict:
+        """Returns the inputs that the first extension with such a hook makes."""
         for tokenizer_call in catalog.hooks("tokenizer_call"):
             return tokenizer_call(self, texts, pairs, max_seq_length, arguments)
         names = ", ".join(arguments) or "text_pair"
@@ -298,35 +368,34 @@ class FullTokenizer:
         return 1 + max(self.vocab.values(), default=-1)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """Returns the text of a sequence of ids: its words with a space between them, and
-        punctuation apart.
+        """Returns the text of a sequence of ids: its words and punctuation, separated by spaces.
 
         Args:
             ids: int[S], such as a row of `input_ids`.
             skip_special_tokens: whether [CLS], [SEP] and [PAD] are left out. [UNK] and [MASK] stay,
-                since they stand for a word of the text.
+                because they represent a word of the text.
 
         Raises:
             InputError: the ids are no sequence of whole numbers, or one of them is not in the
                 vocabulary.
         """
-        ids = _id_list(ids)
+        ids = _list_ids(ids)
         for number in ids:
             if number not in self.inv_vocab:
                 raise InputError(f"ids: {number} is not in the vocabulary; give ids that it made")
-        kept = [
-            piece
-            for piece in self.convert_ids_to_tokens(ids)
-            if not skip_special_tokens or piece not in _FRAME
-        ]
-        return " ".join(kept).replace(" ##", "")
+        pieces = self.convert_ids_to_tokens(ids)
+        if skip_special_tokens:
+            pieces = [piece for piece in pieces if piece not in _FRAME]
+        return " ".join(pieces).replace(" ##", "")
 
-    def save_pretrained(self, folder: str):
-        """Writes vocab.txt, tokenizer_config.json and tokenizer.json, of which `from_pretrained`
-        makes the tokenizer.
+    def save_pretrained(self, folder: str) -> None:
+        """Writes the files that `from_pretrained` reads.
 
-        A model's `save_pretrained` writes them beside its weights, with its tokenizer as an
-        argument.
+        They are vocab.txt, tokenizer_config.json and tokenizer.json. A model's `save_pretrained`
+        writes them, too, if the tokenizer is its argument.
+
+        Args:
+            folder: the folder, which is created if need be.
         """
         basic = self.basic_tokenizer
         config = TokenizerConfig(basic.do_lower_case, basic.strip_accents, self.model_max_length)
@@ -349,31 +418,30 @@ class FullTokenizer:
         self._line_ids = WordCache(basic, wordpiece, self.vocab, (_LINE_END_ID,))
 
     def _look_up(self, cache: WordCache, text: str | bytes) -> list:
-        text = self._separated(convert_to_unicode(text))
-        return list(itertools.chain.from_iterable(map(cache.__getitem__, text.split(" "))))
+        """Returns the values that a cache has for the words of a text."""
+        text = self._separate(convert_to_unicode(text))
+        word_values = map(cache.__getitem__, text.split(" "))
+        return list(itertools.chain.from_iterable(word_values))
 
-    def _separated(self, text: str) -> str:
-        """Returns ASCII text in the tokenizer's case and with spaces round the commonest
-        punctuation.
-        """
-        # Punctuation after a capital sigma decides which small sigma it becomes.
+    def _separate(self, text: str) -> str:
+        """Lower-cases ASCII text, if the tokenizer does, and puts spaces around "," and "."."""
+        # In other text, the punctuation after a capital sigma decides which small sigma it becomes.
         if not text.isascii():
             return text
         if self.basic_tokenizer.do_lower_case:
             text = text.lower()
         return text.replace(",", " , ").replace(".", " . ")
 
-    def __getstate__(self):
-        return {
-            name: value for name, value in vars(self).items() if not isinstance(value, WordCache)
-        }
+    def __getstate__(self) -> dict[str, Any]:
+        attributes = vars(self).items()
+        return {name: value for name, value in attributes if not isinstance(value, WordCache)}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]):
         vars(self).update(state)
         self._start_caches()
 
 
-def _id_list(ids) -> list[int]:
+def _list_ids(ids: Any) -> list[int]:
     """Returns int[S] as a list; raises InputError for another form or type."""
     try:
         array = np.asarray(ids)
@@ -385,7 +453,7 @@ def _id_list(ids) -> list[int]:
         )
     if array.size and array.dtype.kind not in "iu":
         raise InputError(f"ids: must be whole numbers, got {array.dtype}")
-    return array.tolist()
+    return [int(number) for number in array]
 
 
 class BasicTokenizer:
@@ -402,7 +470,11 @@ class BasicTokenizer:
         self.strip_accents = do_lower_case if strip_accents is None else strip_accents
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Returns the words, ideographs and punctuation characters of a text, in order."""
+        """Returns the words, ideographs and punctuation characters of a text, in order.
+
+        Args:
+            text: the text, or its UTF-8 bytes.
+        """
         text = convert_to_unicode(text)
         if text.isascii():
             if not text.isprintable():
@@ -436,18 +508,26 @@ class WordpieceTokenizer:
         self.max_input_chars_per_word = max_input_chars_per_word
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Returns the WordPieces of a text whose words are separated by whitespace."""
-        return list(
-            itertools.chain.from_iterable(map(self.split_word, convert_to_unicode(text).split()))
-        )
+        """Returns the WordPieces of a text.
+
+        Args:
+            text: the text, or its UTF-8 bytes, whose words are separated by whitespace.
+        """
+        words = convert_to_unicode(text).split()
+        return list(itertools.chain.from_iterable(map(self.split_word, words)))
 
     def split_word(self, word: str) -> list[str]:
-        """Returns the WordPieces of one word, or unk_token for the whole word."""
+        """Returns the WordPieces of one word, or unk_token for the whole word.
+
+        Args:
+            word: the word.
+        """
         if len(word) > self.max_input_chars_per_word:
             return [self.unk_token]
         vocab = self.vocab
         pieces = []
-        rest, joiner = word, 0  # the rest of the word, and the length of the "##" before it
+        rest = word  # the rest of the word, behind "##" if it is not the start
+        joiner = 0  # the length of the "##"
         while len(rest) > joiner:
             for end in range(len(rest), joiner, -1):
                 piece = rest[:end]
@@ -456,5 +536,6 @@ class WordpieceTokenizer:
             else:
                 return [self.unk_token]
             pieces.append(piece)
-            rest, joiner = "##" + rest[end:], 2
+            rest = "##" + rest[end:]
+            joiner = 2
         return pieces

@@ -1,23 +1,47 @@
 """Makes the inputs of a model from texts, in the form of the original.
 
 In: a FullTokenizer and texts or pairs. Out: a dict of arrays by name. Extensions make other forms
-of the same texts (the hook `tokenizer_call`).
+of the inputs (the hook `tokenizer_call`).
 """
 
 import sys
 from collections.abc import Iterable, Mapping, Set
+from typing import Any, Protocol
 
 import numpy as np
 
 from official_bert.io.errors import InputError
 from official_bert.tokenizer_config import build_pair
 
-NEEDED_PIECES = ("[CLS]", "[SEP]", "[UNK]")  # of a vocabulary that makes model inputs
+NEEDED_PIECES = ("[CLS]", "[SEP]", "[UNK]")  # a vocabulary without them makes no model inputs
 _MIN_SEQ_LENGTH = 3  # the special tokens of a pair
 
 
-def model_inputs(tokenizer, texts, pairs, max_seq_length: int | None) -> dict[str, np.ndarray]:
-    """Does what a call of FullTokenizer without arguments of transformers does."""
+class _Tokenizer(Protocol):
+    """FullTokenizer of tokenization.py."""
+
+    vocab: dict[str, int]
+
+    def encode(self, text: str) -> list[int]: ...
+
+
+def model_inputs(
+    tokenizer: _Tokenizer, texts: Any, pairs: Any, max_seq_length: int | None
+) -> dict[str, np.ndarray]:
+    """Makes the inputs that a call of FullTokenizer without further arguments returns.
+
+    Args:
+        tokenizer: the tokenizer.
+        texts: a text, which is a batch of one, or a list of texts.
+        pairs: the second text of each; None for single texts.
+        max_seq_length: the number of tokens to which examples are truncated; None for no limit.
+
+    Returns:
+        `input_ids`, `input_mask` and `segment_ids`, each int32[B, S].
+
+    Raises:
+        InputError: an argument has another form, or the vocabulary lacks a special token.
+    """
     firsts, seconds = pair_texts(texts, pairs)
     length = sys.maxsize if max_seq_length is None else max_seq_length
     if not isinstance(length, int | np.integer) or length < _MIN_SEQ_LENGTH:
@@ -25,23 +49,33 @@ def model_inputs(tokenizer, texts, pairs, max_seq_length: int | None) -> dict[st
             f"max_seq_length: must be a whole number from {_MIN_SEQ_LENGTH}, got {max_seq_length!r}"
         )
     cls, sep = get_frame_ids(tokenizer)
-    rows = [
-        build_pair(tokenizer.encode(first), tokenizer.encode(second or ""), length, cls, sep)
-        for first, second in zip(firsts, seconds, strict=True)
-    ]
+    rows = []
+    for first, second in zip(firsts, seconds, strict=True):
+        first_ids = tokenizer.encode(first)
+        second_ids = tokenizer.encode(second or "")
+        rows.append(build_pair(first_ids, second_ids, length, cls, sep))
     longest = max(len(ids) for ids, _ in rows)
-    names = ("input_ids", "input_mask", "segment_ids")
-    batch = {name: np.zeros((len(rows), longest), np.int32) for name in names}
+    shape = (len(rows), longest)
+    input_ids = np.zeros(shape, np.int32)
+    input_mask = np.zeros(shape, np.int32)
+    segment_ids = np.zeros(shape, np.int32)
     for row, (ids, num_first) in enumerate(rows):
-        batch["input_ids"][row, : len(ids)] = ids
-        batch["input_mask"][row, : len(ids)] = 1
-        batch["segment_ids"][row, num_first : len(ids)] = 1
-    return batch
+        input_ids[row, : len(ids)] = ids
+        input_mask[row, : len(ids)] = 1
+        segment_ids[row, num_first : len(ids)] = 1
+    return {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
 
 
-def list_texts(name: str, texts, may_be_none: bool = False) -> list:
-    """Returns texts as a list; raises InputError, with the `name` of the argument, if they are
-    no texts.
+def list_texts(name: str, texts: Any, may_be_none: bool = False) -> list:
+    """Returns texts as a list.
+
+    Args:
+        name: the name of the argument, for the error.
+        texts: a text, which becomes a list of one, or several.
+        may_be_none: whether an item may be None.
+
+    Raises:
+        InputError: the argument, or an item, is not a text.
     """
     if isinstance(texts, str | bytes):
         return [texts]
@@ -57,8 +91,19 @@ def list_texts(name: str, texts, may_be_none: bool = False) -> list:
     return texts
 
 
-def pair_texts(texts, pairs) -> tuple[list, list]:
-    """Returns the first and the second texts, checked; a second text that is not there is None."""
+def pair_texts(texts: Any, pairs: Any) -> tuple[list, list]:
+    """Returns the first and the second texts.
+
+    Args:
+        texts: a text, or a list of texts.
+        pairs: the second text of each; None for single texts.
+
+    Returns:
+        Two lists of one length. An absent second text is None.
+
+    Raises:
+        InputError: an argument has another form, or the two have different lengths.
+    """
     if isinstance(texts, tuple):
         raise InputError(
             "texts: is a tuple; give several texts as a list, and the second texts of pairs as "
@@ -67,10 +112,10 @@ def pair_texts(texts, pairs) -> tuple[list, list]:
     firsts = list_texts("texts", texts)
     if not firsts:
         raise InputError("texts: is empty; give at least one text")
-    seconds = (
-        [None] * len(firsts) if pairs is None else list_texts("pairs", pairs, may_be_none=True)
-    )
-    if pairs is not None and isinstance(texts, str | bytes) != isinstance(pairs, str | bytes):
+    if pairs is None:
+        return firsts, [None] * len(firsts)
+    seconds = list_texts("pairs", pairs, may_be_none=True)
+    if isinstance(texts, str | bytes) != isinstance(pairs, str | bytes):
         raise InputError(
             "texts and pairs: one is a single text and the other is not; give both in one form"
         )
@@ -82,8 +127,16 @@ def pair_texts(texts, pairs) -> tuple[list, list]:
     return firsts, seconds
 
 
-def get_frame_ids(tokenizer) -> tuple[int, int]:
-    """Returns the ids of [CLS] and [SEP] of a vocabulary that makes model inputs."""
-    if missing := [piece for piece in NEEDED_PIECES if piece not in tokenizer.vocab]:
+def get_frame_ids(tokenizer: _Tokenizer) -> tuple[int, int]:
+    """Returns the ids of [CLS] and [SEP].
+
+    Args:
+        tokenizer: the tokenizer.
+
+    Raises:
+        InputError: the vocabulary lacks a special token.
+    """
+    missing = [piece for piece in NEEDED_PIECES if piece not in tokenizer.vocab]
+    if missing:
         raise InputError(f"the vocabulary lacks {', '.join(missing)}; add a line for each of them")
     return tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]

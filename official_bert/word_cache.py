@@ -1,4 +1,4 @@
-"""A bounded cache of the WordPieces of words, with which running text needs one look-up a word."""
+"""Caches the WordPieces of words, so that running text needs one look-up a word."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -26,14 +26,14 @@ class _PieceSplitter(Protocol):
 
 
 class WordCache(dict):
-    """A bounded cache: word -> tuple of the values of its WordPieces, which are their strings or
-    their ids.
+    """A bounded cache: word -> tuple of the values of its WordPieces, such as their ids.
 
     A word is any text without a space. The tokenizers always split at a space, so the WordPieces of
-    a text are those of its words in order. When the newer half of the cache is full it becomes the
-    older one, whose words are dropped. A look-up in the older half copies the word to the newer
-    half, so common words stay. `line_end` has the values of "\\n" where it is a word, which has no
-    WordPieces.
+    a text are those of its words in order.
+
+    When the newer half of the cache is full it becomes the older one, and the words of the older
+    half are dropped. A look-up in the older half copies the word to the newer half, so common words
+    stay.
     """
 
     def __init__(
@@ -43,20 +43,28 @@ class WordCache(dict):
         values: Mapping[str, object],
         line_end: tuple = (),
     ):
+        """Makes an empty cache.
+
+        Args:
+            basic: splits a text into words.
+            wordpiece: splits a word into WordPieces.
+            values: WordPiece -> its value, such as its id.
+            line_end: the values of a line end, which has no WordPieces.
+        """
         super().__init__()
         self._line_end = line_end
         self._basic = basic
         self._wordpiece = wordpiece
-        self._value_of = values.__getitem__
-        self._older = {}
+        self._values = values
+        self._older: dict[str, tuple] = {}
 
     def __missing__(self, word: str) -> tuple:
-        plain = word.isascii() and word.isprintable()
-        if not plain and len(word) > 1 and has_boundary(word):
-            # Chinese sentences and whole lines, which hardly occur twice, are not cached but their
-            # words are.
-            return _joined(map(self.__getitem__, split_at_boundaries(word)))
-        values = self._older.get(word) or self._compute(word, plain)
+        """Returns the values of a word that the newer half lacks."""
+        is_plain = word.isascii() and word.isprintable()
+        if not is_plain and len(word) > 1 and has_boundary(word):
+            # Chinese sentences and whole lines hardly occur twice. Only their words are cached.
+            return _concatenate(map(self.__getitem__, split_at_boundaries(word)))
+        values = self._older.get(word) or self._compute(word, is_plain)
         if len(word) <= _LONGEST_CACHED_WORD:
             if len(self) >= CACHED_WORDS // 2:
                 self._older = dict(self)
@@ -64,21 +72,21 @@ class WordCache(dict):
             self[word] = values
         return values
 
-    def _compute(self, word: str, plain: bool) -> tuple:
+    def _compute(self, word: str, is_plain: bool) -> tuple:
         if word == LINE_END:
             return self._line_end
-        if not plain:
-            return _joined(map(self._values_of, self._basic.tokenize(word)))
+        if not is_plain:
+            return _concatenate(map(self._look_up, self._basic.tokenize(word)))
         tokens = ascii_tokens(word.lower() if self._basic.do_lower_case else word)
-        return (
-            self._values_of(tokens[0])
-            if len(tokens) == 1
-            else _joined(map(self.__getitem__, tokens))
-        )
+        if len(tokens) == 1:
+            return self._look_up(tokens[0])
+        return _concatenate(map(self.__getitem__, tokens))
 
-    def _values_of(self, token: str) -> tuple:
-        return tuple(map(self._value_of, self._wordpiece.split_word(token)))
+    def _look_up(self, token: str) -> tuple:
+        """Returns the values of a token of the basic tokenizer."""
+        pieces = self._wordpiece.split_word(token)
+        return tuple(map(self._values.__getitem__, pieces))
 
 
-def _joined(parts: Iterable[tuple]) -> tuple:
+def _concatenate(parts: Iterable[tuple]) -> tuple:
     return tuple(itertools.chain.from_iterable(parts))

@@ -397,7 +397,7 @@ def test_only_digests_of_the_hub_are_compared(tmp_path):
 )
 def test_the_answer_of_another_server_is_named_so(error):
     assert (
-        model_hub._why("a/b", error)
+        model_hub._explain("a/b", error)
         == "the answer is not that of a Hugging Face Hub; check HF_ENDPOINT, or the network"
     )
 
@@ -416,4 +416,4 @@ def test_what_the_hub_lacks_is_one_sentence(server, tmp_path):
     ):
         assert re.match(f"{name}: .*{sentence}", said)
     (said,) = in_process(server, tmp_path, "toys/other", offline="1")
-    assert re.match("toys/other: no such folder, and the Hugging Face Hub cannot be asked", said)
+    assert re.match("toys/other: no such folder, and the Hugging Face Hub cannot be reached", said)

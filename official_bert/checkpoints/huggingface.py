@@ -58,9 +58,10 @@ class HuggingFaceCheckpoint:
         for name in self._open_files:
             if not names.is_redundant(name):
                 self._add_entry(name)
-        self.dtypes = {name: self._dtype(entry) for name, entry in self._entries.items()}
+        entries = sorted(self._entries.items())
+        self.dtypes = {name: self._dtype(entry) for name, entry in entries}
         self._check_copies()
-        self.shapes = {name: self._shape(self._entries[name]) for name in sorted(self._entries)}
+        self.shapes = {name: self._shape(entry) for name, entry in entries}
 
     def _add_entry(self, name: str):
         entry = names.from_huggingface(name) or names.Entry(name, name)
@@ -81,11 +82,14 @@ class HuggingFaceCheckpoint:
     @property
     def absent_in_class(self) -> tuple[str, ...]:
         """The prefixes of the weights that the class in config.json lacks, if there is one."""
-        folder = os.path.dirname(self.path) if is_weights_file(self.path) else self.path
+        folder = self.path
+        if is_weights_file(folder):
+            folder = os.path.dirname(folder)
         path = os.path.join(folder, CONFIG_FILE)
         if not files.exists(path):
             return ()
-        classes = reading.as_object(reading.read_json(path), path).get("architectures")
+        config = reading.as_object(reading.read_json(path), path)
+        classes = config.get("architectures")
         if not isinstance(classes, list) or len(classes) != 1:
             return ()
         return _ABSENT_WEIGHTS.get(str(classes[0]), ())
@@ -133,7 +137,8 @@ class HuggingFaceCheckpoint:
             # A type that numpy lacks is refused where the weight is read.
             if self.dtypes[tf1_name] not in _FLOATS.values():
                 continue
-            if not np.array_equal(self._tensor(copy), self._tensor(entry.huggingface)):
+            weight = self._tensor(entry.huggingface)
+            if not np.array_equal(self._tensor(copy), weight):
                 shared = "the word embeddings" if copy == names.TIED_TABLE else "this bias"
                 raise InputError(
                     f"{self.path}: {copy} differs from {entry.huggingface}; only models that share "
@@ -158,8 +163,9 @@ def is_huggingface(path: str) -> bool:
     """Returns whether a path is a folder or a file with weights in one of Hugging Face's formats."""
     if is_weights_file(path):
         return True
-    weight_files = (WEIGHTS_FILE, SHARDS_FILE, *PICKLED_FILES)
-    return any(files.exists(os.path.join(path, name)) for name in weight_files)
+    file_names = (WEIGHTS_FILE, SHARDS_FILE, *PICKLED_FILES)
+    weight_files = [os.path.join(path, name) for name in file_names]
+    return any(map(files.exists, weight_files))
 
 
 def _open_tensors(file: str, listed_names: list[str]) -> dict[str, Any]:
@@ -206,7 +212,8 @@ def write(
         entry = names.to_huggingface(name)
         assert entry is not None, "the table has all names"
         entries.append(entry)
-    heads = [entry.tf1 for entry in entries if not entry.tf1.startswith("bert/")]
+    tf1_names = [entry.tf1 for entry in entries]
+    heads = [name for name in tf1_names if not name.startswith("bert/")]
     # Without a head the weights are those of transformers' BertModel, whose names have no prefix.
     prefix = "" if heads else "bert."
     renamed_tensors = {}
@@ -217,13 +224,15 @@ def write(
         renamed_tensors[new_name] = np.ascontiguousarray(tensor)
 
     architecture = _architecture(heads, linear_class)
-    fields = config.to_huggingface_dict() | dict(further_fields) | {"architectures": [architecture]}
+    fields = config.to_huggingface_dict() | dict(further_fields)
+    fields["architectures"] = [architecture]
     if architecture in (SEQUENCE_CLASSIFICATION, MODEL_CLASSES["tagging"]):
         num_outputs = len(tensors["output_bias"])
         if labels is None or len(labels) != num_outputs:
             labels = [f"LABEL_{i}" for i in range(num_outputs)]
-        fields["id2label"] = {str(i): label for i, label in enumerate(labels)}
-        fields["label2id"] = {label: i for i, label in enumerate(labels)}
+        numbered_labels = list(enumerate(labels))
+        fields["id2label"] = {str(number): label for number, label in numbered_labels}
+        fields["label2id"] = {label: number for number, label in numbered_labels}
     with writing.replacing(os.path.join(folder, CONFIG_FILE)) as file:
         file.write(json.dumps(fields, indent=2, sort_keys=True) + "\n")
     write_tensors(os.path.join(folder, WEIGHTS_FILE), renamed_tensors)
@@ -265,7 +274,8 @@ def _weight_files(path: str) -> dict[str, list[str]]:
     if os.path.exists(index):
         return _list_shards(index)
     for name in PICKLED_FILES:
-        if path.endswith(name) or os.path.exists(os.path.join(path, name)):
+        pickle_in_folder = os.path.join(path, name)
+        if path.endswith(name) or os.path.exists(pickle_in_folder):
             raise InputError(
                 f"{path}: has only {name}, a pickle, which cannot be read here; convert it with "
                 "transformers' save_pretrained(folder, safe_serialization=True), which writes "

@@ -202,7 +202,8 @@ def _list_input_files(source: ModelSource) -> dict[str, list[str]]:
     """Returns the paths of all input files, by flag."""
     options = source.options
     checkpoint = options.init_checkpoint
-    checkpoint_files = files.matching(f"{checkpoint}.*") + files.matching(f"{checkpoint}/*")
+    checkpoint_files = files.matching(f"{checkpoint}.*")
+    checkpoint_files += files.matching(f"{checkpoint}/*")
     return {
         "input_file": [options.input_file],
         "vocab_file": [source.vocab_file],
@@ -316,11 +317,13 @@ def _write(
     for row, sentence in enumerate(sentences):
         tokens = inputs[row].tokens
         vectors = encoded["vectors"][row]
-        texts = format_json_vectors(vectors[: len(tokens)].reshape(-1, vectors.shape[-1]))
+        hidden_size = vectors.shape[-1]
+        texts = format_json_vectors(vectors[: len(tokens)].reshape(-1, hidden_size))
         features = []
         for token in tokens:
             values = [f'{{"index": {layer}, "values": {next(texts)}}}' for layer in layers]
-            features.append(f'{{"token": {json.dumps(token)}, "layers": [{", ".join(values)}]}}')
+            layers_text = ", ".join(values)
+            features.append(f'{{"token": {json.dumps(token)}, "layers": [{layers_text}]}}')
         fields = f'"features": [{", ".join(features)}]'
         if "attentions" in encoded:
             attentions = _format_attentions(encoded["attentions"][row], len(tokens), layers)
@@ -339,7 +342,8 @@ def _format_attentions(probabilities: np.ndarray, num_tokens: int, layers: Seque
         for _ in range(num_heads):
             head_rows = itertools.islice(rows, num_tokens)
             heads.append(f"[{', '.join(head_rows)}]")
-        texts.append(f'{{"index": {layer}, "heads": [{", ".join(heads)}]}}')
+        heads_text = ", ".join(heads)
+        texts.append(f'{{"index": {layer}, "heads": [{heads_text}]}}')
     return ", ".join(texts)
 
 

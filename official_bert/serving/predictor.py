@@ -22,6 +22,8 @@ from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
 from official_bert.tokenizer_call import list_texts
 
+# A text, the texts of one request, or a list of requests.
+Request = str | tuple[str, ...] | list
 WINDOW_BATCHES = 16  # number of batches of requests that are sorted by length together
 # Name of a setting -> the family whose clients have it, although no record of a model has it.
 _FAMILY_SETTINGS = {"pooling": "pretraining", "abstain_below": registry.CLASSIFICATION}
@@ -80,10 +82,11 @@ class Predictor(Extensible):
             raise InputError(f"model_dir={model_dir!r}: must be the path of a folder")
         num_threads = settings.pop("num_threads", None)
         core_names = {field.name for field in dataclasses.fields(PredictorOptions)}
-        extension_settings = {
-            name: value for name, value in settings.items() if name not in core_names
-        }
-        core_settings = {name: value for name, value in settings.items() if name in core_names}
+        core_settings = {}
+        extension_settings = {}
+        for name, value in settings.items():
+            part = core_settings if name in core_names else extension_settings
+            part[name] = value
         model = open_model(os.fspath(model_dir), batch_size, num_threads, extension_settings)
         _check_settings(core_settings, model)
         record = model.record
@@ -104,7 +107,7 @@ class Predictor(Extensible):
         # A client of another package may lack the attribute.
         self.method = getattr(self.client, "method", "")
 
-    def __call__(self, *texts: str | tuple[str, ...] | list) -> dict | list[dict]:
+    def __call__(self, *texts: Request) -> dict | list[dict]:
         """Answers one request or several.
 
             predictor("a text")                        # an answer
@@ -126,7 +129,7 @@ class Predictor(Extensible):
         answers = list(self.answers(requests))
         return answers[0] if is_one else answers
 
-    def classify(self, *texts: str | tuple[str, ...] | list) -> Any:
+    def classify(self, *texts: Request) -> Any:
         """Classifies texts or pairs.
 
         Args:
@@ -141,7 +144,7 @@ class Predictor(Extensible):
         """
         return self.postprocess("classify", texts)
 
-    def fill_mask(self, *texts: str | tuple[str, ...] | list, top_k: int = 5) -> Any:
+    def fill_mask(self, *texts: Request, top_k: int = 5) -> Any:
         """Returns the most probable words for each [MASK] of a text, best first.
 
         Args:
@@ -278,7 +281,8 @@ class Predictor(Extensible):
             The answer to each request.
         """
         requests = iter(requests)
-        while window := list(itertools.islice(requests, self.batch_size * WINDOW_BATCHES)):
+        window_size = self.batch_size * WINDOW_BATCHES
+        while window := list(itertools.islice(requests, window_size)):
             yield from self.client.answers(window)
 
     def _read_request(self, request: str | Texts) -> Texts:
@@ -350,15 +354,16 @@ def split_requests(texts: Sequence) -> tuple[list[Texts], bool]:
 
 def _list_texts(request: Any) -> Texts:
     """Returns the texts of a request, which is a text or several."""
-    texts = [request] if isinstance(request, str) else request
-    is_sequence = isinstance(texts, (tuple, list))
-    wrong_values = [text for text in texts if not isinstance(text, str)] if is_sequence else [texts]
-    if wrong_values:
-        raise InputError(
-            "a request must be a text (str) or a tuple of texts, got "
-            f"{type(wrong_values[0]).__name__}; pass several requests as a list"
-        )
-    return tuple(texts)
+    if isinstance(request, str):
+        return (request,)
+    items = request if isinstance(request, (tuple, list)) else [request]
+    for item in items:
+        if not isinstance(item, str):
+            raise InputError(
+                "a request must be a text (str) or a tuple of texts, got "
+                f"{type(item).__name__}; pass several requests as a list"
+            )
+    return tuple(items)
 
 
 def _check_arguments(settings: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
@@ -384,7 +389,8 @@ def check_value(field: dataclasses.Field, value: Any) -> None:
         InputError: the flag would refuse it.
     """
     types, name = _KINDS[kind_of(field)]
-    is_typed = isinstance(value, types) and (types is bool or not isinstance(value, bool))
+    is_bool = isinstance(value, bool)
+    is_typed = is_bool if types is bool else isinstance(value, types) and not is_bool
     fault = fault_of(field, value) if is_typed else f"must be {name}"
     if fault:
         raise InputError(f"{field.name}={value!r}: {fault}")

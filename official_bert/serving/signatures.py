@@ -23,7 +23,7 @@ PADDING_ID = 0
 # "question" -> [None], "endings" -> [None, 4].
 TextInputs = Mapping[str, Sequence[int | None]]
 Features = dict[str, tf.Tensor]
-Outputs = Callable[[Features], dict[str, tf.Tensor]]
+Outputs = Callable[[Features], Features]
 Signature = tf.types.experimental.PolymorphicFunction
 
 # A model contains nothing for AutoGraph to convert, and the conversion takes a third of the time of
@@ -54,7 +54,8 @@ def make_text_signature(inputs: TextInputs, answer: Outputs) -> Signature:
             message = f"{name} must have as many rows as {first}"
             checks.append(tf.debugging.Assert(has_same_rows, [message]))
         with tf.control_dependencies(checks):
-            return answer({name: tf.identity(strings) for name, strings in texts.items()})
+            checked_texts = {name: tf.identity(strings) for name, strings in texts.items()}
+            return answer(checked_texts)
 
     return serving_text
 
@@ -102,7 +103,8 @@ def make_tensor_signatures(
     Returns:
         The tf.functions by name.
     """
-    shape = [None, None] if num_choices is None else [None, None, None]
+    rank = 2 if num_choices is None else 3
+    shape = [None] * rank
     specs = {name: tf.TensorSpec(shape, tf.int32, name) for name in ENCODER_INPUTS}
 
     # It is traced once, and every signature calls it.
@@ -188,8 +190,9 @@ def make_position_signature(outputs: Outputs, config: BertConfig) -> Signature:
         A tf.function of the three encoder features, int32[batch, length], and
         `masked_lm_positions`, int32[batch, predictions].
     """
+    shape = [None, None]
     names = (*ENCODER_INPUTS, MASKED_LM_POSITIONS)
-    specs = [tf.TensorSpec([None, None], tf.int32, name) for name in names]
+    specs = [tf.TensorSpec(shape, tf.int32, name) for name in names]
 
     @_graph_function(input_signature=specs)
     def answer_positions(
@@ -239,7 +242,8 @@ def check_features(features: Features, config: BertConfig) -> Features:
     for name, limit in limits.items():
         checks.append(_assert_limit(name, features[name], limit))
         if name != "input_ids":
-            has_same_shape = tf.reduce_all(tf.shape(features[name]) == shape)
+            other_shape = tf.shape(features[name])
+            has_same_shape = tf.reduce_all(other_shape == shape)
             message = f"{name} must have the shape of input_ids"
             checks.append(tf.debugging.Assert(has_same_shape, [message]))
     with tf.control_dependencies(checks):
@@ -292,7 +296,8 @@ def _assert_limit(
     highest = tf.reduce_max(values)
     limit_text = limit_name or limit
     message = f"{name} must be at least 0 and below {limit_text}, the lowest and the highest are"
-    return tf.debugging.Assert((lowest >= 0) & (highest < limit), [message, lowest, highest])
+    is_valid = (lowest >= 0) & (highest < limit)
+    return tf.debugging.Assert(is_valid, [message, lowest, highest])
 
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
@@ -312,7 +317,10 @@ def make_warmup_records(requests: Iterable[Request]) -> bytes:
     Args:
         requests: the name of a signature and its inputs by name, for each request.
     """
-    return b"".join(frame(_encode_request(signature, inputs)) for signature, inputs in requests)
+    content = b""
+    for signature, inputs in requests:
+        content += frame(_encode_request(signature, inputs))
+    return content
 
 
 def make_position_request(signature: str, length: int) -> Request:
@@ -322,8 +330,9 @@ def make_position_request(signature: str, length: int) -> Request:
         signature: the name of the signature.
         length: the number of tokens of the only example, which has one position.
     """
-    features = _make_sample_features((1, length))
-    return signature, features | {MASKED_LM_POSITIONS: np.zeros((1, 1), np.int32)}
+    inputs = _make_sample_features((1, length))
+    inputs[MASKED_LM_POSITIONS] = np.zeros((1, 1), np.int32)
+    return signature, inputs
 
 
 def make_tensor_requests(length: int, num_choices: int | None = None) -> list[Request]:
@@ -333,7 +342,9 @@ def make_tensor_requests(length: int, num_choices: int | None = None) -> list[Re
         length: the number of tokens of the only example of a request.
         num_choices: the number of choices of an example; None for a model without choices.
     """
-    shape = (1, length) if num_choices is None else (1, num_choices, length)
+    shape = (1, length)
+    if num_choices is not None:
+        shape = (1, num_choices, length)
     features = _make_sample_features(shape)
     flat_features = {name: values.reshape(1, -1) for name, values in features.items()}
     examples = np.array(encode_examples(flat_features), object)
@@ -345,8 +356,11 @@ def make_tensor_requests(length: int, num_choices: int | None = None) -> list[Re
 
 
 def _make_sample_features(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-    ones = np.ones(shape, np.int32)
-    return dict(zip(ENCODER_INPUTS, (ones, ones, np.zeros_like(ones)), strict=True))
+    return {
+        "input_ids": np.ones(shape, np.int32),
+        "input_mask": np.ones(shape, np.int32),
+        "segment_ids": np.zeros(shape, np.int32),
+    }
 
 
 def _encode_request(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
@@ -355,8 +369,9 @@ def _encode_request(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
     request = _encode_field(_MODEL_SPEC, model_spec)
     for name, values in sorted(inputs.items()):
         tensor = tf.make_tensor_proto(values).SerializeToString()
-        entry = _encode_field(_KEY, name.encode()) + _encode_field(_VALUE, tensor)
-        request += _encode_field(_INPUTS, entry)
+        key = _encode_field(_KEY, name.encode())
+        value = _encode_field(_VALUE, tensor)
+        request += _encode_field(_INPUTS, key + value)
     return _encode_field(_PREDICT_LOG, _encode_field(_REQUEST, request))
 
 
