@@ -75,19 +75,19 @@ def __getattr__(name: str):
     if name in _PUBLIC:
         return getattr(importlib.import_module(_PUBLIC[name]), name)
     if name == "__all__":
-        return sorted([*_PUBLIC, *_extension_names()])
+        return sorted([*_PUBLIC, *_list_extension_names()])
     # `from official_bert import io` asks for `io` before it imports the module.
     is_module = importlib.util.find_spec(f"{__name__}.{name}") is not None
-    if not is_module and name in (places := _extension_names()):
+    if not is_module and name in (places := _list_extension_names()):
         module, _, attribute = places[name].partition(":")
         return getattr(importlib.import_module(module), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__():
-    return [*globals(), *_PUBLIC, *_extension_names()]
+    return [*globals(), *_PUBLIC, *_list_extension_names()]
 
 
-def _extension_names() -> Mapping[str, str]:
+def _list_extension_names() -> Mapping[str, str]:
     """Returns the names of extensions, which are read late: `import official_bert` is quick."""
     return importlib.import_module("official_bert.catalog").public_names()

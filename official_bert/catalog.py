@@ -32,7 +32,7 @@ def extensions() -> tuple[Extension, ...]:
     Raises:
         ValueError: two extensions have the same name.
     """
-    records = [*_packaged_extensions(), *_installed_extensions()]
+    records = [*_list_packaged_extensions(), *_list_installed_extensions()]
     names = [record.name for record in records]
     for name in names:
         if names.count(name) > 1:
@@ -40,7 +40,7 @@ def extensions() -> tuple[Extension, ...]:
     return tuple(records)
 
 
-def _packaged_extensions() -> list[Extension]:
+def _list_packaged_extensions() -> list[Extension]:
     try:
         folder = importlib.import_module(_FOLDER)
     except ModuleNotFoundError:  # a user may delete all extensions
@@ -49,10 +49,10 @@ def _packaged_extensions() -> list[Extension]:
     return [importlib.import_module(f"{_FOLDER}.{name}").EXTENSION for name in names]
 
 
-def _installed_extensions() -> list[Extension]:
+def _list_installed_extensions() -> list[Extension]:
     """Returns the extensions of other packages. A broken one causes a warning."""
     records = []
-    for entry_point in _entry_points():
+    for entry_point in _list_entry_points():
         try:
             record = entry_point.load()
         except Exception as error:
@@ -72,7 +72,7 @@ def _installed_extensions() -> list[Extension]:
     return records
 
 
-def _entry_points() -> list[importlib.metadata.EntryPoint]:
+def _list_entry_points() -> list[importlib.metadata.EntryPoint]:
     return sorted(importlib.metadata.entry_points(group=ENTRY_POINTS))
 
 
@@ -143,7 +143,8 @@ def options_part(options: Any, part: type[Options]) -> Options:
 
     Returns:
         An instance of the class. It has the defaults if the extension adds no flags to the command,
-        even if a flag of the command has the same name, or if the options were made in Python.
+        or if the options were made in Python. A flag of the command with the same name does not
+        count.
     """
     if not isinstance(options, part):
         return part()

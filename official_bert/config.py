@@ -253,12 +253,12 @@ class BertConfig:
         if self.direction not in (BIDIRECTIONAL, LEFT_TO_RIGHT):
             raise InputError(
                 f"{source}: attention_direction must be {BIDIRECTIONAL} or {LEFT_TO_RIGHT}, got "
-                f"{_short(self.direction)}"
+                f"{_shorten(self.direction)}"
             )
         name = None if callable(self.hidden_act) else self.hidden_act
         if name not in (None, "") and not _is_activation(name):
             raise InputError(
-                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_short(name)}"
+                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_shorten(name)}"
             )
 
     def _check_numbers(self, source: str):
@@ -268,18 +268,18 @@ class BertConfig:
                 raise InputError(f"{source}: {name} is missing; add it to the config file")
             if not _is_int(value) or value <= 0:
                 raise InputError(
-                    f"{source}: {name} must be a positive whole number, got {_short(value)}"
+                    f"{source}: {name} must be a positive whole number, got {_shorten(value)}"
                 )
         for name in (*_DROPOUT_FIELDS, "classifier_dropout"):
             value = getattr(self, name, None)
             if value is not None and not (_is_number(value) and 0 <= value < 1):
                 raise InputError(
-                    f"{source}: {name} must be a number from 0 to below 1, got {_short(value)}"
+                    f"{source}: {name} must be a number from 0 to below 1, got {_shorten(value)}"
                 )
         if not _is_number(self.initializer_range) or self.initializer_range < 0:
             raise InputError(
                 f"{source}: initializer_range must be 0 or positive, got "
-                f"{_short(self.initializer_range)}"
+                f"{_shorten(self.initializer_range)}"
             )
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
@@ -291,7 +291,7 @@ class BertConfig:
         if not _is_int(self.num_layers_on_top) or self.num_layers_on_top < 0:
             raise InputError(
                 f"{source}: num_bilstm_layers must be a whole number from 0, got "
-                f"{_short(self.num_layers_on_top)}"
+                f"{_shorten(self.num_layers_on_top)}"
             )
         if self.num_layers_on_top and self.hidden_size % 2:
             raise InputError(
@@ -323,7 +323,7 @@ def _from_huggingface_fields(json_object: dict, source: str) -> dict:
     activation = fields["hidden_act"]
     if not isinstance(activation, str) or activation not in _FROM_HUGGING_FACE:
         raise InputError(
-            f"{source}: hidden_act {_short(activation)} is not supported; it must be one of "
+            f"{source}: hidden_act {_shorten(activation)} is not supported; it must be one of "
             f"{', '.join(_FROM_HUGGING_FACE)}"
         )
     return fields | {"hidden_act": _FROM_HUGGING_FACE[activation]}
@@ -334,7 +334,7 @@ def _refuse_unlike(json_object: dict, key: str, accepted_value: Any, source: str
     value = json_object.get(key)
     if value is not None and value != accepted_value:
         raise InputError(
-            f"{source}: {key} is {_short(value)}, and only models with {accepted_value!r} can be "
+            f"{source}: {key} is {_shorten(value)}, and only models with {accepted_value!r} can be "
             "loaded"
         )
 
@@ -349,7 +349,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     """Returns a value for a message, truncated."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,6 +1,4 @@
-"""The record of the core: its commands and its families of tasks, in the form of an extension's
-record.
-"""
+"""Describes the core by the record of an extension: its commands and its families of tasks."""
 
 from official_bert.extension import Command, Extension, Family
 

@@ -150,7 +150,9 @@ class ModelFolder:
             InputError: a file is corrupt.
         """
         return (
-            self._huggingface_record() if self.task_file is None else _read_record(self.task_file)
+            self._read_huggingface_record()
+            if self.task_file is None
+            else _read_record(self.task_file)
         )
 
     def labels(self) -> list[str] | None:
@@ -198,7 +200,7 @@ class ModelFolder:
 
     def huggingface_class(self) -> str | None:
         """Returns the class in Hugging Face's config.json; None if its head is not supported."""
-        architectures = self._huggingface_config().get("architectures")
+        architectures = self._read_huggingface_config().get("architectures")
         if not isinstance(architectures, list):
             return None
         return next((name for name in TASKS_OF_CLASSES if name in architectures), None)
@@ -211,7 +213,7 @@ class ModelFolder:
         """
         if not self._has_huggingface_labels():
             return None
-        label_names = self._label_names()
+        label_names = self._read_label_names()
         source = f"{self.config_file}: id2label"
         labels = [
             field(label_names, str(number), str, source) for number in range(len(label_names))
@@ -228,7 +230,7 @@ class ModelFolder:
         Raises:
             InputError: it differs from the one of this project.
         """
-        config = self._huggingface_config()
+        config = self._read_huggingface_config()
         settings = config.get("sentence_transformers")
         if isinstance(settings, dict):
             key = "activation_fn"
@@ -238,7 +240,7 @@ class ModelFolder:
             value = config.get(key)
         name = str(value or "Identity").rpartition(".")[2]
         is_classifier = self.huggingface_class() == MODEL_CLASSES["classification"]
-        if is_classifier and name not in _ACTIVATIONS[self._label_type()]:
+        if is_classifier and name not in _ACTIVATIONS[self._read_label_type()]:
             raise InputError(
                 f"{self.config_file}: {key} is {name}, which is not applied to the outputs here; "
                 "write torch.nn.modules.linear.Identity there to use the scores without it, whose "
@@ -250,16 +252,16 @@ class ModelFolder:
         if labels := self.labels():
             return labels
         if self._has_huggingface_labels():
-            return make_default_labels(len(self._label_names()))
+            return make_default_labels(len(self._read_label_names()))
         return None
 
     def _has_huggingface_labels(self) -> bool:
         has_label_class = self.huggingface_class() in _CLASSES_WITH_LABELS
-        return has_label_class and self._label_type() != SCORE
+        return has_label_class and self._read_label_type() != SCORE
 
-    def _huggingface_record(self) -> TaskRecord | None:
+    def _read_huggingface_record(self) -> TaskRecord | None:
         name = self.huggingface_class()
-        return None if name is None else make_class_record(name, self._label_type())
+        return None if name is None else make_class_record(name, self._read_label_type())
 
     def huggingface_fields(self, *names: str) -> dict[str, Any]:
         """Returns the fields with some names that Hugging Face's config.json has.
@@ -267,18 +269,20 @@ class ModelFolder:
         Args:
             *names: the names.
         """
-        return {name: value for name, value in self._huggingface_config().items() if name in names}
+        return {
+            name: value for name, value in self._read_huggingface_config().items() if name in names
+        }
 
-    def _huggingface_config(self) -> dict[str, Any]:
+    def _read_huggingface_config(self) -> dict[str, Any]:
         """Returns the content of Hugging Face's config.json; nothing for a bert_config.json."""
         if self.config_file is None:
             return {}
         is_huggingface = os.path.basename(self.config_file) == HUGGINGFACE_CONFIG_NAME
         return reading.read_json(self.config_file) if is_huggingface else {}
 
-    def _label_names(self) -> dict[str, Any]:
+    def _read_label_names(self) -> dict[str, Any]:
         """Returns the field id2label of Hugging Face's config.json, or else its default."""
-        config = self._huggingface_config()
+        config = self._read_huggingface_config()
         names = config.get("id2label")
         if names is None:
             number = config.get("num_labels", _NUM_LABELS)
@@ -292,14 +296,14 @@ class ModelFolder:
             )
         return {str(number): name for number, name in names.items()}
 
-    def _label_type(self) -> str:
-        name = self._huggingface_config().get("problem_type")
+    def _read_label_type(self) -> str:
+        name = self._read_huggingface_config().get("problem_type")
         if name is not None and name not in _LABEL_TYPES:
             raise InputError(
                 f"{self.config_file}: problem_type is {name!r:.60}; write one of "
                 f"{', '.join(_LABEL_TYPES)}, or null"
             )
-        if len(self._label_names()) == 1:
+        if len(self._read_label_names()) == 1:
             return SCORE
         return SINGLE if name is None else _LABEL_TYPES[name]
 

@@ -138,7 +138,7 @@ def _fetch_archive(path: str) -> str:
     with folder_lock.locked(folder, waits=True), contextlib.ExitStack() as stack:
         if files.exists(target):
             return target
-        # A remote file system cannot append, so that an interrupted download starts anew there.
+        # A remote file system cannot append, so that an interrupted download starts from its beginning there.
         download_folder = folder
         if files.is_remote(target):
             download_folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -166,7 +166,7 @@ def _unpack(url: str, archive: str, target: str):
             f"{url}: its SHA-256 is {digest}, and was {first_digest} at the first download; find "
             f"out why it has changed, and delete {record} if you trust it"
         )
-    hint = "start again to download it anew"
+    hint = "start again to download it"
     try:
         entry_names = archives.entry_names(archive, hint)
         members = _find_members(archive, entry_names, hint)
@@ -258,7 +258,7 @@ def _check_digests(model: str, blobs: list[str]):
             os.remove(path)
             raise InputError(
                 f"{model}: a file has arrived with the SHA-256 {digest}, and the Hub announces "
-                f"{name}; start again to download it anew"
+                f"{name}; start again to download it"
             )
 
 

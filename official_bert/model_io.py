@@ -84,9 +84,9 @@ def from_pretrained(
         arguments = pretrained_arguments(model_class, config, arguments)
     config.validate()
     if model_class.needs_num_outputs:
-        arguments["num_outputs"] = arguments.get("num_outputs") or _num_outputs(checkpoint)
+        arguments["num_outputs"] = arguments.get("num_outputs") or _find_num_outputs(checkpoint)
     model = model_class(config, **arguments)
-    new_head = _mismatched_head(model, checkpoint)
+    new_head = _find_mismatched_head(model, checkpoint)
     if new_head and not ignore_mismatched_sizes:
         name = new_head[0]
         stored, built = list(checkpoint.shapes[name]), list(getattr(model, name).shape)
@@ -101,7 +101,7 @@ def from_pretrained(
         "so that it is no whole encoder; give a checkpoint of a BERT model",
     )
     if model_class.needs_num_outputs:
-        labels = _labels(checkpoint) or ()
+        labels = _read_labels(checkpoint) or ()
         model.labels = tuple(labels) if len(labels) == model.num_outputs else None
         record = ModelFolder(checkpoint.path).task()
         model.label_type = record.settings.get("label_type") if record and not new_head else None
@@ -129,10 +129,10 @@ def save_pretrained(
     """
     if format not in FORMATS:
         raise InputError(f"format={format!r}: must be one of {', '.join(FORMATS)}")
-    variables = _merged_variables(model)
+    variables = _merge_variables(model)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     loading.check_free(folder, FORMATS[format], shapes)
-    record = None if labels is None else _task_record(model, labels)
+    record = None if labels is None else _make_task_record(model, labels)
     labels = model.labels if labels is None else labels
     if format == "huggingface":
         unknown = [name for name in variables if names.to_huggingface(name) is None]
@@ -163,7 +163,7 @@ def save_pretrained(
         model_dir.write_companion_files(temporary, None, settings, record, labels)
 
 
-def _task_record(model: ConfiguredModel, labels: Sequence[str]) -> TaskRecord:
+def _make_task_record(model: ConfiguredModel, labels: Sequence[str]) -> TaskRecord:
     """Returns the record by which Predictor opens a classifier or tagger with these labels."""
     number = model.num_outputs if model.needs_num_outputs else 0
     are_distinct = len({*labels, ""}) == len(labels) + 1  # and none of them is empty
@@ -175,7 +175,7 @@ def _task_record(model: ConfiguredModel, labels: Sequence[str]) -> TaskRecord:
     return model_dir.make_class_record(model.huggingface_class, model.label_type)
 
 
-def _merged_variables(model: ConfiguredModel) -> dict[str, Any]:
+def _merge_variables(model: ConfiguredModel) -> dict[str, Any]:
     """Returns the variables of a model by TF1 name; its kernels contain the adapters of LoRA."""
     layers = list(model._flatten_layers())
     if any(layer.quantization_mode for layer in layers):
@@ -197,7 +197,7 @@ def _merged_variables(model: ConfiguredModel) -> dict[str, Any]:
     }
 
 
-def _mismatched_head(model: ConfiguredModel, checkpoint: Checkpoint) -> list[str]:
+def _find_mismatched_head(model: ConfiguredModel, checkpoint: Checkpoint) -> list[str]:
     """Returns the names of a linear head's weights that have another shape in the checkpoint."""
     if not model.needs_num_outputs:
         return []
@@ -207,14 +207,14 @@ def _mismatched_head(model: ConfiguredModel, checkpoint: Checkpoint) -> list[str
     ]
 
 
-def _labels(checkpoint: Checkpoint) -> list[str] | None:
+def _read_labels(checkpoint: Checkpoint) -> list[str] | None:
     return ModelFolder(checkpoint.path).labels()
 
 
-def _num_outputs(checkpoint: Checkpoint) -> int:
+def _find_num_outputs(checkpoint: Checkpoint) -> int:
     if huggingface.LINEAR_HEAD in checkpoint.shapes:
         return checkpoint.shapes[huggingface.LINEAR_HEAD][0]
-    if labels := _labels(checkpoint):
+    if labels := _read_labels(checkpoint):
         return len(labels)
     raise InputError(
         f"{checkpoint.path}: has no {huggingface.LINEAR_HEAD}, and no {LABELS_NAME} lies beside "

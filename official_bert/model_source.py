@@ -185,7 +185,7 @@ class ModelSource:
         vocab_file = values.get("vocab_file")
         if self.dir and vocab_file:
             check_same_pieces(vocab_file, self.dir)
-        resolver = _Resolver(self.dir, vocab_file, self._task_settings(family))
+        resolver = _Resolver(self.dir, vocab_file, self._read_task_settings(family))
         for field in dataclasses.fields(options):
             fallback = field.metadata["fallback"]
             if fallback is not dataclasses.MISSING:
@@ -217,12 +217,12 @@ class ModelSource:
             if flag in names:
                 values[flag] = getattr(options, flag) or getattr(self.dir, attribute, None)
                 if not values[flag] and flag not in options.optional_files:
-                    raise self._missing(flag)
+                    raise self._make_missing_error(flag)
         if "vocab_file" in options.optional_files and not values["vocab_file"]:
             values["vocab_file"] = ModelFolder(values["bert_config_file"]).vocab_file
         return values
 
-    def _missing(self, flag: str) -> InputError:
+    def _make_missing_error(self, flag: str) -> InputError:
         """Returns the error of a file that neither a flag nor the folder of the model names."""
         if self.path and (encoder := find_nested_encoder(self.path)):
             return InputError(
@@ -243,7 +243,7 @@ class ModelSource:
             f"file{there}"
         )
 
-    def _task_settings(self, family: str | None) -> dict[str, Any]:
+    def _read_task_settings(self, family: str | None) -> dict[str, Any]:
         """Returns the recorded settings of a model that is used on a task of its family, untrained."""
         record = self.task
         if self.dir is None or record is None or getattr(self.options, "do_train", False):
@@ -426,7 +426,7 @@ class _Resolver:
             stored_value = self._settings.get(field.name)
             _check_recorded(field, stored_value, self._task_file)
         if typed_value is None:
-            return self._default(field, stored_value, fallback)
+            return self._choose_default(field, stored_value, fallback)
         is_fixed = is_casing or field.metadata["fixed_after_training"]
         if stored_value is not None and typed_value != stored_value and is_fixed:
             source = self._tokenizer_file if is_casing else self._task_file
@@ -436,7 +436,7 @@ class _Resolver:
             )
         return typed_value
 
-    def _default(self, field: dataclasses.Field, stored_value: Any, fallback: Any) -> Any:
+    def _choose_default(self, field: dataclasses.Field, stored_value: Any, fallback: Any) -> Any:
         """Returns the value of an option whose flag is not typed."""
         if stored_value is not None:
             return stored_value

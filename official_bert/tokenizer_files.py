@@ -196,7 +196,7 @@ def _check_model_config(path: str, tokenizer_config: Mapping[str, Any], classes:
 
 def _check_special_tokens(settings: Mapping[str, Any], path: str):
     for name, token in SPECIAL_TOKENS.items():
-        value = _token_text(settings.get(name))
+        value = _get_token_text(settings.get(name))
         if value not in (None, token) and name != "pad_token":
             raise InputError(
                 f"{path}: {name} is {value!r}, and only {token!r} can be used; take another model"
@@ -411,7 +411,7 @@ def _read_decoder(decoder: Any) -> list[dict[str, Any]]:
     tokens = []
     for number, token in decoder.items():
         token_id = int(number) if number.isdecimal() else None
-        tokens.append({"id": token_id, "content": _token_text(token)})
+        tokens.append({"id": token_id, "content": _get_token_text(token)})
     return tokens
 
 
@@ -424,14 +424,14 @@ def _list_tokens(tokens: Any) -> dict[str, int | None]:
         values = tokens
     ids: dict[str, int | None] = {}
     for value in values:
-        text = _token_text(value)
+        text = _get_token_text(value)
         if isinstance(text, str):
             number = value.get("id") if isinstance(value, dict) else None
             ids[text] = number if is_of_kind(number, int) else None
     return ids
 
 
-def _token_text(token: Any) -> Any:
+def _get_token_text(token: Any) -> Any:
     """Returns the text of a token, which is a text or an object with its text and rules."""
     return token.get("content") if isinstance(token, dict) else token
 

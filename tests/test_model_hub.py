@@ -195,9 +195,7 @@ def test_two_parts_of_different_files_are_refused(server, tmp_path):
     with pytest.raises(InputError, match="it goes on behind 1,000 bytes"):
         model_hub.local_path(NAME)
     serve(server, {name: content.swapcase() for name, content in CONTENT.items()})
-    with pytest.raises(
-        InputError, match=r"is no archive of a model .*start again to download it anew"
-    ):
+    with pytest.raises(InputError, match=r"is no archive of a model .*start again to download it"):
         model_hub.local_path(NAME)
     assert cached(tmp_path) == set()
     assert (pathlib.Path(model_hub.local_path(NAME)) / "vocab.txt").read_bytes() == CONTENT[
@@ -213,7 +211,7 @@ def test_an_archive_of_an_unknown_method_is_deleted(server, tmp_path):
     (server.folder / f"{PATH}.zip").write_bytes(content)
     with pytest.raises(
         InputError,
-        match=rf"{PATH}\.zip: is no archive of a model \(.*; start again to download it anew",
+        match=rf"{PATH}\.zip: is no archive of a model \(.*; start again to download it",
     ):
         model_hub.local_path(NAME)
     assert cached(tmp_path) == set()

@@ -155,7 +155,7 @@ def newest(folder: str) -> str | None:
     if newest_path is None and _gfile.exists(state_file):
         raise InputError(
             f"{state_file}: names no existing checkpoint; put it back, or delete this file to "
-            "start anew"
+            "start from the beginning"
         )
     return newest_path
 
@@ -163,7 +163,7 @@ def newest(folder: str) -> str | None:
 def check_not_lost(folder: str) -> None:
     """Checks that a folder with a run's checkpoints has its `checkpoint` file.
 
-    Without the file a run would start anew, and a reader of the best checkpoint would use the newest
+    Without the file a run would start from the beginning, and a reader of the best checkpoint would use the newest
     one instead. A checkpoint of step 0 contains no update. A kill during the first save leaves it
     without the file.
 

@@ -52,16 +52,16 @@ class HuggingFaceCheckpoint:
         """
         self.path = path
         self._open_files: dict[str, Any] = {}  # Hugging Face name -> the file with the tensor
-        for file, listed_names in _weight_files(path).items():
+        for file, listed_names in _list_weight_files(path).items():
             self._open_files |= _open_tensors(file, listed_names)
         self._entries: dict[str, names.Entry] = {}
         for name in self._open_files:
             if not names.is_redundant(name):
                 self._add_entry(name)
         entries = sorted(self._entries.items())
-        self.dtypes = {name: self._dtype(entry) for name, entry in entries}
+        self.dtypes = {name: self._read_dtype(entry) for name, entry in entries}
         self._check_copies()
-        self.shapes = {name: self._shape(entry) for name, entry in entries}
+        self.shapes = {name: self._read_shape(entry) for name, entry in entries}
 
     def _add_entry(self, name: str):
         entry = names.from_huggingface(name) or names.Entry(name, name)
@@ -76,7 +76,7 @@ class HuggingFaceCheckpoint:
             name: its TF1 name.
         """
         entry = self._entries[name]
-        tensor = self._tensor(entry.huggingface)
+        tensor = self._read_tensor(entry.huggingface)
         return np.ascontiguousarray(tensor.T) if entry.transposed else tensor
 
     @property
@@ -110,21 +110,21 @@ class HuggingFaceCheckpoint:
                     tensors[copy] = value.astype(tensors[copy].dtype)
         return tensors
 
-    def _tensor(self, name: str) -> np.ndarray:
+    def _read_tensor(self, name: str) -> np.ndarray:
         """Reads a tensor by its Hugging Face name."""
         tensor = self._open_files[name].get_tensor(name)
         is_short_float = tensor.dtype.itemsize == 2 and tensor.dtype.kind not in "iu"
         return tensor.astype(np.float32) if is_short_float else tensor
 
-    def _dtype(self, entry: names.Entry) -> str:
-        stored_type: str = self._slice(entry).get_dtype()
+    def _read_dtype(self, entry: names.Entry) -> str:
+        stored_type: str = self._get_slice(entry).get_dtype()
         return _FLOATS.get(stored_type, stored_type)
 
-    def _shape(self, entry: names.Entry) -> tuple[int, ...]:
-        shape = tuple(self._slice(entry).get_shape())
+    def _read_shape(self, entry: names.Entry) -> tuple[int, ...]:
+        shape = tuple(self._get_slice(entry).get_shape())
         return shape[::-1] if entry.transposed else shape
 
-    def _slice(self, entry: names.Entry) -> Any:
+    def _get_slice(self, entry: names.Entry) -> Any:
         """Returns the slice of safetensors by which the metadata of a tensor are read."""
         return self._open_files[entry.huggingface].get_slice(entry.huggingface)
 
@@ -137,8 +137,8 @@ class HuggingFaceCheckpoint:
             # A type that numpy lacks is refused where the weight is read.
             if self.dtypes[tf1_name] not in _FLOATS.values():
                 continue
-            weight = self._tensor(entry.huggingface)
-            if not np.array_equal(self._tensor(copy), weight):
+            weight = self._read_tensor(entry.huggingface)
+            if not np.array_equal(self._read_tensor(copy), weight):
                 shared = "the word embeddings" if copy == names.TIED_TABLE else "this bias"
                 raise InputError(
                     f"{self.path}: {copy} differs from {entry.huggingface}; only models that share "
@@ -147,7 +147,7 @@ class HuggingFaceCheckpoint:
 
     def _check_same(self, name: str, other: str):
         """Refuses a weight that has two names with different values."""
-        if not np.array_equal(self._tensor(name), self._tensor(other)):
+        if not np.array_equal(self._read_tensor(name), self._read_tensor(other)):
             raise InputError(
                 f"{self.path}: {name} and {other} name the same weight and differ; remove the one "
                 "that is not of this model"
@@ -223,7 +223,7 @@ def write(
         new_name = entry.huggingface.removeprefix(prefix)
         renamed_tensors[new_name] = np.ascontiguousarray(tensor)
 
-    architecture = _architecture(heads, linear_class)
+    architecture = _choose_class(heads, linear_class)
     fields = config.to_huggingface_dict() | dict(further_fields)
     fields["architectures"] = [architecture]
     if architecture in (SEQUENCE_CLASSIFICATION, MODEL_CLASSES["tagging"]):
@@ -249,7 +249,7 @@ def write_tensors(path: str, tensors: dict[str, np.ndarray]) -> None:
         file.write(safetensors.numpy.save(tensors, metadata={"format": "pt"}))
 
 
-def _architecture(heads: list[str], linear_class: str) -> str:
+def _choose_class(heads: list[str], linear_class: str) -> str:
     """Returns the name of the transformers class that has these heads."""
     if "cls/seq_relationship/output_weights" in heads:
         return "BertForPreTraining"
@@ -260,7 +260,7 @@ def _architecture(heads: list[str], linear_class: str) -> str:
     return linear_class if LINEAR_HEAD in heads else "BertModel"
 
 
-def _weight_files(path: str) -> dict[str, list[str]]:
+def _list_weight_files(path: str) -> dict[str, list[str]]:
     """Returns the names of the tensors to read by file; an empty list means all tensors of a file.
 
     A shard may have a copy of a tensor that the index assigns to another shard.

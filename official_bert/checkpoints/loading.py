@@ -112,7 +112,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     if best:
         logging.info("%s keeps its best checkpoint: %s", path, best)
         return WeightsInUse(best)
-    hint = _conversion_hint(path)
+    hint = _find_conversion_hint(path)
     if hint and files.exists(path) and not files.is_folder(path):
         raise InputError(f"{path}: is not in a format of BERT's checkpoints; {hint}")
     prefix = _find_prefix(path) if not huggingface.is_weights_file(path) else None
@@ -123,14 +123,14 @@ def open_checkpoint(path: str) -> Checkpoint:
         if files.exists(adapters):
             logging.warning("Ignoring %s; to use it, %s", adapters, _PEFT_HINT)
         return huggingface.HuggingFaceCheckpoint(path)
-    raise _no_checkpoint(path)
+    raise _make_missing_error(path)
 
 
-def _no_checkpoint(path: str) -> InputError:
+def _make_missing_error(path: str) -> InputError:
     """Returns the error of a path without a checkpoint that can be read."""
     file_names = sorted(files.list_folder(path)) if files.is_folder(path) else []
     for name in file_names:
-        if hint := _conversion_hint(name):
+        if hint := _find_conversion_hint(name):
             return InputError(
                 f"{path}: its only weights are in {name}, which is not read here; {hint}"
             )
@@ -156,7 +156,7 @@ def _find_prefix(path: str) -> str | None:
         return None
 
 
-def _conversion_hint(name: str) -> str | None:
+def _find_conversion_hint(name: str) -> str | None:
     """Returns how weights in a file with this name become a checkpoint; None for other files."""
     if os.path.basename(name) == _PEFT_NAME:
         return _PEFT_HINT
@@ -170,14 +170,14 @@ def named_variables(model: keras.layers.Layer) -> dict[str, Any]:
         model: the model. It may be a part of another one, and have another name than its scope in a
             checkpoint.
     """
-    variables = {_variable_name(model, variable): variable for variable in model.weights}
+    variables = {_find_variable_name(model, variable): variable for variable in model.weights}
     if len(variables) != len(model.weights):
         paths = sorted(variable.path for variable in model.weights)
         raise ValueError(f"variables of {model.name} share a name: {paths}")
     return variables
 
 
-def _variable_name(model: keras.layers.Layer, variable: Any) -> str:
+def _find_variable_name(model: keras.layers.Layer, variable: Any) -> str:
     scope, _, last = variable.path.rpartition("/")
     if last in names.ADAPTERS:
         kernel_name = _convert_path(model, f"{scope}/kernel")
@@ -215,7 +215,7 @@ def load_checkpoint(
     """
     checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source)
     # The kernels of a checkpoint contain its adapters, so that new ones start. The maps of a
-    # distillation start anew, too, because they may lead to another teacher.
+    # distillation are new, too, because they may lead to another teacher.
     variables = {
         name: variable
         for name, variable in named_variables(model).items()
@@ -232,10 +232,10 @@ def load_checkpoint(
         ],
     )
     if not report.matched:
-        raise InputError(_nothing_matches(checkpoint))
+        raise InputError(_describe_mismatch(checkpoint))
     skipped_names = [name for name in report.matched if name.startswith(tuple(left_out))]
     if skipped_names:
-        logging.info("Drawn anew, not loaded: %s", ", ".join(skipped_names))
+        logging.info("Randomly initialised, not loaded: %s", ", ".join(skipped_names))
         matched = [name for name in report.matched if name not in skipped_names]
         report = dataclasses.replace(report, matched=matched)
     assign(checkpoint, {name: variables[name] for name in report.matched})
@@ -307,7 +307,7 @@ def log_trainable_variables(model: keras.layers.Layer, initialized: Collection[s
         initialized: the TF1 names of the variables with values from a checkpoint.
     """
     variables = {
-        _variable_name(model, variable): variable for variable in model.trainable_variables
+        _find_variable_name(model, variable): variable for variable in model.trainable_variables
     }
     loaded = variables.keys() & set(initialized)
     num_random = len(variables) - len(loaded)
@@ -336,7 +336,7 @@ def _enumerate(weight_names: list[str]) -> str:
     return ", ".join(weight_names[:_NAMES_SHOWN]) + suffix
 
 
-def _nothing_matches(checkpoint: Checkpoint) -> str:
+def _describe_mismatch(checkpoint: Checkpoint) -> str:
     """Returns the sentence about a checkpoint without a variable of the model."""
     weight_names = [name for name in checkpoint.shapes if not names.is_training_state(name)]
     kind = f"it holds {_enumerate(weight_names)}" if weight_names else "it holds no weight"

@@ -107,9 +107,9 @@ class CheckpointManager:
     @property
     def latest(self) -> str | None:
         """The prefix of the newest checkpoint that is not known to be corrupt; see folder.newest."""
-        return self._valid_paths()[-1] if self._corrupt else folder.newest(self.output_dir)
+        return self._list_valid_paths()[-1] if self._corrupt else folder.newest(self.output_dir)
 
-    def _valid_paths(self) -> list[str]:
+    def _list_valid_paths(self) -> list[str]:
         paths = folder.list_checkpoints(self.output_dir)
         return [path for path in paths if path not in self._corrupt]
 
@@ -137,7 +137,7 @@ class CheckpointManager:
             except tf1.Corrupt as error:
                 faults.append(error)
                 latest = self.latest
-                if latest is None or len(self._valid_paths()) < 2:
+                if latest is None or len(self._list_valid_paths()) < 2:
                     raise faults[0] from None
                 self._corrupt.add(latest)
         for error in faults:
@@ -181,7 +181,7 @@ class CheckpointManager:
             )
         tf.io.gfile.makedirs(self.output_dir)
         if input_state is not None and (is_writer or self._saves_all_inputs):
-            with tf1.replacing(self._input_prefix(step)) as temporary:
+            with tf1.replacing(self._make_input_prefix(step)) as temporary:
                 input_state.write(temporary)
                 tf1.append_checksum(temporary)
         if self._saves_all_inputs:
@@ -218,7 +218,7 @@ class CheckpointManager:
         prefix = os.path.join(self.output_dir, name)
         tf1.write(prefix, values)
 
-        paths = [path for path in self._valid_paths() if os.path.basename(path) != name]
+        paths = [path for path in self._list_valid_paths() if os.path.basename(path) != name]
         paths.append(prefix)
         self._corrupt.discard(prefix)
         self._write_list(paths)
@@ -308,7 +308,7 @@ class CheckpointManager:
         if step is None:
             return None
         self._check_inputs(step)
-        prefix = self._input_prefix(step)
+        prefix = self._make_input_prefix(step)
         key = f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
         if not tf.io.gfile.exists(f"{prefix}.index"):
             return None
@@ -320,17 +320,17 @@ class CheckpointManager:
 
         Each worker reads all of them, so that all workers agree which checkpoints are corrupt.
         """
-        for prefix in self._input_prefixes(step):
+        for prefix in self._list_input_prefixes(step):
             try:
                 tf1.check_objects(prefix)
             except tf1.Corrupt as error:
-                message = f"{error}; without {prefix}.index the input starts anew"
+                message = f"{error}; without {prefix}.index the input starts from its beginning"
                 raise tf1.Corrupt(message, error.file, error.reason) from None
 
     def restore_input(self, input_state: tf.train.Checkpoint) -> None:
         """Restores the input state of the newest checkpoint.
 
-        If there is none, the input starts anew, with a warning.
+        If there is none, the input starts from its beginning, with a warning.
 
         Args:
             input_state: the state of the input.
@@ -340,9 +340,9 @@ class CheckpointManager:
         """
         step = self.latest_step()
         assert step is not None, "restore_input is called where there is a checkpoint"
-        prefix = self._input_prefix(step)
+        prefix = self._make_input_prefix(step)
         if not tf.io.gfile.exists(f"{prefix}.index"):
-            logging.warning("%s does not exist: the input starts anew", prefix)
+            logging.warning("%s does not exist: the input starts from its beginning", prefix)
             return
         try:
             input_state.read(prefix).assert_existing_objects_matched()
@@ -350,7 +350,7 @@ class CheckpointManager:
             raise InputError(
                 f"{prefix}: the state of the input cannot be restored "
                 f"({str(error).splitlines()[0]}); resume with the input files and flags of the "
-                "earlier run, or delete this file to start the input anew"
+                "earlier run, or delete this file to start the input from its beginning"
             ) from error
 
     def _read_step(self, checkpoint: tf1.Tf1Checkpoint) -> int:
@@ -361,17 +361,17 @@ class CheckpointManager:
             )
         return int(checkpoint.read(names.GLOBAL_STEP))
 
-    def _input_prefix(self, step: int) -> str:
+    def _make_input_prefix(self, step: int) -> str:
         worker = self._workers.index if self._saves_all_inputs else 0
         return os.path.join(self.output_dir, f"{folder.INPUT_PREFIX}{step}-{worker}")
 
     def _remove(self, prefix: str):
         """Deletes a checkpoint and the input states of all workers at its step."""
         tf1.remove(prefix)
-        for path in self._input_prefixes(prefix.rpartition("-")[2]):
+        for path in self._list_input_prefixes(prefix.rpartition("-")[2]):
             tf1.remove(path)
 
-    def _input_prefixes(self, step: int | str) -> list[str]:
+    def _list_input_prefixes(self, step: int | str) -> list[str]:
         start = f"{folder.INPUT_PREFIX}{step}-"
         file_names = tf.io.gfile.listdir(self.output_dir)
         indices = [

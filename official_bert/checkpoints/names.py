@@ -108,17 +108,18 @@ _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 def from_path(path: str) -> str:
     """Returns the TF1 name of a variable.
 
-    It is the whole path, the part after the name of the model or, for a model inside others, the
-    part that begins with `bert` or `cls`. For a layer that the original does not have, it is the
-    part that begins with its scope, such as `bilstm`. Another path that is not in the table is
-    returned unchanged.
+    - Usually it is the whole path, or the part after the name of the model.
+    - For a model inside others, it is the part that begins with `bert` or `cls`.
+    - For a layer that the original does not have, it is the part that begins with its scope, such
+      as `bilstm`.
+    - Another path that is not in the table is returned unchanged.
 
     Args:
         path: the Keras path of the variable.
     """
     parts = path.split("/")
     for start, part in enumerate(parts):
-        if part.startswith(_new_scopes()):
+        if part.startswith(_list_new_scopes()):
             return "/".join(parts[start:])
     for start in range(len(parts)):
         below = "/".join(parts[start:])
@@ -136,7 +137,7 @@ def head_weights() -> tuple[str, ...]:
 
 
 @functools.cache
-def _new_scopes() -> tuple[str, ...]:
+def _list_new_scopes() -> tuple[str, ...]:
     """Returns the scopes that the original does not have, those of extensions' heads included."""
     scopes = list(_NEW_SCOPES)
     for extension in catalog.extensions():

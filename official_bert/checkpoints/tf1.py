@@ -164,7 +164,7 @@ def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
         weight = np.asarray(checkpoint.read(name), np.float32)
     if not _is_valid(weight):
         raise InputError(
-            f"{checkpoint.path}: {name} holds {_invalid_value(weight)}, so the checkpoint is "
+            f"{checkpoint.path}: {name} holds {_format_invalid_value(weight)}, so the checkpoint is "
             "corrupt or of a run that diverged; give an earlier checkpoint"
         )
     return weight
@@ -188,18 +188,18 @@ def find_invalid(variables: Mapping[str, tf.Variable]) -> str | None:
         if tf.as_dtype(variable.dtype).is_floating
     }
     # All computations start before the first result is needed.
-    half_sums = [_half_squared_norm(variable) for variable in floats.values()]
+    half_sums = [_compute_half_squared_norm(variable) for variable in floats.values()]
     # Half the largest value, squared, leaves room for the rounding of float32.
     limit = LARGEST_WEIGHT**2 / 4
     for (name, variable), half_sum in zip(floats.items(), half_sums, strict=True):
         if not float(half_sum) <= limit:
             value = tf.convert_to_tensor(variable).numpy()
             if not _is_valid(value):
-                return f"{name} holds {_invalid_value(value)}"
+                return f"{name} holds {_format_invalid_value(value)}"
     return None
 
 
-def _half_squared_norm(variable: tf.Variable) -> tf.Tensor:
+def _compute_half_squared_norm(variable: tf.Variable) -> tf.Tensor:
     value = tf.convert_to_tensor(variable)
     # Without a device TensorFlow would use a GPU for a value on the host. The name of the device
     # must not name a worker, because each worker calls itself localhost.
@@ -234,11 +234,11 @@ def _is_valid(weight: np.ndarray) -> bool:
     )
 
 
-def _invalid_value(weight: np.ndarray) -> str:
+def _format_invalid_value(weight: np.ndarray) -> str:
     return f"{weight[~(np.abs(weight) <= LARGEST_WEIGHT)].flat[0]:g}"
 
 
-_REMEDY = "copy its files anew or name another checkpoint"
+_HINT = "copy its files again or name another checkpoint"
 _READING_FAILS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 
@@ -266,7 +266,7 @@ class Tf1Checkpoint:
         try:
             self._reader = tf.train.load_checkpoint(prefix)
         except _READING_FAILS as error:
-            raise _failure(
+            raise _make_error(
                 prefix, "cannot be read as a checkpoint", f"{prefix}.index", error
             ) from None
         shapes = self._reader.get_variable_to_shape_map()
@@ -280,7 +280,7 @@ class Tf1Checkpoint:
             return np.asarray(self._reader.get_tensor(name))
         except _READING_FAILS as error:
             file = data_file(self.path)
-            raise _failure(self.path, f"{name} cannot be read", file, error) from None
+            raise _make_error(self.path, f"{name} cannot be read", file, error) from None
 
 
 def check_objects(prefix: str) -> None:
@@ -306,12 +306,12 @@ def check_objects(prefix: str) -> None:
                 dtypes=types,
             )
     except tf.errors.OpError as error:
-        raise _failure(prefix, "cannot be read", file, error) from None
+        raise _make_error(prefix, "cannot be read", file, error) from None
 
 
-def _failure(prefix: str, what: str, file: str, error: Exception) -> InputError:
+def _make_error(prefix: str, what: str, file: str, error: Exception) -> InputError:
     reason = brief(error)
-    message = f"{prefix}: {what} ({reason}); {_REMEDY}"
+    message = f"{prefix}: {what} ({reason}); {_HINT}"
     return Corrupt(message, file, reason) if is_corrupt(file) else InputError(message)
 
 

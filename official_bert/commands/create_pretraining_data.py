@@ -75,7 +75,8 @@ def _run_exact(
             input_files, tokenizer, options.num_workers, Progress("tokens read"), read_lines
         )
         _log_corpus(documents)
-        check_unknown(tokenizer, documents.ids[: documents.segment_starts[:FIRST_TEXTS][-1]])
+        num_first_ids = documents.segment_starts[:FIRST_TEXTS][-1]
+        check_unknown(tokenizer, documents.ids[:num_first_ids])
         if options.do_whole_word_mask:
             corpus_checks.check_whole_words(documents.ids, tokenizer)
         rng = random.Random(options.random_seed)
@@ -94,9 +95,9 @@ def _run_exact(
 
 
 def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
-    output_file = _only_output(options)
+    output_file = _check_output_file(options)
     input_files = files.expand(options.input_file, "input_file")
-    num_shards = options.num_shards or shards.default_num_shards(_sizes(input_files))
+    num_shards = options.num_shards or shards.default_num_shards(_measure_files(input_files))
     job = shard_job(options, output_file, num_shards, tokenizer)
     _keep_apart(options, job.outputs())
     shards.check_places(job)
@@ -106,9 +107,8 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
         with locked(job.work_folder):
             read_lines = line_reader(options.input_format, options.split_sentences)
             if options.do_whole_word_mask:
-                corpus_checks.check_whole_words(
-                    corpus_checks.first_ids(input_files, tokenizer, read_lines), tokenizer
-                )
+                first_ids = corpus_checks.first_ids(input_files, tokenizer, read_lines)
+                corpus_checks.check_whole_words(first_ids, tokenizer)
             manifest = shards.write_shards(job, input_files, options.num_workers, read_lines)
     finally:
         shards.remove_work_folder(job)
@@ -120,7 +120,8 @@ def _run_sharded(options: PretrainingDataOptions, tokenizer: FullTokenizer):
         )
 
 
-def _only_output(options: PretrainingDataOptions) -> str:
+def _check_output_file(options: PretrainingDataOptions) -> str:
+    """Returns the beginning of the names of the sharded files."""
     if len(options.output_file) != 1:
         raise InputError(
             f"--output_file={','.join(options.output_file)}: --generator=sharded names its files "
@@ -145,7 +146,8 @@ def _only_output(options: PretrainingDataOptions) -> str:
     return output_file
 
 
-def _sizes(input_files: list[str]) -> list[tuple[str, int]]:
+def _measure_files(input_files: list[str]) -> list[tuple[str, int]]:
+    """Returns each path with the size of its file in bytes."""
     for path in input_files:
         if files.is_special(path):
             raise InputError(

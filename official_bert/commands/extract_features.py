@@ -146,7 +146,7 @@ def run(options: ExtractionOptions) -> None:
     distribution.check_divides(options.batch_size, strategy.num_replicas_in_sync, "batch_size")
     config, tokenizer = source.config, source.tokenizer
     layers = parse_layers(options.layers, config.num_hidden_layers)
-    batches = _batches(read_sentences(options.input_file), options.batch_size)
+    batches = _read_batches(read_sentences(options.input_file), options.batch_size)
     # An empty file is refused here, before anything is built or written.
     first = next(batches)
     _warn_about_tables(options.input_file, first[0].text_a)
@@ -292,7 +292,7 @@ def _load_model(source: ModelSource, strategy: tf.distribute.Strategy) -> BertMo
     return model
 
 
-def _batches(sentences: Iterator[TextLine], batch_size: int) -> Iterator[list[TextLine]]:
+def _read_batches(sentences: Iterator[TextLine], batch_size: int) -> Iterator[list[TextLine]]:
     while batch := list(itertools.islice(sentences, batch_size)):
         yield batch
 
@@ -355,11 +355,11 @@ def _log_first(sentences: Sequence[TextLine], inputs: Sequence[ModelInput], feat
         log_example(
             tokens,
             sentence.line_index == 0,
-            functools.partial(_details, sentence, tokens, features, row),
+            functools.partial(_list_details, sentence, tokens, features, row),
         )
 
 
-def _details(
+def _list_details(
     sentence: TextLine, tokens: Sequence[str], features: Features, row: int
 ) -> Iterator[str]:
     yield f"unique_id: {sentence.line_index}"

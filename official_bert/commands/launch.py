@@ -101,7 +101,7 @@ def _run_workers(command: list[str], options: LaunchOptions) -> list[int]:
         The statuses of the workers; negative ones are signals.
     """
     count = options.num_workers
-    hosts = [f"localhost:{port}" for port in _free_ports(count)]
+    hosts = [f"localhost:{port}" for port in _find_free_ports(count)]
     all_cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     cpus = _split_evenly(all_cpus, count)
     gpus = _split_evenly(_list_gpus(), count)
@@ -156,7 +156,7 @@ def _print_lines(name: str, lines: IO[str]):
         sys.stdout.flush()
 
 
-def _free_ports(count: int) -> list[int]:
+def _find_free_ports(count: int) -> list[int]:
     """Returns ports that nobody listens on at the moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -64,7 +64,7 @@ def run(options: PredictOptions) -> None:
 
         # Write an answer for each line.
         if options.output_file == STANDARD:
-            lines_out = stack.enter_context(_standard_output())
+            lines_out = stack.enter_context(_open_standard_output())
         else:
             lines_out = stack.enter_context(writing.replacing(options.output_file, "wb"))
         _answer_lines(lines_in, lines_out, mode)
@@ -179,7 +179,7 @@ def _read_windows(lines_in: BinaryIO, mode: PredictMode) -> Iterator[Window]:
             _warn_about_other_format(lines[0], mode.predictor.columns, options)
         parsed = _parse_lines(lines, num_lines, mode)
         for row, error in parsed.errors.items():
-            raise _line_error(mode, num_lines + row, error)
+            raise _make_line_error(mode, num_lines + row, error)
         yield Window(parsed.requests, parsed.extra_fields)
         num_lines += len(lines)
         progress(num_lines)
@@ -249,7 +249,7 @@ def _warn_about_unread_fields(request: dict, line_number: int, mode: PredictMode
         )
 
 
-def _line_error(mode: PredictMode, index: int, error: InputError) -> InputError:
+def _make_line_error(mode: PredictMode, index: int, error: InputError) -> InputError:
     """Returns the error that ends the job, for a line with an index from 0."""
     alternative = ", or give --on_error=report to go on" if mode.writes_answers else ""
     where = f"{input_name(mode.options)}: line {index + 1}"
@@ -274,7 +274,7 @@ def _answer_lines(lines_in: BinaryIO, lines_out: BinaryIO, mode: PredictMode):
             error = parsed.errors.get(row)
             if error and stops:
                 lines_out.flush()
-                raise _line_error(mode, num_lines + row, error)
+                raise _make_line_error(mode, num_lines + row, error)
             answer = error or next(answers)
             extra_fields = parsed.extra_fields[row]
             try:
@@ -438,7 +438,7 @@ def list_model_files(model: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _standard_output() -> Iterator[BinaryIO]:
+def _open_standard_output() -> Iterator[BinaryIO]:
     """Yields standard output. If its reader closes the pipe, as `| head` does, the job ends quietly."""
     try:
         yield sys.stdout.buffer

@@ -207,7 +207,11 @@ def export_model(built: TrainedModel, writer: ExportWriter) -> str:
     # The temporary folder contains the assets until they are saved.
     with tempfile.TemporaryDirectory() as folder:
         # Build the graphs.
-        content = _text_content(built, folder) if options.export_text else _tensor_content(built)
+        content = (
+            _make_text_content(built, folder)
+            if options.export_text
+            else _make_tensor_content(built)
+        )
         weights = {name: variable.value for name, variable in named_variables(built.model).items()}
         labels = [str(label) for label in built.task.labels or ()]
         names = ", ".join(content.functions)
@@ -381,7 +385,7 @@ class _Content(NamedTuple):
     extra_files: dict[str, bytes]
 
 
-def _tensor_content(built: TrainedModel) -> _Content:
+def _make_tensor_content(built: TrainedModel) -> _Content:
     """Makes the signatures that read tensors."""
     task = built.task
     length = built.max_seq_length
@@ -399,7 +403,7 @@ def _tensor_content(built: TrainedModel) -> _Content:
     return _Content(functions, requests, resources=None, extra_files=vocabulary)
 
 
-def _text_content(built: TrainedModel, folder: str) -> _Content:
+def _make_text_content(built: TrainedModel, folder: str) -> _Content:
     """Makes the signatures that read strings, and writes their vocabulary into `folder`."""
     task = built.task
     length = built.max_seq_length

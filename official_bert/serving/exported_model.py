@@ -107,7 +107,7 @@ def _check_settings(settings: dict[str, Any], source: str):
             field(settings, name, kind, source)
     settings.setdefault("strip_accents", None)
     if settings["max_seq_length"] < 1:
-        raise InputError(f"{source}: max_seq_length must be positive; export the model anew")
+        raise InputError(f"{source}: max_seq_length must be positive; export the model again")
     for squad_field in dataclasses.fields(SquadServing):
         kind = squad_field.type
         value = settings.get(squad_field.name)
@@ -120,7 +120,7 @@ def _check_settings(settings: dict[str, Any], source: str):
         if not is_of_kind(value, kind) or is_negative:
             raise InputError(
                 f"{source}: {squad_field.name} is {value!r}, which the flag does not accept; "
-                "export it anew"
+                "export it again"
             )
 
 
@@ -258,7 +258,7 @@ class SavedModelRuntime:
         """
         self.errors: tuple[type[Exception], ...] = (tf.errors.OpError,)
         set_threads(num_threads)
-        with _quiet():
+        with _silence_warnings():
             model = tf.saved_model.load(path)
         self._signatures = dict(model.signatures)
         # An Estimator's signature has taken the name of ours.
@@ -305,7 +305,7 @@ def open_runtime(
         raise
     except Exception as error:  # a corrupt file can end in any error of the loader
         raise InputError(
-            f"{path}: is no complete {what} ({brief(error)}); export it anew"
+            f"{path}: is no complete {what} ({brief(error)}); export it again"
         ) from error
 
 
@@ -464,7 +464,7 @@ def _find_version(model_dir: str) -> str:
 
 
 @contextlib.contextmanager
-def _quiet():
+def _silence_warnings():
     """Suppresses TensorFlow's warnings that an export has no gradients, which no export needs."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)

@@ -164,11 +164,11 @@ def _make_task(source: ModelSource) -> ServedTask:
     settings["checkpoint_labels"] = source.folder.output_names()
     task = registry.make_task(options.task_name, settings)
     if task.labels is not None and not source.has_labels(task.labels):
-        raise _wrong_labels(source, task.labels)
+        raise _make_labels_error(source, task.labels)
     return task
 
 
-def _wrong_labels(source: ModelSource, labels: Sequence) -> InputError:
+def _make_labels_error(source: ModelSource, labels: Sequence) -> InputError:
     """Returns the error of a task with other labels than those beside the checkpoint."""
     options = source.options
     subject = f"--task_name={options.task_name}: its labels"

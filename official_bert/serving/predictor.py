@@ -67,9 +67,9 @@ class Predictor(Extensible):
         """Loads a model.
 
         Args:
-            model_dir: a version's folder, an export_dir, of which the newest version is loaded, or
-                the folder of a model, such as the output_dir of a training, or the name of a model,
-                which is downloaded.
+            model_dir: the path of a model, or its name, which is downloaded. The path is a version of
+                an export, an export_dir, whose newest version is loaded, or the folder of a model,
+                such as the output_dir of a training.
             batch_size: number of examples of a call of the model.
             **settings: further flags of official-bert predict that change the answers of a model,
                 such as null_score_diff_threshold=-1.5. None means the default.
@@ -411,5 +411,5 @@ def _check_settings(settings: Mapping[str, Any], model: Export | InMemoryModel):
         if record.settings["export_text"]:
             raise InputError(
                 f"{name}={value!r}: {model.path} reads text itself, with what it was exported "
-                "with; export it anew to change it"
+                "with; export it again to change it"
             )

@@ -193,7 +193,7 @@ def test_a_saved_input_is_sealed(tmp_path):
         manager.saved_input_value("seed")
     path.write_bytes(b"")
     with pytest.raises(
-        InputError, match=r"input\.ckpt-30-0: .*cannot be read.*the input starts anew"
+        InputError, match=r"input\.ckpt-30-0: .*cannot be read.*the input starts from its beginning"
     ):
         manager.saved_input_value("seed")
 
@@ -232,7 +232,7 @@ def test_if_no_checkpoint_is_whole_or_fits_the_newest_is_named(tmp_path):
         (tmp_path / f"model.ckpt-{step}.{DATA}").write_bytes(b"")
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(
-        InputError, match=r"model\.ckpt-30: global_step cannot be read .*; copy its files anew"
+        InputError, match=r"model\.ckpt-30: global_step cannot be read .*; copy its files again"
     ):
         manager.read_newest_valid(manager.restore)
     assert sorted(os.listdir(tmp_path)) == before

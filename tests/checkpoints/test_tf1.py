@@ -277,7 +277,7 @@ def test_a_file_cut_off_is_found(sealed, kept):
         with open(path, "ab") as file:
             file.write(bytes(13))  # a file system may give the size back, and not the bytes
     with pytest.raises(
-        tf1.Corrupt, match=r"state: cannot be read \(.+\); copy its files anew"
+        tf1.Corrupt, match=r"state: cannot be read \(.+\); copy its files again"
     ) as found:
         tf1.check_objects(sealed)
     assert found.value.file == path

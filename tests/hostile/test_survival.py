@@ -130,7 +130,7 @@ def test_where_no_older_checkpoint_is_taken_the_run_ends_and_changes_nothing(
     ended = end_of(*pretraining(run, *flags))
     assert ended.status == 1
     assert f"{run}/out/model.ckpt-6: " in ended.sentence
-    assert "copy its files anew or name another checkpoint" in ended.sentence
+    assert "copy its files again or name another checkpoint" in ended.sentence
     assert digests(run / "out") == before
 
 
