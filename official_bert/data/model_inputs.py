@@ -159,7 +159,7 @@ def padded_features(
     return batch
 
 
-def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str):
+def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str) -> None:
     """Validates that a vocabulary fits the model, and warns of one that is shorter than the
     embedding table.
     """
@@ -182,7 +182,7 @@ def check_vocabulary(tokenizer: FullTokenizer, vocab_size: int, vocab_file: str)
     check_casing(tokenizer, vocab_file)
 
 
-def check_casing(tokenizer: FullTokenizer, vocab_file: str):
+def check_casing(tokenizer: FullTokenizer, vocab_file: str) -> None:
     """Warns if text is lower-cased although the vocabulary has capitals, or is not although it
     has none.
     """
@@ -206,7 +206,7 @@ def _text_and_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> tuple[np.nda
     return is_text, is_text & (ids == tokenizer.vocab["[UNK]"])
 
 
-def check_unknown_in(tokenizer: FullTokenizer, encoded: EncodedSet, length: int):
+def check_unknown_in(tokenizer: FullTokenizer, encoded: EncodedSet, length: int) -> None:
     """Does what `check_unknown` does for the first texts of a set, padded to `length` tokens."""
     rows = np.arange(min(FIRST_TEXTS, len(encoded.lengths)))
     if rows.size:
@@ -248,7 +248,9 @@ def warn_of_unknown_requests(tokenizer: FullTokenizer, encoded: EncodedSet, leng
     return num_unknown > 0
 
 
-def log_example(tokens: Sequence[str], is_first: bool, details: Callable[[], Iterable[str]]):
+def log_example(
+    tokens: Sequence[str], is_first: bool, details: Callable[[], Iterable[str]]
+) -> None:
     """Logs the first example in a line, or with --verbosity=1 the details of each."""
     if logging.level_debug():
         logging.debug("*** Example ***")

@@ -120,7 +120,7 @@ def read_records(
                 yield row, dict(zip(names, row.fields, strict=True))
 
 
-def refuse_second_header(row: Row, names: Sequence[str]):
+def refuse_second_header(row: Row, names: Sequence[str]) -> None:
     """Raises InputError for a row that has the names of the columns, as of files put together."""
     if len(names) > 1 and list(row.fields) == list(names):
         raise row.error(
@@ -156,17 +156,25 @@ def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
     of their tags.
     """
     sentences, written, document, has_documents = [], [], 0, False
-    path, roles = "", (_TOKENS, _TAGS._replace(is_required=labelled))
+    path = ""
+    tokens_name: str | None = None
+    tags_name: str | None = None
+    roles = (_TOKENS, _TAGS._replace(is_required=labelled))
     for row, record in read_records(given, flag):
         if path != row.path:
             path, names = row.path, list(record)
             decided = decide_columns(path, names, roles, flag=None)
-            tokens, name = decided.column_name("tokens"), decided.column_name("tags")
-        has_tags = labelled or bool(record.get(name))
-        columns = [
-            _texts(row, record, column) for column in ([tokens, name] if has_tags else [tokens])
-        ]
-        words, tags = columns[0], columns[1] if has_tags else []
+            tokens_name = decided.column_name("tokens")
+            tags_name = decided.column_name("tags")
+        assert tokens_name is not None, "the role is a required one"
+        words = _texts(row, record, tokens_name)
+        columns = [words]
+        tags = []
+        has_tags = False
+        if tags_name is not None and (labelled or record.get(tags_name)):
+            has_tags = True
+            tags = _texts(row, record, tags_name)
+            columns.append(tags)
         if wrong := [word for word in words if not _is_word(word)]:
             raise row.error(f"has the token {wrong[0]!r}; give words without blanks")
         if wrong := [tag for tag in tags if not tables.is_tag(tag)]:
@@ -178,7 +186,7 @@ def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
             )
         if len(columns[-1]) != len(words):
             raise row.error(
-                f"has {len(words)} tokens and {len(tags)} {name}; give each token one tag"
+                f"has {len(words)} tokens and {len(tags)} {tags_name}; give each token one tag"
             )
         if words[:1] == [tables.DOCUMENT_START]:
             document, has_documents = document + 1, True

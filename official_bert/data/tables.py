@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from absl import logging
 
@@ -42,7 +42,7 @@ class Row(NamedTuple):
     fields: list
     unit: str = "line"
 
-    def field(self, column: int, name: str):
+    def field(self, column: int, name: str) -> Any:
         """Returns a column, counted from 0 or, if negative, from the end; raises InputError if
         there is none.
         """
@@ -79,14 +79,28 @@ def read_tsv(path: str, decompresses: bool = False) -> Iterator[Row]:
 
 
 def read_csv(
-    path: str, delimiter: str = ",", quotechar: str = '"', **settings: bool
+    path: str,
+    delimiter: str = ",",
+    quotechar: str = '"',
+    decompresses: bool = False,
+    keeps_returns: bool = False,
 ) -> Iterator[Row]:
-    """Yields the rows of a file whose quoted fields may hold delimiters and line ends; settings
-    as of `read_lines`.
+    """Yields the rows of a file whose quoted fields may contain delimiters and line ends.
+
+    Args:
+        path: the file.
+        delimiter: the character between two fields.
+        quotechar: the character around a quoted field.
+        decompresses: whether a gzip file is decompressed.
+        keeps_returns: whether each "\\r" stays, as in `read_lines`.
+
+    Raises:
+        InputError: there is no such file, or its quotes are wrong.
     """
     _check_there(path)
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
-    lines = (f"{text}\n" for _, text in numbered_lines(path, **settings))
+    numbered = numbered_lines(path, decompresses=decompresses, keeps_returns=keeps_returns)
+    lines = (f"{text}\n" for _, text in numbered)
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quotechar, strict=True)
     num_blank = 0
     try:
@@ -126,9 +140,15 @@ def not_empty(examples: list[T], path: str) -> list[T]:
     return examples
 
 
-def numbered_lines(path: str, undecodable="ignore", **settings: bool) -> Iterator[tuple[int, str]]:
+def numbered_lines(
+    path: str,
+    undecodable: Literal["ignore", "replace"] = "ignore",
+    decompresses: bool = False,
+    keeps_returns: bool = False,
+) -> Iterator[tuple[int, str]]:
     """Yields the lines of `read_lines` with their numbers from 1, without a byte order mark."""
-    for line, text in enumerate(reading.read_lines(path, undecodable, **settings), start=1):
+    lines = reading.read_lines(path, undecodable, decompresses, keeps_returns)
+    for line, text in enumerate(lines, start=1):
         if line == 1:
             text = text.removeprefix("\ufeff")
         yield line, text
@@ -142,7 +162,7 @@ def parse_number(text: str) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def log_blank(path: str, num_blank: int):
+def log_blank(path: str, num_blank: int) -> None:
     if num_blank:
         logging.warning("%s: skipped %d blank lines", path, num_blank)
 
@@ -163,7 +183,10 @@ def read_sentences(path: str) -> Iterator[TextLine]:
     for line_index, line in enumerate(reading.read_lines(path)):
         text = line.strip()
         pair = _match_pair(text)
-        yield TextLine(line_index, *(pair.groups() if pair else (text, None)))
+        if pair:
+            yield TextLine(line_index, text_a=pair[1], text_b=pair[2])
+        else:
+            yield TextLine(line_index, text_a=text, text_b=None)
     if line_index < 0:
         raise InputError(f"{path}: is empty; give it one example a line")
 
@@ -240,7 +263,7 @@ def read_conll(path: str, labelled: bool = True) -> ConllFile:
     return ConllFile(path, tagged, logged_scheme(path, written), has_documents)
 
 
-def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence[str]]):
+def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence[str]]) -> None:
     """Writes a copy of a file with predicted IOB2 tags, in its scheme, as an additional last column
     for conlleval.
 

@@ -62,13 +62,19 @@ class TextReader:
         """
         if second is None:
             return _packed([first[:, : self.max_seq_length - 2]], self.vocab)
-        room, a, b = self.max_seq_length - 3, first.row_lengths(), second.row_lengths()
+        room = self.max_seq_length - 3
+        first_lengths = first.row_lengths()
+        second_lengths = second.row_lengths()
         # The longer text, or the second one on a tie, loses its last token until both fit.
-        num_first = tf.where(b > 0, tf.maximum(room - b, room - room // 2), room + 1)
-        second = _first(second, tf.maximum(room - a, room // 2))
-        return _packed(
-            [_first(first, num_first), second], self.vocab, is_pair=second.row_lengths() > 0
+        max_first = tf.where(
+            second_lengths > 0,
+            tf.maximum(room - second_lengths, room - room // 2),
+            room + 1,
         )
+        max_second = tf.maximum(room - first_lengths, room // 2)
+        segments = [_truncate_rows(first, max_first), _truncate_rows(second, max_second)]
+        is_pair = segments[1].row_lengths() > 0
+        return _packed(segments, self.vocab, is_pair)
 
     def document_windows(
         self,
@@ -316,7 +322,7 @@ def _packed(
     }
 
 
-def _first(rows: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
+def _truncate_rows(rows: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
     columns = tf.ragged.range(rows.row_lengths())
     return tf.ragged.boolean_mask(rows, columns < counts[:, None])
 

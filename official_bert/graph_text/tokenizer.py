@@ -66,37 +66,45 @@ def character_tables(do_lower_case: bool, strip_accents: bool | None = None) -> 
     pair, once.
     """
     basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents)
-    classes, outputs = np.ones(_NUM_CODES, np.int32), np.zeros(_NUM_CODES, np.int32)
-    expansions = []
+    classes = np.ones(_NUM_CODES, np.int32)
+    outputs = np.zeros(_NUM_CODES, np.int32)
+    expansions: list[int] = []
     for code in _CODES:
         char = chr(code)
         words = basic_tokenizer.tokenize(f"a{char}a")
-        made = "" if words == ["a", "a"] else words[1] if len(words) == 3 else words[0][1:-1]
-        if len(made) == 1:
-            outputs[code] = ord(made) - code
-        elif made:
+        if words == ["a", "a"]:
+            replacement = ""
+        elif len(words) == 3:
+            replacement = words[1]
+        else:
+            replacement = words[0][1:-1]
+        if len(replacement) == 1:
+            outputs[code] = ord(replacement) - code
+        elif replacement:
             outputs[code] = len(expansions)
-            expansions.extend(map(ord, made))
-        kind = len(made) | unicodedata.combining(char) * _COMBINING_CLASS
+            expansions.extend(map(ord, replacement))
+        kind = len(replacement) | unicodedata.combining(char) * _COMBINING_CLASS
         if len(words) > 1:
-            kind |= _ALONE if made else _BLANK
-        if words == ["aa"] or _ends_in_final_sigma(f"a{char}Σ") != _ends_in_final_sigma(
-            f"1{char}Σ"
-        ):
+            kind |= _ALONE if replacement else _BLANK
+        is_final_after_letter = _ends_in_final_sigma(f"a{char}Σ")
+        is_final_after_digit = _ends_in_final_sigma(f"1{char}Σ")
+        if words == ["aa"] or is_final_after_letter != is_final_after_digit:
             kind |= _CASE_IGNORABLE
-        elif _ends_in_final_sigma(f"1{char}Σ"):
+        elif is_final_after_digit:
             kind |= _CASED
         is_starter = not all(map(unicodedata.combining, unicodedata.normalize("NFD", char)))
-        if not made and is_starter and unicodedata.category(char) == "Mn":
+        if not replacement and is_starter and unicodedata.category(char) == "Mn":
             kind |= _STRIPPED_STARTER
         classes[code] = kind
-    both, pages = np.unique(
-        np.concatenate([table.reshape(-1, _PAGE_SIZE) for table in (classes, outputs)], axis=1),
-        axis=0, return_inverse=True,
-    )  # fmt: skip
-    classes, outputs = both[:, :_PAGE_SIZE].ravel(), both[:, _PAGE_SIZE:].ravel()
+    class_pages = classes.reshape(-1, _PAGE_SIZE)
+    output_pages = outputs.reshape(-1, _PAGE_SIZE)
+    all_pages = np.concatenate([class_pages, output_pages], axis=1)
+    distinct_pages, pages = np.unique(all_pages, axis=0, return_inverse=True)
     return CharacterTables(
-        pages.ravel().astype(np.int32), classes, outputs, np.array([*expansions, 0], np.int32)
+        pages=pages.ravel().astype(np.int32),
+        classes=distinct_pages[:, :_PAGE_SIZE].ravel(),
+        outputs=distinct_pages[:, _PAGE_SIZE:].ravel(),
+        expansions=np.array([*expansions, 0], np.int32),
     )
 
 
@@ -196,14 +204,14 @@ class TextTokenizer(tf.Module):
         # of its own.
         path = os.path.join(tempfile.mkdtemp(dir=folder), "vocab.txt")
         write_vocabulary(tokenizer.vocab, path)
-        whole_line, line_number = (
-            tf.lookup.TextFileIndex.WHOLE_LINE,
-            tf.lookup.TextFileIndex.LINE_NUMBER,
+        initializer = tf.lookup.TextFileInitializer(
+            path,
+            key_dtype=tf.string,
+            key_index=tf.lookup.TextFileIndex.WHOLE_LINE,
+            value_dtype=tf.int64,
+            value_index=tf.lookup.TextFileIndex.LINE_NUMBER,
         )
-        self._vocabulary = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(path, tf.string, whole_line, tf.int64, line_number),
-            default_value=-1,
-        )
+        self._vocabulary = tf.lookup.StaticHashTable(initializer, default_value=-1)
 
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Encodes string[texts] as int32[texts, (pieces)]: the ids that FullTokenizer.encode
@@ -212,7 +220,7 @@ class TextTokenizer(tf.Module):
         characters = self._characters(texts)
         tokens = self._basic_tokens(characters)
         pieces = self._wordpieces(tokens)
-        return _by_text(characters, pieces.ids, tf.gather(tokens.firsts, pieces.tokens))
+        return _split_by_text(characters, pieces.ids, tf.gather(tokens.firsts, pieces.tokens))
 
     def encode_with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token."""
@@ -226,9 +234,8 @@ class TextTokenizer(tf.Module):
         masks = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.reduce_sum(is_after_mask)], self._mask_id), is_after_mask
         )
-        return parts.with_values(tf.concat([masks, self.encode(parts.values)], axis=1)).merge_dims(
-            1, 2
-        )
+        ids = tf.concat([masks, self.encode(parts.values)], axis=1)
+        return parts.with_values(ids).merge_dims(1, 2)
 
     def pieces(self, texts: tf.Tensor, unknown_words: bool = False) -> Pieces:
         """Splits string[texts] into WordPieces with their offsets.
@@ -238,73 +245,87 @@ class TextTokenizer(tf.Module):
         characters = self._characters(texts)
         tokens = self._basic_tokens(characters)
         ids, token, starts, lengths = self._wordpieces(tokens)
-        firsts, spans = tf.gather(tokens.firsts, token), tf.gather(tokens.spans, token)
+        firsts = tf.gather(tokens.firsts, token)
+        spans = tf.gather(tokens.spans, token)
         # If a token has as many characters as its part of the text, the characters correspond one
         # to one.
         is_exact = spans == tf.gather(tokens.lengths, token)
-        starts, lengths = tf.where(is_exact, starts, 0), tf.where(is_exact, lengths, spans)
+        starts = tf.where(is_exact, starts, 0)
+        lengths = tf.where(is_exact, lengths, spans)
 
-        is_white = tf.reduce_any(
-            characters.codes.values[:, None] == list(map(ord, _WHITE_SPACE)), axis=1
-        )
+        # Find the words, which white space separates.
+        white_codes = [ord(character) for character in _WHITE_SPACE]
+        is_white = tf.reduce_any(characters.codes.values[:, None] == white_codes, axis=1)
         is_text_start = characters.offsets == 0
         is_text_end = tf.concat([is_text_start, [True]], 0)[1:]
         is_word_start = ~is_white & (is_text_start | tf.concat([[True], is_white], 0)[:-1])
         is_word_end = ~is_white & (is_text_end | tf.concat([is_white, [True]], 0)[1:])
-        word_firsts = _indices_of(is_word_start)
-        word_lengths = 1 + _indices_of(is_word_end) - word_firsts
-        # Among those of all texts.
+        word_firsts = _true_indices(is_word_start)
+        word_lengths = 1 + _true_indices(is_word_end) - word_firsts
+        # These are indices in the words of all texts.
         words = tf.gather(tf.cumsum(tf.cast(is_word_start, tf.int32)) - 1, firsts)
         if unknown_words:
-            is_empty = (
-                tf.math.unsorted_segment_sum(tf.ones_like(words), words, tf.size(word_firsts)) == 0
+            # Add [UNK] for each word without WordPieces.
+            num_pieces = tf.math.unsorted_segment_sum(
+                tf.ones_like(words), words, tf.size(word_firsts)
             )
-            empty = _indices_of(is_empty)
+            empty = _true_indices(num_pieces == 0)
             ids = tf.concat([ids, tf.fill(tf.shape(empty), self._unknown_id)], 0)
             firsts = tf.concat([firsts, tf.gather(word_firsts, empty)], 0)
             starts = tf.concat([starts, tf.zeros_like(empty)], 0)
             lengths = tf.concat([lengths, tf.gather(word_lengths, empty)], 0)
             words = tf.concat([words, empty], 0)
             order = tf.argsort(words, stable=True)
-            ids, firsts, starts, lengths, words = (
-                tf.gather(values, order) for values in (ids, firsts, starts, lengths, words)
-            )
+            ids = tf.gather(ids, order)
+            firsts = tf.gather(firsts, order)
+            starts = tf.gather(starts, order)
+            lengths = tf.gather(lengths, order)
+            words = tf.gather(words, order)
+
+        # Split words and pieces by text.
         starts += tf.gather(characters.offsets, firsts)
-        word_starts = _by_text(characters, tf.gather(characters.offsets, word_firsts), word_firsts)
-        by_text = _by_text(characters, words, firsts)
-        words_before = tf.gather(
-            tf.cast(word_starts.row_starts(), tf.int32), by_text.value_rowids()
-        )
+        word_offsets = tf.gather(characters.offsets, word_firsts)
+        word_starts = _split_by_text(characters, word_offsets, word_firsts)
+        rows = _split_by_text(characters, words, firsts)
+        first_words = tf.cast(word_starts.row_starts(), tf.int32)  # the first word of each text
+        words_before = tf.gather(first_words, rows.value_rowids())
         return Pieces(
-            *(
-                by_text.with_values(values)
-                for values in (ids, starts, starts + lengths, words - words_before)
-            ),
+            ids=rows.with_values(ids),
+            starts=rows.with_values(starts),
+            ends=rows.with_values(starts + lengths),
+            words=rows.with_values(words - words_before),
             word_starts=word_starts,
             word_ends=word_starts.with_values(word_starts.values + word_lengths),
         )
 
     def _look_up(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the classes and the outputs of code points, each int32[codes]."""
-        index = tf.gather(self._tables.pages, codes // _PAGE_SIZE) * _PAGE_SIZE + codes % _PAGE_SIZE
+        pages = tf.gather(self._tables.pages, codes // _PAGE_SIZE)
+        index = pages * _PAGE_SIZE + codes % _PAGE_SIZE
         return tf.gather(self._tables.classes, index), tf.gather(self._tables.outputs, index)
 
     def _characters(self, texts: tf.Tensor) -> _Characters:
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
         classes, _ = self._look_up(codes.values)
         offsets = tf.cast(tf.ragged.range(codes.row_lengths()).values, tf.int32)
-        is_alone, is_blank = _has(classes, _ALONE), _has(classes, _BLANK)
+        is_alone = _has(classes, _ALONE)
+        is_blank = _has(classes, _BLANK)
         # A part begins at a lone character and after it, and where blanks begin or end.
         is_after_lone = tf.concat([[True], is_alone], 0)[:-1]
         is_after_blank = tf.concat([[False], is_blank], 0)[:-1]
         part_starts = (offsets == 0) | is_alone | is_after_lone | (is_blank != is_after_blank)
         return _Characters(
-            codes, offsets, tf.cumsum(tf.cast(part_starts, tf.int32)) - 1, part_starts, classes
+            codes=codes,
+            offsets=offsets,
+            parts=tf.cumsum(tf.cast(part_starts, tf.int32)) - 1,
+            part_starts=part_starts,
+            classes=classes,
         )
 
     def _basic_tokens(self, characters: _Characters) -> _Tokens:
         """Splits texts into the tokens of BasicTokenizer."""
-        codes, counts = characters.codes.values, characters.classes & _COUNT
+        codes = characters.codes.values
+        counts = characters.classes & _COUNT
         if self._do_lower_case:
             codes = self._with_final_sigmas(characters)
         _, outputs = self._look_up(codes)
@@ -314,26 +335,30 @@ class TextTokenizer(tf.Module):
         output = tf.gather(outputs, source)
         is_single = tf.gather(counts, source) == 1
         several = tf.gather(self._tables.expansions, tf.where(is_single, 0, output + number))
-        made = tf.where(is_single, tf.gather(codes, source) + output, several)
+        new_codes = tf.where(is_single, tf.gather(codes, source) + output, several)
         parts = tf.gather(characters.parts, source)
         if self._strip_accents:
-            made = self._in_canonical_order(made, source, characters)
+            new_codes = self._sort_accents(new_codes, source, characters)
         num_parts = tf.reduce_sum(tf.cast(characters.part_starts, tf.int32))
         strings = tf.RaggedTensor.from_value_rowids(
-            made, tf.cast(parts, tf.int64), tf.cast(num_parts, tf.int64)
+            new_codes, tf.cast(parts, tf.int64), tf.cast(num_parts, tf.int64)
         )
         lengths = tf.cast(strings.row_lengths(), tf.int32)
-        firsts = _indices_of(characters.part_starts)
+        firsts = _true_indices(characters.part_starts)
         spans = tf.concat([firsts, [tf.size(codes)]], 0)[1:] - firsts
-        chosen = lengths > 0
+        is_token = lengths > 0
         strings = tf.strings.unicode_encode(strings, "UTF-8")
         return _Tokens(
-            *(tf.boolean_mask(values, chosen) for values in (strings, lengths, firsts, spans))
+            strings=tf.boolean_mask(strings, is_token),
+            lengths=tf.boolean_mask(lengths, is_token),
+            firsts=tf.boolean_mask(firsts, is_token),
+            spans=tf.boolean_mask(spans, is_token),
         )
 
     def _with_final_sigmas(self, characters: _Characters) -> tf.Tensor:
         """Returns the code points with final sigmas in place of capital sigmas that become one."""
-        codes, classes = characters.codes.values, characters.classes
+        codes = characters.codes.values
+        classes = characters.classes
         counts = ~_has(classes, _CASE_IGNORABLE)
         # Around each counting character: whether a cased letter of the same text comes before it,
         # and behind it.
@@ -341,33 +366,34 @@ class TextTokenizer(tf.Module):
         texts = tf.boolean_mask(characters.codes.value_rowids(), counts)
         is_cased = tf.concat([[False], is_cased, [False]], 0)
         texts = tf.concat([[-1], texts, [-1]], 0)
-        sigmas = _indices_of(codes == _SIGMA)
+        sigmas = _true_indices(codes == _SIGMA)
         index = tf.gather(tf.cumsum(tf.cast(counts, tf.int32)), sigmas)  # among the counting ones
         text = tf.gather(texts, index)
-        is_after, is_before = (
-            tf.gather(is_cased, index + step) & (tf.gather(texts, index + step) == text)
-            for step in (-1, 1)
-        )
+
+        def is_cased_neighbour(step: int) -> tf.Tensor:
+            return tf.gather(is_cased, index + step) & (tf.gather(texts, index + step) == text)
+
+        is_after = is_cased_neighbour(-1)
+        is_before = is_cased_neighbour(1)
         final = tf.boolean_mask(sigmas, is_after & ~is_before)[:, None]
         return tf.tensor_scatter_nd_update(codes, final, tf.fill(tf.shape(final)[:1], _FINAL_SIGMA))
 
-    def _in_canonical_order(
-        self, made: tf.Tensor, source: tf.Tensor, characters: _Characters
+    def _sort_accents(
+        self, codes: tf.Tensor, source: tf.Tensor, characters: _Characters
     ) -> tf.Tensor:
         """Sorts adjacent combining characters by their classes, as NFD does; nearly all of them
         have been stripped.
         """
-        classes = self._look_up(made)[0] // _COMBINING_CLASS
+        classes, _ = self._look_up(codes)
+        classes //= _COMBINING_CLASS
         stripped = tf.cumsum(tf.cast(_has(characters.classes, _STRIPPED_STARTER), tf.int32))
-        groups = tf.cumsum(tf.cast(classes == 0, tf.int32)) + tf.gather(
-            characters.parts + stripped, source
-        )
-        marks = _indices_of(classes > 0)
+        groups = tf.cumsum(tf.cast(classes == 0, tf.int32))
+        groups += tf.gather(characters.parts + stripped, source)
+        marks = _true_indices(classes > 0)
         keys = tf.gather(groups, marks) * _COMBINING_CLASS + tf.gather(classes, marks)
         order = tf.argsort(keys, stable=True)
-        return tf.tensor_scatter_nd_update(
-            made, marks[:, None], tf.gather(tf.gather(made, marks), order)
-        )
+        sorted_codes = tf.gather(tf.gather(codes, marks), order)
+        return tf.tensor_scatter_nd_update(codes, marks[:, None], sorted_codes)
 
     def _wordpieces(self, tokens: _Tokens) -> _WordPieces:
         """Splits tokens into WordPieces; a token that they do not cover, or a very long one, is
@@ -375,58 +401,75 @@ class TextTokenizer(tf.Module):
         """
         ids = tf.cast(self._vocabulary.lookup(tokens.strings), tf.int32)
         ids = tf.where(tokens.lengths > self._max_word_chars, self._unknown_id, ids)
-        words = _indices_of(ids < 0)  # those that are to be cut
-        found = tuple(tf.boolean_mask(values, ids >= 0) for values in (ids, tf.range(tf.size(ids))))
-        found = _WordPieces(*found, tf.zeros_like(found[0]), tf.gather(tokens.lengths, found[1]))
+        words = _true_indices(ids < 0)  # those that are to be cut
+        # Whole words are WordPieces that begin at 0.
+        is_whole = ids >= 0
+        whole_ids = tf.boolean_mask(ids, is_whole)
+        whole_tokens = tf.boolean_mask(tf.range(tf.size(ids)), is_whole)
+        pieces = _WordPieces(
+            ids=whole_ids,
+            tokens=whole_tokens,
+            starts=tf.zeros_like(whole_ids),
+            lengths=tf.gather(tokens.lengths, whole_tokens),
+        )
 
-        def cut(words, starts, found):
+        def cut(words: tf.Tensor, starts: tf.Tensor, pieces: _WordPieces):
             """Finds the longest WordPieces of the tokens `words` at `starts`, int32[words]."""
             rest = tf.gather(tokens.lengths, words) - starts
             lengths = tf.range(1, 1 + tf.minimum(self._longest_piece, tf.reduce_max(rest)))
 
-            def for_each_length(values):
+            def repeat_for_lengths(values: tf.Tensor) -> tf.Tensor:
                 return tf.broadcast_to(values[:, None], [tf.size(words), tf.size(lengths)])
 
-            strings, prefixes = tf.gather(tokens.strings, words), tf.where(starts == 0, "", "##")
+            strings = tf.gather(tokens.strings, words)
+            prefixes = tf.where(starts == 0, "", "##")
             parts = tf.strings.substr(
-                for_each_length(strings),
-                for_each_length(starts),
+                repeat_for_lengths(strings),
+                repeat_for_lengths(starts),
                 tf.zeros_like(starts)[:, None] + lengths,
                 unit="UTF8_CHAR",
             )
-            ids = self._vocabulary.lookup(for_each_length(prefixes) + parts)
-            longest = tf.reduce_max(
-                tf.where((ids >= 0) & (lengths <= rest[:, None]), lengths, 0), axis=1
+            ids = self._vocabulary.lookup(repeat_for_lengths(prefixes) + parts)
+            is_piece = (ids >= 0) & (lengths <= rest[:, None])
+            longest = tf.reduce_max(tf.where(is_piece, lengths, 0), axis=1)
+            ids = tf.gather(ids, tf.maximum(longest - 1, 0), batch_dims=1)
+            ids = tf.where(longest > 0, tf.cast(ids, tf.int32), -1)
+            pieces = _WordPieces(
+                ids=tf.concat([pieces.ids, ids], 0),
+                tokens=tf.concat([pieces.tokens, words], 0),
+                starts=tf.concat([pieces.starts, starts], 0),
+                lengths=tf.concat([pieces.lengths, longest], 0),
             )
-            ids = tf.cast(tf.gather(ids, tf.maximum(longest - 1, 0), batch_dims=1), tf.int32)
-            made = _WordPieces(tf.where(longest > 0, ids, -1), words, starts, longest)
-            found = _WordPieces(*(tf.concat(both, 0) for both in zip(found, made, strict=True)))
-            goes_on = (longest > 0) & (longest < rest)
-            return (
-                tf.boolean_mask(words, goes_on),
-                tf.boolean_mask(starts + longest, goes_on),
-                found,
-            )
+            has_rest = (longest > 0) & (longest < rest)
+            next_words = tf.boolean_mask(words, has_rest)
+            next_starts = tf.boolean_mask(starts + longest, has_rest)
+            return next_words, next_starts, pieces
 
         vector = tf.TensorShape([None])
-        _, _, found = tf.while_loop(
+        _, _, pieces = tf.while_loop(
             lambda words, *_: tf.size(words) > 0,
             cut,
-            (words, tf.zeros_like(words), found),
+            (words, tf.zeros_like(words), pieces),
             shape_invariants=(vector, vector, _WordPieces(vector, vector, vector, vector)),
         )
-        is_unknown = (
-            tf.math.unsorted_segment_min(found.ids, found.tokens, tf.size(tokens.lengths)) < 0
+        num_tokens = tf.size(tokens.lengths)
+        lowest_ids = tf.math.unsorted_segment_min(pieces.ids, pieces.tokens, num_tokens)
+        is_unknown = tf.gather(lowest_ids < 0, pieces.tokens)
+        token_lengths = tf.gather(tokens.lengths, pieces.tokens)
+        pieces = pieces._replace(
+            ids=tf.where(is_unknown, self._unknown_id, pieces.ids),
+            lengths=tf.where(is_unknown, token_lengths, pieces.lengths),
         )
-        is_unknown = tf.gather(is_unknown, found.tokens)
-        found = found._replace(
-            ids=tf.where(is_unknown, self._unknown_id, found.ids),
-            lengths=tf.where(is_unknown, tf.gather(tokens.lengths, found.tokens), found.lengths),
+        # An unknown token is one piece.
+        rows = _true_indices(~is_unknown | (pieces.starts == 0))
+        # Sort by token. The loop has found the pieces of a token in the order of their starts.
+        order = tf.gather(rows, tf.argsort(tf.gather(pieces.tokens, rows), stable=True))
+        return _WordPieces(
+            ids=tf.gather(pieces.ids, order),
+            tokens=tf.gather(pieces.tokens, order),
+            starts=tf.gather(pieces.starts, order),
+            lengths=tf.gather(pieces.lengths, order),
         )
-        kept = _indices_of(~is_unknown | (found.starts == 0))
-        # By tokens, and by starts within a token, in which order its pieces were found.
-        order = tf.gather(kept, tf.argsort(tf.gather(found.tokens, kept), stable=True))
-        return _WordPieces(*(tf.gather(values, order) for values in found))
 
 
 def readable(texts: tf.Tensor) -> tf.Tensor:
@@ -439,12 +482,14 @@ def _has(classes: tf.Tensor, bit: int) -> tf.Tensor:
     return classes & bit > 0
 
 
-def _indices_of(is_chosen: tf.Tensor) -> tf.Tensor:
+def _true_indices(is_chosen: tf.Tensor) -> tf.Tensor:
     """Returns the indices of the true values of a vector: int32[true values]."""
     return tf.cast(tf.where(is_chosen)[:, 0], tf.int32)
 
 
-def _by_text(characters: _Characters, values: tf.Tensor, firsts: tf.Tensor) -> tf.RaggedTensor:
+def _split_by_text(
+    characters: _Characters, values: tf.Tensor, firsts: tf.Tensor
+) -> tf.RaggedTensor:
     """Puts values into the rows of their texts, in whose order they are; `firsts` are indices of
     their characters.
     """

@@ -3,7 +3,6 @@
 import contextlib
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import BinaryIO
 
 from official_bert.io import files
 from official_bert.io.errors import InputError, brief
@@ -43,7 +42,7 @@ def entry_names(path: str, remedy: str) -> list[str]:
         return [entry.filename for entry in entries]
 
 
-def copy_entries(path: str, targets: Mapping[str, str], remedy: str):
+def copy_entries(path: str, targets: Mapping[str, str], remedy: str) -> None:
     """Copies entries of a .zip file to the paths of `targets`, which has one for the name of each
     wanted entry.
 
@@ -81,12 +80,13 @@ def _parts(
     archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, remedy: str
 ) -> Iterator[bytes]:
     """Yields the content of an entry in parts, so that large weights do not fill the memory."""
-    source: BinaryIO | None = None
-    part = b"any"
-    while part:
+    with _naming_damage(path, remedy):
+        source = archive.open(entry)
+    while True:
         with _naming_damage(path, remedy):
-            source = source or archive.open(entry)
             part = source.read(_PART_BYTES)
+        if not part:
+            return
         yield part
 
 

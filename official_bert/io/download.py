@@ -19,7 +19,7 @@ _TIMEOUT_SECS = 60  # without a byte
 _MB = 1e6
 
 
-def download(url: str, path: str, otherwise: str):
+def download(url: str, path: str, otherwise: str) -> None:
     """Downloads a file; an interrupted transfer is taken up again as long as more arrives each
     time.
 

@@ -67,7 +67,7 @@ def did_you_mean(word: str, words: Iterable[str], mark: str = "") -> str:
     return f"did you mean {mark}{found[0]}?" if found else ""
 
 
-def warn(sentence: str, *values):
+def warn(sentence: str, *values) -> None:
     """Logs a warning; for the files that light uses of the package import."""
     from absl import logging  # late: it loads absl.flags
 

@@ -13,6 +13,7 @@ import shutil
 import stat
 import threading
 from collections.abc import Iterable
+from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 
 from official_bert.io.errors import InputError
 
@@ -29,7 +30,7 @@ def is_remote(path: str) -> bool:
     return "://" in os.fspath(path)
 
 
-def check_name(path: str):
+def check_name(path: str) -> None:
     """Checks that TensorFlow, logs and JSON can hold a name."""
     name = os.fspath(path)
     try:
@@ -40,7 +41,19 @@ def check_name(path: str):
         raise InputError(f"{name!a}: the name contains a zero byte; correct it")
 
 
-def open_file(path: str, mode: str = "r"):
+@overload
+def open_file(path: str, mode: Literal["r", "w", "a"] = "r") -> TextIO: ...
+
+
+@overload
+def open_file(path: str, mode: Literal["rb", "wb", "ab"]) -> BinaryIO: ...
+
+
+@overload
+def open_file(path: str, mode: str) -> IO[Any]: ...
+
+
+def open_file(path: str, mode: str = "r") -> IO[Any]:
     """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale is.
 
     A pipe (FIFO) that no process opens at its other end within a minute is an InputError.
@@ -48,9 +61,15 @@ def open_file(path: str, mode: str = "r"):
     check_name(path)
     if is_remote(path):
         return _open_remote(path, mode)
-    text_settings = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    is_text = "b" not in mode
     try:
-        return open(path, mode, **text_settings, opener=_open_pipe if _is_pipe(path) else None)
+        return open(
+            path,
+            mode,
+            encoding="utf-8" if is_text else None,
+            newline="\n" if is_text else None,
+            opener=_open_pipe if _is_pipe(path) else None,
+        )
     except FileNotFoundError:
         if "r" in mode:
             raise InputError(f"{path}: no such file; check the path") from None
@@ -92,7 +111,7 @@ def sha256(path: str) -> str:
     return digest.hexdigest()
 
 
-def make_folder(path: str):
+def make_folder(path: str) -> None:
     """Creates a folder and its parents if they do not exist."""
     if is_remote(path):
         _gfile().makedirs(path)
@@ -135,13 +154,15 @@ def check_model_file(path: str) -> str:
     return path
 
 
-def rename(source: str, target: str):
-    _gfile().rename(source, target, overwrite=True) if is_remote(source) else os.replace(
-        source, target
-    )
+def rename(source: str, target: str) -> None:
+    """Renames a file or folder; a file of the new name is replaced."""
+    if is_remote(source):
+        _gfile().rename(source, target, overwrite=True)
+    else:
+        os.replace(source, target)
 
 
-def remove(path: str):
+def remove(path: str) -> None:
     """Deletes a file; a folder, in which another may have put something, is refused."""
     if is_remote(path):
         _gfile().remove(path)
@@ -151,9 +172,12 @@ def remove(path: str):
     os.remove(path)
 
 
-def remove_folder(path: str):
+def remove_folder(path: str) -> None:
     """Deletes a folder that this project has made, with all that is in it."""
-    _gfile().rmtree(path) if is_remote(path) else shutil.rmtree(path)
+    if is_remote(path):
+        _gfile().rmtree(path)
+    else:
+        shutil.rmtree(path)
 
 
 def list_folder(path: str) -> list[str]:

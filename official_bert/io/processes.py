@@ -30,7 +30,7 @@ _IDLE_SECS, _MAX_IDLE_WAIT_SECS = 0.1, 60.0
 _deferred: list[int] | None = None  # the signals that arrived within `deferred`; None outside of it
 
 
-def end_in_order():
+def end_in_order() -> None:
     """Makes both signals raise `Terminated` in the main thread, unless they are ignored, as
     under nohup.
     """
@@ -39,7 +39,7 @@ def end_in_order():
             signal.signal(number, _terminate)
 
 
-def take_back():
+def take_back() -> None:
     """Installs the handlers again that another library has replaced below Python, which does not
     notice.
 
@@ -152,7 +152,7 @@ class Processes:
         """
         return [process.poll() for process in self._started]
 
-    def end(self):
+    def end(self) -> None:
         """Ends those that run: SIGTERM, time for a checkpoint, SIGKILL; a second Ctrl-C takes no
         time.
         """
@@ -209,7 +209,7 @@ class CallsOfThreads:
 
         return call
 
-    def wait_until_idle(self):
+    def wait_until_idle(self) -> None:
         """Waits for the running calls and those that follow them at once, and a minute at most."""
         deadline = time.monotonic() + _MAX_IDLE_WAIT_SECS
         while not self._is_idle() and time.monotonic() < deadline:

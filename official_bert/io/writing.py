@@ -15,11 +15,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, Literal, TextIO, overload
 
 from official_bert.io import errors, files
 from official_bert.io.errors import InputError
 
-_REMEDIES = {
+_REMEDIES: Mapping[int | None, str] = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room or name another path"),
     errno.EPIPE: "keep the process that reads it running",
     errno.ENAMETOOLONG: "give it a shorter name",
@@ -27,7 +28,7 @@ _REMEDIES = {
 _TEMPORARY = re.compile(r"\..+\.tmp-(\d+)")
 
 
-def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]]):
+def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]]) -> None:
     """Refuses outputs that would replace an input, another output, or become an input of the next
     run.
 
@@ -59,7 +60,7 @@ def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]
                     )
 
 
-def check_new_folder(path: str):
+def check_new_folder(path: str) -> None:
     """Refuses an --output_dir that is there and holds something."""
     if not path or (
         files.exists(path) and not (files.is_folder(path) and not files.list_folder(path))
@@ -97,8 +98,20 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     )
 
 
+@overload
+def replacing(
+    path: str, mode: Literal["w"] = "w", removes_left: bool = True
+) -> contextlib.AbstractContextManager[TextIO]: ...
+
+
+@overload
+def replacing(
+    path: str, mode: Literal["wb"], removes_left: bool = True
+) -> contextlib.AbstractContextManager[BinaryIO]: ...
+
+
 @contextlib.contextmanager
-def replacing(path: str, mode: str = "w", removes_left: bool = True):
+def replacing(path: str, mode: str = "w", removes_left: bool = True) -> Iterator[Any]:
     """Opens a temporary file beside `path`; on success it is renamed to `path`, on any failure it
     is deleted.
 
@@ -132,7 +145,7 @@ def replacing(path: str, mode: str = "w", removes_left: bool = True):
 
 
 @contextlib.contextmanager
-def saying_why(path: str):
+def saying_why(path: str) -> Iterator[None]:
     """Replaces the error of a file that cannot be written by a sentence, as a context manager
     round its writing.
     """
@@ -172,7 +185,7 @@ def replacing_folder(path: str) -> Iterator[str]:
             files.remove_folder(temporary)
 
 
-def append_line(path: str, line: str):
+def append_line(path: str, line: str) -> None:
     """Appends a line to a file, which never has half of it: the file is replaced by a longer one."""
     before = b""
     if files.exists(path):
@@ -217,7 +230,7 @@ def temporary_name(folder: str, name: str) -> str:
     return path
 
 
-def remove_left(folder: str, pattern: str):
+def remove_left(folder: str, pattern: str) -> None:
     """Deletes what killed processes left in a folder, but in no remote one, whose processes may
     run elsewhere.
     """

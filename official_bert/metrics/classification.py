@@ -20,12 +20,14 @@ def accuracy(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
 def f1(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     """Returns the F1 of class 1 against all others, as `f1`: GLUE's metric for MRPC and QQP."""
     targets, predictions = _checked(targets, predictions, num_axes=1)
-    expected, predicted = targets == 1, predictions == 1
-    return {
-        "f1": precision_recall_f1(
-            np.sum(expected & predicted), np.sum(predicted), np.sum(expected)
-        )["f1"]
-    }
+    expected = targets == 1
+    predicted = predictions == 1
+    scores = precision_recall_f1(
+        num_true_positives=int(np.sum(expected & predicted)),
+        num_predicted=int(np.sum(predicted)),
+        num_targets=int(np.sum(expected)),
+    )
+    return {"f1": scores["f1"]}
 
 
 def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
@@ -71,24 +73,27 @@ def per_label(
     else:
         targets, predictions = targets.astype(bool), predictions.astype(bool)
         true_positives = np.sum(targets & predictions, axis=0)
-        num_predicted, num_targets = np.sum(predictions, axis=0), np.sum(targets, axis=0)
+        num_predicted = np.sum(predictions, axis=0)
+        num_targets = np.sum(targets, axis=0)
     each = {
         label: precision_recall_f1(*counts)
         for label, *counts in zip(labels, true_positives, num_predicted, num_targets, strict=True)
     }
-    micro = precision_recall_f1(np.sum(true_positives), np.sum(num_predicted), np.sum(num_targets))
+    micro = precision_recall_f1(
+        num_true_positives=int(np.sum(true_positives)),
+        num_predicted=int(np.sum(num_predicted)),
+        num_targets=int(np.sum(num_targets)),
+    )
     is_binary = num_axes == 1 and len(labels) == 2
-    overall = (
-        each[labels[1]] if is_binary else {f"micro_{name}": score for name, score in micro.items()}
-    )
-    macro = {
-        f"macro_{name}": float(np.mean([one[name] for one in each.values()])) for name in micro
-    }
-    return (
-        overall
-        | macro
-        | {f"{name}_{label}": one[name] for label, one in each.items() for name in one}
-    )
+    micro_scores = {f"micro_{name}": score for name, score in micro.items()}
+    scores = dict(each[labels[1]]) if is_binary else micro_scores
+    for name in micro:
+        label_scores = [one[name] for one in each.values()]
+        scores[f"macro_{name}"] = float(np.mean(label_scores))
+    for label, one in each.items():
+        for name, score in one.items():
+            scores[f"{name}_{label}"] = score
+    return scores
 
 
 def abstaining(

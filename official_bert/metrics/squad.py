@@ -197,6 +197,9 @@ def _totals_by_threshold(
     float64[n + 1] each.
     """
     num_unanswerable = sum(not texts for texts in answers.values())
-    by_odds = sorted((qas_id for qas_id in null_odds if qas_id in gains), key=null_odds.get)
-    totals = np.cumsum([num_unanswerable, *(gains[qas_id] for qas_id in by_odds)], dtype=np.float64)
-    return totals, np.array([null_threshold, *(null_odds[qas_id] for qas_id in by_odds)])
+    scored_ids = [qas_id for qas_id in null_odds if qas_id in gains]
+    scored_ids.sort(key=null_odds.__getitem__)
+    sorted_gains = [gains[qas_id] for qas_id in scored_ids]
+    sorted_odds = [null_odds[qas_id] for qas_id in scored_ids]
+    totals = np.cumsum([num_unanswerable, *sorted_gains], dtype=np.float64)
+    return totals, np.array([null_threshold, *sorted_odds])

@@ -376,7 +376,7 @@ def test_every_code_point_gives_the_words_of_the_rules(pair):
         texts = [f"{before}{chr(code)}{after}" for code in codes[::step]]
         characters = pair.graph._characters(tf.constant(texts))
         tokens = pair.graph._basic_tokens(characters)
-        words = in_graph._by_text(characters, tokens.strings, tokens.firsts).to_list()
+        words = in_graph._split_by_text(characters, tokens.strings, tokens.firsts).to_list()
         tokenize = pair.full.basic_tokenizer.tokenize
         differing = [
             (text, found)

@@ -16,7 +16,9 @@ _SHARE_OF_CONTINUED_WORDS = 0.005  # English text has a twentieth to a fifth of 
 _LINES_READ = 1000
 
 
-def check_next_sentences(num_random: int, num_records: int, num_documents: int, num_sentences: int):
+def check_next_sentences(
+    num_random: int, num_records: int, num_documents: int, num_sentences: int
+) -> None:
     """Warns if the label of the next sentence is nearly always the same, so that a model learns
     nothing from it.
     """
@@ -42,7 +44,7 @@ def check_next_sentences(num_random: int, num_records: int, num_documents: int, 
     )
 
 
-def check_whole_words(ids: np.ndarray, tokenizer: FullTokenizer):
+def check_whole_words(ids: np.ndarray, tokenizer: FullTokenizer) -> None:
     """Warns if --do_whole_word_mask changes next to nothing, because hardly a word has several
     pieces.
     """

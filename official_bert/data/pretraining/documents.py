@@ -51,7 +51,7 @@ class Documents:
         begin and end.
         """
         first, end = self.document_starts[document : document + 2]
-        return memoryview(self.segment_starts)[first : end + 1]  # its items are Python integers
+        return self.segment_starts.data[first : end + 1]  # its items are Python integers
 
 
 def id_type(vocab: dict[str, int]) -> np.dtype:

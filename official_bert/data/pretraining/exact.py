@@ -32,7 +32,7 @@ def randbelow(n: int, getrandbits: Callable[[int], int]) -> int:
     return drawn
 
 
-def shuffle(items: MutableSequence, getrandbits: Callable[[int], int]):
+def shuffle(items: MutableSequence, getrandbits: Callable[[int], int]) -> None:
     """Shuffles `items` in place, with the draws of `random.Random.shuffle`."""
     last = len(items) - 1
     while last > 0:
@@ -268,7 +268,7 @@ class Instances:
         """The number of instances whose second segment was drawn at random."""
         return sum(self._is_random_next)
 
-    def append(self, pair: SentencePair, positions: list[int], replacements: list[int]):
+    def append(self, pair: SentencePair, positions: list[int], replacements: list[int]) -> None:
         """Adds a pair of offsets in `documents.ids`, masked positions in any order, and the
         input ids at them.
         """

@@ -316,7 +316,7 @@ def _rest_of_scan(
     """Yields the pairs of a scan from `number` on, some at a time: only where each begins is
     found one by one.
     """
-    starts = memoryview(documents.segment_starts)  # its items are Python integers
+    starts = documents.segment_starts.data  # its items are Python integers
     document_end = int(documents.document_starts[document + 1])
     while first < document_end:
         numbers = number + np.arange(min(_PAIRS_AT_ONCE, document_end - first))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 from official_bert.io.errors import InputError
 
@@ -29,8 +30,8 @@ class WorkerProcesses:
     def __init__(self, num_workers: int, function: Callable):
         self._num_workers, self._function = num_workers, function
         self._threads = ThreadPoolExecutor(num_workers, initializer=_block_ctrl_c)
-        self._of_thread = threading.local()  # its `connection` to the thread's worker
-        self._workers: list[multiprocessing.Process] = []
+        self._thread_data = threading.local()  # `connection` leads to the thread's worker.
+        self._workers: list[BaseProcess] = []
         self._has_ended = False
         self._lock = threading.Lock()
         resource_tracker.ensure_running()  # when it starts, it unblocks Ctrl-C
@@ -41,11 +42,11 @@ class WorkerProcesses:
         """
         return self._threads.submit(self._call, arguments)
 
-    def wait(self):
+    def wait(self) -> None:
         """Waits until all calls are answered. None can be submitted any more."""
         self._threads.shutdown()
 
-    def end(self):
+    def end(self) -> None:
         """Ends the workers at once. Calls that are not answered yet fail."""
         with self._lock:
             self._has_ended = True
@@ -58,10 +59,10 @@ class WorkerProcesses:
     def _call(self, arguments: tuple):
         """Has the worker of this thread call the function. Returns its result or raises its error."""
         try:
-            if not hasattr(self._of_thread, "connection"):
-                self._of_thread.connection = self._started_worker()
-            self._of_thread.connection.send(arguments)
-            result, error = self._of_thread.connection.recv()
+            if not hasattr(self._thread_data, "connection"):
+                self._thread_data.connection = self._started_worker()
+            self._thread_data.connection.send(arguments)
+            result, error = self._thread_data.connection.recv()
         except (EOFError, OSError):  # OSError, too, where it was killed in the middle of an answer
             raise InputError(
                 f"--num_workers={self._num_workers}: a worker process was killed, maybe for want "
@@ -124,5 +125,7 @@ def _answer(function: Callable, arguments: tuple) -> tuple:
 
 def _end_with_parent():
     """Ends this process when its parent has ended, also by a kill that leaves a call unanswered."""
-    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # This function runs in child processes alone.
+    multiprocessing.connection.wait([parent.sentinel])
     os._exit(1)

@@ -107,6 +107,7 @@ def shard_job(
     options: PretrainingDataOptions, output_file: str, num_shards: int, tokenizer: FullTokenizer
 ) -> ShardJob:
     """Returns the job of a script, whose records are compressed if `output_file` ends in .gz."""
+    assert options.vocab_file is not None  # The tokenizer has been read from it.
     is_compressed = output_file.endswith(COMPRESSED_SUFFIX)
     config = ShardConfig(
         pairs=pair_config(options),
@@ -126,7 +127,7 @@ def shard_job(
     )
 
 
-def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, int]):
+def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, int]) -> None:
     """Writes beside each record file of the generator `exact` how it was made, since its name
     does not tell.
     """
@@ -162,7 +163,7 @@ def default_num_shards(sizes: Iterable[tuple[str, int]]) -> int:
     )
 
 
-def check_no_others(job: ShardJob):
+def check_no_others(job: ShardJob) -> None:
     """Raises InputError if there is a shard of another number of shards, which the same glob
     would match.
     """
@@ -176,7 +177,7 @@ def check_no_others(job: ShardJob):
             )
 
 
-def check_places(job: ShardJob):
+def check_places(job: ShardJob) -> None:
     """Raises InputError if an output could not get its name in the end: it is too long, or that
     of something else.
     """
@@ -192,7 +193,7 @@ def check_places(job: ShardJob):
     _check_length(job.manifest_file)
 
 
-def check_exact_names(output_files: Sequence[str]):
+def check_exact_names(output_files: Sequence[str]) -> None:
     """Raises InputError if the manifest beside a record file would have too long a name."""
     for path in output_files:
         if not (files.is_remote(path) or files.is_special(path)):
@@ -236,7 +237,7 @@ def write_shards(
     return manifest
 
 
-def remove_work_folder(job: ShardJob):
+def remove_work_folder(job: ShardJob) -> None:
     """Deletes the empty work folder; with finished shards in it, it stays for the next run."""
     with contextlib.suppress(OSError):
         os.rmdir(job.work_folder)
@@ -394,7 +395,7 @@ def _give_names(job: ShardJob, manifest: dict):
         files.remove(job.report_file(number))
 
 
-def log_manifest(manifest: dict, job: ShardJob):
+def log_manifest(manifest: dict, job: ShardJob) -> None:
     counts, shares = manifest["counts"], manifest["shares"]
     logging.info(
         "%d documents, %d sentences, %d tokens",

@@ -218,7 +218,9 @@ def _ends_sentence(words: str, boundary: re.Match) -> bool:
         return False
     if boundary["mark"] != ".":
         return True
-    word = _LAST_WORD.fullmatch(words)[1].lstrip("'").lower()
+    last_word = _LAST_WORD.fullmatch(words)
+    assert last_word is not None  # The pattern matches every text.
+    word = last_word[1].lstrip("'").lower()
     if word in _ABBREVIATIONS:
         return word in _MAY_END and following.isupper()
     # An initial of a name, as in J. Smith; "I" is a word, and "U.S." ends sentences as often as

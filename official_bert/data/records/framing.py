@@ -59,7 +59,7 @@ class ExampleFiles:
         self._files = opened
         self.num_written = 0
 
-    def write(self, features: Mapping[str, np.ndarray]):
+    def write(self, features: Mapping[str, np.ndarray]) -> None:
         """Appends one example for each row of name -> integer or float[batch, length]."""
         framed = [frame(example) for example in encode_examples(features)]
         num_files = len(self._files)
@@ -158,7 +158,9 @@ def _begins_gzip(start: bytes) -> bool:
     return start.startswith(_GZIP_MAGIC) and start[8:] != _checksum(start[:8])
 
 
-def _decompressed(file: BinaryIO):
+def _decompressed(
+    file: BinaryIO,
+) -> contextlib.AbstractContextManager[BinaryIO | io.BufferedIOBase]:
     if isinstance(file, io.BufferedReader):
         start = file.peek(_HEADER.size)[: _HEADER.size]
     else:  # a remote file
@@ -167,7 +169,7 @@ def _decompressed(file: BinaryIO):
     return gzip.open(file) if _begins_gzip(start) else contextlib.nullcontext(file)
 
 
-def _read(file: BinaryIO, size: int, may_end: bool = False) -> bytes:
+def _read(file: BinaryIO | io.BufferedIOBase, size: int, may_end: bool = False) -> bytes:
     """Reads `size` bytes; returns none at the end of the file if `may_end` allows it."""
     try:
         data = file.read(size)

@@ -219,7 +219,7 @@ def _stored_dtype(feature: Feature) -> tf.DType:
 
 def check_first_records(
     files: Sequence[str], features: Sequence[Feature], limits: Mapping[str, Limit]
-):
+) -> None:
     """Validates the first record of each file, without which an endless pipeline would hang;
     warns of empty files.
     """

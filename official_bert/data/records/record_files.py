@@ -38,7 +38,7 @@ _FILES_OPENED_TOGETHER = 16
 
 def write_encoded_set(
     path: str, num_examples: int, records: Callable[[np.ndarray], Mapping[str, np.ndarray]]
-):
+) -> None:
     """Writes a record for each example; `records` maps numbers of examples, int[b], to features,
     each [b, ...].
     """
@@ -51,7 +51,7 @@ def write_encoded_set(
             )
 
 
-def log_progress(index: int, num_examples: int):
+def log_progress(index: int, num_examples: int) -> None:
     """Logs every ten thousandth example, as the original does."""
     if index % _EXAMPLES_BETWEEN_LINES == 0:
         logging.info("Writing example %d of %d", index, num_examples)
@@ -61,7 +61,7 @@ def write_features(
     batches: Iterable[dict[str, np.ndarray]],
     example_files: ExampleFiles,
     inv_vocab: Mapping[int, str],
-):
+) -> None:
     """Writes batches of the features of pre-training records, and logs the first ones as the
     original does.
     """
@@ -77,7 +77,7 @@ def write_features(
     logging.info("Wrote %d total instances", example_files.num_written)
 
 
-def log_files(title: str, paths: Iterable[str]):
+def log_files(title: str, paths: Iterable[str]) -> None:
     logging.info("*** %s ***", title)
     for path in paths:
         logging.info("  %s", path)
@@ -136,7 +136,9 @@ def vocabulary_digest(vocab: Mapping[str, int]) -> str:
     return hashlib.sha256(json.dumps(pieces).encode()).hexdigest()
 
 
-def check_records_vocabulary(records: Iterable[str], vocab_file: str, vocab: Mapping[str, int]):
+def check_records_vocabulary(
+    records: Iterable[str], vocab_file: str, vocab: Mapping[str, int]
+) -> None:
     """Compares a vocabulary with that of record files, so far as the manifests beside them have its
     digest.
 

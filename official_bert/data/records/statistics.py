@@ -35,15 +35,17 @@ def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int
     names = [feature.name for feature in pretraining_features(1, 1)]
     try:
         block = {name: np.stack([example[name] for example in examples]) for name in names}
-    except (KeyError, ValueError):  # a feature is missing, or lengths differ
-        block = None
-    if block is None or not _is_within(block, vocab_size):
-        for example, place in zip(examples, places, strict=True):
-            _check_example(example, place, vocab_size)
-            if any(len(example[name]) != len(examples[0][name]) for name in names):
-                raise InputError(
-                    f"{place}: has another length than {places[0]}; give files of one length"
-                )
+    except (KeyError, ValueError):  # A feature is missing, or lengths differ.
+        block = {}
+    if block and _is_within(block, vocab_size):
+        return block
+    # Find the first wrong example, for the error.
+    for example, place in zip(examples, places, strict=True):
+        _check_example(example, place, vocab_size)
+        if any(len(example[name]) != len(examples[0][name]) for name in names):
+            raise InputError(
+                f"{place}: has another length than {places[0]}; give files of one length"
+            )
     return block
 
 
@@ -134,7 +136,7 @@ class Statistics:
         self.max_seq_length = 0
         self._counts = Counter()
 
-    def add(self, block: Block):
+    def add(self, block: Block) -> None:
         """Counts the records of a block; raises InputError if they have another length than
         those before.
         """
