@@ -138,7 +138,7 @@ def _fetch_archive(path: str) -> str:
     with folder_lock.locked(folder, waits=True), contextlib.ExitStack() as stack:
         if files.exists(target):
             return target
-        # A remote file system cannot append, so that an interrupted download starts from its beginning there.
+        # A remote file system cannot append, so that a download starts again.
         download_folder = folder
         if files.is_remote(target):
             download_folder = stack.enter_context(tempfile.TemporaryDirectory())

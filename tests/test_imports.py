@@ -69,7 +69,7 @@ HEAVY_IN_A_FAMILY = (
 )
 LIGHT_TASKS = ("tasks", "tasks.base", "tasks.registry", "tasks.clients")
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
-MAX_LINES = 500
+MAX_LINES = 500  # without docstrings, which no budget counts
 # Of the whole package: whoever raises them has looked for what can go instead.
 MAX_FILES = 245
 
@@ -184,9 +184,20 @@ def offences(texts: dict[str, str]) -> Iterator[str]:
         yield from breaches_of_outside_packages(module, imported)
         if not has_docstring(source):
             yield f"{module}: has no docstring"
-        if source.count("\n") > MAX_LINES:
+        if num_lines(source) > MAX_LINES:
             yield f"{module}: has more than {MAX_LINES} lines"
     yield from cycles(loaded)
+
+
+def num_lines(source: str) -> int:
+    """The number of lines of a source without its docstrings."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    num_docstring_lines = 0
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            docstring = node.body[0]
+            num_docstring_lines += docstring.end_lineno - docstring.lineno + 1
+    return source.count("\n") - num_docstring_lines
 
 
 def breaches_of_lines(module: str, imported: list[Import]) -> Iterator[str]:

@@ -395,7 +395,7 @@ def write(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig) ->
 
 
 def check_free(folder: str, file_name: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Checks that a folder has no checkpoint but an earlier one of the model that is saved there.
+    """Checks that a folder has no checkpoint, except an earlier one of the model to save.
 
     Readers would use the other checkpoint, or it would be lost.
 

@@ -48,7 +48,7 @@ from official_bert.tokenization import FullTokenizer, vocabulary_lines
 from official_bert.training.run_log import package_versions
 
 _gfile = tf.io.gfile
-_TAKEN = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
+_NUMBER_EXISTS = (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError)
 
 
 class TrainedModel(NamedTuple):
@@ -207,11 +207,7 @@ def export_model(built: TrainedModel, writer: ExportWriter) -> str:
     # The temporary folder contains the assets until they are saved.
     with tempfile.TemporaryDirectory() as folder:
         # Build the graphs.
-        content = (
-            _make_text_content(built, folder)
-            if options.export_text
-            else _make_tensor_content(built)
-        )
+        content = _make_content(built, folder)
         weights = {name: variable.value for name, variable in named_variables(built.model).items()}
         labels = [str(label) for label in built.task.labels or ()]
         names = ", ".join(content.functions)
@@ -385,6 +381,13 @@ class _Content(NamedTuple):
     extra_files: dict[str, bytes]
 
 
+def _make_content(built: TrainedModel, folder: str) -> _Content:
+    options: ExportOptions = built.options
+    if options.export_text:
+        return _make_text_content(built, folder)
+    return _make_tensor_content(built)
+
+
 def _make_tensor_content(built: TrainedModel) -> _Content:
     """Makes the signatures that read tensors."""
     task = built.task
@@ -548,5 +551,5 @@ def _publish(temporary: str, export_dir: str) -> str:
         try:
             _gfile.rename(temporary, version)
             return version
-        except _TAKEN:  # another export took the number after the folder was listed
+        except _NUMBER_EXISTS:  # another export took the number after the folder was listed
             continue

@@ -261,7 +261,7 @@ class SavedModelRuntime:
         with _silence_warnings():
             model = tf.saved_model.load(path)
         self._signatures = dict(model.signatures)
-        # An Estimator's signature has taken the name of ours.
+        # An Estimator's signature is called serving_default, so that ours has another name.
         if TENSOR_SIGNATURE in self._signatures:
             self._signatures[DEFAULT] = self._signatures.pop(TENSOR_SIGNATURE)
         self.inputs: Mapping[str, Sequence[str]] = {
