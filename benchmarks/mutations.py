@@ -132,10 +132,10 @@ data/pretraining/one_shard.py: data/pretraining/test_pairs.py data/pretraining/t
     stream(config.random_seed, number, _PAIRS) -> stream(config.random_seed, _PAIRS)
     0, 1, 2, 3, 4, 1 << 8, 1 << 40 -> 0, 1, 2, 3, 4, 1 << 8, 1 << 8
 data/pretraining/masks.py: data/pretraining/test_masks.py
-    np.clip(wanted, 1, max_predictions_per_seq) -> np.clip(wanted, 0, max_predictions_per_seq)
+    np.clip(counts, 1, max_predictions_per_seq) -> np.clip(counts, 0, max_predictions_per_seq)
     starts = candidates & ~self._continues[input_ids] -> starts = candidates
     starts[:, 1] |= candidates[:, 1] -> pass
-    (order[unfilled] & _SIZE) > room[:, None] -> (order[unfilled] & _SIZE) >= room[:, None]
+    (keys_left & _SIZE) > room[:, None] -> (keys_left & _SIZE) >= room[:, None]
     candidates &= ids != special -> pass
     stream(self._seed, passes, records) -> stream(self._seed, records)
 data/pretraining/documents.py: data/pretraining/test_documents.py
@@ -209,7 +209,7 @@ tasks/squad/examples.py: tasks/squad/test_examples.py
     [^ \t\r\n\u202f]+ -> [^ \t\r\n]+
     end = start + len(text) - 1 -> end = start + len(text)
 metrics/calibration.py: metrics/test_calibration.py
-    if slope < 0 else -> if slope > 0 else
+    if slope < 0: -> if slope > 0:
     np.ceil(confidences * num_bins).astype(int) - 1 -> np.floor(confidences * num_bins).astype(int)
 metrics/classification.py: metrics/test_classification.py
     np.cumsum(counts) - (counts - 1) / 2 -> np.cumsum(counts)

@@ -197,7 +197,8 @@ def _spans(
     numbers = tf.ragged.range(tf.where(num_pieces > 0, 1 + num_more, fewest))  # [batch, (spans)]
     texts = tf.cast(numbers.value_rowids(), tf.int32)
     starts = numbers.values * tf.gather(stride, texts)
-    return texts, starts, tf.minimum(starts + tf.gather(room, texts), tf.gather(num_pieces, texts))
+    ends = tf.minimum(starts + tf.gather(room, texts), tf.gather(num_pieces, texts))
+    return texts, starts, ends
 
 
 def in_batches(
@@ -214,17 +215,16 @@ def in_batches(
     num_windows = tf.shape(features["input_ids"])[0]
     num_batches = tf.maximum(1, (num_windows + _WINDOWS_AT_ONCE - 1) // _WINDOWS_AT_ONCE)
 
-    def run(batch, found):
+    def run(batch: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
         rows = slice(batch * _WINDOWS_AT_ONCE, (batch + 1) * _WINDOWS_AT_ONCE)
-        return batch + 1, found.write(
-            batch, outputs({name: values[rows] for name, values in features.items()})
-        )
+        batch_features = {name: values[rows] for name, values in features.items()}
+        return batch + 1, results.write(batch, outputs(batch_features))
 
-    found = tf.TensorArray(dtype, num_batches, infer_shape=False)
-    _, found = tf.while_loop(
-        lambda batch, _: batch < num_batches, run, (0, found), parallel_iterations=1
+    results = tf.TensorArray(dtype, num_batches, infer_shape=False)
+    _, results = tf.while_loop(
+        lambda batch, _: batch < num_batches, run, (0, results), parallel_iterations=1
     )
-    return found.concat()
+    return results.concat()
 
 
 def _has_most_context(
@@ -241,12 +241,15 @@ def _has_most_context(
     after the other.
     """
     window = tf.cast(pieces.value_rowids(), tf.int32)
-    starts, ends = tf.gather(starts, window), tf.gather(ends, window)
+    starts = tf.gather(starts, window)
+    ends = tf.gather(ends, window)
     context = tf.minimum(pieces.values - starts, ends - 1 - pieces.values)
     score = tf.cast(context, tf.float64) + 0.01 * tf.cast(ends - starts, tf.float64)
-    is_best = score == tf.gather(tf.math.unsorted_segment_max(score, flat, num_pieces), flat)
+    best_scores = tf.math.unsorted_segment_max(score, flat, num_pieces)
+    is_best = score == tf.gather(best_scores, flat)
     best_windows = tf.where(is_best, window, tf.int32.max)
-    return window == tf.gather(tf.math.unsorted_segment_min(best_windows, flat, num_pieces), flat)
+    first_best_windows = tf.math.unsorted_segment_min(best_windows, flat, num_pieces)
+    return window == tf.gather(first_best_windows, flat)
 
 
 def _chains(following: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
@@ -258,7 +261,7 @@ def _chains(following: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     """
     num_columns = tf.shape(following)[1]
 
-    def visit(column, is_visited):
+    def visit(column: tf.Tensor, is_visited: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         is_inside = column < lengths
         is_visited |= tf.one_hot(tf.where(is_inside, column, -1), num_columns, True, False)
         leads_to = tf.gather(following, tf.minimum(column, num_columns - 1), batch_dims=1)
@@ -284,16 +287,17 @@ def _windows(
     int64[windows].
     """
 
-    def at_offsets(values, filler):
-        before = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.reduce_sum(offsets)], filler), offsets
-        )
-        return tf.concat([before, values, tf.fill([values.nrows(), 1], filler)], axis=1).to_tensor(
-            filler
-        )
+    def pad(values: tf.RaggedTensor, filler: int | bool) -> tf.Tensor:
+        fillers = tf.fill([tf.reduce_sum(offsets)], filler)
+        before = tf.RaggedTensor.from_row_lengths(fillers, offsets)
+        after = tf.fill([values.nrows(), 1], filler)
+        return tf.concat([before, values, after], axis=1).to_tensor(filler)
 
     return Windows(
-        _packed(segments, vocab), texts, at_offsets(pieces, -1), at_offsets(is_own, False)
+        features=_packed(segments, vocab),
+        texts=texts,
+        pieces=pad(pieces, -1),
+        is_own=pad(is_own, False),
     )
 
 
@@ -335,6 +339,5 @@ def _flat_indices(rows: tf.RaggedTensor, texts: tf.Tensor, numbers: tf.RaggedTen
     """Returns the index in `rows.values` of the values `numbers[window]` of row `texts[window]`:
     int64[all numbers].
     """
-    return tf.gather(rows.row_starts(), tf.gather(texts, numbers.value_rowids())) + tf.cast(
-        numbers.values, tf.int64
-    )
+    row_starts = tf.gather(rows.row_starts(), tf.gather(texts, numbers.value_rowids()))
+    return row_starts + tf.cast(numbers.values, tf.int64)

@@ -30,8 +30,9 @@ def losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     if targets.ndim == 2:
         return (np.logaddexp(0, logits) - logits * targets).mean(axis=-1)
     highest = logits.max(axis=-1)
-    at_target = np.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
-    return highest + np.log(np.exp(logits - highest[:, None]).sum(axis=-1)) - at_target
+    target_logits = np.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
+    exponents = np.exp(logits - highest[:, None])
+    return highest + np.log(exponents.sum(axis=-1)) - target_logits
 
 
 def best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
@@ -41,13 +42,21 @@ def best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
     Guo et al. (2017), On calibration of modern neural networks. The loss is convex in 1 /
     temperature.
     """
-    logits, is_multi_label = logits.astype(np.float64), targets.ndim == 2
-    wanted = targets if is_multi_label else np.eye(logits.shape[-1])[targets]
-    low, high = np.log(1 / HIGHEST), np.log(1 / LOWEST)
+    logits = logits.astype(np.float64)
+    is_multi_label = targets.ndim == 2
+    target_shares = targets if is_multi_label else np.eye(logits.shape[-1])[targets]
+    # Halve the interval of the logarithm of 1 / temperature by the sign of the loss's slope.
+    low = np.log(1 / HIGHEST)
+    high = np.log(1 / LOWEST)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        slope = np.sum((probabilities(np.exp(middle) * logits, is_multi_label) - wanted) * logits)
-        low, high = (middle, high) if slope < 0 else (low, middle)
+        scaled_logits = np.exp(middle) * logits
+        errors = probabilities(scaled_logits, is_multi_label) - target_shares
+        slope = np.sum(errors * logits)
+        if slope < 0:
+            low = middle
+        else:
+            high = middle
     return float(np.clip(np.exp(-(low + high) / 2), LOWEST, HIGHEST))
 
 
@@ -70,9 +79,8 @@ class Bins(NamedTuple):
         """The expected calibration error: the mean difference of probability and share over all
         predictions.
         """
-        return float(
-            np.sum(self.counts * np.abs(self.shares - self.confidences)) / np.sum(self.counts)
-        )
+        gaps = np.abs(self.shares - self.confidences)
+        return float(np.sum(self.counts * gaps) / np.sum(self.counts))
 
 
 def reliability(logits: np.ndarray, targets: np.ndarray, num_bins: int = NUM_BINS) -> Bins:
@@ -81,11 +89,18 @@ def reliability(logits: np.ndarray, targets: np.ndarray, num_bins: int = NUM_BIN
     """
     chances = probabilities(logits, targets.ndim == 2)
     if targets.ndim == 2:
-        confidences, is_right = chances.ravel(), targets.ravel()
+        confidences = chances.ravel()
+        is_right = targets.ravel()
     else:
-        confidences, is_right = chances.max(axis=-1), chances.argmax(axis=-1) == targets
-    # A bin has its upper bound.
-    bins = np.clip(np.ceil(confidences * num_bins).astype(int) - 1, 0, num_bins - 1)
+        confidences = chances.max(axis=-1)
+        is_right = chances.argmax(axis=-1) == targets
+    # A bin includes its upper bound.
+    bins = np.ceil(confidences * num_bins).astype(int) - 1
+    bins = np.clip(bins, 0, num_bins - 1)
     counts = np.bincount(bins, minlength=num_bins)
-    sums = (np.bincount(bins, values, num_bins) for values in (confidences, is_right))
-    return Bins(counts, *(each / np.maximum(counts, 1) for each in sums))
+    divisors = np.maximum(counts, 1)
+    return Bins(
+        counts=counts,
+        confidences=np.bincount(bins, confidences, num_bins) / divisors,
+        shares=np.bincount(bins, is_right, num_bins) / divisors,
+    )

@@ -40,17 +40,18 @@ def evaluate_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -
     A question without a prediction counts as wrong. For a question without true answers, on which
     the script fails, "" is the true answer.
     """
-    _warn_of_missing(
+    _warn_about_missing(
         {question.qas_id for question in questions} - predictions.keys(), "count as wrong"
     )
-    scores = [
-        _best_score(predictions[qas_id], answers or [""])
-        if qas_id in predictions
-        else _Score(0.0, 0.0)
-        for qas_id, answers in questions
-    ]
-    exact, f1 = (100.0 * sum(column) / len(scores) for column in zip(*scores, strict=True))
-    return {"exact_match": exact, "f1": f1}
+    scores = []
+    for qas_id, answers in questions:
+        score = _Score(0.0, 0.0)
+        if qas_id in predictions:
+            score = _best_score(predictions[qas_id], answers or [""])
+        scores.append(score)
+    exact = sum(score.exact for score in scores)
+    f1 = sum(score.f1 for score in scores)
+    return {"exact_match": 100.0 * exact / len(scores), "f1": 100.0 * f1 / len(scores)}
 
 
 def evaluate_v2(
@@ -76,23 +77,23 @@ def evaluate_v2(
     raw = {qas_id: _score_v2(predictions[qas_id], texts) for qas_id, texts in answers.items()}
     scores = raw
     if null_odds is not None:
-        scores = {
-            qas_id: _null_score(answers[qas_id])
-            if null_odds[qas_id] > null_odds_threshold
-            else score
-            for qas_id, score in raw.items()
-        }
+        scores = {}
+        for qas_id, score in raw.items():
+            is_null = null_odds[qas_id] > null_odds_threshold
+            scores[qas_id] = _null_score(answers[qas_id]) if is_null else score
+    answerable = [score for qas_id, score in scores.items() if answers[qas_id]]
+    unanswerable = [score for qas_id, score in scores.items() if not answers[qas_id]]
     results = _means("", scores.values())
-    results |= _means("HasAns_", [score for qas_id, score in scores.items() if answers[qas_id]])
-    results |= _means("NoAns_", [score for qas_id, score in scores.items() if not answers[qas_id]])
+    results |= _means("HasAns_", answerable)
+    results |= _means("NoAns_", unanswerable)
     if null_odds is not None:
         for name in _Score._fields:
-            gains = {
-                qas_id: getattr(score, name)
-                if answers[qas_id]
-                else -float(predictions[qas_id] != "")
-                for qas_id, score in raw.items()
-            }
+            gains = {}
+            for qas_id, score in raw.items():
+                if answers[qas_id]:
+                    gains[qas_id] = getattr(score, name)
+                else:
+                    gains[qas_id] = -float(predictions[qas_id] != "")
             totals, thresholds = _totals_by_threshold(answers, gains, null_odds, null_threshold=0.0)
             best = np.argmax(totals)
             results[f"best_{name}"] = float(100.0 * totals[best] / len(raw))
@@ -114,8 +115,8 @@ def best_null_odds_threshold(
     for qas_id, texts in answers.items():
         gains[qas_id] = _score_v2(predictions[qas_id], texts).f1 - _null_score(texts).f1
     totals, thresholds = _totals_by_threshold(answers, gains, null_odds, null_threshold=-np.inf)
-    is_last_of_equals = np.append(thresholds[1:] != thresholds[:-1], True)
-    return float(thresholds[is_last_of_equals][np.argmax(totals[is_last_of_equals])])
+    is_last_equal = np.append(thresholds[1:] != thresholds[:-1], True)
+    return float(thresholds[is_last_equal][np.argmax(totals[is_last_equal])])
 
 
 def normalized_words(text: str) -> list[str]:
@@ -131,7 +132,10 @@ def _best_score(prediction: str, answers: Iterable[str]) -> _Score:
     """
     predicted = normalized_words(prediction)
     scores = [_score(predicted, normalized_words(answer)) for answer in answers]
-    return _Score(*(max(column) for column in zip(*scores, strict=True)))
+    return _Score(
+        exact=max(score.exact for score in scores),
+        f1=max(score.f1 for score in scores),
+    )
 
 
 def _score(predicted: list[str], expected: list[str]) -> _Score:
@@ -164,11 +168,11 @@ def _predicted(
 ) -> dict[str, Sequence[str]]:
     """Returns the true answers by id, of the questions that have a prediction."""
     answers = dict(questions)
-    _warn_of_missing(answers.keys() - predictions.keys(), "are left out")
+    _warn_about_missing(answers.keys() - predictions.keys(), "are left out")
     return {qas_id: texts for qas_id, texts in answers.items() if qas_id in predictions}
 
 
-def _warn_of_missing(qas_ids: set[str], consequence: str):
+def _warn_about_missing(qas_ids: set[str], consequence: str):
     if qas_ids:
         logging.warning(
             "%d questions without a prediction %s: %s", len(qas_ids), consequence, min(qas_ids)
@@ -179,12 +183,17 @@ def _means(prefix: str, scores: Iterable[_Score]) -> dict[str, float]:
     """Returns the mean scores as percentages with the number of scores, or nothing if there are
     no scores.
     """
-    columns = list(zip(*scores, strict=True))
-    if not columns:
+    scores = list(scores)
+    if not scores:
         return {}
-    total = len(columns[0])
-    exact, f1 = (100.0 * sum(column) / total for column in columns)
-    return {f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": total}
+    total = len(scores)
+    exact = sum(score.exact for score in scores)
+    f1 = sum(score.f1 for score in scores)
+    return {
+        f"{prefix}exact": 100.0 * exact / total,
+        f"{prefix}f1": 100.0 * f1 / total,
+        f"{prefix}total": total,
+    }
 
 
 def _totals_by_threshold(

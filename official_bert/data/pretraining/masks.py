@@ -27,12 +27,12 @@ def num_predictions(
     """Returns int64[B]: the number of predictions for each length; a half rounds to the even
     number.
     """
-    wanted = np.rint(lengths * masked_lm_prob).astype(np.int64)
-    return np.clip(wanted, 1, max_predictions_per_seq)
+    counts = np.rint(lengths * masked_lm_prob).astype(np.int64)
+    return np.clip(counts, 1, max_predictions_per_seq)
 
 
 def draw_positions(
-    candidates: np.ndarray, num_wanted: np.ndarray, keys: np.ndarray, max_predictions_per_seq: int
+    candidates: np.ndarray, num_masked: np.ndarray, keys: np.ndarray, max_predictions_per_seq: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws int[B] of the candidates, bool[B, S], all with equal probability; where there are
     fewer, all of them.
@@ -51,14 +51,15 @@ def draw_positions(
     order &= ~low
     order |= np.arange(length, dtype=order.dtype)
     order[~candidates] = np.iinfo(order.dtype).max  # last
-    limit = _last_of(np.sort(order, axis=1), np.minimum(num_wanted, _true_in_rows(candidates)))
-    return _in_columns((order <= limit) & candidates, max_predictions_per_seq)
+    num_chosen = np.minimum(num_masked, _true_in_rows(candidates))
+    limit = _take_last(np.sort(order, axis=1), num_chosen)
+    return _pack_left((order <= limit) & candidates, max_predictions_per_seq)
 
 
 def draw_units(
     unit_starts: np.ndarray,
     candidates: np.ndarray,
-    num_wanted: np.ndarray,
+    num_masked: np.ndarray,
     keys: np.ndarray,
     max_predictions_per_seq: int,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -89,21 +90,23 @@ def draw_units(
     # Up to the first one that does not fit, all are taken; of those after it, always the next one
     # that fits.
     totals = np.cumsum(first & _SIZE, axis=1, dtype=np.int64)
-    num_first = _true_in_rows(totals <= num_wanted[:, None])
-    taken, total = order <= _last_of(first, num_first), _last_of(totals, num_first)[:, 0]
-    unfilled = np.flatnonzero(total < num_wanted)
+    num_first = _true_in_rows(totals <= num_masked[:, None])
+    taken = order <= _take_last(first, num_first)
+    total = _take_last(totals, num_first)[:, 0]
+    unfilled = np.flatnonzero(total < num_masked)
     while len(unfilled):
-        room = (num_wanted - total)[unfilled]
-        fits = np.where(
-            taken[unfilled] | ((order[unfilled] & _SIZE) > room[:, None]), _LAST, order[unfilled]
-        )
+        room = (num_masked - total)[unfilled]
+        keys_left = order[unfilled]
+        is_excluded = taken[unfilled] | ((keys_left & _SIZE) > room[:, None])
+        fits = np.where(is_excluded, _LAST, keys_left)
         chosen = fits.argmin(axis=1)
-        found = fits[np.arange(len(unfilled)), chosen] != _LAST
-        unfilled, chosen = unfilled[found], chosen[found]
+        has_fit = fits[np.arange(len(unfilled)), chosen] != _LAST
+        unfilled = unfilled[has_fit]
+        chosen = chosen[has_fit]
         taken[unfilled, chosen] = True
         total[unfilled] += sizes[unfilled, chosen]
-        unfilled = unfilled[total[unfilled] < num_wanted[unfilled]]
-    return _in_columns(taken.ravel()[unit] & candidates, max_predictions_per_seq)
+        unfilled = unfilled[total[unfilled] < num_masked[unfilled]]
+    return _pack_left(taken.ravel()[unit] & candidates, max_predictions_per_seq)
 
 
 def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.ndarray:
@@ -114,21 +117,21 @@ def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.n
     """
     shares = 1 / np.arange(1, longest + 1)
     limits = np.cumsum(shares / shares.sum())[:-1]
-    drawn = random_streams.uniform(
-        random_streams.draw(keys[:, None], _SPAN_LENGTHS + np.arange(word_starts.shape[1]))
-    )
-    lengths = np.ones(drawn.shape, np.int32)  # in words, used where a span begins
+    numbers = _SPAN_LENGTHS + np.arange(word_starts.shape[1])
+    fractions = random_streams.uniform(random_streams.draw(keys[:, None], numbers))
+    lengths = np.ones(fractions.shape, np.int32)  # in words, used where a span begins
     for limit in limits:
-        lengths += drawn >= limit
+        lengths += fractions >= limit
     # From here on by the number of the word, [words, B].
     is_word = np.arange(word_starts.shape[1]) < _true_in_rows(word_starts)[:, None]
-    of_words = np.zeros(drawn.shape, np.int32)
-    of_words[is_word] = lengths[word_starts]
-    of_words, begins = np.ascontiguousarray(of_words.T), np.zeros(drawn.T.shape, bool)
+    span_lengths = np.zeros(fractions.shape, np.int32)
+    span_lengths[is_word] = lengths[word_starts]
+    span_lengths = np.ascontiguousarray(span_lengths.T)
+    begins = np.zeros(span_lengths.shape, bool)
     next_begin = np.zeros(len(keys), np.int32)
     for word in range(np.count_nonzero(is_word.any(axis=0))):
         np.equal(next_begin, word, out=begins[word])
-        np.add(next_begin, of_words[word], out=next_begin, where=begins[word])
+        np.add(next_begin, span_lengths[word], out=next_begin, where=begins[word])
     starts = np.zeros(word_starts.shape, bool)
     starts[word_starts] = begins.T[is_word]
     return starts
@@ -148,9 +151,8 @@ def draw_replacements(
     words = random_streams.draw(keys[:, None], _REPLACEMENTS + np.arange(tokens.shape[1]))
     choice = words.astype(np.uint32)  # the last 32 bits
     random_words = word_ids[random_streams.below(words, len(word_ids))]
-    replaced = np.where(
-        choice < (mask_token_rate + random_token_rate) * 2.0**32, random_words, tokens
-    )
+    is_replaced = choice < (mask_token_rate + random_token_rate) * 2.0**32
+    replaced = np.where(is_replaced, random_words, tokens)
     return np.where(choice < mask_token_rate * 2.0**32, mask_id, replaced)
 
 
@@ -159,21 +161,20 @@ def _true_in_rows(values: np.ndarray) -> np.ndarray:
     return np.add.reduce(values, axis=1, dtype=np.int64)
 
 
-def _last_of(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _take_last(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Returns [B, 1]: of the first `counts` values of each row the last one, or 0 if there is none."""
-    return (
-        np.take_along_axis(rows, np.maximum(counts - 1, 0)[:, None], axis=1) * (counts > 0)[:, None]
-    )
+    columns = np.maximum(counts - 1, 0)[:, None]
+    return np.take_along_axis(rows, columns, axis=1) * (counts > 0)[:, None]
 
 
-def _in_columns(is_drawn: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _pack_left(is_chosen: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the true positions of bool[B, S] in int64[B, width], filled with 0, and bool[B,
     width], false there.
     """
-    in_columns = np.arange(width) < _true_in_rows(is_drawn)[:, None]
-    positions = np.zeros(in_columns.shape, np.int64)
-    positions[in_columns] = np.flatnonzero(is_drawn) % is_drawn.shape[1]
-    return positions, in_columns
+    is_filled = np.arange(width) < _true_in_rows(is_chosen)[:, None]
+    positions = np.zeros(is_filled.shape, np.int64)
+    positions[is_filled] = np.flatnonzero(is_chosen) % is_chosen.shape[1]
+    return positions, is_filled
 
 
 class Masker:
@@ -203,7 +204,7 @@ class Masker:
         return features, counts
 
     def masked(
-        self, input_ids, candidates, lengths, keys
+        self, input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Does what `mask` does without counting, and returns the ids that the predicted tokens
         became, int[B, P].
@@ -223,7 +224,9 @@ class Masker:
         }
         return features, replaced
 
-    def _positions(self, input_ids, candidates, lengths, keys) -> tuple[np.ndarray, np.ndarray]:
+    def _positions(
+        self, input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         config = self._config
         most = config.max_predictions_per_seq
         count = num_predictions(lengths, config.masked_lm_prob, most)

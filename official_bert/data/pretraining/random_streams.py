@@ -1,7 +1,7 @@
 """Random numbers of many independent streams at once, without a state.
 
 A stream is a 64-bit key, and its numbers are the outputs of SplitMix64 (Steele, Lea and Flood,
-2014) from that key on: number k is a function of the key and k alone, whatever else was drawn, in
+2014) from that key on: number k is a function of the key and k alone, whatever other numbers are drawn, in
 any order and process.
 """
 
@@ -20,29 +20,31 @@ def stream(*parts: int | np.ndarray) -> np.ndarray:
     Each part is an int, of which the last 64 bits count, or int[n]; n is 1 if all parts are
     numbers.
     """
-    key = np.zeros(1, np.uint64)  # an array, because numpy warns of scalars that wrap around
+    key = np.zeros(1, np.uint64)  # An array, because numpy warns of scalars that wrap around.
     for part in parts:
-        bits = np.atleast_1d(part % (1 << 64) if isinstance(part, int) else part).astype(np.uint64)
+        values = part % (1 << 64) if isinstance(part, int) else part
+        bits = np.atleast_1d(values).astype(np.uint64)
         key = _mixed(key + _mixed(bits + _GOLDEN))
     return key
 
 
 def draw(streams: np.ndarray, number: int | np.ndarray) -> np.ndarray:
     """Returns uint64[...]: number `number` (from 0) of each stream; the shapes are broadcast."""
-    return _mixed(streams + (np.atleast_1d(number).astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+    steps = np.atleast_1d(number).astype(np.uint64) + np.uint64(1)
+    return _mixed(streams + steps * _GOLDEN)
 
 
-def uniform(drawn: np.ndarray) -> np.ndarray:
+def uniform(words: np.ndarray) -> np.ndarray:
     """Returns float64 in [0, 1) of random words, uint64."""
-    return (drawn >> np.uint64(11)) * 2.0**-53
+    return (words >> np.uint64(11)) * 2.0**-53
 
 
-def below(drawn: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
+def below(words: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
     """Returns int64 in [0, limit) of random words, uint64, equally likely up to a relative error
     of limit / 2^32.
     """
     limits = np.asarray(limits).astype(np.uint64)
-    return ((drawn >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
+    return ((words >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
 
 
 def binomial(streams: np.ndarray, first: int, num_trials: np.ndarray) -> np.ndarray:
@@ -57,11 +59,13 @@ def binomial(streams: np.ndarray, first: int, num_trials: np.ndarray) -> np.ndar
         rows = np.flatnonzero(num_trials > 64 * begin)
         if len(rows):
             words = np.arange(begin, min(end, -(-int(num_trials[rows].max()) // 64)))
-            used = np.clip(num_trials[rows, None] - 64 * words, 0, 64)  # of the bits of each word
+            num_bits = np.clip(num_trials[rows, None] - 64 * words, 0, 64)  # used of each word
             bits = draw(streams[rows, None], first + words)
-            bits = np.where(used > 0, bits >> (64 - np.maximum(used, 1)).astype(np.uint64), 0)
+            shifts = (64 - np.maximum(num_bits, 1)).astype(np.uint64)
+            bits = np.where(num_bits > 0, bits >> shifts, 0)
             successes[rows] += np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
-    scaled = num_trials / 2 + (successes - _MOST_TRIALS / 2) * np.sqrt(num_trials / _MOST_TRIALS)
+    deviations = successes - _MOST_TRIALS / 2
+    scaled = num_trials / 2 + deviations * np.sqrt(num_trials / _MOST_TRIALS)
     return np.where(num_trials > _MOST_TRIALS, np.rint(scaled).astype(np.int64), successes)
 
 

@@ -101,16 +101,13 @@ def lines_of(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
         tokens[position] = f"{{{tokens[position]}|{inv_vocab.get(original, f'[id {original}]')}}}"
     segments = example["segment_ids"][:length]
     second = [token for token, segment in zip(tokens, segments, strict=True) if segment]
-    is_random = bool(example["next_sentence_labels"][0])
-    return [
-        "A: "
-        + " ".join(token for token, segment in zip(tokens, segments, strict=True) if not segment),
-        *(
-            ["B: " + " ".join(second), f"B is {'random' if is_random else 'the next text'}"]
-            if second
-            else []
-        ),
-    ]
+    first = [token for token, segment in zip(tokens, segments, strict=True) if not segment]
+    lines = ["A: " + " ".join(first)]
+    if second:
+        is_random = bool(example["next_sentence_labels"][0])
+        lines.append("B: " + " ".join(second))
+        lines.append(f"B is {'random' if is_random else 'the next text'}")
+    return lines
 
 
 def _predictions(example: Example) -> list[tuple[int, int]]:
@@ -152,17 +149,22 @@ class Statistics:
                 "one length"
             )
         self.max_seq_length = ids.shape[1]
-        in_second = block["segment_ids"].sum()
-        unknown = (ids == self._unknown).sum() - (is_predicted & (seen == self._unknown)).sum()
+        num_second = block["segment_ids"].sum()
+        is_mask = is_predicted & (seen == self._mask)
+        is_same = is_predicted & (seen == originals) & (seen != self._mask)
+        # Count the words as they were before masking.
+        num_unknown = (ids == self._unknown).sum()
+        num_unknown -= (is_predicted & (seen == self._unknown)).sum()
+        num_unknown += (is_predicted & (originals == self._unknown)).sum()
         counts = {
             "records": len(ids),
             "positions": lengths.sum(),
-            "in_first": lengths.sum() - in_second,
-            "in_second": in_second,
+            "in_first": lengths.sum() - num_second,
+            "in_second": num_second,
             "predictions": is_predicted.sum(),
-            "masked": (is_predicted & (seen == self._mask)).sum(),
-            "kept": (is_predicted & (seen == originals) & (seen != self._mask)).sum(),
-            "unknown": unknown + (is_predicted & (originals == self._unknown)).sum(),
+            "masked": is_mask.sum(),
+            "kept": is_same.sum(),
+            "unknown": num_unknown,
             "random_next": block["next_sentence_labels"].sum(),
         }
         self._counts.update({name: int(count) for name, count in counts.items()})
