@@ -5,7 +5,7 @@ import types
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-Check = tuple[Callable[[object], bool], str]
+Check = tuple[Callable[[Any], bool], str]
 
 # Every number of a flag has an upper bound, so that a slip of the keyboard neither overflows a
 # tensor nor fills the memory: what int32 holds, and less where memory or processes grow with the

@@ -1,4 +1,4 @@
-"""The methods that models get: `load_adapters`."""
+"""The methods of this extension for models: `load_adapters`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     import keras
 
 
-def load_adapters(model: keras.Model, path: str):
-    """Adds the adapters of a training with --lora_rank to a base model.
+def load_adapters(model: keras.Model, path: str) -> None:
+    """Add the adapters of a training with --lora_rank to a base model.
 
     The adapters of another training with the same rank may follow, and replace them.
 
@@ -30,5 +30,5 @@ def load_adapters(model: keras.Model, path: str):
 
 
 def model_methods() -> Mapping[str, Callable]:
-    """Returns the methods of all models, by name."""
+    """Return the methods of all models, by name."""
     return {"load_adapters": load_adapters}

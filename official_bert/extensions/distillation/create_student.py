@@ -1,7 +1,7 @@
-"""Makes a smaller model for distillation: the runner of official-bert create_student.
+"""The command create_student: makes a smaller model for distillation.
 
-In: the folder of a model. Out: a new folder with a model of fewer layers or of another size, and
-    the same vocabulary.
+Input: the folder of a model. Output: a new folder with a model of fewer layers or of another size,
+and the same vocabulary.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from absl import logging
 
@@ -25,8 +26,8 @@ from official_bert.model_source import check_stored_config, resolve
 from official_bert.modeling import BertPretrainer
 from official_bert.training.starting_point import seed_initial_weights
 
-_layer = re.compile(r"(bert/encoder/layer_)(\d+)(/.*)")
-# The fields that a new model has from the configuration of the other one.
+_LAYER = re.compile(r"(bert/encoder/layer_)(\d+)(/.*)")
+# A new model copies these fields of the configuration.
 _TEXT_FIELDS = (
     "vocab_size",
     "hidden_act",
@@ -36,28 +37,28 @@ _TEXT_FIELDS = (
 )
 
 
-def run(options: StudentOptions):
+def run(options: StudentOptions) -> None:
+    """Write a student.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: a flag or the model cannot be used.
+    """
     out = options.output_dir
     writing.check_new_folder(out)
-    ways = {name: getattr(options, name) for name in ("keep_layers", "num_layers", "size")}
-    chosen = [name for name, value in ways.items() if value]
-    if len(chosen) != 1:
-        raise InputError(
-            f"--{' and --'.join(chosen or ways)}: give one of --keep_layers, --num_layers and "
-            "--size"
-        )
+    _check_flags(options)
     source = resolve(options)
-    checkpoint, config = source.checkpoint, source.config
+    checkpoint = source.checkpoint
+    config = source.config
     check_weights(checkpoint, config)
     check_stored_config(checkpoint.path, config)
     record = labels = None
     if options.size:
-        student = BertConfig.from_size(
-            options.size, **{name: getattr(config, name) for name in _TEXT_FIELDS}
-        )
-        seed_initial_weights(options.random_seed)
-        variables = named_variables(BertPretrainer(student))
-        tensors = {name: variable.numpy() for name, variable in variables.items()}
+        text_fields = {name: getattr(config, name) for name in _TEXT_FIELDS}
+        student = BertConfig.from_size(options.size, **text_fields)
+        tensors = _draw_tensors(student, options.random_seed)
     else:
         layer_numbers = _choose_layers(options, config.num_hidden_layers)
         student = copy.deepcopy(config)
@@ -68,48 +69,74 @@ def run(options: StudentOptions):
             config.num_hidden_layers,
         )
         tensors = _select_layers(checkpoint, layer_numbers)
-        layout = find_layout(source.dir.path)
-        record = layout.student_record(source.dir)
+        layout = find_layout(source.folder.path)
+        record = layout.student_record(source.folder)
         labels = source.labels if layout.task_name is None else None
     with writing.replacing_folder(out) as folder:
         loading.write(folder, tensors, student)
-        settings = source.dir.tokenizer_config() or source.tokenizer_config
+        settings = source.folder.tokenizer_config() or source.tokenizer_config
         model_dir.write_companion_files(folder, source.options.vocab_file, settings, record, labels)
-    sizes = (
+    num_weights = sum(tensor.size for tensor in tensors.values())
+    logging.info(
+        "Wrote %s: %d layers of width %d, %.1f M weights",
+        out,
         student.num_hidden_layers,
         student.hidden_size,
-        sum(tensor.size for tensor in tensors.values()) / 1e6,
+        num_weights / 1e6,
     )
-    logging.info("Wrote %s: %d layers of width %d, %.1f M weights", out, *sizes)
+
+
+def _check_flags(options: StudentOptions):
+    """Rejects all but one flag for the size of the student."""
+    values = {
+        "keep_layers": options.keep_layers,
+        "num_layers": options.num_layers,
+        "size": options.size,
+    }
+    typed_names = [name for name, value in values.items() if value]
+    if len(typed_names) != 1:
+        names = " and --".join(typed_names or values)
+        raise InputError(f"--{names}: give one of --keep_layers, --num_layers and --size")
+
+
+def _draw_tensors(config: BertConfig, seed: int) -> dict[str, Any]:
+    """Returns the initial weights of a new model by name."""
+    seed_initial_weights(seed)
+    variables = named_variables(BertPretrainer(config))
+    return {name: variable.numpy() for name, variable in variables.items()}
 
 
 def _choose_layers(options: StudentOptions, num_layers: int) -> list[int]:
     """Returns the numbers of the layers that the student keeps, from 0."""
-    if count := options.num_layers:
+    count = options.num_layers
+    if count:
         if count > num_layers:
             raise InputError(
                 f"--num_layers={count}: the model has only {num_layers} layers; give fewer"
             )
         return [number * (num_layers - 1) // max(count - 1, 1) for number in range(count)]
-    layer_numbers = [int(number) for number in options.keep_layers]
-    if layer_numbers != sorted({*layer_numbers}) or layer_numbers[-1] >= num_layers:
+    words = options.keep_layers or []
+    layer_numbers = [int(word) for word in words]
+    if layer_numbers != sorted(set(layer_numbers)) or layer_numbers[-1] >= num_layers:
         raise InputError(
-            f"--keep_layers={','.join(options.keep_layers)}: must be different layers of 0 to "
+            f"--keep_layers={','.join(words)}: must be different layers of 0 to "
             f"{num_layers - 1}, the lowest first"
         )
     return layer_numbers
 
 
-def _select_layers(checkpoint: Checkpoint, layer_numbers: Sequence[int]) -> dict:
-    """Returns the tensors without a training's state and without other layers; those of
-    `layer_numbers` are numbered anew.
+def _select_layers(checkpoint: Checkpoint, layer_numbers: Sequence[int]) -> dict[str, Any]:
+    """Returns the tensors of some layers, with new numbers, and those outside of layers.
+
+    The state of a training is left out.
     """
     tensors = {}
     for name in checkpoint.shapes:
         if names.is_training_state(name):
             continue
         new_name = name
-        if match := _layer.fullmatch(name):
+        match = _LAYER.fullmatch(name)
+        if match:
             before, number, after = match.groups()
             if int(number) not in layer_numbers:
                 continue

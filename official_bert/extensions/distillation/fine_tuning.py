@@ -1,11 +1,11 @@
-"""Fine-tuning with a teacher: its outputs for the training set, and the objective that has them."""
+"""Fine-tuning with a teacher: its outputs for the training set, and the losses against them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 from keras import ops
 
@@ -26,13 +26,21 @@ from official_bert.training.loop import compiled_outputs, predict
 from official_bert.training.step import Objective
 from official_bert.training.trainer import Trainer
 
-TEACHER_OUTPUTS = "teacher_outputs"  # a feature of the batches, float32[B, ...]
+TEACHER_OUTPUTS = "teacher_outputs"  # A feature of the batches, float32[B, ...].
+Tensor = Any  # A tensor of Keras; docstrings have its shape.
 
 
 class FineTuningPlugin(TrainingPlugin):
     """Trains a task on the outputs of --teacher for the training set, and on the labels."""
 
     def __init__(self, options: FineTuningOptions, config: BertConfig, task: Task):
+        """Reads the flags of the extension.
+
+        Args:
+            options: the flags of the run.
+            config: the configuration of the student.
+            task: the task.
+        """
         self._flags = catalog.options_part(options, DistillationOptions)
         self._task = task
         self._teacher_outputs: np.ndarray | None = None
@@ -40,66 +48,83 @@ class FineTuningPlugin(TrainingPlugin):
             task.learns_from_labels_alone = False
 
     def prepare(self, run: TrainingRun) -> Mapping[str, object]:
-        if not self._flags.teacher:
+        """Compute the outputs of the teacher; return its fields for run.jsonl."""
+        path = self._flags.teacher
+        if not path:
             return {}
-        self._teacher_outputs, metadata = compute_teacher_outputs(run, self._flags)
+        self._teacher_outputs, metadata = compute_teacher_outputs(run, self._task, path)
         return metadata
 
     def wrap_training_set(self, encoded: EncodedSet) -> EncodedSet:
+        """Return the training set with the outputs of the teacher."""
         if self._teacher_outputs is None:
             return encoded
         return TeacherSet(encoded, self._teacher_outputs)
 
     def wrap_objective(self, objective: Objective) -> Objective:
+        """Return the objective with the losses against the teacher."""
         if self._teacher_outputs is None:
             return objective
         return distill(objective, self._task, self._flags)
 
-    def finish(self, trainer: Trainer):
-        self._teacher_outputs = None  # frees its memory
+    def finish(self, trainer: Trainer) -> None:
+        """Free the memory of the outputs."""
+        self._teacher_outputs = None
 
 
 def compute_teacher_outputs(
-    run: TrainingRun, flags: DistillationOptions
+    run: TrainingRun, task: Task, path: str
 ) -> tuple[np.ndarray, dict[str, object]]:
-    """Returns the outputs of a teacher of the same task for a training set, float32[n, ...].
+    """Return the outputs of a teacher of the same task for a training set.
 
-    The second result is `teacher_metadata`.
+    Args:
+        run: the training of the student.
+        task: its task.
+        path: the value of --teacher.
+
+    Returns:
+        The outputs, float32[n, ...], and `teacher_metadata`.
+
+    Raises:
+        InputError: the folder has no teacher for this task.
     """
-    find_soft_losses(run.task)  # raises InputError if there are none
-    options, strategy, encoded = run.options, run.strategy, run.training_set
-    teacher = open_teacher(flags.teacher, run)
-    _check_task(flags.teacher, options.task_name, run.task, teacher)
+    find_soft_losses(task)  # This rejects a task without such losses.
+    options = run.options
+    assert isinstance(options, FineTuningOptions)
+    encoded = run.training_set
+    teacher = open_teacher(path, run, options.max_seq_length)
+    _check_task(path, options.task_name, task, teacher)
     logging.info("The teacher computes its outputs for %d examples ...", len(encoded.lengths))
-    pads_to_longest = options.length_aware_batches and not distribution.is_tpu(strategy)
+    pads_to_longest = options.length_aware_batches and not distribution.is_tpu(run.strategy)
+    assert isinstance(teacher.task, Task)  # It is the task of the student.
     reads_padding = getattr(teacher.task.objective(teacher.model), "reads_padding", False)
     compute = compiled_outputs(
-        strategy, lambda features: {TEACHER_OUTPUTS: _stack(teacher.model(features))}
+        run.strategy, lambda features: {TEACHER_OUTPUTS: _stack(teacher.model(features))}
     )
     outputs = predict(
         compute,
-        strategy,
+        run.strategy,
         encoded,
         options.predict_batch_size,
         options.max_seq_length,
         pads_to_longest and not reads_padding,
     )
-    return outputs[TEACHER_OUTPUTS], teacher_metadata(flags.teacher, options.output_dir, teacher)
+    return outputs[TEACHER_OUTPUTS], teacher_metadata(path, options.output_dir, teacher)
 
 
 def _check_task(path: str, task_name: str, task: Task, teacher: TrainedModel):
-    """Refuses a teacher of another task, of other labels, or of the same ones in another order."""
+    """Rejects a teacher of another task, of other labels, or of the same ones in another order."""
     teacher_name = teacher.options.task_name
-    label_type, teacher_type = (one.settings().get("label_type") for one in (task, teacher.task))
+    label_type = task.settings().get("label_type")
+    teacher_type = teacher.task.settings().get("label_type")
     if not registry.is_same(teacher_name, task_name) or label_type != teacher_type:
         kind = f" of --label_type={teacher_type}" if teacher_type else ""
         raise InputError(
             f"--teacher={path}: was trained on {teacher_name}{kind}, not on {task_name}; name the "
             "--output_dir of a training on the same task"
         )
-    labels, teacher_labels = (
-        [str(label) for label in one.labels or ()] for one in (task, teacher.task)
-    )
+    labels = [str(label) for label in task.labels or ()]
+    teacher_labels = [str(label) for label in teacher.task.labels or ()]
     if labels != teacher_labels:
         raise InputError(
             f"--teacher={path}: its outputs stand for {', '.join(teacher_labels)}, and those of "
@@ -125,37 +150,60 @@ class TeacherSet:
         self._encoded, self._teacher_outputs = encoded, teacher_outputs
         self.lengths = encoded.lengths
 
-    def features(self, rows: np.ndarray, length: int) -> Mapping[str, np.ndarray]:
+    def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Return a batch with the feature `teacher_outputs`.
+
+        Args:
+            rows: the rows of the examples, int[b].
+            length: the tokens of each row of the batch.
+
+        Returns:
+            The features by name.
+        """
         outputs = self._teacher_outputs[rows]
         if outputs.ndim > 2:
             outputs = outputs[:, :length]
-        return self._encoded.features(rows, length) | {TEACHER_OUTPUTS: outputs}
+        return {**self._encoded.features(rows, length), TEACHER_OUTPUTS: outputs}
 
 
-def distill(objective: TaskObjective, task: Task, flags: DistillationOptions) -> TaskObjective:
-    """Returns the objective of a task with the losses against a teacher's outputs."""
-    if not hasattr(objective, "with_losses"):
+def distill(objective: Objective, task: Task, flags: DistillationOptions) -> TaskObjective:
+    """Return the objective of a task with the losses against a teacher's outputs.
+
+    Args:
+        objective: the objective of the task.
+        task: the task.
+        flags: the weight and the temperature of the losses.
+
+    Returns:
+        The objective.
+
+    Raises:
+        InputError: the objective is no TaskObjective.
+    """
+    if not isinstance(objective, TaskObjective):
         raise InputError(
             f"--teacher: the objective of {type(task).__name__} is no TaskObjective; leave the "
             "flag out"
         )
     soft_losses = find_soft_losses(task)
-    weight, temperature = flags.distillation_weight, flags.distillation_temperature
+    weight = flags.distillation_weight
+    temperature = flags.distillation_temperature
 
     def change(label_losses: Callable) -> Callable:
-        def losses(model, features):
-            teacher_outputs = features[TEACHER_OUTPUTS]
-            features = {name: value for name, value in features.items() if name != TEACHER_OUTPUTS}
-            outputs = model(features)  # one call for both losses
+        def compute_losses(model: Callable, features: dict) -> Tensor:
+            label_features = dict(features)
+            teacher_outputs = label_features.pop(TEACHER_OUTPUTS)
+            outputs = model(label_features)  # One call serves both losses.
             soft = soft_losses(_stack(outputs), teacher_outputs, temperature)
-            return (1.0 - weight) * label_losses(lambda _: outputs, features) + weight * soft
+            hard = label_losses(lambda _: outputs, label_features)
+            return (1.0 - weight) * hard + weight * soft
 
-        return losses
+        return compute_losses
 
     return objective.with_losses(change)
 
 
-def _stack(outputs) -> tf.Tensor:
+def _stack(outputs: Tensor | tuple) -> Tensor:
     """Returns the outputs of a model as one tensor, float32; several are stacked on a last axis."""
     if isinstance(outputs, tuple):
         outputs = ops.stack(outputs, axis=-1)

@@ -1,4 +1,4 @@
-"""Pre-training with a teacher: what a student learns of it on plain text, and the objective.
+"""Pre-training with a teacher: the losses against its outputs on plain text, and the objective.
 
 B batch   S length   A relation heads   L layers
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -26,26 +27,39 @@ from official_bert.fine_tuning.plugin import TrainingPlugin, TrainingRun
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
 from official_bert.modeling.attention import attention_bias
+from official_bert.modeling.bert import BertOutput
 from official_bert.modeling.layers import Scope, float32_weight
 from official_bert.modeling.losses import masked_lm_loss
+from official_bert.modeling.task_models import PretrainingOutput
 from official_bert.options.training import PretrainingOptions
 from official_bert.tasks.pretraining.objective import PretrainingObjective, masked_lm_weights
 from official_bert.tasks.pretraining.task import PretrainingTask
+
+Tensor = Any  # A tensor of Keras; docstrings have its shape.
 
 
 class MappedPretrainer(BertPretrainer):
     """BertPretrainer with a linear map from its width to a teacher's, float32[hidden, teacher's
     hidden].
 
-    It begins as the identity, or a part of it. A checkpoint has it as `distillation/hidden`, for a
-    resumed training.
+    The map begins as the identity, or a part of it. A checkpoint has it as `distillation/hidden`,
+    for a resumed training.
     """
 
-    def __init__(self, config: BertConfig, *arguments, teacher_width: int, **keywords):
+    def __init__(self, config: BertConfig, *arguments: Any, teacher_width: int, **keywords: Any):
+        """Builds the model.
+
+        Args:
+            config: the sizes of the student.
+            *arguments: further arguments of BertPretrainer.
+            teacher_width: the hidden size of the teacher.
+            **keywords: further arguments of BertPretrainer.
+        """
         self._teacher_width = teacher_width
         super().__init__(config, *arguments, **keywords)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
+        """Create the weights of the heads and of the map; the input shape does not matter."""
         super().build(input_shape)
         self.distillation = Scope(DISTILLATION)
         shape = (self.config.hidden_size, self._teacher_width)
@@ -53,32 +67,52 @@ class MappedPretrainer(BertPretrainer):
 
 
 class PretrainingPlugin(TrainingPlugin):
-    """Pre-trains a model on what --distillation says of --teacher, and on the records."""
+    """Pre-trains a model on the records, and on the states of --teacher that --distillation names."""
 
     def __init__(self, options: PretrainingOptions, config: BertConfig, task: PretrainingTask):
+        """Reads the flags of the extension.
+
+        Args:
+            options: the flags of the run.
+            config: the configuration of the student.
+            task: the task.
+        """
         self._flags = catalog.options_part(options, PretrainingDistillationOptions)
+        self._task = task
         self._teacher: BertPretrainer | None = None
 
     def prepare(self, run: TrainingRun) -> Mapping[str, object]:
+        """Open the teacher; return its fields for run.jsonl."""
         path = self._flags.teacher
         if not path:
             return {}
-        teacher = open_teacher(path, run, "pretraining")
+        assert isinstance(run.options, PretrainingOptions)
+        teacher = open_teacher(path, run, run.options.max_seq_length, "pretraining")
+        assert isinstance(teacher.task, PretrainingTask)
+        assert isinstance(teacher.model, BertPretrainer)
         check_teacher(self._flags, run.config, teacher.model, teacher.task.has_masked_lm)
         self._teacher = teacher.model
-        if HIDDEN in targets(self._flags):
+        if HIDDEN in list_targets(self._flags):
             width = teacher.model.config.hidden_size
-            run.task.trained_class = functools.partial(MappedPretrainer, teacher_width=width)
+            self._task.trained_class = functools.partial(MappedPretrainer, teacher_width=width)
         return teacher_metadata(path, run.options.output_dir, teacher)
 
     def wrap_objective(self, objective: PretrainingObjective) -> PretrainingObjective:
+        """Return the objective with the losses against the teacher."""
         if self._teacher is None:
             return objective
         return DistillationObjective(objective, self._teacher, self._flags)
 
 
-def targets(flags: PretrainingDistillationOptions) -> list[str]:
-    """Returns what is learned of the teacher: --distillation, or its default."""
+def list_targets(flags: PretrainingDistillationOptions) -> list[str]:
+    """Return the outputs and states of the teacher that the student learns.
+
+    Args:
+        flags: the flags of the extension.
+
+    Returns:
+        The names in --distillation, or its default.
+    """
     return flags.distillation or [LOGITS]
 
 
@@ -87,9 +121,20 @@ def check_teacher(
     config: BertConfig,
     teacher: BertPretrainer,
     has_masked_lm: bool,
-):
-    """Raises InputError if a student of this configuration cannot learn what the flags say."""
-    teacher_config, names, layer = teacher.config, targets(flags), flags.teacher_layer
+) -> None:
+    """Reject a teacher from which a student of this configuration cannot learn the targets.
+
+    Args:
+        flags: the flags of the extension.
+        config: the configuration of the student.
+        teacher: the model of the teacher.
+        has_masked_lm: whether the teacher's masked LM head is trained.
+
+    Raises:
+        InputError: the student cannot learn.
+    """
+    teacher_config = teacher.config
+    names = list_targets(flags)
     flag = f"--teacher={flags.teacher}"
     if {config.direction, teacher_config.direction} != {BIDIRECTIONAL}:
         raise InputError(
@@ -106,26 +151,25 @@ def check_teacher(
             f"{flag}: its vocab_size is {teacher_config.vocab_size}, and {config.vocab_size} of "
             "the student"
         )
+    layer = flags.teacher_layer
     if layer is not None and layer >= teacher_config.num_hidden_layers:
+        last_layer = teacher_config.num_hidden_layers - 1
+        raise InputError(f"--teacher_layer={layer}: the teacher has the layers 0 to {last_layer}")
+    num_heads = flags.relation_heads or teacher_config.num_attention_heads
+    width = config.hidden_size
+    teacher_width = teacher_config.hidden_size
+    if RELATIONS in names and (width % num_heads or teacher_width % num_heads):
         raise InputError(
-            f"--teacher_layer={layer}: the teacher has the layers 0 to "
-            f"{teacher_config.num_hidden_layers - 1}"
-        )
-    heads = flags.relation_heads or teacher_config.num_attention_heads
-    widths = config.hidden_size, teacher_config.hidden_size
-    if RELATIONS in names and any(width % heads for width in widths):
-        raise InputError(
-            f"--relation_heads={heads}: does not divide the widths {widths[0]} of the student and "
-            f"{widths[1]} of the teacher"
+            f"--relation_heads={num_heads}: does not divide the widths {width} of the student and "
+            f"{teacher_width} of the teacher"
         )
 
 
 class DistillationObjective(PretrainingObjective):
-    """(1 - w) times the loss of pre-training plus w times the sum of the losses of a teacher, over
-    the whole update.
+    """(1 - w) times the loss of pre-training plus w times the sum of the losses of a teacher.
 
-    The losses of tokens are means over all that are no padding. The teacher has no dropout and gets
-    no gradient.
+    The losses are those of the whole update. The losses of tokens are means over all tokens that
+    are no padding. The teacher has no dropout and gets no gradient.
     """
 
     def __init__(
@@ -138,125 +182,183 @@ class DistillationObjective(PretrainingObjective):
 
         Args:
             objective: the objective of the student without a teacher.
-            teacher: the model whose outputs are learned.
-            flags: what is learned, and its weight.
+            teacher: the model of the teacher.
+            flags: the targets and their weight.
         """
         super().__init__(
             objective.pretrainer, objective.batch_size, objective.use_next_sentence_loss
         )
-        self._teacher, self._weight = teacher, flags.distillation_weight
+        self._teacher = teacher
+        self._weight = flags.distillation_weight
         self._temperature = flags.distillation_temperature
-        teacher_layer = flags.teacher_layer
-        if teacher_layer is None:
-            teacher_layer = teacher.config.num_hidden_layers - 1
-        self._layers = self.pretrainer.config.num_hidden_layers - 1, teacher_layer
-        self._heads = flags.relation_heads or teacher.config.num_attention_heads
-        self._losses = {f"{name}_loss": getattr(self, f"_{name}_loss") for name in targets(flags)}
+        self._layer = self.pretrainer.config.num_hidden_layers - 1
+        last_layer = teacher.config.num_hidden_layers - 1
+        self._teacher_layer = last_layer if flags.teacher_layer is None else flags.teacher_layer
+        self._num_heads = flags.relation_heads or teacher.config.num_attention_heads
+        functions = {
+            LOGITS: self._logits_loss,
+            HIDDEN: self._hidden_loss,
+            RELATIONS: self._relations_loss,
+        }
+        self._losses = {f"{name}_loss": functions[name] for name in list_targets(flags)}
         self.sum_names = (*self.sum_names, *self._losses)
         self.tensorboard_only = (*self.tensorboard_only, *self._losses)
 
     def totals(self, features: dict) -> dict:
-        """Returns the denominators: of the masked words' losses, and the number of tokens."""
-        return super().totals(features) | {
-            "tokens": ops.sum(ops.cast(features["input_mask"], "float32"))
-        }
+        """Return the denominators of the losses of masked words and of tokens.
 
-    def loss(self, features: dict, totals: dict, dropout_seed) -> tuple:
+        Args:
+            features: the features of a batch.
+
+        Returns:
+            The denominators by name.
+        """
+        mask = ops.cast(features["input_mask"], "float32")
+        return super().totals(features) | {"tokens": ops.sum(mask)}
+
+    def loss(self, features: dict, totals: dict, dropout_seed: Tensor | None) -> tuple:
+        """Return this replica's share of the loss, and the sums over its examples.
+
+        Args:
+            features: the features of a batch.
+            totals: the denominators of the whole update.
+            dropout_seed: int32[2]; None for no dropout.
+
+        Returns:
+            The loss, float32[], and the sums by name.
+        """
         out = self.pretrainer(
             features, training=dropout_seed is not None, dropout_seed=dropout_seed
         )
         label_loss, sums = self._loss_of(out, features, totals)
         teacher_out = self._teacher(features, training=False)
-        shares = {
-            name: compute(out, teacher_out, features, totals)
-            for name, compute in self._losses.items()
-        }
+        shares = {}
+        for name, compute in self._losses.items():
+            shares[name] = compute(out, teacher_out, features, totals)
         loss = self._weight * sum(shares.values())
         if self._weight < 1.0:
             loss += (1.0 - self._weight) * label_loss
         return loss, sums | shares | {"loss": loss}
 
-    def _logits_loss(self, out, teacher_out, features: dict, totals: dict):
-        logits = ops.stop_gradient(teacher_out.masked_lm_logits)
-        losses = soft_cross_entropy(out.masked_lm_logits, logits, self._temperature)
-        return masked_lm_loss(
-            losses, ops.reshape(masked_lm_weights(features), (-1,)), totals["masked_lm_weight"]
-        )
+    def _logits_loss(
+        self, out: PretrainingOutput, teacher_out: PretrainingOutput, features: dict, totals: dict
+    ) -> Tensor:
+        teacher_logits = ops.stop_gradient(teacher_out.masked_lm_logits)
+        losses = soft_cross_entropy(out.masked_lm_logits, teacher_logits, self._temperature)
+        weights = ops.reshape(masked_lm_weights(features), (-1,))
+        return masked_lm_loss(losses, weights, totals["masked_lm_weight"])
 
-    def _hidden_loss(self, out, teacher_out, features: dict, totals: dict):
+    def _hidden_loss(
+        self, out: PretrainingOutput, teacher_out: PretrainingOutput, features: dict, totals: dict
+    ) -> Tensor:
         losses = hidden_losses(
             states(out.encoded), states(teacher_out.encoded), self.pretrainer.map
         )
         return ops.sum(losses * ops.cast(features["input_mask"], "float32")) / totals["tokens"]
 
-    def _attention_relations_loss(self, out, teacher_out, features: dict, totals: dict):
-        models = zip(
-            (self.pretrainer, self._teacher), (out, teacher_out), self._layers, strict=True
-        )
+    def _relations_loss(
+        self, out: PretrainingOutput, teacher_out: PretrainingOutput, features: dict, totals: dict
+    ) -> Tensor:
         losses = relation_losses(
-            *(projections(*one) for one in models), self._heads, features["input_mask"]
+            projections(self.pretrainer, out, self._layer),
+            projections(self._teacher, teacher_out, self._teacher_layer),
+            self._num_heads,
+            features["input_mask"],
         )
         return ops.sum(losses * ops.cast(features["input_mask"], "float32")) / totals["tokens"]
 
     def _means(self, sums: dict[str, float], num_examples: int) -> dict[str, float]:
         num_batches = num_examples / self.batch_size
-        return super()._means(sums, num_examples) | {
-            name: sums[name] / num_batches for name in self._losses
-        }
+        means = super()._means(sums, num_examples)
+        for name in self._losses:
+            means[name] = sums[name] / num_batches
+        return means
 
 
-def states(encoded) -> list:
-    """Returns the embeddings and the outputs of all layers of a BertOutput, float32[B, S,
-    hidden] each.
+def states(encoded: BertOutput) -> list[Tensor]:
+    """Return the embeddings and the outputs of all layers.
+
+    Args:
+        encoded: the outputs of an encoder.
+
+    Returns:
+        float32[B, S, hidden] each.
     """
-    return [
-        ops.cast(one, "float32") for one in (encoded.embedding_output, *encoded.all_encoder_layers)
-    ]
+    layers = (encoded.embedding_output, *encoded.all_encoder_layers)
+    return [ops.cast(layer, "float32") for layer in layers]
 
 
-def hidden_losses(ours: Sequence, theirs: Sequence, kernel):
-    """Returns the mean squared difference of mapped states and those of a teacher, float32[B, S].
+def hidden_losses(ours: Sequence[Tensor], theirs: Sequence[Tensor], kernel: Tensor) -> Tensor:
+    """Return the mean squared difference of mapped states and those of a teacher.
 
-        mean_m mean_k ((h_m W)_k - t_g(m),k)^2, g(m) = m L' / L rounded down, of layers m = 0 (the embeddings) to L
+        mean_m mean_k ((h_m W)_k - t_g(m),k)^2, g(m) = m L' / L rounded down, m = 0 to L
 
-    L and L' are the numbers of layers of student and teacher. Source: Jiao et al., TinyBERT (2020),
-    equations 8 and 9, with one W for both.
+    L and L' are the numbers of layers of student and teacher; layer 0 is the embeddings. Source:
+    Jiao et al., TinyBERT (2020), equations 8 and 9, with one W for both.
+
+    Args:
+        ours: the states of the student, float32[B, S, hidden] each.
+        theirs: the states of the teacher, float32[B, S, teacher's hidden] each.
+        kernel: W, float32[hidden, teacher's hidden].
+
+    Returns:
+        float32[B, S].
     """
-    last, count = len(theirs) - 1, len(ours) - 1
-    pairs = [
-        (one, ops.stop_gradient(theirs[number * last // count])) for number, one in enumerate(ours)
-    ]
-    return sum(
-        ops.mean(ops.square(ops.matmul(one, kernel) - other), axis=-1) for one, other in pairs
-    ) / len(pairs)
+    last = len(theirs) - 1
+    count = len(ours) - 1
+    total = 0
+    for number, state in enumerate(ours):
+        target = ops.stop_gradient(theirs[number * last // count])
+        differences = ops.matmul(state, kernel) - target
+        total += ops.mean(ops.square(differences), axis=-1)
+    return total / len(ours)
 
 
-def projections(model: BertPretrainer, out, number: int) -> list:
-    """Returns the queries, keys and values of a layer, float32[B, S, hidden] each."""
-    heads, x = model.bert.encoder.stack[number].attention.heads, states(out.encoded)[number]
+def projections(model: BertPretrainer, out: PretrainingOutput, number: int) -> list[Tensor]:
+    """Return the queries, keys and values of a layer.
+
+    Args:
+        model: the model.
+        out: its outputs.
+        number: the number of the layer, from 0.
+
+    Returns:
+        float32[B, S, hidden] each.
+    """
+    heads = model.bert.encoder.stack[number].attention.heads
+    x = states(out.encoded)[number]
     return [ops.cast(layer(x), "float32") for layer in (heads.query, heads.key, heads.value)]
 
 
-def relation_losses(ours: Collection, theirs: Collection, num_heads: int, input_mask):
-    """Returns how far relations are from a teacher's, float32[B, S], of queries, keys and values,
-    [B, S, hidden] each.
+def relation_losses(
+    ours: Collection[Tensor], theirs: Collection[Tensor], num_heads: int, input_mask: Tensor
+) -> Tensor:
+    """Return how far relations are from a teacher's.
 
         sum over Q, K, V of mean_a KL(R'_a || R_a), R_a = softmax(X_a X_a^T / sqrt(d))
 
     X_a is the part of relation head a, d wide, and R' the teacher's. Source: Wang et al., MiniLMv2
     (2021), section 3.
+
+    Args:
+        ours: the queries, keys and values of the student, [B, S, hidden] each.
+        theirs: those of the teacher, [B, S, teacher's hidden] each.
+        num_heads: the number of relation heads.
+        input_mask: int32[B, S], 0 for padding.
+
+    Returns:
+        float32[B, S].
     """
     bias = attention_bias(input_mask)
 
-    def scores(x):
+    def compute_scores(x: Tensor) -> Tensor:
         parts = ops.reshape(x, (*ops.shape(x)[:2], num_heads, x.shape[-1] // num_heads))
         parts = ops.transpose(parts, (0, 2, 1, 3))  # [B, A, S, d]
-        return (
-            ops.matmul(parts, ops.transpose(parts, (0, 1, 3, 2))) * parts.shape[-1] ** -0.5 + bias
-        )
+        products = ops.matmul(parts, ops.transpose(parts, (0, 1, 3, 2)))
+        return products * parts.shape[-1] ** -0.5 + bias
 
-    pairs = zip(ours, theirs, strict=True)
-    apart = [
-        soft_cross_entropy(scores(one), ops.stop_gradient(scores(other))) for one, other in pairs
-    ]
-    return ops.mean(sum(apart), axis=1)
+    total = 0
+    for one, other in zip(ours, theirs, strict=True):
+        scores = compute_scores(one)
+        total += soft_cross_entropy(scores, ops.stop_gradient(compute_scores(other)))
+    return ops.mean(total, axis=1)

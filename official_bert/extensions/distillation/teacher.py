@@ -20,16 +20,22 @@ from official_bert.serving.model import build
 from official_bert.tokenization import FullTokenizer
 from official_bert.training import precision, run_log
 
-_DIGEST = "teacher_sha256"  # in the start line of run_log.py
+_DIGEST = "teacher_sha256"  # A field of the start line of run.jsonl.
 
 
-def open_teacher(path: str, run: TrainingRun, task_name: str | None = None) -> TrainedModel:
-    """Builds the model of --teacher on the devices of a run, in bfloat16 if the run computes in it.
+def open_teacher(
+    path: str, run: TrainingRun, max_seq_length: int, task_name: str | None = None
+) -> TrainedModel:
+    """Build the model of --teacher on the devices of a run, in bfloat16 if the run computes in it.
 
     Args:
         path: the value of --teacher.
         run: the training of the student.
+        max_seq_length: the longest input of the training.
         task_name: the task of the teacher; None for the one that its folder records.
+
+    Returns:
+        The teacher.
 
     Raises:
         InputError: the folder has no model of the task, another vocabulary than the student, or
@@ -41,21 +47,24 @@ def open_teacher(path: str, run: TrainingRun, task_name: str | None = None) -> T
         raise InputError(
             "--vocab_file: must be given with --teacher, whose vocabulary must be the same"
         )
+    weights_dtype = dtype if dtype == BFLOAT16 else FLOAT32
     try:
         with run.strategy.scope():
-            stored = dtype if dtype == BFLOAT16 else FLOAT32
-            length = _length_without_record(path, run.options.max_seq_length)
-            flags = ServedOptions(model=path, task_name=task_name, max_seq_length=length)
-            teacher = build(flags, stored)
+            flags = ServedOptions(
+                model=path,
+                task_name=task_name,
+                max_seq_length=_length_without_record(path, max_seq_length),
+            )
+            teacher = build(flags, weights_dtype)
     except InputError as error:
         raise InputError(f"--teacher={path}: {error}") from None
-    teacher.model.trainable = False  # so that no gradient is computed, and nothing kept for one
+    teacher.model.trainable = False  # No gradient is computed, and no memory is kept for one.
     _check_tokenizer(path, tokenizer, teacher.tokenizer)
-    length = run.options.max_seq_length
-    if length > teacher.config.max_position_embeddings:
+    longest = teacher.config.max_position_embeddings
+    if max_seq_length > longest:
         raise InputError(
-            f"--max_seq_length={length}: --teacher={path} was made for sequences up to "
-            f"{teacher.config.max_position_embeddings} tokens"
+            f"--max_seq_length={max_seq_length}: --teacher={path} was made for sequences up to "
+            f"{longest} tokens"
         )
     return teacher
 
@@ -63,22 +72,23 @@ def open_teacher(path: str, run: TrainingRun, task_name: str | None = None) -> T
 def _length_without_record(path: str, max_seq_length: int) -> int | None:
     """Returns the length of the run for a folder that records none, as far as the model allows it.
 
-    The default length of served models would refuse shorter ones, whatever the run's length is.
+    The default length of served models would reject models that are shorter.
     """
     folder = ModelFolder(model_hub.local_path(path))
     if folder.task_file or not folder.config_file:
         return None
-    return min(
-        max_seq_length, BertConfig.from_json_file(folder.config_file).max_position_embeddings
-    )
+    config = BertConfig.from_json_file(folder.config_file)
+    return min(max_seq_length, config.max_position_embeddings)
 
 
 def _check_tokenizer(path: str, tokenizer: FullTokenizer, teacher_tokenizer: FullTokenizer):
+    """Rejects a teacher that reads text in another way than the student."""
+    casing = _casing(tokenizer)
     difference = None
     if tokenizer.vocab != teacher_tokenizer.vocab:
         difference = "another vocabulary"
-    # (None, None): the records of a pre-training do not say how their text was read.
-    elif _casing(tokenizer) not in ((None, None), _casing(teacher_tokenizer)):
+    # The casing is (None, None) in a pre-training, whose records do not contain it.
+    elif casing not in ((None, None), _casing(teacher_tokenizer)):
         difference = "another do_lower_case or strip_accents"
     if difference:
         raise InputError(
@@ -89,19 +99,24 @@ def _check_tokenizer(path: str, tokenizer: FullTokenizer, teacher_tokenizer: Ful
 
 def _casing(tokenizer: FullTokenizer) -> tuple[bool | None, bool | None]:
     """Returns whether text is lower-cased, and whether it loses its accents."""
-    lower, strip = tokenizer.basic_tokenizer.do_lower_case, tokenizer.basic_tokenizer.strip_accents
-    return lower, lower if strip is None else strip
+    basic = tokenizer.basic_tokenizer
+    lowers = basic.do_lower_case
+    strips = lowers if basic.strip_accents is None else basic.strip_accents
+    return lowers, strips
 
 
 def teacher_metadata(path: str, output_dir: str, teacher: TrainedModel) -> dict[str, object]:
-    """Returns what the start line of run_log.py keeps of a teacher.
+    """Return the fields of a teacher in the start line of run.jsonl.
 
-    A training that resumes with other weights of its teacher than it began with is warned of.
+    A warning is logged if the training resumes with other weights of its teacher.
 
     Args:
         path: the value of --teacher.
         output_dir: the folder of the training.
         teacher: the opened teacher.
+
+    Returns:
+        The digest of the weights.
     """
     weights = {name: variable.value for name, variable in named_variables(teacher.model).items()}
     digest = compute_weights_digest(weights)

@@ -1,5 +1,6 @@
-"""The runner of run_embeddings: trains and evaluates a model of embeddings, or evaluates an export
-or the vectors of another system.
+"""The command run_embeddings: trains and evaluates embedding models, or evaluates other vectors.
+
+The other vectors are those of an export or of another system.
 """
 
 from __future__ import annotations
@@ -21,13 +22,26 @@ from official_bert.options.table_columns import TextTables
 from official_bert.serving.predictor import Predictor
 from official_bert.training.reporting import write_eval_results
 
-# The flags of an evaluation of vectors.
-_WITH_VECTORS = {"vectors", "do_eval", "dev_file", "eval_task", "output_dir"}
-_WITH_VECTORS |= {field.name for field in dataclasses.fields(TextTables)}
+# The flags that --vectors allows.
+_FLAGS_WITH_VECTORS = {
+    "vectors",
+    "do_eval",
+    "dev_file",
+    "eval_task",
+    "output_dir",
+    *(field.name for field in dataclasses.fields(TextTables)),
+}
 
 
-def run(options: EmbeddingOptions):
-    """Does what the flags say."""
+def run(options: EmbeddingOptions) -> None:
+    """Train, evaluate and predict, or evaluate the vectors of another system.
+
+    Args:
+        options: the flags of the command.
+
+    Raises:
+        InputError: a flag, a file or the model cannot be used.
+    """
     if options.vectors is None:
         fine_tune(options)
         return
@@ -37,22 +51,22 @@ def run(options: EmbeddingOptions):
         )
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
-        if field.name not in _WITH_VECTORS and value not in (None, without_flag(field)):
+        is_typed = value not in (None, without_flag(field))
+        if is_typed and field.name not in _FLAGS_WITH_VECTORS:
             raise InputError(
                 f"{format_flag(field.name, value)}: has no effect with --vectors, which are "
                 "evaluated as they are; leave one of the two out"
             )
     examples = read_examples(options.dev_file, "dev_file", vars(options))
     rows = all_texts(examples)
-    metrics = evaluation.prepare(
-        examples, rows, options.eval_task or evaluation.choose_kind(examples)
-    )
-    results = metrics(_vectors(options.vectors, rows.texts))
+    kind = options.eval_task or evaluation.choose_kind(examples)
+    compute_metrics = evaluation.prepare(examples, rows, kind)
+    results = compute_metrics(_read_vectors(options.vectors, rows.texts))
     files.make_folder(options.output_dir)
     write_eval_results(options.output_dir, results, 0, "")
 
 
-def _vectors(source: str, texts: list[str]) -> np.ndarray:
+def _read_vectors(source: str, texts: list[str]) -> np.ndarray:
     """Returns the vectors of texts, float32[texts, D].
 
     Args:
@@ -62,14 +76,15 @@ def _vectors(source: str, texts: list[str]) -> np.ndarray:
     if not source.lower().endswith(".npy"):
         return Predictor(source).encode(texts)
     vectors = read_npy(source)
-    described = f"{source}: holds {vectors.dtype}{list(vectors.shape)}"
-    if vectors.dtype.kind == "f":
+    content = f"{vectors.dtype}{list(vectors.shape)}"
+    is_float = vectors.dtype.kind == "f"
+    if is_float:
         with np.errstate(over="ignore"):
             vectors = vectors.astype(np.float32)
     is_table = vectors.ndim == 2 and len(vectors) == len(texts) and vectors.size
-    if not is_table or vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
+    if not is_table or not is_float or not np.isfinite(vectors).all():
         raise InputError(
-            f"{described}; the evaluation needs a row of finite floats for each of the "
-            f"{len(texts)} different texts, in their order"
+            f"{source}: holds {content}; the evaluation needs a row of finite floats for each of "
+            f"the {len(texts)} different texts, in their order"
         )
     return vectors

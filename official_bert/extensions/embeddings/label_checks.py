@@ -1,5 +1,5 @@
-"""Refuses labels and texts that a loss does not read and sets that teach nothing; warns of an
-evaluation's.
+"""Rejects labels and texts that a loss does not read, and sets without content; warns of those of an
+evaluation.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,13 +13,21 @@ from official_bert.io.errors import InputError
 _LEAVE_OUT = "leave the column out with --columns={}="
 
 
-def check_training(examples: Sequence[Example], loss: str):
-    """Raises InputError if a training set has what its loss does not read, or nothing to learn."""
+def check_training(examples: Sequence[Example], loss: str) -> None:
+    """Reject a training set with texts or labels that its loss does not read, or with no content.
+
+    Args:
+        examples: the examples of the set.
+        loss: the name of the loss.
+
+    Raises:
+        InputError: the loss cannot learn from these examples.
+    """
     _TRAINING_CHECKS[loss](examples, loss)
 
 
 def _check_ranking(examples: Sequence[Example], loss: str):
-    """All pairs belong together, so a label can only say so."""
+    """Rejects pairs that do not belong together, because this loss takes all for such."""
     for example in examples:
         if example.positives and example.label and not _is_positive(example):
             raise InputError(
@@ -56,7 +64,7 @@ def _check_triplets(examples: Sequence[Example], loss: str):
 
 
 def _check_ordered_scores(examples: Sequence[Example], loss: str):
-    _refuse_negatives(examples, loss)
+    _reject_negatives(examples, loss)
     if _is_constant(example.score() for example in examples):
         raise InputError(
             f"{examples[0].where}: all pairs have the label {examples[0].label}, and --loss={loss} "
@@ -65,7 +73,7 @@ def _check_ordered_scores(examples: Sequence[Example], loss: str):
 
 
 def _check_cosines(examples: Sequence[Example], loss: str):
-    _refuse_negatives(examples, loss)
+    _reject_negatives(examples, loss)
     for example in examples:
         if abs(example.score()) > 1:
             raise InputError(
@@ -77,7 +85,7 @@ def _check_cosines(examples: Sequence[Example], loss: str):
         errors.warn("%s: all pairs have the label %s", examples[0].where, examples[0].label)
 
 
-def _refuse_negatives(examples: Sequence[Example], loss: str):
+def _reject_negatives(examples: Sequence[Example], loss: str):
     with_negatives = next((example for example in examples if example.negatives), None)
     if with_negatives:
         raise InputError(
@@ -99,8 +107,8 @@ _TRAINING_CHECKS: dict[str, Callable[[Sequence[Example], str], None]] = {
     "triplet": _check_triplets,
     "mse": _log_unread_labels,
 }
-# The parts of an example, beside the first text, that an evaluation reads.
-_READ = {
+# The parts of an example that an evaluation reads, without the first text.
+_PARTS_READ = {
     "sts": {POSITIVE, LABEL},
     "pairs": {POSITIVE, LABEL},
     "triplets": {POSITIVE, NEGATIVE},
@@ -110,18 +118,22 @@ _READ = {
 }
 
 
-def warn_of_unread_parts(examples: Sequence[Example], kind: str):
-    """Warns of parts of the examples that an evaluation does not read."""
-    parts = {
+def warn_about_unread_parts(examples: Sequence[Example], kind: str) -> None:
+    """Warn of parts of the examples that an evaluation does not read.
+
+    Args:
+        examples: the examples of a set.
+        kind: the name of the evaluation.
+    """
+    has_part = {
         POSITIVE: any(example.positives for example in examples),
         NEGATIVE: any(example.negatives for example in examples),
         LABEL: any(example.label for example in examples),
     }
-    unread = [part for part, is_there in parts.items() if is_there and part not in _READ[kind]]
+    unread = [part for part in has_part if has_part[part] and part not in _PARTS_READ[kind]]
     if unread:
-        errors.warn(
-            "--eval_task=%s does not read the %s of the examples", kind, " and the ".join(unread)
-        )
+        parts = " and the ".join(unread)
+        errors.warn("--eval_task=%s does not read the %s of the examples", kind, parts)
 
 
 def _is_constant(values: Iterable[float]) -> bool:

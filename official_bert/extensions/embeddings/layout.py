@@ -23,30 +23,54 @@ from official_bert.model_dir import ModelFolder, TaskRecord
 
 
 def find_layout(path: str) -> EmbeddingLayout | None:
-    """Returns the layout of a model of embeddings; None for another model."""
+    """Return the layout of an embedding model.
+
+    Args:
+        path: the folder of a model.
+
+    Returns:
+        The layout; None for another model.
+    """
     if sentence_folder.has_modules(path):
         return SentenceTransformersLayout(path)
     record = ModelFolder(path).task()
-    return EmbeddingLayout(path) if record and record.family == EMBEDDING else None
+    if record and record.family == EMBEDDING:
+        return EmbeddingLayout(path)
+    return None
 
 
 class EmbeddingLayout(ModelLayout):
-    """A model of embeddings that was trained here."""
+    """An embedding model that was trained here."""
 
     @functools.cached_property
     def modules(self) -> SentenceModules:
         """The way from a text to its embedding."""
-        return SentenceModules.of(self.path)
+        return SentenceModules.load(self.path)
 
     @property
     def separate_weights(self) -> tuple[str, ...]:
-        _ = self.modules  # raises InputError for a wrong file before anything is written
+        """The names of the weights of the projection, which is no part of the encoder."""
+        _ = self.modules  # A wrong file raises InputError before anything is written.
         return PROJECTION
 
-    def write(self, folder: str, hidden_size: int):
+    def write(self, folder: str, hidden_size: int) -> None:
+        """Write the files of sentence-transformers.
+
+        Args:
+            folder: the folder of the encoder.
+            hidden_size: the width of the encoder.
+        """
         sentence_folder.write(folder, self.modules, hidden_size)
 
     def original_weights(self, record: TaskRecord | None) -> dict[str, np.ndarray]:
+        """Return the weights of the projection by their names in the original's format.
+
+        Args:
+            record: the record of the model; None without one.
+
+        Returns:
+            The weights; none without a projection.
+        """
         if record is None or not record.settings.get("projection"):
             return {}
         dense = next(layer for layer in self.modules.layers if isinstance(layer, Dense))

@@ -1,6 +1,6 @@
 """Embeddings of texts from an encoder, for search and for comparison by cosine.
 
-In: the folder of a model, plain or of sentence-transformers, whose modules are read. Out:
+Input: the folder of a model, plain or of sentence-transformers with its modules. Output:
 float32[texts, width].
 """
 
@@ -20,7 +20,6 @@ from official_bert.extensions.embeddings.model import normalized
 from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.extensions.embeddings.sentence_folder import (
     COSINE,
-    NORMALIZE,
     PROJECTION,
     Dense,
     SentenceModules,
@@ -40,10 +39,12 @@ Vectors = Callable[[tf.Tensor], tf.Tensor]
 
 def _layers_after_pooling(modules: SentenceModules, normalize: bool | None) -> list[Vectors]:
     """Returns the functions that follow the pooling."""
-    following_layers = (
-        layer for layer in modules.layers if layer != NORMALIZE or normalize is not False
-    )
-    layers = [normalized if layer == NORMALIZE else _dense(layer) for layer in following_layers]
+    layers: list[Vectors] = []
+    for layer in modules.layers:
+        if isinstance(layer, Dense):
+            layers.append(_make_dense(layer))
+        elif normalize is not False:  # The only other layer is NORMALIZE.
+            layers.append(normalized)
     if modules.truncate_dim is not None:
         layers.append(lambda vectors: vectors[:, : modules.truncate_dim])
     if layers[-1:] != [normalized]:
@@ -57,9 +58,14 @@ def _layers_after_pooling(modules: SentenceModules, normalize: bool | None) -> l
     return layers
 
 
-def _dense(layer: Dense) -> Vectors:
+def _make_dense(layer: Dense) -> Vectors:
     activate = keras.activations.get(layer.activation)
-    return lambda vectors: activate(tf.matmul(vectors, layer.kernel, transpose_b=True) + layer.bias)
+
+    def apply(vectors: tf.Tensor) -> tf.Tensor:
+        product = tf.matmul(vectors, layer.kernel, transpose_b=True)
+        return activate(product + layer.bias)
+
+    return apply
 
 
 class SentenceEncoder(Extensible):
@@ -119,7 +125,7 @@ class SentenceEncoder(Extensible):
             )
             return
         set_threads(num_threads)
-        modules = SentenceModules.of(folder)
+        modules = SentenceModules.load(folder)
         self._pooling, self._lowers = pooling or modules.pooling, modules.lowers
         if self._pooling not in POOLINGS:
             raise InputError(f"pooling={self._pooling!r}: must be one of {', '.join(POOLINGS)}")
@@ -207,6 +213,7 @@ class SentenceEncoder(Extensible):
 
     def _vectors(self, batch: dict) -> tf.Tensor:
         """Returns float32[B, width] for features int32[B, S]."""
+        assert isinstance(self.model, BertModel)  # An export computes its vectors itself.
         inputs = (batch[name] for name in ENCODER_INPUTS)
         out = self.model(*inputs, first_token_only=self._pooling == "cls")
         vectors = pooled(self._pooling, out.sequence_output, batch["input_mask"])

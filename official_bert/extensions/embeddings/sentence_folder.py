@@ -74,17 +74,25 @@ class SentenceModules(NamedTuple):
     similarity: str = COSINE  # how the vectors are to be compared
 
     @classmethod
-    def of(cls, folder: str) -> Self:
-        """Returns what modules.json says, else the record of a training, else the defaults."""
+    def load(cls, folder: str) -> Self:
+        """Read the way from a text to its vector in a folder.
+
+        Args:
+            folder: the folder of a model.
+
+        Returns:
+            The content of modules.json, else of the record of a training, else the defaults.
+
+        Raises:
+            InputError: a file is damaged, or has a module that cannot be used.
+        """
         modules = cls.read(folder)
         if modules is not None:
             return modules
         record = ModelFolder(folder).task()
-        return (
-            cls._from_training(folder, record.settings)
-            if record and record.family == EMBEDDING
-            else cls(folder)
-        )
+        if record and record.family == EMBEDDING:
+            return cls._from_training(folder, record.settings)
+        return cls(folder)
 
     @classmethod
     def read(cls, folder: str) -> Self | None:
@@ -195,66 +203,76 @@ class SentenceModules(NamedTuple):
         return self
 
 
-def write(folder: str, modules: SentenceModules, hidden_size: int):
-    """Writes modules.json and what it names into the folder of the encoder, whose own files are
-    not written here.
+def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
+    """Write modules.json and the files that it names.
+
+    The files of the encoder itself are not written here.
+
+    Args:
+        folder: the folder of the encoder.
+        modules: the way from a text to its vector.
+        hidden_size: the width of the encoder.
     """
-    kinds = [
-        "Transformer",
-        "Pooling",
-        *("Dense" if isinstance(one, Dense) else one for one in modules.layers),
-    ]
+    kinds = ["Transformer", "Pooling"]
+    kinds += ["Dense" if isinstance(layer, Dense) else layer for layer in modules.layers]
     paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], 1))]
-    listed = [
-        {
-            "idx": number,
-            "name": str(number),
-            "path": path,
-            "type": f"sentence_transformers.models.{kind}",
-        }
-        for number, (path, kind) in enumerate(zip(paths, kinds, strict=True))
-    ]
-    modes = {
-        f"pooling_mode_{theirs}": ours == modules.pooling for theirs, ours in _POOLINGS.items()
+    entries = []
+    for number, (path, kind) in enumerate(zip(paths, kinds, strict=True)):
+        entries.append(
+            {
+                "idx": number,
+                "name": str(number),
+                "path": path,
+                "type": f"sentence_transformers.models.{kind}",
+            }
+        )
+    config = {
+        "__version__": {"official_bert": __version__},
+        "prompts": dict(modules.prompts),
+        "default_prompt_name": modules.default_prompt_name,
+        "similarity_fn_name": modules.similarity,
     }
+    if modules.truncate_dim is not None:
+        config["truncate_dim"] = modules.truncate_dim
+    pooling_config = {"word_embedding_dimension": hidden_size}
+    for theirs, ours in _POOLINGS.items():
+        pooling_config[f"pooling_mode_{theirs}"] = ours == modules.pooling
     contents = {
-        MODULES_NAME: listed,
+        MODULES_NAME: entries,
         ENCODER_CONFIG_NAME: {
             "max_seq_length": modules.max_seq_length,
             "do_lower_case": modules.lowers,
         },
-        CONFIG_NAME: {
-            "__version__": {"official_bert": __version__},
-            "prompts": dict(modules.prompts),
-            "default_prompt_name": modules.default_prompt_name,
-            "similarity_fn_name": modules.similarity,
-            **({} if modules.truncate_dim is None else {"truncate_dim": modules.truncate_dim}),
-        },
-        f"{paths[1]}/config.json": {"word_embedding_dimension": hidden_size, **modes},
+        CONFIG_NAME: config,
+        f"{paths[1]}/config.json": pooling_config,
     }
-    for path, layer in zip(paths[2:], modules.layers, strict=True):
+    for path in paths[1:]:
         files.make_folder(os.path.join(folder, path))
+    for path, layer in zip(paths[2:], modules.layers, strict=True):
         if isinstance(layer, Dense):
-            name = next(
-                name for name, activation in _ACTIVATIONS.items() if activation == layer.activation
-            )
-            place = "linear" if name == "Identity" else "activation"
-            width, sizes = len(layer.kernel), {"in_features": layer.kernel.shape[1]}
-            sizes |= {
-                "out_features": width,
-                "bias": True,
-                "activation_function": f"torch.nn.modules.{place}.{name}",
-            }
-            contents[f"{path}/config.json"] = sizes
+            contents[f"{path}/config.json"] = _make_dense_config(layer)
             weights = {
                 "linear.weight": np.ascontiguousarray(layer.kernel),
                 "linear.bias": layer.bias,
             }
             huggingface.write_tensors(os.path.join(folder, path, huggingface.WEIGHTS_FILE), weights)
-    files.make_folder(os.path.join(folder, paths[1]))
     for name, content in contents.items():
         with writing.replacing(os.path.join(folder, name)) as file:
             file.write(json.dumps(content, indent=2) + "\n")
+
+
+def _make_dense_config(layer: Dense) -> dict[str, Any]:
+    """Returns the content of the config.json of a dense layer."""
+    names = [name for name, activation in _ACTIVATIONS.items() if activation == layer.activation]
+    name = names[0]
+    module = "linear" if name == "Identity" else "activation"
+    out_features, in_features = layer.kernel.shape
+    return {
+        "in_features": in_features,
+        "out_features": out_features,
+        "bias": True,
+        "activation_function": f"torch.nn.modules.{module}.{name}",
+    }
 
 
 def has_modules(folder: str) -> bool:

@@ -91,7 +91,7 @@ class EmbeddingTask(Task):
             logging.info(
                 "The evaluation is %s, whose main metric is %s", self._kind, self.main_metric
             )
-            label_checks.warn_of_unread_parts(examples, self._kind)
+            label_checks.warn_about_unread_parts(examples, self._kind)
         return {"": examples}
 
     def encode(
@@ -215,7 +215,7 @@ class EmbeddingTask(Task):
 
 def _read_pooling_settings(checkpoint: str) -> dict[str, Any]:
     """Returns how the folder of a checkpoint makes vectors, by the arguments of EmbeddingTask."""
-    modules = SentenceModules.of(checkpoint)
+    modules = SentenceModules.load(checkpoint)
     settings = {"pooling": modules.pooling, "normalize": NORMALIZE in modules.layers}
     if SentenceModules.read(checkpoint) is None:  # a folder of this project
         widths = [len(layer.kernel) for layer in modules.layers if isinstance(layer, Dense)]

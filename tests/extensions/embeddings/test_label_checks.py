@@ -6,7 +6,7 @@ import pytest
 
 from official_bert.data.text_tables import Example
 from official_bert.extensions.embeddings.examples import build_example_rows
-from official_bert.extensions.embeddings.label_checks import check_training, warn_of_unread_parts
+from official_bert.extensions.embeddings.label_checks import check_training, warn_about_unread_parts
 from official_bert.extensions.embeddings.losses import LOSSES as REGISTERED_LOSSES
 from official_bert.extensions.embeddings.options import LOSSES
 from official_bert.io.errors import InputError
@@ -113,6 +113,6 @@ def test_examples_that_a_loss_does_not_read(loss, examples, message):
     ],
 )
 def test_an_evaluation_says_what_it_does_not_read(kind, unread, caplog):
-    warn_of_unread_parts(pairs("1 0", ("n",)), kind)
+    warn_about_unread_parts(pairs("1 0", ("n",)), kind)
     expected = [f"--eval_task={kind} does not read the {unread} of the examples"] if unread else []
     assert caplog.messages == expected

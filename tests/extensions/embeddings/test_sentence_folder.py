@@ -157,7 +157,7 @@ def test_the_modules_of_a_folder_become_a_record_in_the_originals_format(tmp_pat
         EMBEDDING,
         {"pooling": "max", "normalize": False, "max_seq_length": 9},
     )
-    assert SentenceModules.of(out)[1:4] == ((), "max", 9)
+    assert SentenceModules.load(out)[1:4] == ((), "max", 9)
     for settings, rule in (
         ({"truncate_dim": 4}, "truncate_dim=4"),
         ({"similarity_fn_name": "dot"}, "similarity_fn_name=dot"),
@@ -204,7 +204,7 @@ def test_an_encoder_in_a_subfolder_is_converted_with_its_modules(tmp_path, outpu
     out = converted(folder, tmp_path / "out", output_format)
     vectors = [SentenceEncoder(path, normalize=True).encode(TEXTS) for path in (folder, out)]
     np.testing.assert_allclose(*vectors, atol=1e-6)
-    assert SentenceModules.of(out)[1:4] == ((), "max", 9)
+    assert SentenceModules.load(out)[1:4] == ((), "max", 9)
     (tmp_path / "words.txt").write_text("unheard\n")
     grown = str(tmp_path / "grown")
     grow_vocab.run(GrowthOptions(model=folder, words=str(tmp_path / "words.txt"), output_dir=grown))
