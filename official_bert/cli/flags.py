@@ -441,7 +441,7 @@ def _sentence_of(error: Exception) -> str | None:
             if error.filename is None and not _has_working_folder():
                 return "the working folder of this run was deleted; change to another one"
             sentence = f"{error.filename or 'input or output'}: {error.strerror}"
-            return "; ".join(filter(None, (sentence, writing.remedy_of(error))))
+            return "; ".join(filter(None, (sentence, writing.find_remedy(error))))
         case MemoryError():
             return f"the memory is full ({brief(error)}); give smaller batches or shorter sequences"
         case _ if tensorflow and isinstance(error, tensorflow.errors.OpError):

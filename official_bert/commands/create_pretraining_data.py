@@ -15,7 +15,7 @@ from official_bert.data.pretraining import corpus_checks, shards
 from official_bert.data.pretraining.documents import Documents, read_documents
 from official_bert.data.pretraining.exact import create_instances
 from official_bert.data.pretraining.settings import InstanceVocabulary, mask_config, pair_config
-from official_bert.data.pretraining.shards import OF_SHARDED_ALONE, log_manifest, shard_job
+from official_bert.data.pretraining.shards import SHARDED_ONLY_FLAGS, log_manifest, shard_job
 from official_bert.data.pretraining.text_formats import line_reader
 from official_bert.data.records.framing import open_example_files
 from official_bert.data.records.record_files import log_files, write_features
@@ -27,7 +27,7 @@ from official_bert.model_source import resolve
 from official_bert.options.data_tools import SHARDED, PretrainingDataOptions
 from official_bert.tokenization import FullTokenizer
 
-_SHARDED_ONLY_FLAGS = (*OF_SHARDED_ALONE, "num_shards")
+_SHARDED_ONLY_FLAGS = (*SHARDED_ONLY_FLAGS, "num_shards")
 
 
 def run(options: PretrainingDataOptions) -> random.Random | None:

@@ -12,8 +12,8 @@ from official_bert.data.records.record_files import check_records_vocabulary, ex
 from official_bert.data.records.statistics import (
     Example,
     Statistics,
-    block_of,
     lines_of,
+    stack_examples,
     with_masks,
 )
 from official_bert.io.errors import InputError
@@ -45,7 +45,7 @@ def run(options: InspectionOptions) -> None:
     num_read = 0
     while block := list(itertools.islice(records, _RECORDS_AT_ONCE)):
         places, examples = zip(*block, strict=True)
-        statistics.add(block_of(examples, places, 1 + max(tokenizer.vocab.values())))
+        statistics.add(stack_examples(examples, places, 1 + max(tokenizer.vocab.values())))
         for place, example in block[: max(options.num_records - num_read, 0)]:
             print(place, *lines_of(example, tokenizer.inv_vocab), sep="\n", end="\n\n")
         num_read += len(block)

@@ -449,7 +449,7 @@ def _open_standard_output() -> Iterator[BinaryIO]:
         # Data that is not yet flushed goes to another file, so that Python reports no error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            hint = writing.remedy_of(error) or "name a file with --output_file"
+            hint = writing.find_remedy(error) or "name a file with --output_file"
             raise InputError(
                 f"standard output: cannot be written ({error.strerror}); {hint}"
             ) from error

@@ -195,7 +195,7 @@ def check_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> bool:
     """
     is_text, is_unknown = _text_and_unknown(tokenizer, ids)
     num_tokens = is_text.sum()
-    return num_tokens >= _FEWEST_TOKENS and warn_of_unknown(is_unknown.sum() / num_tokens)
+    return num_tokens >= _FEWEST_TOKENS and warn_about_unknown(is_unknown.sum() / num_tokens)
 
 
 def _text_and_unknown(tokenizer: FullTokenizer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -213,7 +213,7 @@ def check_unknown_in(tokenizer: FullTokenizer, encoded: EncodedSet, length: int)
         check_unknown(tokenizer, encoded.features(rows, length)["input_ids"])
 
 
-def warn_of_unknown(share: float) -> bool:
+def warn_about_unknown(share: float) -> bool:
     """Warns of a share of [UNK] that no vocabulary has for text of its own language and casing;
     returns whether.
     """
@@ -226,7 +226,7 @@ def warn_of_unknown(share: float) -> bool:
     return bool(share > _UNKNOWN_SHARE)
 
 
-def warn_of_unknown_requests(tokenizer: FullTokenizer, encoded: EncodedSet, length: int) -> bool:
+def warn_about_unknown_requests(tokenizer: FullTokenizer, encoded: EncodedSet, length: int) -> bool:
     """Warns of requests as `check_unknown` does, and of a request without any known token;
     returns whether it did.
     """

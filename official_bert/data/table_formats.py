@@ -31,7 +31,7 @@ _TAGS = Role("tags", ("ner_tags", "tags"))
 _is_word = re.compile(r"[^ \t\r\n]+").fullmatch
 
 
-def format_of(path: str, data_format: str | None = None) -> str:
+def choose_format(path: str, data_format: str | None = None) -> str:
     """Returns the format of a file: the given one, or that of its ending."""
     plain_path = path.lower().removesuffix(".gz")
     for name, endings in _ENDINGS.items():
@@ -43,7 +43,7 @@ def format_of(path: str, data_format: str | None = None) -> str:
     )
 
 
-def paths_of(given: str, flag: str) -> list[str]:
+def expand_paths(given: str, flag: str) -> list[str]:
     """Returns the files that the value of a flag names; the name of one may have commas or
     brackets, too.
     """
@@ -71,7 +71,7 @@ def read_rows(path: str, data_format: str | None = None, is_quoted: bool = False
 
     With `is_quoted`, fields of TSV may be quoted as in CSV.
     """
-    name = format_of(path, data_format)
+    name = choose_format(path, data_format)
     return (
         read_csv(path, "\t", decompresses=True)
         if is_quoted and name == TSV
@@ -101,7 +101,7 @@ def read_records(
     """Yields the rows of tables and their fields by column; without a header the columns are 0,
     1 and so on.
     """
-    for path in paths_of(given, flag):
+    for path in expand_paths(given, flag):
         names: Sequence[str] = ()
         for row in read_rows(path, data_format, is_quoted):
             is_header = not names and (has_header or not row.line)
@@ -128,7 +128,7 @@ def refuse_second_header(row: Row, names: Sequence[str]) -> None:
         )
 
 
-def text_of(row: Row, value: Any, name: str) -> str:
+def parse_text(row: Row, value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise row.error(f"{name} is {'missing' if value is None else 'no text'}; give it a text")
     if half := reading.half_pair_in(value):
@@ -136,7 +136,7 @@ def text_of(row: Row, value: Any, name: str) -> str:
     return value
 
 
-def label_of(row: Row, value: Any) -> str:
+def parse_label(row: Row, value: Any) -> str:
     """Returns a label or a score as text without blanks around it; "" if there is none."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -148,7 +148,7 @@ def label_of(row: Row, value: Any) -> str:
         return repr(value)
     if isinstance(value, (decimal.Decimal, datetime.date, datetime.time)):  # of Parquet
         return str(value)
-    return text_of(row, value, "the label").strip()
+    return parse_text(row, value, "the label").strip()
 
 
 def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
@@ -201,7 +201,7 @@ def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
 
 def _texts(row: Row, record: dict[str, Any], name: str) -> list[str]:
     values = reading.field(record, name, list, row.where)
-    return [text_of(row, value, f"an element of {name}") for value in values]
+    return [parse_text(row, value, f"an element of {name}") for value in values]
 
 
 def _read_json_lines(path: str) -> Iterator[Row]:

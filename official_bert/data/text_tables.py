@@ -66,7 +66,7 @@ def read_examples(
     """
     columns = settings.get("columns")
     column_settings = parse_settings(columns, COLUMNS) if columns else {}
-    paths = table_formats.paths_of(flag_value, flag)
+    paths = table_formats.expand_paths(flag_value, flag)
     lines = [
         path for path in paths if path.lower().endswith(_LINES) and not settings.get("data_format")
     ]
@@ -128,7 +128,7 @@ def _read_table(
                 role: [names[number] for number in numbers]
                 for role, numbers in table_columns.by_role.items()
             }
-        label = table_formats.label_of(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
+        label = table_formats.parse_label(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
         anchors, positives, negatives = (
             _texts(row, record, columns[key]) for key in (ANCHOR, POSITIVE, NEGATIVE)
         )
@@ -156,7 +156,7 @@ def _texts(row: Row, record: Mapping[str, Any], columns: Iterable[str]) -> tuple
     texts = []
     for name in columns:
         for value in record[name] if isinstance(record[name], list) else [record[name]]:
-            texts.append(table_formats.text_of(row, value, name))
+            texts.append(table_formats.parse_text(row, value, name))
             if not texts[-1].strip():
                 raise row.error(f"{name} is blank; give it a text, or leave the row out")
     return tuple(texts)

@@ -46,7 +46,7 @@ def download(url: str, path: str, otherwise: str) -> None:
             continue
         except (OSError, http.client.HTTPException) as error:
             why = str(getattr(error, "reason", error))
-            remedy = (isinstance(error, OSError) and writing.remedy_of(error)) or remedy
+            remedy = (isinstance(error, OSError) and writing.find_remedy(error)) or remedy
         if why and (kept := _length(path)) <= before:
             more = f" (it goes on behind {kept:,} bytes)" if kept else ""
             raise InputError(

@@ -197,7 +197,7 @@ def in_any_case(folder: str, names: Iterable[str]) -> list[str]:
     return [os.path.join(folder, path) for path in paths]
 
 
-def as_python_glob(pattern: str) -> str:
+def to_python_glob(pattern: str) -> str:
     """Writes a glob in the form of Python's: `[^y]` is [!y], and a backslash takes the next
     character as it is.
     """
@@ -217,7 +217,7 @@ def matching(pattern: str, folder: str = "") -> list[str]:
     if is_remote(pattern):
         found = _gfile().glob(pattern)
     else:
-        found = local_glob.glob(as_python_glob(pattern), include_hidden=True)
+        found = local_glob.glob(to_python_glob(pattern), include_hidden=True)
     return sorted(name for name in found if not _OURS.fullmatch(os.path.basename(name)))
 
 

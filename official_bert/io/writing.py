@@ -86,9 +86,9 @@ def _identity(path: str) -> Hashable | None:
 def _matcher(pattern: str) -> Callable[[str], bool]:
     """Returns a function that tells whether a glob would match a file that need not exist."""
     folder, last = os.path.split(pattern)
-    if not local_glob.has_magic(files.as_python_glob(pattern)):
+    if not local_glob.has_magic(files.to_python_glob(pattern)):
         return lambda path: False
-    is_named = re.compile(fnmatch.translate(files.as_python_glob(last))).match
+    is_named = re.compile(fnmatch.translate(files.to_python_glob(last))).match
     folders = {
         files.real_path(found) for found in ([folder] if folder == "" else files.matching(folder))
     }
@@ -139,7 +139,7 @@ def replacing(path: str, mode: str = "w", removes_left: bool = True) -> Iterator
         if temporary:
             with contextlib.suppress(Exception):
                 files.remove(temporary)
-        if isinstance(error, OSError) and remedy_of(error):
+        if isinstance(error, OSError) and find_remedy(error):
             raise _cannot_write(path, error) from error
         raise
 
@@ -208,7 +208,7 @@ def markdown_table(
     )
 
 
-def remedy_of(error: OSError) -> str | None:
+def find_remedy(error: OSError) -> str | None:
     """Returns what helps when a file that was opened cannot be written: room on a full disk, for
     instance.
     """
@@ -216,7 +216,7 @@ def remedy_of(error: OSError) -> str | None:
 
 
 def _cannot_write(path: str, error: OSError) -> InputError:
-    remedy = remedy_of(error) or "check that its folder exists and is writable"
+    remedy = find_remedy(error) or "check that its folder exists and is writable"
     return InputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}")
 
 

@@ -22,7 +22,7 @@ class Entity(NamedTuple):
     last: int
 
 
-def entities_of(tags: Sequence[str]) -> Iterator[Entity]:
+def find_entities(tags: Sequence[str]) -> Iterator[Entity]:
     """Yields the entities of a sequence, in order.
 
     One rule reads all schemes, and every sequence is valid: A tag I or E continues the entity
@@ -59,8 +59,8 @@ def entity_scores(
         num_correct += sum(a == b for a, b in zip(target_tags, predicted_tags, strict=True))
         num_tokens += len(target_tags)
         target_entities, predicted_entities = (
-            set(entities_of(target_tags)),
-            set(entities_of(predicted_tags)),
+            set(find_entities(target_tags)),
+            set(find_entities(predicted_tags)),
         )
         for counter, entities in (
             (true_positives, target_entities & predicted_entities),

@@ -17,7 +17,7 @@ from official_bert import catalog, model_hub
 from official_bert.checkpoints import load_checkpoint
 from official_bert.checkpoints.layout import ModelLayout, find_layout
 from official_bert.checkpoints.names import GLOBAL_STEP, find_families
-from official_bert.data.model_inputs import warn_of_unknown_requests
+from official_bert.data.model_inputs import warn_about_unknown_requests
 from official_bert.features import EncodedSet
 from official_bert.io import reading
 from official_bert.io.errors import InputError, brief
@@ -261,7 +261,7 @@ class _Model:
             The outputs by name, [n, ...], in the order of the set.
         """
         if not self._has_warned_about_unknown:
-            self._has_warned_about_unknown = warn_of_unknown_requests(
+            self._has_warned_about_unknown = warn_about_unknown_requests(
                 self.tokenizer, encoded, self.max_seq_length
             )
         return predict(

@@ -16,7 +16,7 @@ from official_bert.data.model_inputs import (
     model_input,
     model_input_ids,
     padded_features,
-    warn_of_unknown_requests,
+    warn_about_unknown_requests,
 )
 from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
@@ -150,7 +150,7 @@ def test_a_vocabulary_of_another_casing_or_language_is_warned_of(tmp_path, caplo
 def test_a_request_of_unknown_words_only_is_warned_of(tokenizer, caplog, texts, message):
     """However short it is; of a set that is read once, 100 tokens are a sample."""
     encoded = ModelInputs(model_input_ids(tokenizer, *(*text, None)[:2], 128) for text in texts)
-    assert warn_of_unknown_requests(tokenizer, encoded, 128) is bool(message)
+    assert warn_about_unknown_requests(tokenizer, encoded, 128) is bool(message)
     assert [text[: len(message)] for text in caplog.messages] == [message] * bool(message)
 
 

@@ -10,7 +10,13 @@ import sys
 
 import pytest
 
-from official_bert.data.table_formats import find_table, format_of, label_of, read_rows, read_tagged
+from official_bert.data.table_formats import (
+    choose_format,
+    find_table,
+    parse_label,
+    read_rows,
+    read_tagged,
+)
 from official_bert.data.tables import Row, read_conll
 from official_bert.io.errors import InputError
 from official_bert.tasks.classification.task import ClassificationTask
@@ -129,7 +135,7 @@ def test_a_format_that_the_name_does_not_tell(tmp_path):
         InputError,
         match=r"a,b.txt: its name ends in none of .tsv, .csv, .*; give --data_format=tsv\|csv",
     ):
-        format_of(path)
+        choose_format(path)
 
 
 def test_a_folder_with_two_files_for_a_set_is_ambiguous(tmp_path):
@@ -144,7 +150,7 @@ def test_a_folder_with_two_files_for_a_set_is_ambiguous(tmp_path):
     assert find_table(str(tmp_path), "dev") == f"{tmp_path}/dev.parquet"
     (tmp_path / "TEST.JSONL.GZ").touch()
     path = find_table(str(tmp_path), "test")
-    assert (path, format_of(path)) == (f"{tmp_path}/TEST.JSONL.GZ", "jsonl")
+    assert (path, choose_format(path)) == (f"{tmp_path}/TEST.JSONL.GZ", "jsonl")
     (tmp_path / "Test.csv").touch()
     with pytest.raises(
         InputError, match=r": has Test.csv and TEST.JSONL.GZ; name the one to read with --test_file"
@@ -336,10 +342,10 @@ def test_labels_of_other_kinds_than_their_recorded_names(tmp_path):
 
 def test_labels_of_parquets_kinds_are_texts():
     row = Row("a.parquet", 1, [], "row")
-    assert label_of(row, decimal.Decimal("2.50")) == "2.50"
-    assert label_of(row, datetime.date(2024, 1, 31)) == "2024-01-31"
+    assert parse_label(row, decimal.Decimal("2.50")) == "2.50"
+    assert parse_label(row, datetime.date(2024, 1, 31)) == "2024-01-31"
     with pytest.raises(InputError, match="row 1: the label is a list; give the row one label"):
-        label_of(row, ["a"])
+        parse_label(row, ["a"])
 
 
 @pytest.mark.parametrize(

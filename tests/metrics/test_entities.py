@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from seqeval.metrics import accuracy_score
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
-from official_bert.metrics.entities import entities_of, entity_scores
+from official_bert.metrics.entities import entity_scores, find_entities
 
 TAGS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC-X"))]
 SEQUENCE = st.lists(st.tuples(st.sampled_from(TAGS), st.sampled_from(TAGS)), max_size=12)
@@ -16,7 +16,7 @@ SEQUENCE = st.lists(st.tuples(st.sampled_from(TAGS), st.sampled_from(TAGS)), max
 
 def test_every_short_sequence_has_seqevals_entities():
     for tags in (["B"], ["B", "I", "O", "I"], *itertools.product(TAGS, repeat=3)):
-        assert list(entities_of(tags)) == get_entities(list(tags)), tags
+        assert list(find_entities(tags)) == get_entities(list(tags)), tags
 
 
 @settings(deadline=None)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from absl import logging
 
-from official_bert.data.model_inputs import warn_of_unknown
+from official_bert.data.model_inputs import warn_about_unknown
 from official_bert.data.pretraining.documents import distribute, no_text
 from official_bert.data.pretraining.one_shard import ALGORITHM, ShardConfig, make_shard
 from official_bert.data.pretraining.pool import worker_processes
@@ -42,7 +42,7 @@ from official_bert.tokenization import FullTokenizer
 SHARD_BYTES = 32 << 20  # of text, the size of the shards of a large corpus
 # The flags that only the generator `sharded` has, and all that determine its records, beside text
 # and vocabulary.
-OF_SHARDED_ALONE = ("mask_rates", "ngram_masking", "use_next_sentence", "dynamic_masking")
+SHARDED_ONLY_FLAGS = ("mask_rates", "ngram_masking", "use_next_sentence", "dynamic_masking")
 _DETERMINING = (
     "do_whole_word_mask",
     "max_seq_length",
@@ -55,7 +55,7 @@ _DETERMINING = (
     "strip_accents",
     "input_format",
     "split_sentences",
-    *OF_SHARDED_ALONE,
+    *SHARDED_ONLY_FLAGS,
 )
 # The names in the work folder, and their temporary ones.
 _WORK_NAME = re.compile(r"\d{5}\.(txt|records|json)|\.\d{5}\.(records|json)\.tmp-\d+")
@@ -134,7 +134,7 @@ def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, i
     known = {
         "generator": EXACT,
         "flags": {
-            name: getattr(options, name) for name in _DETERMINING if name not in OF_SHARDED_ALONE
+            name: getattr(options, name) for name in _DETERMINING if name not in SHARDED_ONLY_FLAGS
         },
         "pieces_sha256": vocabulary_digest(vocab),
     }
@@ -411,4 +411,4 @@ def log_manifest(manifest: dict, job: ShardJob) -> None:
         job.manifest_file,
     )
     logging.info("Wrote %d total instances", counts["records"])
-    warn_of_unknown(shares.get("unknown_tokens", 0.0))
+    warn_about_unknown(shares.get("unknown_tokens", 0.0))

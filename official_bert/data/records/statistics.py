@@ -28,7 +28,7 @@ def with_masks(example: Example) -> Example:
     }
 
 
-def block_of(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
+def stack_examples(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
     """Returns examples, all of which must be pre-training records of one length, as one array
     for each feature.
     """

@@ -22,7 +22,7 @@ import numpy as np
 from absl import logging
 
 from official_bert.commands.predict import list_model_files
-from official_bert.data.table_formats import has_table_ending, paths_of
+from official_bert.data.table_formats import expand_paths, has_table_ending
 from official_bert.data.tables import numbered_lines
 from official_bert.data.text_tables import Example, read_examples
 from official_bert.extensions.retrieval.index import Index
@@ -136,7 +136,7 @@ def run(options: MiningOptions) -> None:
             f"--skip_top={options.skip_top}: leaves none of --top_k={options.top_k}; give a "
             "smaller one"
         )
-    input_paths = paths_of(options.input_file, "input_file")
+    input_paths = expand_paths(options.input_file, "input_file")
     files_read = {
         "input_file": input_paths,
         "corpus_file": [options.corpus_file],

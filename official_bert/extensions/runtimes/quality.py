@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.data.table_formats import paths_of
+from official_bert.data.table_formats import expand_paths
 from official_bert.extensions.runtimes.options import FormatOptions
 from official_bert.features import ENCODER_INPUTS, EncodedSet
 from official_bert.io import files
@@ -36,7 +36,7 @@ def check_flags(flags: FormatOptions) -> None:
     if flags.max_loss is None:
         return
     if flags.dev_file:
-        paths = paths_of(flags.dev_file, "dev_file")
+        paths = expand_paths(flags.dev_file, "dev_file")
     elif flags.data_dir:
         paths = [flags.data_dir]
     else:

@@ -14,11 +14,11 @@ from official_bert.data.column_roles import Role, decide_columns, fold_name
 from official_bert.data.model_inputs import ModelInputs, model_input_ids
 from official_bert.data.table_formats import (
     OTHER_ENDINGS,
+    expand_paths,
     is_table,
-    label_of,
-    paths_of,
+    parse_label,
+    parse_text,
     read_rows,
-    text_of,
 )
 from official_bert.data.tables import Row, not_empty, read_csv, read_tsv
 from official_bert.io import errors
@@ -120,7 +120,7 @@ def read_swag(path: str, guid: str, labelled: bool = True) -> list[ChoiceExample
     if is_table(path):
         of_files = (
             _read_swag(read_rows(file), file, guid, labelled)
-            for file in paths_of(path, f"{guid}_file")
+            for file in expand_paths(path, f"{guid}_file")
         )
         return list(itertools.chain.from_iterable(of_files))
     return _read_swag(read_csv(path), path, guid, labelled)
@@ -141,9 +141,9 @@ def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> lis
                 "put texts with commas into quotes"
             )
         texts = dict(zip(wanted, (row.fields[column] for column in columns), strict=True))
-        context, start, *endings = (text_of(row, texts[name], name) for name in _SWAG_TEXTS)
+        context, start, *endings = (parse_text(row, texts[name], name) for name in _SWAG_TEXTS)
         choices = tuple(f"{start} {ending}" for ending in endings)
-        label = _label(row, label_of(row, texts["label"])) if labelled else None
+        label = _label(row, parse_label(row, texts["label"])) if labelled else None
         examples.append(ChoiceExample(f"{guid}-{number}", context, choices, label))
     return not_empty(examples, path)
 

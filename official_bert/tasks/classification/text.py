@@ -11,13 +11,13 @@ from official_bert.data.column_roles import Columns, Role, decide_columns, fold_
 from official_bert.data.table_formats import (
     CSV,
     TSV,
+    choose_format,
+    expand_paths,
     find_table,
-    format_of,
-    label_of,
-    paths_of,
+    parse_label,
+    parse_text,
     read_rows,
     refuse_second_header,
-    text_of,
 )
 from official_bert.data.tables import Row, not_empty
 from official_bert.io.errors import InputError
@@ -199,12 +199,12 @@ class TextProcessor(DataProcessor):
         if isinstance(given, list):
             return given
         if given:
-            paths = paths_of(given, f"{set_name}_file")
+            paths = expand_paths(given, f"{set_name}_file")
         elif data_dir:
             paths = [find_table(data_dir, set_name, self._data_format)]
         else:
             raise InputError(f"--{set_name}_file: must be given, or --data_dir")
-        formats = [format_of(path, self._data_format) for path in paths]
+        formats = [choose_format(path, self._data_format) for path in paths]
         rows, *others = (self._rows(*file) for file in zip(paths, formats, strict=True))
         for more in others:
             rows = rows + (_in_columns_of(rows[0], more) if self._has_header else more)
@@ -327,12 +327,12 @@ class TextProcessor(DataProcessor):
 
         def several(row: Row) -> list[str]:
             parts = label_checks.split_labels(row, field(row), self._separator)
-            return [label for part in parts if (label := label_of(row, part))]
+            return [label for part in parts if (label := parse_label(row, part))]
 
         def one(row: Row) -> list[str]:
             value = field(row)
             label_checks.refuse_list(row, value)
-            label = label_of(row, value)
+            label = parse_label(row, value)
             if not label:
                 raise row.error("has no label; complete the row, or leave it out")
             return [label]
@@ -421,4 +421,4 @@ class _Table:
         """Returns a function from a row to the text of a role's column."""
         field = self.column(role)
         name = f"--columns={role}={self.columns.name(self.columns.number(role))}"
-        return lambda row: text_of(row, field(row), name)
+        return lambda row: parse_text(row, field(row), name)

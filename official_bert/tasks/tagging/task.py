@@ -27,7 +27,7 @@ from official_bert.graph_text.text_reader import TextReader, in_batches
 from official_bert.graph_text.tokenizer import readable
 from official_bert.io import errors
 from official_bert.io.errors import InputError
-from official_bert.metrics.entities import entities_of, entity_scores
+from official_bert.metrics.entities import entity_scores, find_entities
 from official_bert.modeling import BertTagger
 from official_bert.modeling.losses import cross_entropy
 from official_bert.tasks import temperature
@@ -317,7 +317,7 @@ class TaggingClient(TextClient):
         """
         (text,), words = texts, answer["tags"]
         found = []
-        for entity in entities_of([word["tag"] for word in words]):
+        for entity in find_entities([word["tag"] for word in words]):
             start, end = words[entity.first]["start"], words[entity.last]["end"]
             found.append(
                 {"entity_group": entity.type, "word": text[start:end], "start": start, "end": end}

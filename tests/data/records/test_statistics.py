@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from official_bert.data.records.statistics import Statistics, block_of, lines_of
+from official_bert.data.records.statistics import Statistics, lines_of, stack_examples
 from official_bert.io.errors import InputError
 from tests import toy
 
@@ -43,7 +43,7 @@ def test_a_record_is_text_with_its_predictions_in_braces():
 
 def test_the_statistics_are_those_counted_by_hand(tokenizer):
     statistics = Statistics(tokenizer)
-    statistics.add(block_of([PAIR, SINGLE], ["", ""], 50))
+    statistics.add(stack_examples([PAIR, SINGLE], ["", ""], 50))
     assert dict(statistics.lengths) == {9: 1, 6: 1}
     assert dict(statistics.predictions) == {2: 1, 3: 1}
     # 15 tokens in all; of 5 predictions 2 are [MASK], 1 is kept and 2 are other words; one original
@@ -81,7 +81,7 @@ def test_the_statistics_are_those_counted_by_hand(tokenizer):
 def test_what_is_no_record_is_refused(changes, sentence):
     changed = {name: value for name, value in (PAIR | changes).items() if value is not None}
     with pytest.raises(InputError) as refused:
-        block_of(
+        stack_examples(
             [PAIR, changed], ["a.tfrecord: record 6 (from 0)", "a.tfrecord: record 7 (from 0)"], 50
         )
     assert str(refused.value).startswith("a.tfrecord: record 7 (from 0)")
@@ -93,11 +93,11 @@ def test_records_and_blocks_of_two_lengths_are_refused(tokenizer):
     with pytest.raises(
         InputError, match="second: has another length than first; give files of one length"
     ):
-        block_of([PAIR, shorter], ["first", "second"], 50)
+        stack_examples([PAIR, shorter], ["first", "second"], 50)
     statistics = Statistics(tokenizer)
-    statistics.add(block_of([PAIR], [""], 50))
+    statistics.add(stack_examples([PAIR], [""], 50))
     padded = PAIR | {
         name: np.pad(PAIR[name], (0, 1)) for name in ("input_ids", "input_mask", "segment_ids")
     }
     with pytest.raises(InputError, match="the records have 12 and 13 tokens"):
-        statistics.add(block_of([padded], [""], 50))
+        statistics.add(stack_examples([padded], [""], 50))
