@@ -6,7 +6,7 @@ import functools
 from official_bert import compat
 from official_bert.cli import commands
 
-__getattr__ = functools.partial(compat.name_of, "run_classifier")  # what others import
+__getattr__ = functools.partial(compat.find_name, "run_classifier")  # what others import
 
 if __name__ == "__main__":
     commands.run_command("run_classifier")

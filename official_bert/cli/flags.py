@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging as std_logging
 import math
 import os
@@ -88,9 +89,10 @@ def run(load, options_class):
         _answer_help(argv, options_class)
         return parse(argv)
 
-    app.run(
-        lambda _: answer_for_input(load, lambda: read(command, *first_word)), flags_parser=parser
-    )
+    def read_options():
+        return read(command, *first_word)
+
+    app.run(functools.partial(answer_for_input, load, read_options), flags_parser=parser)
 
 
 def define(options_class):
@@ -379,7 +381,7 @@ class _OwnLines(std_logging.Filter):
         return record.levelno >= std_logging.WARNING or _PACKAGE in record.pathname
 
 
-def answer_for_input(load, read):
+def answer_for_input(load, read, argv=()):
     """Calls what `load` imports with the options that `read` returns.
 
     An error that the user can fix ends in one sentence and status 1; defects keep their traceback.
@@ -387,6 +389,12 @@ def answer_for_input(load, read):
     their traceback is logged with --verbosity=1. SIGTERM and SIGHUP unwind the stack like Ctrl-C,
     so that unfinished files are deleted. After a signal the process exits with the status that
     shells use for it.
+
+    Args:
+        load: imports the function of the command.
+        read: returns the options of the command.
+        argv: the rest of the command line, which absl passes on. It is ignored, because `read`
+            knows the options.
     """
     processes.end_in_order()
     logging.get_absl_handler().addFilter(_OwnLines())

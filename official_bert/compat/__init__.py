@@ -1,4 +1,4 @@
-"""The original's functions for training loops and scripts of one's own; `name_of` finds the
+"""The original's functions for training loops and scripts of one's own; `find_name` finds the
 names of its scripts.
 """
 
@@ -35,7 +35,7 @@ _PUBLIC = {
 }
 
 
-def name_of(script: str, name: str) -> Any:
+def find_name(script: str, name: str) -> Any:
     """Returns what a script of the original defines under a name; raises AttributeError if that
     is gone.
     """

@@ -30,18 +30,26 @@ def _get_best_indexes(logits: Sequence[float], n_best_size: int) -> list[int]:
 
 
 def record_arrays(features: Sequence[InputFeatures], is_training: bool) -> dict[str, np.ndarray]:
-    """Converts windows to arrays by record name, int[batch, max_seq_length] or int[batch, 1]."""
-    attribute_of = {
+    """Converts windows to arrays by record name.
+
+    Args:
+        features: the windows of a batch.
+        is_training: whether the arrays of the answers are included.
+
+    Returns:
+        int[batch, max_seq_length] or int[batch, 1] for each name.
+    """
+    attributes = {
         "unique_ids": "unique_id",
         "start_positions": "start_position",
         "end_positions": "end_position",
     }
-    return {
-        name: np.array(
-            [getattr(feature, attribute_of.get(name, name)) for feature in features], int
-        ).reshape(len(features), length)
-        for name, length, _ in squad_features(len(features[0].input_ids), is_training)
-    }
+    arrays = {}
+    for name, length, _ in squad_features(len(features[0].input_ids), is_training):
+        attribute = attributes.get(name, name)
+        values = [getattr(feature, attribute) for feature in features]
+        arrays[name] = np.array(values, int).reshape(len(features), length)
+    return arrays
 
 
 def input_fn_builder(
@@ -53,9 +61,8 @@ def input_fn_builder(
     `segment_ids`, int32[B, seq_length], and `unique_ids`, int32[B]; in training also
     `start_positions` and `end_positions`, of windows that are shuffled and repeated without end.
     """
-    features = [
-        one for one in squad_features(seq_length, is_training) if one.name != "is_impossible"
-    ]
+    all_features = squad_features(seq_length, is_training)
+    features = [feature for feature in all_features if feature.name != "is_impossible"]
     return record_input_fn(input_file, features, is_training, drop_remainder)
 
 
@@ -75,13 +82,13 @@ class FeatureWriter:
         self._files = self._stack.enter_context(open_example_files([filename]))
         self._stack.push(self._write_rest)  # runs at exit, before the file gets its name
 
-    def process_feature(self, feature: InputFeatures):
+    def process_feature(self, feature: InputFeatures) -> None:
         self.num_features += 1
         self._waiting.append(feature)
         if len(self._waiting) == _RECORDS_AT_A_TIME:
             self._write()
 
-    def close(self):
+    def close(self) -> None:
         """Completes the file and gives it its name."""
         self._stack.close()
 
@@ -108,8 +115,18 @@ def convert_examples_to_features(
     max_query_length: int,
     is_training: bool,
     output_fn: Callable[[InputFeatures], object],
-):
-    """Passes the windows of every question to `output_fn`, in order."""
+) -> None:
+    """Passes the windows of every question to a function, in order.
+
+    Args:
+        examples: the questions with their contexts.
+        tokenizer: the tokenizer of the model.
+        max_seq_length: the maximum number of tokens in a window.
+        doc_stride: the number of tokens between the starts of two windows.
+        max_query_length: the maximum number of tokens in a question.
+        is_training: whether the windows have the positions of the answers.
+        output_fn: the function.
+    """
     rules = SquadRules(
         max_seq_length=max_seq_length, doc_stride=doc_stride, max_query_length=max_query_length
     )
@@ -131,12 +148,24 @@ def write_predictions(
     null_score_diff_threshold: float = 0.0,
     verbose_logging: bool = False,
     strip_accents: bool | None = None,
-):
-    """Answers every question and writes the answers, the n-best lists and, for version 2, the null
-    odds.
+) -> None:
+    """Answers every question and writes the answers, the n-best lists and the null odds.
 
-    `n_best_size` is the number of start and end positions considered in a window, and the size of
-    an n-best list; with version 2 the list has a further entry for "no answer".
+    Args:
+        all_examples: the questions with their contexts.
+        all_features: the windows of all questions.
+        all_results: the logits of all windows.
+        n_best_size: the number of start and end positions considered in a window, and the size of
+            an n-best list. With version 2 the list has a further entry for "no answer".
+        max_answer_length: the maximum number of tokens in an answer.
+        do_lower_case: whether the tokenizer lower-cases.
+        output_prediction_file: the file of the answers.
+        output_nbest_file: the file of the n-best lists.
+        output_null_log_odds_file: the file of the null odds, which version 2 needs.
+        version_2_with_negative: whether questions may have no answer.
+        null_score_diff_threshold: the null odds above which a question has no answer.
+        verbose_logging: whether words that cannot be aligned with the text are logged.
+        strip_accents: whether the tokenizer strips accents; None for as it lower-cases.
     """
     logging.info("Writing predictions to: %s", output_prediction_file)
     logging.info("Writing nbest to: %s", output_nbest_file)
@@ -152,4 +181,5 @@ def write_predictions(
     write_json(output_prediction_file, choose_answers(nbest, null_odds, null_score_diff_threshold))
     write_json(output_nbest_file, nbest)
     if version_2_with_negative:
+        assert output_null_log_odds_file is not None  # version 2 needs it, as in the original
         write_json(output_null_log_odds_file, null_odds)

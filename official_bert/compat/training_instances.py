@@ -45,7 +45,7 @@ class TrainingInstance:
         segment_ids: 0 for [CLS], a and the first [SEP], 1 for b and the last [SEP].
         masked_lm_positions: the positions of the predictions, in increasing order.
         masked_lm_labels: the tokens at these positions before masking.
-        is_random_next: whether b was drawn at random.
+        is_random_next: whether b was masked_positions at random.
     """
 
     tokens: list[str]
@@ -109,7 +109,7 @@ def create_training_instances(
     )
     instances, order = create_instances(documents, vocabulary, config, masks, rng)
     return [
-        _instance_of(features, row, tokenizer.inv_vocab)
+        _make_instance(features, row, tokenizer.inv_vocab)
         for features in instances.batches(order)
         for row in range(len(features["input_ids"]))
     ]
@@ -131,18 +131,18 @@ def create_instances_from_document(
     A document is a list of segments, and a segment is a list of tokens.
     """
 
-    def bounds_of(document: int) -> list[int]:
+    def segment_bounds(document: int) -> list[int]:
         return list(accumulate(map(len, all_documents[document]), initial=0))
 
-    def tokens_of(document: int, begin: int, end: int) -> list[str]:
+    def read_tokens(document: int, begin: int, end: int) -> list[str]:
         return list(islice(chain.from_iterable(all_documents[document]), begin, end))
 
     instances = []
     for pair in sentence_pairs(
-        document_index, len(all_documents), bounds_of, max_seq_length, short_seq_prob, rng
+        document_index, len(all_documents), segment_bounds, max_seq_length, short_seq_prob, rng
     ):
-        a_tokens = tokens_of(document_index, pair.a_begin, pair.a_end)
-        b_tokens = tokens_of(pair.b_document, pair.b_begin, pair.b_end)
+        a_tokens = read_tokens(document_index, pair.a_begin, pair.a_end)
+        b_tokens = read_tokens(pair.b_document, pair.b_begin, pair.b_end)
         tokens, positions, labels = create_masked_lm_predictions(
             ["[CLS]", *a_tokens, "[SEP]", *b_tokens, "[SEP]"],
             masked_lm_prob,
@@ -171,19 +171,19 @@ def create_masked_lm_predictions(
     """
     candidates = [i for i, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     masks = _mask_config(masked_lm_prob, max_predictions_per_seq, do_whole_word_mask)
-    drawn, replacements = draw_masks(
+    masked_positions, replacements = draw_masks(
         tokens, candidates, masks, lambda token: token.startswith("##"), "[MASK]", vocab_words, rng
     )
     output_tokens = list(tokens)
-    for position, token in zip(drawn, replacements, strict=True):
+    for position, token in zip(masked_positions, replacements, strict=True):
         output_tokens[position] = token
-    positions = sorted(drawn)
+    positions = sorted(masked_positions)
     return output_tokens, positions, [tokens[position] for position in positions]
 
 
 def truncate_seq_pair(
     tokens_a: list[str], tokens_b: list[str], max_num_tokens: int, rng: random.Random
-):
+) -> None:
     """Shortens two token lists in place to `max_num_tokens` in all.
 
     The longer list (`tokens_b` on a tie) loses one token at a time, at its front or its end at
@@ -202,7 +202,7 @@ def write_instance_to_example_files(
     max_seq_length: int,
     max_predictions_per_seq: int,
     output_files: Sequence[str],
-):
+) -> None:
     """Writes instances as TFRecords, instance k into file k mod n."""
     log_files("Writing to output files", output_files)
     with open_example_files(output_files) as example_files:
@@ -220,7 +220,7 @@ def _mask_config(
     )
 
 
-def _instance_of(
+def _make_instance(
     features: dict[str, np.ndarray], row: int, inv_vocab: dict[int, str]
 ) -> TrainingInstance:
     length = int(features["input_mask"][row].sum())

@@ -1,5 +1,6 @@
-"""Fine-tunes a classifier on texts in memory: `official_bert.Classifier`, with run_classifier.py
-underneath.
+"""Fine-tunes a classifier on texts in memory: `official_bert.Classifier`.
+
+It calls the function of run_classifier.py.
 """
 
 import contextlib
@@ -24,8 +25,8 @@ from official_bert.serving.predictor import Predictor, check_value
 from official_bert.tasks.registry import CLASSIFICATION
 
 _COMMAND = "run_classifier"
-# Flags in whose place `train` has arguments, or that are of files.
-_OWN = """
+# Flags that arguments of `train` replace, and flags of files.
+_EXCLUDED_FLAGS = """
 task_name labels output_dir do_train do_eval do_predict search columns data_dir train_file dev_file test_file
 data_format quoting
 """
@@ -62,22 +63,20 @@ class ClassificationData(NamedTuple):
     @property
     def label_type(self) -> str:
         """The --label_type that fits the labels."""
-        if any(isinstance(label, list) for label in self.labels):
+        types = {type(label) for label in self.labels}
+        if any(issubclass(one, list) for one in types):
             return MULTI
-        is_score = any(isinstance(label, float) for label in self.labels)
-        return (
-            SCORE
-            if is_score and not any(isinstance(label, str) for label in self.labels)
-            else SINGLE
-        )
+        has_scores = any(issubclass(one, float) for one in types)
+        has_texts = any(issubclass(one, str) for one in types)
+        return SCORE if has_scores and not has_texts else SINGLE
 
-    def warn_of_whole_scores(self):
-        """Warns of scores that may be classes: pandas has whole numbers with a point in a column
-        that lacks some.
+    def warn_of_whole_scores(self) -> None:
+        """Warns of scores that may be classes.
+
+        A column of pandas with whole numbers has floats if some of them are missing.
         """
-        if self.label_type == SCORE and all(
-            float(label).is_integer() for label in self.labels if label is not None
-        ):
+        numbers = [label for label in self.labels if label is not None]
+        if self.label_type == SCORE and all(float(number).is_integer() for number in numbers):
             errors.warn(
                 "labels: numbers with a point are learnt as scores, and all of these are whole; "
                 "pass whole numbers or texts for classes, or label_type=%r for scores",
@@ -85,17 +84,24 @@ class ClassificationData(NamedTuple):
             )
 
     def rows(self, set_name: str) -> list[Row]:
-        """Returns the rows of a table, of which the first has the names of the columns."""
-        fields = [
-            [*(text if isinstance(text, list) else [text]), label]
-            for text, label in zip(self.texts, self.labels, strict=True)
-        ]
-        names = (
-            ["text_a", "text_b", "label"] if fields and len(fields[0]) == 3 else ["text_a", "label"]
-        )
-        rows = [
-            Row(set_name, number, values, "row") for number, values in enumerate([names, *fields])
-        ]
+        """Returns the rows of a table; the first has the names of the columns.
+
+        Args:
+            set_name: the name of the set, such as "train", for messages.
+
+        Raises:
+            InputError: some rows have single texts, others pairs.
+        """
+        fields = []
+        for text, label in zip(self.texts, self.labels, strict=True):
+            texts = text if isinstance(text, list) else [text]
+            fields.append([*texts, label])
+        names = ["text_a", "label"]
+        if fields and len(fields[0]) == 3:
+            names = ["text_a", "text_b", "label"]
+        rows = []
+        for number, values in enumerate([names, *fields]):
+            rows.append(Row(set_name, number, values, "row"))
         for row in rows:
             if len(row.fields) != len(names):
                 raise row.error(
@@ -137,31 +143,17 @@ class Classifier(Predictor):
             classifier.classify("My parcel is late.")  # {"label": "delivery", "score": ...}
 
         Args:
+            folder: the folder of the trained model.
             texts: texts, or pairs of texts; or ClassificationData, without `labels`.
+            labels: the label of each text, as ClassificationData describes them.
             dev: what the trained model is evaluated on.
             model: the folder of the model to begin with.
             overwrite: whether a training on other data or with other arguments is replaced.
             resume: whether such a training goes on, on these data and with these arguments.
             **flags: further flags of run_classifier.py by name, such as num_train_epochs=4.
         """
-        if isinstance(texts, ClassificationData) != (labels is None):
-            raise InputError(
-                "labels: give the labels of the texts, or texts as ClassificationData without "
-                "labels"
-            )
-        if dev is not None and (
-            not isinstance(dev, tuple) or len(dev) != 2 or any(isinstance(one, str) for one in dev)
-        ):
-            raise InputError("dev: must be a pair, (texts, labels), or ClassificationData")
-        data = texts if labels is None else ClassificationData.from_lists(texts, labels)
-        sets = {"train": data.rows("train")}
-        if dev is not None:
-            sets["dev"] = ClassificationData.from_lists(*dev).rows("dev")
-            if sets["dev"][0].fields != sets["train"][0].fields:
-                raise InputError(
-                    "dev: one of the two sets has pairs of texts, the other single texts; give "
-                    "both alike"
-                )
+        data = _training_data(texts, labels)
+        sets = _table_rows(data, dev)
         if "label_type" not in flags:
             data.warn_of_whole_scores()
         options = catalog.options_class(_COMMAND)(
@@ -201,10 +193,40 @@ class Classifier(Predictor):
         return trained
 
 
+def _training_data(
+    texts: Iterable | ClassificationData, labels: Iterable | None
+) -> ClassificationData:
+    if isinstance(texts, ClassificationData) and labels is None:
+        return texts
+    if isinstance(texts, ClassificationData) or labels is None:
+        raise InputError(
+            "labels: give the labels of the texts, or texts as ClassificationData without labels"
+        )
+    return ClassificationData.from_lists(texts, labels)
+
+
+def _table_rows(data: ClassificationData, dev: Any) -> dict[str, list[Row]]:
+    """Returns the rows of the training set and, if there is one, of the dev set."""
+    is_pair = isinstance(dev, tuple) and len(dev) == 2
+    if dev is not None and (not is_pair or any(isinstance(part, str) for part in dev)):
+        raise InputError("dev: must be a pair, (texts, labels), or ClassificationData")
+    sets = {"train": data.rows("train")}
+    if dev is not None:
+        sets["dev"] = ClassificationData.from_lists(*dev).rows("dev")
+        if sets["dev"][0].fields != sets["train"][0].fields:
+            raise InputError(
+                "dev: one of the two sets has pairs of texts, the other single texts; give both "
+                "alike"
+            )
+    return sets
+
+
 def _checked(flags: dict[str, Any]) -> dict[str, Any]:
     """Returns the values of flags, which must be known and as their flags take them."""
     fields = dataclasses.fields(catalog.options_class(_COMMAND))
-    fields_by_name = {field.name: field for field in fields if field.name not in _OWN.split()}
+    fields_by_name = {
+        field.name: field for field in fields if field.name not in _EXCLUDED_FLAGS.split()
+    }
     for name, value in flags.items():
         if name not in fields_by_name:
             remedy = (

@@ -41,28 +41,38 @@ class Score(NamedTuple):
     has_learnt: bool = True
 
 
-def counts_of(encoded: EncodedSet) -> Mapping[str, int]:
-    """Returns the sizes of a set by kind of example, of which the first defines an epoch."""
+def count_examples(encoded: EncodedSet) -> Mapping[str, int]:
+    """Returns the sizes of a set by kind of example; the first kind defines an epoch.
+
+    Args:
+        encoded: the set.
+    """
     return getattr(encoded, "counts", {"": len(encoded.lengths)})
 
 
-def log_set(title: str, encoded: EncodedSet, batch_size: int):
+def log_set(title: str, encoded: EncodedSet, batch_size: int) -> None:
     """Logs the sizes of a set that is evaluated or predicted."""
     logging.info("***** %s *****", title)
-    for kind, count in counts_of(encoded).items():
+    for kind, count in count_examples(encoded).items():
         logging.info("  Num %sexamples = %d (%d actual, %d padding)", kind, count, count, 0)
     logging.info("  Batch size = %d", batch_size)
 
 
 def has_learnt(loss: float, num_examples: int, constant_losses: np.ndarray) -> bool:
-    """Tells whether the training loss at the end is smaller than that of a model with one output
-    for all examples.
+    """Returns whether a model is better than one with the same output for all examples.
 
-    The loss of such a model, too, differs between samples of `num_examples`, so a gain must exceed
-    two standard errors. `constant_losses`, float[n], are those of the best constant output.
+    The loss of a constant output differs between samples, so a gain must exceed two standard
+    errors.
+
+    Args:
+        loss: the training loss at the end.
+        num_examples: the number of examples that the loss is a mean over.
+        constant_losses: the losses of the best constant output, float[n].
     """
-    constant, error = constant_losses.mean(), constant_losses.std() / math.sqrt(num_examples)
-    return bool(loss < constant - max(_CHANCE_STANDARD_ERRORS * error, _SMALL_SHARE * constant))
+    constant = constant_losses.mean()
+    error = constant_losses.std() / math.sqrt(num_examples)
+    smallest_gain = max(_CHANCE_STANDARD_ERRORS * error, _SMALL_SHARE * constant)
+    return bool(loss < constant - smallest_gain)
 
 
 class Finetuner:
@@ -79,18 +89,29 @@ class Finetuner:
         strategy: tf.distribute.Strategy,
         task: Task,
         counts: Mapping[str, int],
-        facts: Mapping[str, object],
+        metadata: Mapping[str, object],
         plugin: TrainingPlugin,
     ):
-        """Builds the model and loads its weights; `counts` are those of the training set, as of
-        `counts_of`.
+        """Builds the model and loads its weights.
 
-        `facts` are further values of the start line of run_log.py.
+        Args:
+            options: the flags of the run; `output_dir` is the folder that this worker writes to.
+            run_dir: the folder of the checkpoints, which the chief writes and all workers read.
+            config: the configuration of the model.
+            strategy: the devices.
+            task: the task, which has read its sets.
+            counts: the sizes of the training set, as of `count_examples`.
+            metadata: further values of the start line of run_log.py.
+            plugin: what extensions change in the run.
         """
-        self.options, self.config, self.strategy, self.task = options, config, strategy, task
-        self._run_dir, self._plugin = run_dir, plugin
-        on_tpu = distribution.is_tpu(strategy)
-        self._pads_to_longest = options.length_aware_batches and not on_tpu
+        self.options = options
+        self.config = config
+        self.strategy = strategy
+        self.task = task
+        self._run_dir = run_dir
+        self._plugin = plugin
+        is_on_tpu = distribution.is_tpu(strategy)
+        self._pads_to_longest = options.length_aware_batches and not is_on_tpu
         self._num_train_examples = next(iter(counts.values()), 0)
         # True division, rounded down once at the end: MRPC's 3,668 examples are 343 steps of 32 in
         # three epochs.
@@ -105,7 +126,7 @@ class Finetuner:
         plan = TrainPlan(
             run_dir=run_dir,
             build_model=lambda: plugin.adapt_model(
-                task.build_model(config, use_one_hot_embeddings=on_tpu, **recomputing)
+                task.build_model(config, use_one_hot_embeddings=is_on_tpu, **recomputing)
             ),
             num_train_steps=max(num_train_steps, 1),
             num_warmup_steps=int(num_train_steps * options.warmup_proportion),
@@ -125,7 +146,7 @@ class Finetuner:
             options,
             self.trainer.seed,
             strategy,
-            {**self.trainer.facts, **facts},
+            {**self.trainer.run_metadata, **metadata},
         )
 
     @property
@@ -144,13 +165,13 @@ class Finetuner:
                 "--output_dir"
             )
 
-    def train(self, encoded: EncodedSet, dev_set: EncodedSet | None):
+    def train(self, encoded: EncodedSet, dev_set: EncodedSet | None) -> None:
         """Trains on a set. After a run with evaluations on `dev_set` the model has its best
         weights.
         """
         options, trainer = self.options, self.trainer
         logging.info("***** Running training *****")
-        for kind, count in counts_of(encoded).items():
+        for kind, count in count_examples(encoded).items():
             logging.info("  Num %sexamples = %d", kind, count)
         logging.info("  Batch size = %d", options.train_batch_size)
         logging.info("  Num steps = %d", trainer.num_train_steps)
@@ -182,10 +203,10 @@ class Finetuner:
         output.
         """
         final = self.trainer.final_loss()
-        losses = (
-            objective.constant_losses(encoded) if hasattr(objective, "constant_losses") else None
-        )
-        if losses is None or final is None:
+        if final is None or not hasattr(objective, "constant_losses"):
+            return
+        losses = objective.constant_losses(encoded)
+        if losses is None:
             return
         loss, num_steps = final
         self._beats_constant_prediction = has_learnt(
@@ -211,20 +232,25 @@ class Finetuner:
                     "during training; give its --eval_every again, or another --output_dir"
                 )
             return None
-        steps, passes, patience = every(options.eval_every)
+        interval = every(options.eval_every) if options.eval_every else None
+        assert interval is not None  # --eval_every has been checked
+        steps, passes, patience = interval
+        if steps is None:
+            assert passes is not None  # an interval has one of the two
+            # It is rounded up. After rounding down, a last evaluation would follow that of the last
+            # pass by a few updates.
+            steps = max(1, math.ceil(round(passes * self._epoch_steps, 6)))
         batch_size = options.dev_batch_size
         return PeriodicEvaluation(
-            options.output_dir,
-            self._run_dir,
-            # Rounded up: after rounding down, a last evaluation would follow that of the last pass
-            # by a few updates.
-            steps or max(1, math.ceil(round(passes * self._epoch_steps, 6))),
-            patience,
-            self.task.main_metric,
-            lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),
-            best,
-            self.trainer.global_step,
-            self.trainer.finish_saving,
+            output_dir=options.output_dir,
+            run_dir=self._run_dir,
+            every_steps=steps,
+            patience=patience,
+            main_metric=self.task.main_metric,
+            measure=lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),
+            best=best,
+            first_step=self.trainer.global_step,
+            finish_saving=self.trainer.finish_saving,
         )
 
     def outputs(self, encoded: EncodedSet, batch_size: int) -> dict[str, np.ndarray]:
@@ -243,13 +269,13 @@ class Finetuner:
         )
         return self.task.outputs_of_set(encoded, outputs)
 
-    def calibrate(self, encoded: EncodedSet):
+    def calibrate(self, encoded: EncodedSet) -> None:
         """Calibrates the probabilities of the model on a set with labels."""
         batch_size = self.options.dev_batch_size
         log_set("Running calibration", encoded, batch_size)
         self.task.calibrate(encoded, self.outputs(encoded, batch_size))
 
-    def evaluate(self, encoded: EncodedSet, suffix: str = ""):
+    def evaluate(self, encoded: EncodedSet, suffix: str = "") -> None:
         """Evaluates a set with labels and writes eval_results.txt."""
         batch_size = self.options.dev_batch_size
         log_set("Running evaluation", encoded, batch_size)
@@ -257,7 +283,7 @@ class Finetuner:
         self._write_results(self._metrics(encoded, outputs, batch_size), suffix)
         self.task.report(self.options.output_dir, encoded, outputs, suffix)
 
-    def predict(self, encoded: EncodedSet, suffix: str = ""):
+    def predict(self, encoded: EncodedSet, suffix: str = "") -> None:
         """Writes the prediction files of a test set, and its scores if the task knows the true
         answers.
         """

@@ -82,7 +82,7 @@ class TrainingPlugin:
         """Returns the model, perhaps changed; it has initial weights and loads others next."""
         return model
 
-    def check_weights(self, trainer: Trainer):
+    def check_weights(self, trainer: Trainer) -> None:
         """Raises InputError if the model cannot be trained from the weights that were loaded."""
 
     def wrap_training_set(self, encoded: EncodedSet) -> EncodedSet:
@@ -93,7 +93,7 @@ class TrainingPlugin:
         """Returns the objective of the training."""
         return objective
 
-    def finish(self, trainer: Trainer):
+    def finish(self, trainer: Trainer) -> None:
         """Is called after the training, when the model has the weights that are used."""
 
 
@@ -120,7 +120,7 @@ class CombinedPlugin(TrainingPlugin):
             model = plugin.adapt_model(model)
         return model
 
-    def check_weights(self, trainer: Trainer):
+    def check_weights(self, trainer: Trainer) -> None:
         for plugin in self._plugins:
             plugin.check_weights(trainer)
 
@@ -134,7 +134,7 @@ class CombinedPlugin(TrainingPlugin):
             objective = plugin.wrap_objective(objective)
         return objective
 
-    def finish(self, trainer: Trainer):
+    def finish(self, trainer: Trainer) -> None:
         for plugin in self._plugins:
             plugin.finish(trainer)
 

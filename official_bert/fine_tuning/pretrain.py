@@ -1,22 +1,22 @@
-"""Pre-training and its evaluation from the flags to the results: the skeleton of
-run_pretraining.py.
-"""
+"""Pre-training and its evaluation, from the flags to the results, for run_pretraining.py."""
 
 import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
 
+import keras
 import tensorflow as tf
 from absl import logging
 
 from official_bert import model_dir
+from official_bert.config import BertConfig
 from official_bert.data.records.record_files import (
     check_records_vocabulary,
     for_each,
     sizes_and_times,
 )
-from official_bert.fine_tuning.plugin import TrainingRun, make_plugin
+from official_bert.fine_tuning.plugin import TrainingPlugin, TrainingRun, make_plugin
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
 from official_bert.options.training import OF_EACH_PASS, OF_OWN_FILES, PretrainingOptions
@@ -33,13 +33,22 @@ from official_bert.training.plan import TrainPlan
 from official_bert.training.trainer import Trainer
 from official_bert.training.workers import Workers, output_folder
 
-_EVALUATION_SEED = 12345  # of the masks, so that evaluations of different runs compare
-_MOST_EXCESS = 0.05  # of the records of one worker over those of another
-_ROUNDING = 1e-9  # of a share of updates
-_FEW_FILES = 16  # of more, the first four are different ones in 94 % of all runs
+_EVALUATION_SEED = 12345  # the seed of the masks, so that evaluations of different runs compare
+_MAX_EXCESS = 0.05  # the largest excess of one worker's number of records over another's
+_ROUNDING = 1e-9  # the error of a share of the updates as a decimal number
+_FEW_FILES = 16  # with more files, the first four are different ones in 94 % of all runs
 
 
-def pretrain(options: PretrainingOptions):
+def pretrain(options: PretrainingOptions) -> None:
+    """Pre-trains and evaluates a model, as the flags say.
+
+    Args:
+        options: the flags of run_pretraining.py.
+
+    Raises:
+        InputError: the flags do not fit each other or the files.
+    """
+    # Resolve the flags, and check them before anything is read.
     typed_options = options
     source = resolve(options)
     options = source.options
@@ -48,30 +57,19 @@ def pretrain(options: PretrainingOptions):
     starting_point.check_output_dir(source)
     ramp = _ramp(options)
     strategy = distribution.make_strategy(options)
-    # Both are checked first, so that a wrong evaluation batch size does not waste a training run.
-    for batch_size, flag, is_used, num_micro_batches in (
-        (
-            options.train_batch_size,
-            "train_batch_size",
-            options.do_train,
-            options.num_accumulation_steps,
-        ),
-        (options.eval_batch_size, "eval_batch_size", options.do_eval, 1),
-    ):
-        if is_used:
-            distribution.check_divides(
-                batch_size, strategy.num_replicas_in_sync, flag, num_micro_batches
-            )
+    _check_batch_sizes(options, strategy.num_replicas_in_sync)
     task = registry.find("pretraining").make(vars(options))
+    assert isinstance(task, PretrainingTask)
     config = source.config
     plugin = make_plugin("pretraining", options, config, task)
+
+    # Open the record files.
     data_files = DataFiles(named={"train": options.input_file, "dev": options.eval_input_file})
-    train, dev = (
-        task.encode(task.read(data_files, name)[""], None, options.max_seq_length, name)
-        for name in ("train", "dev")
-    )
+    train, dev = (_open_records(task, data_files, name, options) for name in ("train", "dev"))
     records = [*train.files, *(dev.files if options.do_eval else ())]
-    vocabulary = source.vocabulary(records) if options.do_train else ()
+    vocab_file = tokenizer_config = None
+    if options.do_train:
+        vocab_file, tokenizer_config = source.vocabulary(records)
     if options.vocab_file and not options.do_train:
         check_records_vocabulary(dev.files, options.vocab_file, load_vocab(options.vocab_file))
     if options.do_eval:
@@ -82,8 +80,9 @@ def pretrain(options: PretrainingOptions):
         "input_file": {name: size for name, (size, _) in file_stats.items()},
     }
     with output_folder(typed_options, Workers(strategy), contents) as folder:
+        # Build the model.
         worker_options = dataclasses.replace(options, output_dir=folder)
-        facts = {"records": starting_point.facts_of(file_stats)}
+        metadata: dict[str, object] = {"records": starting_point.record_statistics(file_stats)}
         if options.do_train:
             run = TrainingRun(
                 options=worker_options,
@@ -91,44 +90,87 @@ def pretrain(options: PretrainingOptions):
                 task=task,
                 strategy=strategy,
                 training_set=train,
-                make_tokenizer=functools.partial(_make_tokenizer, *vocabulary),
+                make_tokenizer=functools.partial(_make_tokenizer, vocab_file, tokenizer_config),
             )
-            facts |= plugin.prepare(run)
-        on_tpu = distribution.is_tpu(strategy)
-        plan = TrainPlan(
-            run_dir=options.output_dir,
-            build_model=lambda: plugin.adapt_model(
-                task.build_model(config, use_one_hot_embeddings=on_tpu)
-            ),
-            num_train_steps=options.num_train_steps,
-            num_warmup_steps=options.num_warmup_steps,
-            weights=plugin.weight_plan(),
-            max_train_hours=options.max_train_hours,
-            has_own_input=options.file_order in OF_OWN_FILES,
-        )
-        trainer = Trainer(worker_options, strategy, config, plan)
-        plugin.check_weights(trainer)
+            metadata.update(plugin.prepare(run))
+        trainer = _make_trainer(worker_options, options.output_dir, strategy, config, task, plugin)
         if trainer.workers.is_chief and options.do_train and trainer.global_step:
             starting_point.warn_of_other_records(options, trainer.global_step, file_stats)
-        if options.do_train:  # nothing is written before a record of each file has been looked at
+
+        # Train. Nothing is written before a record of each file has been read.
+        batches = None
+        if options.do_train:
             with train.explaining_errors(config):
                 batches = _batches(worker_options, trainer, train)
-        run_log.write_start(folder, options, trainer.seed, strategy, trainer.facts | facts)
-        if options.do_train:
+        metadata = trainer.run_metadata | metadata
+        run_log.write_start(folder, options, trainer.seed, strategy, metadata)
+        if batches is not None:
             record = model_dir.TaskRecord("pretraining", "pretraining", task.settings())
-            vocab_file, tokenizer_config = vocabulary
             model_dir.write(folder, config, vocab_file, tokenizer_config, record)
             objective = plugin.wrap_objective(task.objective(trainer.model))
             with train.explaining_errors(config):
                 trainer.fit(objective, batches, ramp=ramp)
             plugin.finish(trainer)
+
+        # Evaluate.
         if options.do_eval:
             _evaluate(worker_options, trainer, task, dev)
 
 
+def _check_batch_sizes(options: PretrainingOptions, num_replicas: int):
+    """Validates both batch sizes, so that a wrong one does not waste a training run."""
+    if options.do_train:
+        distribution.check_divides(
+            options.train_batch_size,
+            num_replicas,
+            "train_batch_size",
+            options.num_accumulation_steps,
+        )
+    if options.do_eval:
+        distribution.check_divides(options.eval_batch_size, num_replicas, "eval_batch_size")
+
+
+def _open_records(
+    task: PretrainingTask, data_files: DataFiles, name: str, options: PretrainingOptions
+) -> RecordSet:
+    """Returns the record files of a set."""
+    files = task.read(data_files, name)[""]
+    return task.encode(files, None, options.max_seq_length, name)
+
+
+def _make_trainer(
+    options: PretrainingOptions,
+    run_dir: str,
+    strategy: tf.distribute.Strategy,
+    config: BertConfig,
+    task: PretrainingTask,
+    plugin: TrainingPlugin,
+) -> Trainer:
+    """Builds the model and loads its weights."""
+    is_on_tpu = distribution.is_tpu(strategy)
+
+    def build_model() -> keras.Model:
+        return plugin.adapt_model(task.build_model(config, use_one_hot_embeddings=is_on_tpu))
+
+    plan = TrainPlan(
+        run_dir=run_dir,
+        build_model=build_model,
+        num_train_steps=options.num_train_steps,
+        num_warmup_steps=options.num_warmup_steps,
+        weights=plugin.weight_plan(),
+        max_train_hours=options.max_train_hours,
+        reads_worker_files=options.file_order in OF_OWN_FILES,
+    )
+    trainer = Trainer(options, strategy, config, plan)
+    plugin.check_weights(trainer)
+    return trainer
+
+
 def _ramp(options: PretrainingOptions) -> Ramp:
     """Reads --train_batch_size_ramp."""
-    names, multiples, starts = options.train_batch_size_ramp or [], [1], [0]
+    names = options.train_batch_size_ramp or []
+    multiples = [1]
+    starts = [0]
     for name in names:
         size, _, share = name.partition(":")
         try:
@@ -136,11 +178,9 @@ def _ramp(options: PretrainingOptions) -> Ramp:
             start = math.ceil(float(share) * options.num_train_steps - _ROUNDING)
         except (ValueError, OverflowError):
             multiple, remainder, start = 0, 0, 0
-        if (
-            remainder
-            or multiple <= multiples[-1]
-            or not starts[-1] < start < options.num_train_steps
-        ):
+        is_larger_multiple = not remainder and multiple > multiples[-1]
+        is_later = starts[-1] < start < options.num_train_steps
+        if not is_larger_multiple or not is_later:
             raise InputError(
                 f"--train_batch_size_ramp={','.join(names)}: {name!r} must be a larger multiple of "
                 f"--train_batch_size, here {options.train_batch_size}, than the one before, and "
@@ -158,6 +198,8 @@ def _make_tokenizer(
     """Makes the tokenizer of the records; None if nothing says which vocabulary they have."""
     if vocab_file is None:
         return None
+    assert settings is not None  # they come with the vocabulary
+    assert settings.do_lower_case is not None  # they are resolved
     return FullTokenizer(vocab_file, settings.do_lower_case, strip_accents=settings.strip_accents)
 
 
@@ -169,13 +211,17 @@ def _batches(
     With --file_order=own they are those of this worker's files; on a TPU slice, each host reads its
     files.
     """
-    strategy, batch_size = trainer.strategy, options.train_batch_size
+    strategy = trainer.strategy
+    batch_size = options.train_batch_size
     each_pass = options.file_order in OF_EACH_PASS
     splits_files = options.file_order in OF_OWN_FILES
     _log_input("Running training", batch_size, records)
-    hosts = [*dict.fromkeys(distribution.hosts_of_replicas(strategy))] if splits_files else []
+    hosts = []
+    host_records = {}
     if splits_files:
-        names, count = records.files, len(hosts) or trainer.workers.count
+        hosts = list(dict.fromkeys(distribution.replica_hosts(strategy)))
+        names = records.files
+        count = len(hosts) or trainer.workers.count
         if len(names) < count:
             raise InputError(
                 f"--file_order=own: {len(names)} input files are too few for {count} "
@@ -183,9 +229,9 @@ def _batches(
             )
         shares = [dataclasses.replace(records, files=names[index::count]) for index in range(count)]
         records = shares[trainer.workers.index]
-        # Of one machine or of workers there are none.
+        # Without a TPU slice there are no hosts.
         host_records = dict(zip(hosts, shares, strict=False))
-        _check_shares(_counts(host_records) if hosts else trainer.workers.gather(records.count()))
+        _check_shares(_count_shares(trainer.workers, records, host_records))
         batch_size //= count
     if 1 < len(records.files) <= _FEW_FILES and not each_pass:
         logging.warning(
@@ -206,10 +252,15 @@ def _batches(
     return RecordBatches(dataset, strategy, trainer.seed, key, splits_files)
 
 
-def _counts(host_records: Mapping[str, RecordSet]) -> list[int]:
-    """Returns the numbers of records of the hosts' files, which each host counts, at the same
-    time as the others.
+def _count_shares(
+    workers: Workers, records: RecordSet, host_records: Mapping[str, RecordSet]
+) -> list[int]:
+    """Returns the numbers of records of the hosts' files or, without hosts, of the workers' files.
+
+    All of them count at the same time.
     """
+    if not host_records:
+        return workers.gather(records.count()).tolist()
     if any(records.masks for records in host_records.values()):
         raise InputError(
             "--dynamic_masking: the hosts of a TPU slice that read files of their own cannot draw "
@@ -225,16 +276,18 @@ def _counts(host_records: Mapping[str, RecordSet]) -> list[int]:
 
 
 def _check_shares(counts: Sequence[int]):
-    """Validates that the workers' files hold about equally many records, int[workers], for each
-    reads its own.
+    """Validates that the files of all workers have about equally many records.
+
+    Each worker reads only its files.
     """
-    least, most = min(counts), max(counts)
-    excess = most / max(1, least) - 1
+    smallest = min(counts)
+    largest = max(counts)
+    excess = largest / max(1, smallest) - 1
     sentence = (
-        f"--file_order=own: the files of one worker hold {least} records and those of another "
-        f"{most}, so that some records are read {excess:.1%} more often than others"
+        f"--file_order=own: the files of one worker hold {smallest} records and those of another "
+        f"{largest}, so that some records are read {excess:.1%} more often than others"
     )
-    if excess > _MOST_EXCESS:
+    if excess > _MAX_EXCESS:
         raise InputError(
             f"{sentence}; make files of equal size, whose number is a multiple of {len(counts)}"
         )
@@ -243,8 +296,9 @@ def _check_shares(counts: Sequence[int]):
 
 
 def _log_input(title: str, batch_size: int, records: RecordSet):
-    for line in (f"***** {title} *****", f"  Batch size = {batch_size}", "*** Input Files ***"):
-        logging.info(line)
+    logging.info("***** %s *****", title)
+    logging.info("  Batch size = %d", batch_size)
+    logging.info("*** Input Files ***")
     for name in records.files:
         logging.info("  %s", name)
 
@@ -252,11 +306,9 @@ def _log_input(title: str, batch_size: int, records: RecordSet):
 def _evaluate(
     options: PretrainingOptions, trainer: Trainer, task: PretrainingTask, records: RecordSet
 ):
-    strategy, batch_size, num_steps = (
-        trainer.strategy,
-        options.eval_batch_size,
-        options.max_eval_steps,
-    )
+    strategy = trainer.strategy
+    batch_size = options.eval_batch_size
+    num_steps = options.max_eval_steps
     _log_input("Running evaluation", batch_size, records)
     dataset = records.evaluation(trainer.config, batch_size, _EVALUATION_SEED, repeat=num_steps > 0)
     objective = task.objective(trainer.model, batch_size)
@@ -278,8 +330,8 @@ def _evaluate(
 def _sum_all_records(strategy, objective, dataset, num_records: int) -> loop.Sums:
     """Sums the objective's values over every record once.
 
-    The replicas share the full batches. A smaller last one may not divide among them, so one device
-    has it.
+    The replicas share the full batches. A smaller last batch may not divide among them, so one
+    device computes it.
     """
     num_full, num_rest = divmod(num_records, objective.batch_size)
     batches = iter(dataset)

@@ -1,7 +1,8 @@
-"""Fine-tuning from the flags to the results: the common skeleton of all fine-tuning scripts.
+"""Fine-tuning from the flags to the results, for all fine-tuning scripts.
 
-Out, in output_dir: the files of a training, record files of the task's sets, eval_results.txt, the
-task's prediction files, and the files of model_dir.py; with --search one such folder for each run.
+It writes into output_dir the files of a training, record files of the task's sets,
+eval_results.txt, the task's prediction files, and the files of model_dir.py. With --search it
+writes one such folder for each run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from official_bert.config import BertConfig
 from official_bert.data.model_inputs import check_unknown_in
 from official_bert.data.records.record_files import write_encoded_set
 from official_bert.features import EncodedSet, content_digest
-from official_bert.fine_tuning.finetuner import Finetuner, Score, counts_of, log_set
+from official_bert.fine_tuning.finetuner import Finetuner, Score, count_examples, log_set
 from official_bert.fine_tuning.plugin import TrainingRun, make_plugin
 from official_bert.fine_tuning.search import search
 from official_bert.io import files
@@ -37,8 +38,12 @@ from official_bert.training.workers import Workers, output_folder
 
 @dataclasses.dataclass(frozen=True)
 class Sets:
-    """The encoded sets that a run needs: the training set, and the others by the suffix of their
-    result files.
+    """The encoded sets that a run needs.
+
+    Attributes:
+        train: the training set; None without training.
+        dev: the dev sets by the suffix of their result files.
+        test: the test sets by the suffix of their result files.
     """
 
     train: EncodedSet | None
@@ -46,7 +51,7 @@ class Sets:
     test: Mapping[str, EncodedSet]
 
     def digests(self) -> dict[str, list[str]]:
-        """Returns digests of the contents of all sets, which tell the sets of two workers apart."""
+        """Returns digests of the contents of all sets, which differ for other sets."""
         sets = {
             "training": [self.train] if self.train else [],
             "dev": self.dev.values(),
@@ -59,24 +64,37 @@ class Sets:
             for name, encoded_sets in sets.items()
         }
 
+    def first(self) -> EncodedSet:
+        """Returns the training set or, without training, the first of the others."""
+        if self.train is not None:
+            return self.train
+        return next(iter((self.dev or self.test).values()))
+
     @property
     def counts(self) -> Mapping[str, int]:
-        """Returns the sizes of the training set, as of `counts_of`; empty without training."""
-        return {} if self.train is None else counts_of(self.train)
+        """The sizes of the training set, as of `count_examples`; empty without training."""
+        return {} if self.train is None else count_examples(self.train)
 
 
 def fine_tune(
     options: FineTuningOptions,
-    in_memory: Mapping[str, Any] = MappingProxyType({}),
-    facts: Mapping[str, object] = MappingProxyType({}),
+    loaded_sets: Mapping[str, Any] = MappingProxyType({}),
+    metadata: Mapping[str, object] = MappingProxyType({}),
 ) -> Score | None:
-    """Trains, evaluates and predicts, in this order, as the flags say, or runs a search over such
-    runs.
+    """Trains, evaluates and predicts, in this order, or runs a search over such runs.
 
-    `in_memory` has sets in place of their files, as `DataFiles.named` does, and `facts` are further
-    values of the start line of run_log.py. Returns the task's main metric on the first evaluated
-    set; None without an evaluation.
+    Args:
+        options: the flags of a fine-tuning script.
+        loaded_sets: sets that replace their files, as `DataFiles.named` does.
+        metadata: further values of the start line of run_log.py.
+
+    Returns:
+        The task's main metric on the first evaluated set; None without an evaluation.
+
+    Raises:
+        InputError: the flags do not fit each other, the model or the data.
     """
+    # Resolve the flags, and check them before any set is read.
     entry = registry.find(options.task_name, options.script)
     typed_options = options
     source = resolve(options, entry.family)
@@ -94,16 +112,17 @@ def fine_tune(
     workers = Workers(strategy)
     with output_folder(typed_options, workers, contents) as folder:
         worker_options = dataclasses.replace(options, output_dir=folder)
-        # All sets are read and encoded before training, so that a corrupt file does not stop the
-        # run after it.
-        sets = _encode(worker_options, task, tokenizer, _read(source, task, in_memory))
+
+        # Read and encode all sets, so that a corrupt file does not stop the run after the training.
+        sets = _encode(worker_options, task, tokenizer, _read(source, task, loaded_sets))
         if workers.count > 1:
             workers.check_equal(sets.digests())
         if task.predicts_without_model:
             _predict_without_model(worker_options, task, sets)
             return run_log.write_start(folder, worker_options, worker_options.random_seed, strategy)
-        first = next(iter((sets.dev or sets.test).values())) if sets.train is None else sets.train
-        check_unknown_in(tokenizer, first, worker_options.max_seq_length)
+        check_unknown_in(tokenizer, sets.first(), worker_options.max_seq_length)
+
+        # Build the model.
         if options.do_train:
             run = TrainingRun(
                 options=worker_options,
@@ -113,33 +132,45 @@ def fine_tune(
                 training_set=sets.train,
                 make_tokenizer=lambda: tokenizer,
             )
-            facts = {**facts, **plugin.prepare(run)}
+            metadata = {**metadata, **plugin.prepare(run)}
         finetuner = Finetuner(
-            worker_options, options.output_dir, config, strategy, task, sets.counts, facts, plugin
+            worker_options,
+            options.output_dir,
+            config,
+            strategy,
+            task,
+            sets.counts,
+            metadata,
+            plugin,
         )
-        if (
-            worker_options.do_train
-            and registry.is_outside(entry.family)
-            and not distribution.is_tpu(strategy)
-        ):
+        is_outside = registry.is_outside(entry.family)
+        if worker_options.do_train and is_outside and not distribution.is_tpu(strategy):
             check_export(entry.name, task, finetuner.trainer.model, config, tokenizer)
-        _write_records(worker_options, sets)  # none of a model that cannot be used
-        if options.do_train:
+        # No record is written for a model that cannot be used.
+        _write_records(worker_options, sets)
+
+        # Train, then evaluate and predict.
+        if sets.train is not None:
             _write_model_files(worker_options, source, entry, task)
             dev = sets.dev or sets.test
             finetuner.train(sets.train, dev[""] if options.evaluates_during_training else None)
             sets = dataclasses.replace(sets, train=None)  # frees its memory
         before = task.settings()
-        if options.calibrate:
-            finetuner.calibrate(sets.dev[""])
-        if options.do_eval:
-            for suffix, encoded in sets.dev.items():
-                finetuner.evaluate(encoded, suffix)
-        if options.do_predict:
-            for suffix, encoded in sets.test.items():
-                finetuner.predict(encoded, suffix)
+        _use_model(options, finetuner, sets)
         _record_tuned(worker_options, before, task.settings())
         return finetuner.score
+
+
+def _use_model(options: FineTuningOptions, finetuner: Finetuner, sets: Sets):
+    """Calibrates, evaluates and predicts, as the flags say."""
+    if options.calibrate:
+        finetuner.calibrate(sets.dev[""])
+    if options.do_eval:
+        for suffix, encoded in sets.dev.items():
+            finetuner.evaluate(encoded, suffix)
+    if options.do_predict:
+        for suffix, encoded in sets.test.items():
+            finetuner.predict(encoded, suffix)
 
 
 def _check_flags(options: FineTuningOptions):
@@ -165,10 +196,11 @@ def _read_model(source: ModelSource) -> tuple[BertConfig, FullTokenizer]:
 
 def _make_task(source: ModelSource, entry: registry.Entry) -> Task:
     options, record = source.options, source.task
-    uses_record = (
-        record and record.family == entry.family and (source.resumes or not options.do_train)
-    )
-    settings = (record.settings if uses_record else {}) | {"task_name": entry.name} | vars(options)
+    settings = {}
+    keeps_settings = source.resumes or not options.do_train
+    if record and record.family == entry.family and keeps_settings:
+        settings = dict(record.settings)
+    settings |= {"task_name": entry.name} | vars(options)
     # A training run takes its labels from the training file.
     settings["checkpoint_labels"] = None if options.do_train else source.labels
     task = entry.make(settings)
@@ -201,11 +233,11 @@ def _check_run(source: ModelSource, num_replicas: int):
             "--calibrate: writes into the folder of a model; give --do_train, or its --output_dir"
         )
     if options.init_checkpoint and not latest_checkpoint(options.output_dir):
-        _ = source.checkpoint  # which can be opened
+        _ = source.checkpoint  # an error now if it cannot be opened
 
 
 def _read(
-    source: ModelSource, task: Task, in_memory: Mapping[str, Any]
+    source: ModelSource, task: Task, loaded_sets: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """Reads the sets that the run needs: first the training set, because it may define the
     labels of the task.
@@ -218,14 +250,16 @@ def _read(
         "test": options.do_predict or (evaluates and not options.has_dev_set),
     }
     set_files = options.set_files
-    data_files = DataFiles(options.data_dir, set_files | in_memory)
+    data_files = DataFiles(options.data_dir, set_files | loaded_sets)
     examples = {
         name: task.read(data_files, name) for name, is_needed in needed.items() if is_needed
     }
     source.check_labels(task.labels)
     needs_labels = needed["dev"] and (evaluates or options.calibrate or not options.do_predict)
     if needs_labels and not examples["dev"]:
-        flag = "do_eval" if options.do_eval else "eval_every" if evaluates else "calibrate"
+        flag = "eval_every" if evaluates else "calibrate"
+        if options.do_eval:
+            flag = "do_eval"
         data = data_files.data_dir or set_files["dev"] or options.task_name
         raise InputError(f"--{flag}: {data} has no labels to evaluate with; give --do_predict")
     return examples

@@ -1,8 +1,7 @@
-"""A grid search with one command: batch sizes, learning rates, epochs and seeds. Devlin et al.
-(2019), appendix A.3.
+"""A grid search over batch sizes, learning rates, epochs and seeds (Devlin et al., 2019, A.3).
 
-Out, in output_dir: a folder for each run, search_results.tsv, and search.json with the flags that
-all runs share.
+It writes into output_dir a folder for each run, search_results.tsv, and search.json with the flags
+that all runs share.
 """
 
 import csv
@@ -29,9 +28,9 @@ from official_bert.training.memory import forget_models
 
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
-_LARGE_FILES = ("*.tf_record", "*logits.npz")  # which a run can make again
-# Flags that a search may change when it is continued: they do not change the scores.
-_FLAGS_OF_A_RUN = (
+_LARGE_FILES = ("*.tf_record", "*logits.npz")  # files that a run can write again
+# Flags that may change when a search is continued, because they do not change the scores.
+_RUN_FLAGS = (
     "output_dir",
     "do_train",
     "do_eval",
@@ -60,10 +59,18 @@ class Trial:
         )
 
 
-def trials_of(options: FineTuningOptions) -> list[Trial]:
-    """Returns all combinations of the searched flags; runs that differ only in the seed are
-    adjacent.
+def list_trials(options: FineTuningOptions) -> list[Trial]:
+    """Returns all combinations of the searched flags.
+
+    Runs that differ only in the seed are adjacent.
+
+    Args:
+        options: the flags of the search.
+
+    Raises:
+        InputError: --search has another form.
     """
+    assert options.search is not None  # this is a search
     settings = {} if options.search == PAPER else parse_settings(options.search, SEARCHED)
     texts = SEARCHED | settings
     (restarts,) = _numbers("restarts", texts["restarts"], int, PROCESSES, at_most=1)
@@ -81,15 +88,23 @@ def search(
     options: FineTuningOptions,
     run: Callable[[FineTuningOptions], Score | None],
     num_replicas: int = 1,
-):
+) -> None:
     """Runs every trial that search_results.tsv lacks, then --do_predict with the best one.
 
     Only the best finished run keeps its checkpoints; the others keep their results. A run whose
     loss diverges scores nan, and the search continues.
+
+    Args:
+        options: the flags of the search.
+        run: fine-tunes with the flags of a trial and returns its score.
+        num_replicas: the number of replicas that share a batch.
+
+    Raises:
+        InputError: a trial cannot run, or the folder has a search with other flags.
     """
     if not options.do_train:
         raise InputError("--search: trains models; give --do_train, too")
-    trials = trials_of(options)
+    trials = list_trials(options)
     for trial in trials:  # before the first run, which may take hours
         check_divides(
             trial.train_batch_size, num_replicas, "train_batch_size", options.num_accumulation_steps
@@ -176,7 +191,7 @@ def _numbers(name: str, text: str, kind: type, check: Check, at_most: int = MAX_
 
 def _check_same_flags(options: FineTuningOptions):
     """Checks that all runs of a table share the flags that are not searched."""
-    trial_flags = {"search", *(field.name for field in dataclasses.fields(Trial)), *_FLAGS_OF_A_RUN}
+    trial_flags = {"search", *(field.name for field in dataclasses.fields(Trial)), *_RUN_FLAGS}
     shared = {
         name: value
         for name, value in dataclasses.asdict(options).items()
@@ -207,7 +222,8 @@ def _read_results(output_dir: str) -> dict[Trial, Score]:
     path = os.path.join(output_dir, RESULTS_FILE)
     if not files.exists(path):
         return {}
-    scores, metric = {}, None
+    scores = {}
+    metric = None
     for number, line in enumerate(reading.read_lines(path), 1):
         row = line.split("\t")
         try:
@@ -225,8 +241,8 @@ def _read_results(output_dir: str) -> dict[Trial, Score]:
 
 
 def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
-    # "" of what diverged.
-    best, metric = _best(scores), max(score.metric for score in scores.values())
+    best = _best(scores)
+    metric = max(score.metric for score in scores.values())  # a diverged run has ""
     with writing.replacing(os.path.join(output_dir, RESULTS_FILE)) as file:
         table = csv.writer(file, delimiter="\t", lineterminator="\n")
         flags = (field.name for field in dataclasses.fields(Trial))
@@ -240,8 +256,9 @@ def _write_results(output_dir: str, scores: Mapping[Trial, Score]):
 
 
 def _best(scores: Mapping[Trial, Score]) -> Trial:
-    """Returns the first of the best trials; nan is worse than any number, and a diverged loss is
-    the worst.
+    """Returns the first of the best trials.
+
+    A score of nan is worse than any number, and a diverged loss is the worst.
     """
 
     def rank(trial: Trial) -> tuple[bool, float]:

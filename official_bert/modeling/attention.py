@@ -106,7 +106,7 @@ class Attention(keras.layers.Layer):
         self.dropout_index = dropout_index
         self.head_size = config.hidden_size // config.num_attention_heads
 
-    def build(self, input_shape):
+    def build(self, input_shape) -> None:
         def projection(name: str) -> Dense:
             return self.dense_class(input_shape[-1], self.config, name=name)
 

@@ -18,7 +18,7 @@ from official_bert.modeling.configured_model import (
     PACKAGE,
     ConfiguredModel,
     check_config,
-    in_context,
+    training_argument,
     warn_of_backend,
 )
 from official_bert.modeling.encoder import Encoder
@@ -154,7 +154,7 @@ class Embeddings(keras.layers.Layer):
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.table_dtype = keras.config.dtype_policy().variable_dtype
 
-    def build(self, input_shape=None):
+    def build(self, input_shape=None) -> None:
         config = self.config
         self.word_embeddings = self._add_table("word_embeddings", config.vocab_size)
         self.token_type_embeddings = self._add_table(
@@ -258,7 +258,7 @@ class BertModel(ConfiguredModel):
         self.recompute_layers = recompute_layers
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape=None) -> None:
         self.embeddings = Embeddings(self.config, self.use_one_hot_embeddings)
         self.embeddings.build()
         self.encoder = Encoder(self.config, self.recompute_layers)
@@ -318,7 +318,7 @@ class BertModel(ConfiguredModel):
             dropout_seed=dropout_seed,
             first_token_only=first_token_only,
             output_attentions=output_attentions,
-            **in_context(training),
+            **training_argument(training),
         )
 
     def call(

@@ -75,7 +75,7 @@ class ConfiguredModel(keras.Model):
         format: Literal["tf1", "huggingface"] = "tf1",
         tokenizer: FullTokenizer | None = None,
         labels: Sequence[str] | None = None,
-    ):
+    ) -> None:
         """Writes the weights and the configuration into a folder; on any failure, nothing is there.
 
         Of layers with LoRA the sum is written, which gives the model's own outputs.
@@ -94,12 +94,18 @@ class ConfiguredModel(keras.Model):
         """
         catalog.load(_SAVE_PRETRAINED)(self, folder, format, tokenizer, labels)
 
-    def export(self, filepath, *arguments, input_signature=None, **keywords):
-        """Does what Keras' export does; the model need not have been called.
+    def export(
+        self, filepath: Any, *arguments: Any, input_signature: Any = None, **keywords: Any
+    ) -> Any:
+        """Exports the model as `keras.Model.export` does; it need not have been called.
 
-        Without a signature, the inputs are `input_ids`, `input_mask` and `segment_ids`, int32[B, S]
-        (of choices [B, N, S]), and the outputs those of a call; of several outputs the tensors by
-        their names.
+        Args:
+            filepath: the folder or file of the export.
+            *arguments: further arguments of Keras.
+            input_signature: the inputs as Keras describes them. None means `input_ids`,
+                `input_mask` and `segment_ids`, int32[B, S] (for choices [B, N, S]), and as outputs
+                those of a call, by their names if there are several.
+            **keywords: further arguments of Keras.
         """
         if input_signature is not None:
             return super().export(filepath, *arguments, input_signature=input_signature, **keywords)
@@ -114,20 +120,20 @@ class ConfiguredModel(keras.Model):
         keras.Model(inputs, outputs, name=self.name).export(filepath, *arguments, **keywords)
 
     def get_config(self) -> dict:
-        """Returns the arguments of the constructor, the compute type and the numbers of the
-        frozen layers.
-        """
+        """Returns the arguments of the constructor, the compute type and the frozen layers."""
         if callable(self.config.hidden_act):
             raise InputError(
                 "hidden_act: is a function, which cannot be saved; give the configuration an "
                 "activation by name"
             )
-        encoder = getattr(self, "bert", self)
+        # An encoder has itself no attribute `bert`.
+        encoder: Any = getattr(self, "bert", self)
+        # A user's subclass may have no argument `recompute_layers`, so False is left out.
+        recomputing = {"recompute_layers": True} if encoder.recompute_layers else {}
         return {
             "config": self.config.to_dict(),
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
-            # If it is on; a user's subclass may have no argument for it.
-            **({"recompute_layers": True} if encoder.recompute_layers else {}),
+            **recomputing,
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "frozen_layers": [
@@ -168,7 +174,15 @@ def _add_extension_methods():
 _add_extension_methods()
 
 
-def check_config(config):
+def check_config(config: Any) -> None:
+    """Refuses anything but a BertConfig.
+
+    Args:
+        config: the first argument of a model.
+
+    Raises:
+        TypeError: it is no BertConfig.
+    """
     if not isinstance(config, BertConfig):
         raise TypeError(
             "config: must be a BertConfig, as of BertConfig.from_size('base') or "
@@ -176,16 +190,21 @@ def check_config(config):
         )
 
 
-def warn_of_backend():
-    if (backend := keras.backend.backend()) != "tensorflow":
+def warn_of_backend() -> None:
+    """Warns if Keras has another backend than TensorFlow."""
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
         errors.warn(
             "KERAS_BACKEND=%s: models can be used, but not trained; set KERAS_BACKEND=tensorflow",
             backend,
         )
 
 
-def in_context(training: bool | None) -> dict:
-    """Returns the keyword argument `training` for Keras, without which a call follows the
-    calling context.
+def training_argument(training: bool | None) -> dict:
+    """Returns the keyword argument `training` for a call of Keras.
+
+    Args:
+        training: whether dropout is applied; None for no argument, so that the call follows its
+            context.
     """
     return {} if training is None else {"training": training}

@@ -33,7 +33,7 @@ class EncoderLayer(keras.layers.Layer):
         self.config = config
         self.dropout_index = 1 + _DROPOUTS_PER_LAYER * index  # the embeddings have index 0
 
-    def build(self, input_shape):
+    def build(self, input_shape) -> None:
         config = self.config
         classes = choose_layer_classes(self.compute_dtype)
         self.attention = classes.attention(config, self.dropout_index)
@@ -74,7 +74,7 @@ class Encoder(keras.layers.Layer):
         self.config = config
         self.recompute_layers = recompute_layers
 
-    def build(self, input_shape=None):
+    def build(self, input_shape=None) -> None:
         self.stack = [
             EncoderLayer(self.config, index) for index in range(self.config.num_hidden_layers)
         ]

@@ -1,11 +1,12 @@
-"""What stands on the encoder: BiLSTMs, the base of all models with a head, the layers of heads, the
-pooling of vectors.
+"""Parts of models after the encoder: BiLSTMs, the base of models with a head, heads, pooling.
 
 The heads of fine-tuning have the original's constants for dropout and initial weights; the
 configuration applies to the encoder, and to the heads of pre-training.
 
 B batch   S length   P predictions per sequence   V vocabulary   K outputs
 """
+
+from typing import Any
 
 import keras
 from keras import ops
@@ -15,10 +16,11 @@ from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.modeling.attention import pooled_vectors
 from official_bert.modeling.bert import BertModel
-from official_bert.modeling.configured_model import ConfiguredModel, check_config, in_context
+from official_bert.modeling.configured_model import ConfiguredModel, check_config, training_argument
 from official_bert.modeling.inputs import checked_features, extension_names, named_features
 from official_bert.modeling.layers import (
     Dense,
+    Tensor,
     create_initializer,
     draw_seed,
     dropout,
@@ -33,15 +35,20 @@ _HEAD_DROPOUT_INDEX = 1 << 20  # larger than every index in the encoder
 
 
 class BiLstm(keras.layers.Layer):
-    """A stack of bidirectional LSTMs, which computes in float32; half of its even `size` is for
-    each direction.
-    """
+    """A stack of bidirectional LSTMs, which computes in float32."""
 
     def __init__(self, num_layers: int, size: int, name: str = "bilstm"):
+        """Makes a layer without weights.
+
+        Args:
+            num_layers: the number of BiLSTMs.
+            size: the number of outputs, which is even; each direction has half of them.
+            name: the name of the layer.
+        """
         super().__init__(name=name, dtype="float32")
         self.num_layers, self.size = num_layers, size
 
-    def build(self, input_shape):
+    def build(self, input_shape) -> None:
         self.stack = [self._layer(number) for number in range(self.num_layers)]
         for layer in self.stack:
             layer.build((None, None, input_shape[-1]))
@@ -55,21 +62,26 @@ class BiLstm(keras.layers.Layer):
         return keras.layers.Bidirectional(lstm, dtype="float32", name=f"layer_{number}")
 
     def call(self, x, input_mask):
-        """Returns float32[B, S, size] for float[B, S, width], 0 at padding, on which no output
-        of a token depends.
+        """Returns float32[B, S, size], which is 0 at padding and does not depend on it.
+
+        Args:
+            x: float[B, S, width].
+            input_mask: int32[B, S], 1 for a token and 0 for padding.
         """
-        x, is_token = ops.cast(x, "float32"), ops.convert_to_tensor(input_mask) != 0
+        x = ops.cast(x, "float32")
+        is_token = ops.convert_to_tensor(input_mask) != 0
         for layer in self.stack:
             x = layer(x, mask=is_token)
         return ops.where(is_token[..., None], x, 0.0)
 
 
 class BertWithBiLstm(BertModel):
-    """An encoder whose last outputs are those of the BiLSTM above it, with the configuration's
-    `num_bilstm_layers`.
+    """An encoder with a BiLSTM above it, whose outputs are the last ones.
+
+    The configuration has the number of its layers, `num_bilstm_layers`.
     """
 
-    def build(self, input_shape=None):
+    def build(self, input_shape=None) -> None:
         super().build(input_shape)
         self.bilstm = BiLstm(self.config.num_layers_on_top, self.config.hidden_size)
         self.bilstm.build((None, None, self.config.hidden_size))
@@ -84,8 +96,9 @@ class BertWithBiLstm(BertModel):
         first_token_only=False,
         output_attentions=False,
     ):
-        """Computes what BertModel does; the BiLSTM reads all tokens, whatever `first_token_only`
-        is.
+        """Computes the outputs of a batch; the arguments are those of BertModel.
+
+        The BiLSTM reads all tokens, so `first_token_only` is ignored.
         """
         out = super().call(
             input_ids,
@@ -137,7 +150,7 @@ class HeadedModel(ConfiguredModel):
             )
         inputs = named_features(features, keywords, self.feature_names, extension_names(type(self)))
         return super().__call__(
-            self.checked(inputs), dropout_seed=dropout_seed, **in_context(training)
+            self.checked(inputs), dropout_seed=dropout_seed, **training_argument(training)
         )
 
     def checked(self, features: dict) -> dict:
@@ -145,31 +158,48 @@ class HeadedModel(ConfiguredModel):
         return checked_features(self.config, features)
 
 
-def head_seed(training, dropout_seed):
-    """Returns the seed of the dropout in a call, int32[2], which is drawn if none is given; None
-    without training.
+def head_seed(training: bool | None, dropout_seed: Tensor | None) -> Tensor | None:
+    """Returns the seed of the dropout in a call, int32[2]; None without training.
+
+    Args:
+        training: whether dropout is applied.
+        dropout_seed: the seed of the caller; None draws one.
     """
-    return (draw_seed() if dropout_seed is None else dropout_seed) if training else None
+    if not training:
+        return None
+    return draw_seed() if dropout_seed is None else dropout_seed
 
 
-def head_dropout(config: BertConfig, x, seed):
-    """Returns float32 like `x`, with the dropout before the head of a fine-tuned model.
+def head_dropout(config: BertConfig, x: Tensor, seed: Tensor | None) -> Tensor:
+    """Applies the dropout before the head of a fine-tuned model.
 
-    Its rate is the original's constant, whatever the configuration says of the encoder's dropout,
-    unless it has the field `classifier_dropout`.
+    Its rate is `classifier_dropout` of the configuration or, without this field, the original's
+    constant, whatever the encoder's rate is.
+
+    Args:
+        config: the configuration of the model.
+        x: float of any shape.
+        seed: int32[2]; None for no dropout.
+
+    Returns:
+        float32 like `x`.
     """
-    own = getattr(config, "classifier_dropout", None)
-    return dropout(
-        ops.cast(x, "float32"),
-        CLASSIFIER_DROPOUT if own is None else own,
-        seed,
-        _HEAD_DROPOUT_INDEX,
-    )
+    rate = getattr(config, "classifier_dropout", None)
+    if rate is None:
+        rate = CLASSIFIER_DROPOUT
+    return dropout(ops.cast(x, "float32"), rate, seed, _HEAD_DROPOUT_INDEX)
 
 
-def add_output_weights(layer, num_outputs: int, width: int, initializer_range: float | None = None):
-    """Adds the weights of a linear head, [out, in] as in the original's heads, and a bias to a
-    layer or model.
+def add_output_weights(
+    layer, num_outputs: int, width: int, initializer_range: float | None = None
+) -> None:
+    """Adds the weights of a linear head, [out, in] as in the original's heads, and a bias.
+
+    Args:
+        layer: the layer or model.
+        num_outputs: the number of outputs.
+        width: the number of inputs.
+        initializer_range: the standard deviation of the weights; None for the original's constant.
     """
     initializer = create_initializer(
         HEAD_INITIALIZER_RANGE if initializer_range is None else initializer_range
@@ -180,9 +210,12 @@ def add_output_weights(layer, num_outputs: int, width: int, initializer_range: f
     layer.output_bias = float32_weight(layer, "output_bias", (num_outputs,))
 
 
-def linear_logits(layer, x):
-    """Returns logits, float32[..., K], for float32[..., width] and the weights of
-    `add_output_weights`.
+def linear_logits(layer: Any, x: Tensor) -> Tensor:
+    """Returns logits, float32[..., K].
+
+    Args:
+        layer: a layer or model with the weights of `add_output_weights`.
+        x: float32[..., width].
     """
     return ops.matmul(x, ops.transpose(layer.output_weights)) + layer.output_bias
 
@@ -194,7 +227,7 @@ class Transform(keras.layers.Layer):
         super().__init__(name=name)
         self.config = config
 
-    def build(self, input_shape):
+    def build(self, input_shape) -> None:
         self.dense = Dense(self.config.hidden_size, self.config, self.config.hidden_act)
         self.dense.build(input_shape)
         self.norm = layer_norm()
@@ -213,7 +246,7 @@ class MaskedLmHead(keras.layers.Layer):
         super().__init__(name=name)
         self.config = config
 
-    def build(self, input_shape=None):
+    def build(self, input_shape=None) -> None:
         self.transform = Transform(self.config)
         self.transform.build((None, self.config.hidden_size))
         self.output_bias = float32_weight(self, "output_bias", (self.config.vocab_size,))
@@ -239,7 +272,7 @@ class LinearHead(keras.layers.Layer):
         super().__init__(name=name, dtype="float32")
         self.num_outputs, self.initializer_range = num_outputs, initializer_range
 
-    def build(self, input_shape):
+    def build(self, input_shape) -> None:
         add_output_weights(self, self.num_outputs, input_shape[-1], self.initializer_range)
 
     def call(self, x):
@@ -247,9 +280,13 @@ class LinearHead(keras.layers.Layer):
         return linear_logits(self, x)
 
 
-def pooled(pooling: str, vectors, input_mask):
-    """Returns one vector for each text, float32[B, hidden], of float[B, S, hidden], pooled by a
-    key of POOLINGS.
+def pooled(pooling: str, vectors: Tensor, input_mask: Tensor) -> Tensor:
+    """Returns one vector for each text, float32[B, hidden].
+
+    Args:
+        pooling: a key of POOLINGS.
+        vectors: the vectors of the tokens, float[B, S, hidden].
+        input_mask: int32[B, S], 1 for a token and 0 for padding.
     """
     # [B, S, 1]; LiteRT lacks a slice with a new axis.
     is_token = ops.expand_dims(ops.cast(input_mask, "float32"), -1)

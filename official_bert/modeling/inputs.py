@@ -7,12 +7,13 @@ page of text.
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import SymbolicScope, backend, ops
 
 from official_bert import catalog
+from official_bert.config import BertConfig
 from official_bert.features import BATCH_FEATURES, ENCODER_INPUTS
 from official_bert.io.errors import InputError, did_you_mean
 
@@ -42,12 +43,23 @@ def extension_names(model_class: type) -> InputNames:
     return InputNames(synonyms, without_effect)
 
 
-def checked_ids(name: str, ids, size: int, table: str):
-    """Converts integers of any shape to int32 and, if their values are known, checks that they lie
-    in [0, size).
+def checked_ids(name: str, ids: Any, size: int, table: str) -> Any:
+    """Converts integers of any shape to int32, and checks them if their values are known.
 
-    While Keras only finds out shapes, as it does to build a model of the user's own from a `.keras`
-    file, ids may be of any type, because it then puts float32 in the place of every input.
+    While Keras only infers shapes, as it does to build a user's model from a `.keras` file, ids may
+    be of any type, because Keras then passes float32 for every input.
+
+    Args:
+        name: the name of the input, for messages.
+        ids: the integers.
+        size: they have to be in [0, size).
+        table: the name of the limit, for messages.
+
+    Returns:
+        int32 like `ids`.
+
+    Raises:
+        InputError: the ids are no integers, or one of them is too large or negative.
     """
     ids = _with_shape(name, ids)
     dtype = backend.standardize_dtype(ids.dtype)
@@ -60,8 +72,8 @@ def checked_ids(name: str, ids, size: int, table: str):
 def named_features(features, keywords: Mapping, names: Collection[str], extra: InputNames) -> dict:
     """Returns the features of a call that are not None, under the original's names.
 
-    Names that are neither known nor those of our batches are refused in eager and functional calls.
-    The batches of a compiled step, as in `fit`, may have labels of any name that is no misprint.
+    Other names are refused in eager and functional calls, but those of our batches. The batches of
+    a compiled step, as in `fit`, may have labels of any name that is no misprint.
 
     Args:
         features: a dict with `input_ids`, or the ids alone, or None.
@@ -75,8 +87,8 @@ def named_features(features, keywords: Mapping, names: Collection[str], extra: I
         if not any(value is one for one in extra.without_effect.get(name, ()))
     }
     all_names = (*names, *extra.synonyms)
-    _check_names(keywords, names=names, known=all_names, all_names=all_names)
-    inputs = _in_our_names(keywords, extra.synonyms)
+    _check_names(keywords, names=names, accepted_names=all_names, all_names=all_names)
+    inputs = _rename_inputs(keywords, extra.synonyms)
     if isinstance(features, Mapping):
         if inputs:
             raise InputError(
@@ -85,9 +97,9 @@ def named_features(features, keywords: Mapping, names: Collection[str], extra: I
         # Tensors have a graph while TensorFlow traces a function.
         is_traced = hasattr(features.get("input_ids"), "graph")
         others = {name for name in features if is_traced and not _is_misprint(name, all_names)}
-        known = BATCH_FEATURES.union(all_names, others)
-        _check_names(features, names=names, known=known, all_names=all_names)
-        inputs = _in_our_names(features, extra.synonyms)
+        accepted_names = BATCH_FEATURES.union(all_names, others)
+        _check_names(features, names=names, accepted_names=accepted_names, all_names=all_names)
+        inputs = _rename_inputs(features, extra.synonyms)
     elif features is not None:
         if "input_ids" in inputs:
             raise InputError("input_ids: given twice, with its name and without")
@@ -104,12 +116,12 @@ def _check_names(
     inputs: Iterable[str],
     *,
     names: Iterable[str],
-    known: Container[str],
+    accepted_names: Container[str],
     all_names: Sequence[str],
 ):
-    """Raises InputError for an input that is not `known`; the message may name `all_names`."""
+    """Raises InputError for an input without an accepted name; it may suggest one of all names."""
     for name in inputs:
-        if name not in known:
+        if name not in accepted_names:
             question = did_you_mean(name, all_names)
             ending = f"; {question}" if question else ""
             raise InputError(
@@ -118,19 +130,22 @@ def _check_names(
 
 
 def _is_misprint(name: str, names: Sequence[str]) -> bool:
-    """Returns whether a name differs from one of the `names` by a letter, which is wrong, missing,
-    surplus or moved.
+    """Returns whether a name differs from another one by a letter.
+
+    The letter is wrong, missing, surplus or moved.
     """
-    return any(not _shortened(name).isdisjoint(_shortened(known)) for known in names)
+    variants = _shortened(name)
+    return any(not variants.isdisjoint(_shortened(other)) for other in names)
 
 
 def _shortened(word: str) -> set[str]:
-    """Returns a word and what is left of it without one of its letters."""
-    return {word, *(word[:at] + word[at + 1 :] for at in range(len(word)))}
+    """Returns a word, and the word without each of its letters."""
+    shorter = {word[:index] + word[index + 1 :] for index in range(len(word))}
+    return {word, *shorter}
 
 
-def _in_our_names(features: Mapping, synonyms: Mapping[str, str]) -> dict:
-    """Returns what is not None under the original's names."""
+def _rename_inputs(features: Mapping, synonyms: Mapping[str, str]) -> dict:
+    """Returns the features that are not None, by the original's names."""
     inputs = {name: value for name, value in features.items() if value is not None}
     for other, name in synonyms.items():
         if other in inputs and name in inputs:
@@ -140,10 +155,20 @@ def _in_our_names(features: Mapping, synonyms: Mapping[str, str]) -> dict:
     return {synonyms.get(name, name): value for name, value in inputs.items()}
 
 
-def checked_features(config, features: dict) -> dict:
-    """Checks the encoder's inputs among `named_features`.
+def checked_features(config: BertConfig, features: dict) -> dict:
+    """Checks the encoder's inputs among features.
 
     The encoder checks the shapes of choices, [B, N, S].
+
+    Args:
+        config: the configuration of the model.
+        features: the result of `named_features`.
+
+    Returns:
+        The features with the checked inputs.
+
+    Raises:
+        InputError: the inputs do not fit each other or the model.
     """
     if len(_with_shape("input_ids", features["input_ids"]).shape) == 3:
         _check_mask_and_segments(config, features.get("input_mask"), features.get("segment_ids"))
@@ -153,9 +178,22 @@ def checked_features(config, features: dict) -> dict:
     return features | {name: value for name, value in checked if value is not None}
 
 
-def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
-    """Returns the three inputs of the encoder, checked, the ids as int32[B, S]; mask and
-    segments may be None.
+def checked_encoder_inputs(
+    config: BertConfig, input_ids: Any, input_mask: Any, segment_ids: Any
+) -> tuple[Any, Any, Any]:
+    """Checks the three inputs of the encoder, as far as their values are known.
+
+    Args:
+        config: the configuration of the model.
+        input_ids: integers, [B, S].
+        input_mask: 0 and 1, [B, S]; or None.
+        segment_ids: integers, [B, S]; or None.
+
+    Returns:
+        The inputs, the ids as int32.
+
+    Raises:
+        InputError: the inputs do not fit each other or the model.
     """
     input_ids = _with_shape("input_ids", input_ids)
     if len(input_ids.shape) != 2 or input_ids.shape[1] == 0:
@@ -166,8 +204,8 @@ def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
             f"input_ids has {length} positions, but the model was made for max_position_embeddings "
             f"{config.max_position_embeddings}; use shorter sequences"
         )
-    input_mask = _of_equal_shape("input_mask", input_mask, input_ids)
-    segment_ids = _of_equal_shape("segment_ids", segment_ids, input_ids)
+    input_mask = _with_equal_shape("input_mask", input_mask, input_ids)
+    segment_ids = _with_equal_shape("segment_ids", segment_ids, input_ids)
     _check_mask_and_segments(config, input_mask, segment_ids)
     if segment_ids is not None and _finds_shapes():
         segment_ids = ops.cast(segment_ids, "int32")
@@ -179,7 +217,7 @@ def checked_encoder_inputs(config, input_ids, input_mask, segment_ids):
 
 
 def _finds_shapes() -> bool:
-    """Tells whether Keras calls the model only for the shapes of its outputs."""
+    """Returns whether Keras calls the model only for the shapes of its outputs."""
     with SymbolicScope() as scope:
         return scope.original_scope is not None
 
@@ -196,12 +234,15 @@ def _with_shape(name, values):
         ) from None
 
 
-def _of_equal_shape(name, value, input_ids):
+def _with_equal_shape(name, value, input_ids):
+    """Converts lists to an array, and checks that the shape is that of the ids, as far as known."""
     if value is None:
         return None
     value = _with_shape(name, value)
-    known = zip(value.shape, input_ids.shape, strict=False)
-    if len(value.shape) != 2 or any(a is not None and b is not None and a != b for a, b in known):
+    differs = len(value.shape) != 2
+    for size, num_ids in zip(value.shape, input_ids.shape, strict=False):
+        differs = differs or (None not in (size, num_ids) and size != num_ids)
+    if differs:
         raise InputError(
             f"{name} has shape {tuple(value.shape)}, but input_ids has {tuple(input_ids.shape)}; "
             "they must be equal"

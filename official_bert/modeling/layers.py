@@ -147,7 +147,7 @@ class Dense(keras.layers.Dense):
             name=name,
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape) -> None:
         super().build(input_shape)
         self.bias = float32_weight(self, "bias", (self.units,))
 
@@ -281,7 +281,7 @@ class Scope(keras.layers.Layer):
         for attribute, layer in children.items():
             setattr(self, attribute, layer)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape=None) -> None:
         for attribute in self.children:
             getattr(self, attribute).build(input_shape)
 
@@ -308,7 +308,7 @@ class ResidualOutput(keras.layers.Layer):
         self.config = config
         self.dropout_index = dropout_index
 
-    def build(self, input_shape):
+    def build(self, input_shape) -> None:
         self.dense = Dense(self.config.hidden_size, self.config)
         self.dense.build(input_shape)
         self.norm = layer_norm()

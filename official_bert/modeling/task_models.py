@@ -1,7 +1,7 @@
-"""The models with a head: for pre-training, classification or regression, choice, tagging and
-answer spans.
+"""The models with a head.
 
-A model may name the weights that no output reads, `unused_weights`, by prefixes.
+They are for pre-training, classification or regression, choice, tagging and answer spans. A model
+may name the weights that no output reads, `unused_weights`, by prefixes.
 
 B batch   S length   P predictions per sequence   V vocabulary   K outputs   N choices
 """
@@ -26,7 +26,7 @@ from official_bert.modeling.heads import (
     linear_logits,
 )
 from official_bert.modeling.inputs import checked_ids
-from official_bert.modeling.layers import Scope
+from official_bert.modeling.layers import Scope, Tensor
 from official_bert.options.serving import MODEL_CLASSES
 
 
@@ -51,13 +51,13 @@ class PretrainingOutput(NamedTuple):
         return catalog.bind_member("pretraining_output_members", self, name)
 
     @property
-    def masked_lm_log_probs(self):
-        """float32 of the same shape as the logits."""
+    def masked_lm_log_probs(self) -> Tensor:
+        """The log-probabilities of words, float32 of the same shape as the logits."""
         return ops.log_softmax(ops.cast(self.masked_lm_logits, "float32"))
 
     @property
-    def next_sentence_log_probs(self):
-        """float32[B, 2]."""
+    def next_sentence_log_probs(self) -> Tensor:
+        """The log-probabilities of both classes, float32[B, 2]."""
         return ops.log_softmax(ops.cast(self.next_sentence_logits, "float32"))
 
 
@@ -74,7 +74,7 @@ class BertPretrainer(HeadedModel):
     feature_names = (*ENCODER_INPUTS, MASKED_LM_POSITIONS)
     bilstm_class = BertModel  # a pre-training has none
 
-    def build(self, input_shape=None):
+    def build(self, input_shape=None) -> None:
         self.cls = Scope(
             "cls",
             predictions=MaskedLmHead(self.config),
@@ -94,10 +94,16 @@ class BertPretrainer(HeadedModel):
         return checked
 
     def call(self, features, training=None, dropout_seed=None):
-        """Encodes a batch and scores words and next sentences: PretrainingOutput.
+        """Encodes a batch and scores words and next sentences.
 
-        Beside the features of BertModel there may be `masked_lm_positions`, int32[B, P], without
-        which every position is scored. The other arguments are BertModel's.
+        Args:
+            features: the features of BertModel, and perhaps `masked_lm_positions`, int32[B, P],
+                without which every position is scored.
+            training: whether dropout is applied; None follows the calling context.
+            dropout_seed: int32[2], the seed of all dropout masks; None draws one if `training`.
+
+        Returns:
+            PretrainingOutput.
         """
         encoded = self.bert(features, training=training, dropout_seed=dropout_seed)
         words = self.cls.predictions(
@@ -106,8 +112,10 @@ class BertPretrainer(HeadedModel):
         return PretrainingOutput(words, self.cls.seq_relationship(encoded.pooled_output), encoded)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Computes the loss of `fit`: labels that are one tensor are those of the words, as of a
-        masked LM.
+        """Computes the loss of `fit`.
+
+        Labels that are one tensor are those of the words, as of a masked LM. The arguments are
+        those of Keras.
         """
         return super().compute_loss(x, y, _labelled_output(y, y_pred), sample_weight, training)
 
@@ -116,7 +124,8 @@ class BertPretrainer(HeadedModel):
         return super().compute_metrics(x, y, _labelled_output(y, y_pred), sample_weight)
 
 
-def _labelled_output(labels, output: PretrainingOutput):
+def _labelled_output(labels: Any, output: Any) -> Any:
+    """Returns the part of a PretrainingOutput that labels belong to."""
     return output if keras.tree.is_nested(labels) else output.masked_lm_logits
 
 
@@ -134,17 +143,17 @@ def _logits(model: HeadedModel, features, training, dropout_seed, output: str):
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertClassifier(HeadedModel):
-    """A classifier or, with K = 1, a regression model of a text or a pair. Devlin et al. (2019),
-    section 4.1.
+    """A classifier or, with K = 1, a regression model of a text or a pair.
 
-    It computes K outputs from the pooled output: the logits of K classes, or one score. As in the
-    original, the variables of the head have no scope.
+    Source: Devlin et al. (2019), section 4.1. The model computes K outputs from the pooled output:
+    the logits of K classes, or one score. As in the original, the variables of the head have no
+    scope.
     """
 
     default_name = "classifier"
     needs_num_outputs = True
     huggingface_class = MODEL_CLASSES["classification"]
-    output_of_encoder = "pooled_output"  # which the head reads
+    encoder_output = "pooled_output"  # the encoder's output that the head reads
 
     def __init__(
         self,
@@ -154,13 +163,19 @@ class BertClassifier(HeadedModel):
         name: str | None = None,
         recompute_layers: bool = False,
     ):
-        """Builds the model and draws its weights, with `num_outputs` = K; other arguments are
-        those of BertModel.
+        """Builds the model and draws its weights; arguments and errors are those of BertModel.
+
+        Args:
+            config: the configuration of the model.
+            num_outputs: K.
+            use_one_hot_embeddings: whether word embeddings are looked up by a matrix product.
+            name: the name of the model; None for `default_name`.
+            recompute_layers: whether the backward pass computes each layer again.
         """
         self.num_outputs = num_outputs
         super().__init__(config, use_one_hot_embeddings, name, recompute_layers)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape=None) -> None:
         add_output_weights(self, self.num_outputs, self.config.hidden_size)
 
     def get_config(self):
@@ -178,7 +193,7 @@ class BertClassifier(HeadedModel):
         Returns:
             float32[B, K] or, of a tagger, float32[B, S, K].
         """
-        return _logits(self, features, training, dropout_seed, self.output_of_encoder)
+        return _logits(self, features, training, dropout_seed, self.encoder_output)
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
@@ -187,14 +202,15 @@ class BertTagger(BertClassifier):
 
     default_name = "tagger"
     huggingface_class = MODEL_CLASSES["tagging"]
-    output_of_encoder = "sequence_output"
+    encoder_output = "sequence_output"
     unused_weights = ("bert/pooler",)
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertChoice(HeadedModel):
-    """A multiple-choice model: one score for each of N texts or pairs. Devlin et al. (2019),
-    section 4.4.
+    """A multiple-choice model: one score for each of N texts or pairs.
+
+    Source: Devlin et al. (2019), section 4.4.
     """
 
     default_name = "choice"
@@ -202,19 +218,25 @@ class BertChoice(HeadedModel):
     num_outputs = 1
     huggingface_class = MODEL_CLASSES["choice"]
 
-    def build(self, input_shape=None):
+    def build(self, input_shape=None) -> None:
         add_output_weights(self, self.num_outputs, self.config.hidden_size)
 
     def call(self, features, training=None, dropout_seed=None):
         """Returns float32[B, N]; the arguments are BertClassifier's, with features int32[B, N, S]."""
         shape = ops.shape(features["input_ids"])
-        given = [name for name in ENCODER_INPUTS if name in features]
-        flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in given}
-        return ops.reshape(_logits(self, flat, training, dropout_seed, "pooled_output"), shape[:2])
+        names = [name for name in ENCODER_INPUTS if name in features]
+        flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in names}
+        scores = _logits(self, flat, training, dropout_seed, "pooled_output")
+        return ops.reshape(scores, shape[:2])
 
 
 class SpanOutput(NamedTuple):
-    """The result of a call of BertSpans: the start logits and the end logits, float32[B, S] each."""
+    """The result of a call of BertSpans.
+
+    Attributes:
+        start_logits: float32[B, S].
+        end_logits: float32[B, S].
+    """
 
     start_logits: Any
     end_logits: Any
@@ -222,14 +244,15 @@ class SpanOutput(NamedTuple):
 
 @keras.saving.register_keras_serializable(package=PACKAGE)
 class BertSpans(HeadedModel):
-    """A model of answer spans: a start and an end logit for every token. Devlin et al. (2019),
-    section 4.2.
+    """A model of answer spans: a start and an end logit for every token.
+
+    Source: Devlin et al. (2019), section 4.2.
     """
 
     default_name = "spans"
     unused_weights = ("bert/pooler",)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape=None) -> None:
         self.cls = Scope("cls", squad=LinearHead(2, name="squad"))
         self.cls.build((None, self.config.hidden_size))
 

@@ -14,7 +14,7 @@ from official_bert.optimization.adam import (
 )
 from official_bert.optimization.keras_optimizer import KerasAdamWeightDecay, keras_optimizer
 from official_bert.optimization.lamb import LambOptimizer
-from official_bert.optimization.schedules import SCHEDULES, Schedule, WarmupLinearDecay, chosen
+from official_bert.optimization.schedules import SCHEDULES, Schedule, WarmupLinearDecay, choose
 
 # In the order of options/training.py; the first is the original's.
 OPTIMIZERS = {
@@ -50,8 +50,8 @@ def make_optimizer(
     """Returns the optimizer that OptimizationOptions name; the updates count from the first run
     of a resumed one.
     """
-    schedule = chosen(SCHEDULES, "lr_schedule", options.lr_schedule)
-    return chosen(OPTIMIZERS, "optimizer_type", options.optimizer_type)(
+    schedule = choose(SCHEDULES, "lr_schedule", options.lr_schedule)
+    return choose(OPTIMIZERS, "optimizer_type", options.optimizer_type)(
         schedule(options.learning_rate, num_train_steps, num_warmup_steps),
         weight_decay_rate=options.weight_decay_rate,
         beta_1=options.adam_beta1,

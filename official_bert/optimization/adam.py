@@ -8,7 +8,7 @@ clipped.
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -18,28 +18,37 @@ EXCLUDED_FROM_DECAY = ("LayerNorm", "layer_norm", "bias")
 CLIP_NORM = 1.0
 # Variables whose names begin with the same scopes are updated in one launch. The groups of all
 # layers have the same shapes, so that XLA compiles one layer, whatever the number of layers.
-_DEPTH_OF_A_GROUP = 3  # such as bert/encoder/layer_0
+_GROUP_DEPTH = 3  # such as bert/encoder/layer_0
 
 
 def dense_gradients(gradients: list) -> list:
-    """Converts gradients, including those of embedding lookups, to dense tensors; None stays None.
+    """Converts gradients to dense tensors.
 
-    The gradient of a lookup has one row for each occurrence of an id. The norm of these rows is not
-    the norm of the gradient.
+    The gradient of an embedding lookup has one row for each occurrence of an id. The norm of these
+    rows is not the norm of the gradient.
+
+    Args:
+        gradients: tensors, sparse gradients, or None, which stays None.
     """
     return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def clip_by_global_norm(gradients: list, clip_norm: float = CLIP_NORM, norm=None) -> list:
-    """Scales dense gradients, or None, so that their common norm, `norm` if it is known, is at
-    most `clip_norm`.
+def clip_by_global_norm(
+    gradients: list, clip_norm: float = CLIP_NORM, norm: tf.Tensor | None = None
+) -> list:
+    """Scales gradients so that their common norm is at most `clip_norm`.
+
+    Args:
+        gradients: dense gradients, or None.
+        clip_norm: the largest norm.
+        norm: the common norm, float[]; None to compute it.
     """
     clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, norm)
     return clipped
 
 
 def has_xla() -> bool:
-    """Whether XLA compiles single functions on this machine.
+    """Returns whether XLA compiles single functions on this machine.
 
     TensorFlow's package for TPUs does not: it lacks XLA for the CPU, and a TPU compiles its whole
     program anyway.
@@ -48,8 +57,12 @@ def has_xla() -> bool:
 
 
 def compiled_by_xla(function: Callable) -> Callable:
-    """Returns a function of tensors compiled by XLA, or as it is where XLA is missing, without
-    AutoGraph.
+    """Returns a function compiled by XLA, without AutoGraph.
+
+    Where XLA is missing, the function runs unchanged.
+
+    Args:
+        function: a function of tensors.
     """
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
@@ -81,7 +94,7 @@ class AdamWeightDecayOptimizer(tf.Module):
     Attributes:
         global_step: int64[], the number of updates made. Its value before an update determines the
             update's rate.
-        position: float32[], a variable that the schedule receives, too, if it is not None.
+        position: float32[], a further argument of the schedule; None for none.
         slots: the optimizer slots by name, such as `<name>/adam_m`, for each variable and each of
             `slot_names`.
     """
@@ -106,10 +119,13 @@ class AdamWeightDecayOptimizer(tf.Module):
         Args:
             learning_rate: a number, or a function of the number of updates made so far.
             weight_decay_rate: the share of a variable that an update with learning rate 1 removes.
-            beta_1, beta_2: the decay rates of the two moments.
+            beta_1: the decay rate of the first moment.
+            beta_2: the decay rate of the second moment.
             epsilon: a constant that is added outside the square root.
             exclude_from_weight_decay: regular expressions; variables whose names contain a match
-                are not decayed.
+                are not decayed. None for no exclusions.
+            name: the name of the optimizer.
+            bias_correction: whether the moments are divided by 1 - beta^t.
             ema_decay: the decay rate of the averages of the variables; None for no averages.
         """
         super().__init__(name=name)
@@ -130,39 +146,44 @@ class AdamWeightDecayOptimizer(tf.Module):
         self,
         named_variables: Iterable[tuple[str, tf.Variable]],
         rate_factor: Callable[[str], float] | None = None,
-    ):
-        """Makes the slots of pairs of TF1 name and variable, in the scope of the current strategy.
+    ) -> None:
+        """Makes the slots of variables, in the scope of the current strategy.
 
-        `rate_factor` returns the factor of the learning rate of the variable with a name; it is 1
-        without it.
+        Args:
+            named_variables: pairs of a TF1 name and a variable.
+            rate_factor: a function from a name to the factor of the variable's learning rate; None
+                for 1 everywhere.
         """
+        averages = () if self.ema_decay is None else (AVERAGE,)
+        slot_names = (*self.slot_names, *averages)
         for name, variable in named_variables:
             self._names.append(name)
             self._weights.append(variable)
             self._rate_factors.append(rate_factor(name) if rate_factor else 1.0)
-            for slot in (*self.slot_names, *([] if self.ema_decay is None else [AVERAGE])):
+            for slot in slot_names:
                 full = f"{name}/{slot}"
                 zeros = tf.zeros(variable.shape, tf.float32)
                 self.slots[full] = tf.Variable(zeros, trainable=False, name=full)
 
-    def start_averages(self):
-        """Makes the weights as they are the first values of their averages."""
+    def start_averages(self) -> None:
+        """Gives each average the current value of its weight."""
         for weight, average in self._averages():
             average.assign(tf.convert_to_tensor(weight))
 
-    def use_averages(self):
+    def use_averages(self) -> None:
+        """Gives each weight the value of its average."""
         for weight, average in self._averages():
             weight.assign(tf.convert_to_tensor(average))
 
     @contextlib.contextmanager
     def using_averages(self) -> Iterator[None]:
-        """Gives each weight the value of its average, and afterwards its own again."""
-        own = [(weight, tf.convert_to_tensor(weight)) for weight, _ in self._averages()]
+        """A context in which each weight has the value of its average."""
+        weights = [(weight, tf.convert_to_tensor(weight)) for weight, _ in self._averages()]
         self.use_averages()
         try:
             yield
         finally:
-            for weight, value in own:
+            for weight, value in weights:
                 weight.assign(value)
 
     def _averages(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
@@ -173,107 +194,158 @@ class AdamWeightDecayOptimizer(tf.Module):
 
     def current_rate(self) -> tf.Tensor:
         """Returns the learning rate of the next update, float32[]."""
-        rate, position = self.learning_rate, () if self.position is None else (self.position,)
-        return tf.convert_to_tensor(
-            rate(self.global_step, *position) if callable(rate) else rate, tf.float32
-        )
+        rate = self.learning_rate
+        if callable(rate):
+            position = () if self.position is None else (self.position,)
+            rate = rate(self.global_step, *position)
+        return tf.convert_to_tensor(rate, tf.float32)
 
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[tf.Tensor | None, tf.Variable]],
-        is_made: tf.Tensor | None = None,
-    ):
-        """Updates every variable that has a gradient; a variable without one stays unchanged and is
-        not decayed.
+        is_applied: tf.Tensor | None = None,
+    ) -> None:
+        """Updates every variable that has a gradient.
+
+        A variable without a gradient stays unchanged and is not decayed.
 
         Args:
             grads_and_vars: dense float32 gradients with their variables, in the order of `build`.
-            is_made: bool[], whether the update is made at all; if not, weights, slots and
+            is_applied: bool[], whether the update is made at all. If not, weights, slots and
                 `global_step` stay as they are, whatever the gradients. None means that it is made.
+
+        Raises:
+            ValueError: the variables are not those of `build`.
         """
         pairs = list(grads_and_vars)
         if [id(variable) for _, variable in pairs] != [id(variable) for variable in self._weights]:
             raise ValueError("apply_gradients takes the variables of build, in its order")
         groups: dict[tuple, list] = {}
-        for name, factor, (gradient, weight) in zip(
-            self._names, self._rate_factors, pairs, strict=True
-        ):
+        rows = zip(self._names, self._rate_factors, pairs, strict=True)
+        for name, factor, (gradient, weight) in rows:
             if gradient is not None:
-                key = factor, *name.split("/")[:_DEPTH_OF_A_GROUP]
-                groups.setdefault(key, []).append((name, weight, gradient))
+                scopes = name.split("/")[:_GROUP_DEPTH]
+                group = groups.setdefault((factor, *scopes), [])
+                group.append((name, weight, gradient))
         rate = self.current_rate()
         for (factor, *_), group in groups.items():
-            self._update_group(group, rate if factor == 1.0 else factor * rate, is_made)
-        self.global_step.assign_add(1 if is_made is None else tf.cast(is_made, tf.int64))
+            group_rate = rate if factor == 1.0 else factor * rate
+            self._update_group(group, group_rate, is_applied)
+        self.global_step.assign_add(1 if is_applied is None else tf.cast(is_applied, tf.int64))
 
-    def _update_group(self, group, rate, is_made):
+    def _update_group(self, group: list, rate: tf.Tensor, is_applied: tf.Tensor | None):
+        """Updates variables, which are triples of a name, a weight and its gradient."""
         names, weights, gradients = zip(*group, strict=True)
-        variables = [
-            [
-                _of_this_replica(each)
-                for each in (weight, *(self.slots[f"{name}/{slot}"] for slot in self.slot_names))
-            ]
-            for name, weight in zip(names, weights, strict=True)
-        ]
+        variables = [self._local_variables(name, weight) for name, weight, _ in group]
         rules = tuple(self._rule(name) for name in names)
-        decays = [
-            tf.constant(self.weight_decay_rate if self.decays(name) else 0.0) for name in names
-        ]
-        constants = self.beta_1, self.beta_2, self.epsilon
+        decays = []
+        for name in names:
+            decay = self.weight_decay_rate if self.decays(name) else 0.0
+            decays.append(tf.constant(decay))
+        constants = (self.beta_1, self.beta_2, self.epsilon)
         step = tf.cast(self.global_step + 1, tf.float32) if self.bias_correction else None
-        arguments = rules, variables, list(gradients), rate, decays, constants, step
-        if is_made is None:
+        arguments = (rules, variables, list(gradients), rate, decays, constants, step)
+        if is_applied is None:
             _assign_new_values(*arguments)
             new_weights = weights
         else:
             new_values = _new_values(*arguments)
-            for variable, new in zip(
-                tf.nest.flatten(variables), tf.nest.flatten(new_values), strict=True
-            ):
-                _assign_if(is_made, variable, new)
+            flat_variables = tf.nest.flatten(variables)
+            flat_values = tf.nest.flatten(new_values)
+            for variable, value in zip(flat_variables, flat_values, strict=True):
+                _assign_if(is_applied, variable, value)
             new_weights = [new_weight for new_weight, *_ in new_values]
         if self.ema_decay is not None:
-            step = tf.cast(self.global_step, tf.float32)
-            share = tf.minimum(self.ema_decay, (1.0 + step) / (10.0 + step))
-            for name, weight in zip(names, new_weights, strict=True):
-                average = self.slots[f"{name}/{AVERAGE}"]
-                _assign_if(
-                    is_made, average, share * average + (1.0 - share) * tf.convert_to_tensor(weight)
-                )
+            self._update_averages(names, new_weights, is_applied)
+
+    def _local_variables(self, name: str, weight: tf.Variable) -> list:
+        """Returns this replica's parts of a weight and its slots, without the average."""
+        slots = [self.slots[f"{name}/{slot}"] for slot in self.slot_names]
+        return [_local_part(variable) for variable in (weight, *slots)]
+
+    def _update_averages(self, names: Sequence[str], new_weights: Sequence, is_applied):
+        step = tf.cast(self.global_step, tf.float32)
+        decay = tf.minimum(self.ema_decay, (1.0 + step) / (10.0 + step))
+        for name, weight in zip(names, new_weights, strict=True):
+            average = self.slots[f"{name}/{AVERAGE}"]
+            value = decay * average + (1.0 - decay) * tf.convert_to_tensor(weight)
+            _assign_if(is_applied, average, value)
 
     def _rule(self, name: str) -> Callable:
-        """Returns what makes the update of a variable, a function as `updated`; another
-        optimizer overrides it.
+        """Returns the function that updates a variable, like `updated`.
+
+        Another optimizer overrides this method.
         """
         return updated
 
     def decays(self, name: str) -> bool:
-        """Tells whether weight decay applies to the variable with this name."""
+        """Returns whether weight decay applies to a variable.
+
+        Args:
+            name: the TF1 name of the variable.
+        """
         return bool(self.weight_decay_rate) and is_decayed(name, self.exclude_from_weight_decay)
 
 
 def is_decayed(name: str, excluded: Iterable[str]) -> bool:
-    """Tells whether the name of a variable contains no match of the regular expressions of an
-    exclusion.
+    """Returns whether the name of a variable contains no match of an exclusion.
+
+    Args:
+        name: the TF1 name of the variable.
+        excluded: regular expressions.
     """
     return not any(re.search(pattern, name) for pattern in excluded)
 
 
 def updated(
-    weight, m, v, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float, step=None
-):
-    """Returns the weight and its slots after the update: floats of one shape, as they and the
-    gradient are.
+    weight: tf.Tensor,
+    m: tf.Tensor,
+    v: tf.Tensor,
+    gradient: tf.Tensor,
+    rate: tf.Tensor,
+    decay: tf.Tensor | float,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+    step: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns a weight and its two moments after an update of Adam.
 
-    rate and decay: float[]. step: float[], counted from 1, for the bias correction, or None.
+    Args:
+        weight: float of any shape, as are the next three.
+        m: the first moment.
+        v: the second moment.
+        gradient: the gradient of the weight.
+        rate: the learning rate, float[].
+        decay: the weight decay rate, float[].
+        beta_1: the decay rate of the first moment.
+        beta_2: the decay rate of the second moment.
+        epsilon: a constant that is added outside the square root.
+        step: the number of this update, float[], from 1, for the bias correction; None for none.
     """
     direction, m, v = adam_direction(m, v, gradient, beta_1, beta_2, epsilon, step)
     return weight - rate * (direction + decay * weight), m, v
 
 
-def adam_direction(m, v, gradient, beta_1: float, beta_2: float, epsilon: float, step=None):
-    """Returns the direction of Adam's step, and both moments after it; the arguments are those
-    of `updated`.
+def adam_direction(
+    m: tf.Tensor,
+    v: tf.Tensor,
+    gradient: tf.Tensor,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+    step: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the direction of Adam's step, and both moments after it.
+
+    Args:
+        m: the first moment, as in `updated`, like the other arguments.
+        v: the second moment.
+        gradient: the gradient of the weight.
+        beta_1: the decay rate of the first moment.
+        beta_2: the decay rate of the second moment.
+        epsilon: a constant that is added outside the square root.
+        step: the number of this update; None for no bias correction.
     """
     m = beta_1 * m + (1.0 - beta_1) * gradient
     v = beta_2 * v + (1.0 - beta_2) * tf.square(gradient)
@@ -284,18 +356,19 @@ def adam_direction(m, v, gradient, beta_1: float, beta_2: float, epsilon: float,
     return corrected_m / (tf.sqrt(corrected_v) + epsilon), m, v
 
 
-def _assign_if(is_made, variable, new):
-    """Gives a variable its new value in an update that is made; None means that it is."""
-    # `where` instead of `cond`, which could not stand round the collective operations of the
-    # update.
-    variable.assign(
-        new if is_made is None else tf.where(is_made, new, tf.convert_to_tensor(variable))
-    )
+def _assign_if(is_applied: tf.Tensor | None, variable: tf.Variable, value: tf.Tensor):
+    """Gives a variable a value in an update that is made; None means that it is made."""
+    if is_applied is not None:
+        # `where` instead of `cond`, because a `cond` cannot contain the collective operations of
+        # the update.
+        value = tf.where(is_applied, value, tf.convert_to_tensor(variable))
+    variable.assign(value)
 
 
-def _of_this_replica(variable):
-    """Returns this replica's part of a mirrored variable, of which a compiled function would
-    take the first one's.
+def _local_part(variable: tf.Variable) -> tf.Variable:
+    """Returns this replica's part of a mirrored variable.
+
+    A compiled function would read the first replica's part of it.
     """
     if not has_xla():
         return variable
@@ -305,12 +378,12 @@ def _of_this_replica(variable):
 
 
 def _group_updated(rules, variables, gradients, rate, decays, constants, step):
-    return [
-        rule(*map(tf.convert_to_tensor, of_weight), gradient, rate, decay, *constants, step)
-        for rule, of_weight, gradient, decay in zip(
-            rules, variables, gradients, decays, strict=True
-        )
-    ]
+    """Returns the new values of the variables of a group, by the rule of each weight."""
+    new_values = []
+    for rule, parts, gradient, decay in zip(rules, variables, gradients, decays, strict=True):
+        values = [tf.convert_to_tensor(part) for part in parts]
+        new_values.append(rule(*values, gradient, rate, decay, *constants, step))
+    return new_values
 
 
 # XLA makes one pass over memory out of a dozen.
@@ -319,8 +392,9 @@ _new_values = compiled_by_xla(_group_updated)
 
 @compiled_by_xla
 def _assign_new_values(rules, variables, *arguments):
-    """Updates each weight and its slots in place. A choice by `is_made` in here would change how
-    XLA rounds.
+    """Updates each weight and its slots in place.
+
+    A choice by `is_applied` in this function would change how XLA rounds.
     """
     new_values = _group_updated(rules, variables, *arguments)
     for variable, new in zip(tf.nest.flatten(variables), tf.nest.flatten(new_values), strict=True):

@@ -17,7 +17,7 @@ from official_bert.optimization.adam import (
     is_decayed,
     updated,
 )
-from official_bert.optimization.schedules import SCHEDULES, chosen
+from official_bert.optimization.schedules import SCHEDULES, choose
 
 
 def keras_optimizer(
@@ -39,7 +39,7 @@ def keras_optimizer(
         **arguments: further arguments of KerasAdamWeightDecay, such as `beta_2`.
     """
     rate = learning_rate
-    chosen(SCHEDULES, "lr_schedule", lr_schedule)
+    choose(SCHEDULES, "lr_schedule", lr_schedule)
     if num_train_steps is None and lr_schedule != "linear":
         raise ValueError(
             f"lr_schedule={lr_schedule!r} needs num_train_steps; give the number of updates"
@@ -64,7 +64,7 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
         """Makes a schedule; the arguments are those of Schedule and its name."""
         super().__init__()
         self._lr_schedule = lr_schedule
-        schedule = chosen(SCHEDULES, "lr_schedule", lr_schedule)
+        schedule = choose(SCHEDULES, "lr_schedule", lr_schedule)
         self._schedule = schedule(peak, num_train_steps, num_warmup_steps)
 
     def __call__(self, step):
@@ -108,29 +108,37 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.excluded_from_decay = tuple(exclude_from_weight_decay)
 
-    def build(self, variables):
+    def build(self, variables) -> None:
         if self.built:
             return
         super().build(variables)
-        decayed = (
-            is_decayed(names.from_path(one.path), self.excluded_from_decay) for one in variables
-        )
-        self._decays = [self.weight_decay_rate if is_one else 0.0 for is_one in decayed]
+        self._decays = []
+        for variable in variables:
+            name = names.from_path(variable.path)
+            decays = is_decayed(name, self.excluded_from_decay)
+            self._decays.append(self.weight_decay_rate if decays else 0.0)
         self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(self, grads, trainable_variables=None) -> None:
         super().apply(dense_gradients(list(grads)), trainable_variables)
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient, variable, learning_rate) -> None:
         """Updates one variable and its slots; the variable may be TensorFlow's, which has no path."""
         index = self._get_variable_index(variable)
-        variables = variable, self._m[index], self._v[index]
-        gradient, rate = ops.cast(gradient, variable.dtype), ops.cast(learning_rate, variable.dtype)
-        values = map(ops.convert_to_tensor, variables)
+        m = self._m[index]
+        v = self._v[index]
         results = updated(
-            *values, gradient, rate, self._decays[index], self.beta_1, self.beta_2, self.epsilon
+            weight=ops.convert_to_tensor(variable),
+            m=ops.convert_to_tensor(m),
+            v=ops.convert_to_tensor(v),
+            gradient=ops.cast(gradient, variable.dtype),
+            rate=ops.cast(learning_rate, variable.dtype),
+            decay=self._decays[index],
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
         )
-        for changed, value in zip(variables, results, strict=True):
+        for changed, value in zip((variable, m, v), results, strict=True):
             self.assign(changed, value)
 
     def get_config(self) -> dict:

@@ -33,14 +33,26 @@ class LambOptimizer(AdamWeightDecayOptimizer):
 
 
 def lamb_updated(
-    weight, m, v, gradient, rate, decay, beta_1: float, beta_2: float, epsilon: float, step
-):
-    """Returns the decayed weight and its slots after the update; the arguments are those of
-    `updated`.
+    weight: tf.Tensor,
+    m: tf.Tensor,
+    v: tf.Tensor,
+    gradient: tf.Tensor,
+    rate: tf.Tensor,
+    decay: tf.Tensor,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+    step: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns a decayed weight and its two moments after an update of LAMB.
+
+    The arguments are those of `adam.updated`.
     """
     direction, m, v = adam_direction(m, v, gradient, beta_1, beta_2, epsilon, step)
     direction += decay * weight
-    weight_norm, norm = tf.norm(weight), tf.norm(direction)
+    weight_norm = tf.norm(weight)
+    norm = tf.norm(direction)
     is_usable = tf.logical_and(weight_norm > 0.0, norm > 0.0)
-    direction *= tf.where(is_usable, weight_norm / tf.where(is_usable, norm, 1.0), 1.0)
+    ratio = weight_norm / tf.where(is_usable, norm, 1.0)
+    direction *= tf.where(is_usable, ratio, 1.0)
     return weight - rate * direction, m, v

@@ -1,5 +1,4 @@
-"""The calls into TensorFlow that make up a training: how many updates each makes, and where it
-ends.
+"""The calls into TensorFlow that make up a training.
 
 A call makes several updates, because each return to Python costs time. It ends before a progress
 line, a checkpoint or a hook is due, and after about a second, so that a signal is noticed.
@@ -22,10 +21,18 @@ CALL_SECS = 1.0  # the time of a call, after which a signal is noticed
 
 
 class Stops(NamedTuple):
-    """The steps at which a training leaves TensorFlow: no call crosses a progress line, a
-    checkpoint or a hook.
+    """The steps at which a training leaves TensorFlow.
 
-    A checkpoint is saved at the multiples of each number in `save_every_steps`, and at the end.
+    No call crosses a progress line, a checkpoint or a hook.
+
+    Attributes:
+        first_step: the number of updates before the training.
+        num_train_steps: the step at which the training ends.
+        steps_per_loop: the maximum number of updates in a call.
+        log_every_steps: the number of updates between two progress lines.
+        save_every_steps: a checkpoint is saved at the multiples of each of these numbers, and at
+            the end.
+        single_steps: further steps at which a call ends.
     """
 
     first_step: int
@@ -36,28 +43,45 @@ class Stops(NamedTuple):
     single_steps: tuple[int, ...] = ()
 
     def next_count(self, step: int) -> int:
-        """Returns the number of updates in the next call; the first call, which compiles, makes
-        a single one.
+        """Returns the number of updates in the next call.
+
+        The first call, which compiles, makes a single one.
+
+        Args:
+            step: the number of updates before the call.
         """
-        single_stops = self.first_step + 1, self.first_step + FIRST_LOG_STEPS, *self.single_steps
-        multiples = (
-            (step // every + 1) * every for every in (self.log_every_steps, *self.save_every_steps)
-        )
-        stops = self.num_train_steps, *multiples, *(stop for stop in single_stops if stop > step)
-        return min(self.steps_per_loop, min(stops) - step)
+        intervals = (self.log_every_steps, *self.save_every_steps)
+        next_multiples = [(step // interval + 1) * interval for interval in intervals]
+        single_stops = (self.first_step + 1, self.first_step + FIRST_LOG_STEPS, *self.single_steps)
+        next_single_stops = [stop for stop in single_stops if stop > step]
+        next_stop = min(self.num_train_steps, *next_multiples, *next_single_stops)
+        return min(self.steps_per_loop, next_stop - step)
 
     def is_due(self, step: int, *intervals: int) -> bool:
-        """Whether this step is the last one, or a multiple of an interval."""
+        """Returns whether a step is the last one, or a multiple of an interval.
+
+        Args:
+            step: the number of updates so far.
+            *intervals: numbers of updates.
+        """
         return step == self.num_train_steps or any(step % every == 0 for every in intervals)
 
     def logs_at(self, step: int) -> bool:
-        """Whether a progress line is due: besides its multiples, there is one after the first
-        FIRST_LOG_STEPS.
+        """Returns whether a progress line is due.
+
+        Besides the multiples of `log_every_steps`, there is one after the first FIRST_LOG_STEPS.
+
+        Args:
+            step: the number of updates so far.
         """
         return self.is_due(step, self.log_every_steps) or step == self.first_step + FIRST_LOG_STEPS
 
     def saves_at(self, step: int) -> bool:
-        """Whether a checkpoint is due."""
+        """Returns whether a checkpoint is due.
+
+        Args:
+            step: the number of updates so far.
+        """
         return self.is_due(step, *self.save_every_steps)
 
 
@@ -68,7 +92,11 @@ class Ramp(NamedTuple):
     multiples: tuple[int, ...] = ()
 
     def multiple_at(self, position: float) -> int:
-        """Returns the multiple at a position of the training, in updates."""
+        """Returns the multiple of the batch size at a position of the training.
+
+        Args:
+            position: the position in updates.
+        """
         multiple = 1
         for start, larger in zip(self.starts, self.multiples, strict=True):
             if start <= position:
@@ -117,7 +145,8 @@ class Calls:
     ends_by_time: bool
 
     def __post_init__(self):
-        self._multiple, self._run_steps, self._max_steps = 0, None, 1
+        self._multiple = 0  # of the batch size that is compiled; 0 before the first call
+        self._max_steps = 1
 
     def run(self, step: int, has_signal: Callable[[], object]) -> Call:
         """Makes the updates of the next call, compiled with the batch size that is due.
@@ -128,7 +157,8 @@ class Calls:
         """
         multiple = self.ramp.multiple_at(self._position(step))
         if multiple != self._multiple:
-            self._multiple, self._max_steps = multiple, 1
+            self._multiple = multiple
+            self._max_steps = 1
             self._run_steps = self.compile_steps(multiple)
 
         start_secs = time.monotonic()
@@ -151,10 +181,13 @@ class Calls:
         )
 
     def _position(self, step: int) -> float:
-        """Returns the position of the training, in updates: their number, or the share of the time
-        if that is more.
+        """Returns the position of the training, in updates.
+
+        It is the number of updates, or the used share of the time if that is later.
         """
-        return max(step, float(self.limit.position.numpy())) if self.limit else step
+        if self.limit is None:
+            return step
+        return max(step, float(self.limit.position.numpy()))
 
     def _is_out_of_time(self) -> bool:
         if self.limit is None:
@@ -164,5 +197,8 @@ class Calls:
 
     def _agree_on_max_steps(self, step_secs: float, is_interrupted: bool) -> int:
         """Returns how many updates the next call of all workers may make; 0 if one of them ends."""
-        max_steps = int(CALL_SECS / step_secs) if self.ends_by_time else self.stops.steps_per_loop
-        return int(self.workers.gather(0 if is_interrupted else max(1, max_steps)).min())
+        max_steps = self.stops.steps_per_loop
+        if self.ends_by_time:
+            max_steps = int(CALL_SECS / step_secs)
+        max_steps = 0 if is_interrupted else max(1, max_steps)
+        return int(self.workers.gather(max_steps).min())

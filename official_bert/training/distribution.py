@@ -1,5 +1,6 @@
-"""Sets up the devices of a run: makes the strategy that the flags name, and splits batches over its
-replicas.
+"""Sets up the devices of a run.
+
+It makes the strategy that the flags name, and splits batches over its replicas.
 
 Each strategy is made by one function in `_STRATEGIES`, under its name in
 `options.shared.STRATEGIES`.
@@ -37,27 +38,41 @@ _WORKERS_LIMIT_SECS = 3600.0  # a cluster may start its machines one after the o
 
 
 def strategy_name(options: DistributionOptions) -> str:
-    """Returns the name of the strategy: --distribution_strategy, else tpu with --use_tpu, else
-    one_device.
+    """Returns the name of the strategy that the flags choose.
+
+    Args:
+        options: the flags of the devices.
     """
-    return options.distribution_strategy or ("tpu" if options.use_tpu else "one_device")
+    if options.distribution_strategy:
+        return options.distribution_strategy
+    return "tpu" if options.use_tpu else "one_device"
 
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
-    """Whether a strategy runs on TPU: batches then have one shape, and words are looked up by
-    one-hot products.
+    """Returns whether a strategy runs on TPU.
+
+    Batches then have one shape, and words are looked up by one-hot products.
+
+    Args:
+        strategy: the devices.
     """
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
-def hosts_of_replicas(strategy: tf.distribute.Strategy) -> list[str]:
-    """Returns the device of the host of each replica of a TPU slice; none if they have one host,
-    as without a TPU.
+def replica_hosts(strategy: tf.distribute.Strategy) -> list[str]:
+    """Returns the device of the host of each replica of a TPU slice.
+
+    The list is empty if there is one host, as without a TPU.
+
+    Args:
+        strategy: the devices.
     """
-    devices = map(
-        tf.DeviceSpec.from_string, strategy.extended.worker_devices if is_tpu(strategy) else ()
-    )
-    hosts = [device.replace(device_type="CPU", device_index=0).to_string() for device in devices]
+    if not is_tpu(strategy):
+        return []
+    hosts = []
+    for name in strategy.extended.worker_devices:
+        device = tf.DeviceSpec.from_string(name)
+        hosts.append(device.replace(device_type="CPU", device_index=0).to_string())
     return hosts if len(set(hosts)) > 1 else []
 
 
@@ -65,14 +80,19 @@ def make_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     """Sets up the devices and returns the strategy.
 
     Equal flags give the same object again, because two strategies in one process conflict. Call
-    this function before any other use of TensorFlow: later, the CPU cannot be split, nor a TPU
+    this function before any other use of TensorFlow. Later the CPU cannot be split, nor a TPU
     initialised.
+
+    Args:
+        options: the flags of the devices.
+
+    Raises:
+        InputError: the flags do not fit each other or the devices.
+        WorkerLost: another worker cannot be reached.
     """
-    given = {
-        field.name: getattr(options, field.name)
-        for field in dataclasses.fields(DistributionOptions)
-    }
-    return _cached_strategy(DistributionOptions(**given))
+    names = [field.name for field in dataclasses.fields(DistributionOptions)]
+    distribution_flags = {name: getattr(options, name) for name in names}
+    return _cached_strategy(DistributionOptions(**distribution_flags))
 
 
 @functools.cache
@@ -101,9 +121,19 @@ def _cached_strategy(options: DistributionOptions) -> tf.distribute.Strategy:
     return strategy
 
 
-def check_divides(batch_size: int, num_replicas: int, flag: str, num_micro_batches: int = 1):
-    """Validates that the replicas can share a batch evenly, and each compute its share in equal
-    micro-batches.
+def check_divides(
+    batch_size: int, num_replicas: int, flag: str, num_micro_batches: int = 1
+) -> None:
+    """Validates that the replicas can share a batch evenly, in equal micro-batches.
+
+    Args:
+        batch_size: the number of examples in a batch.
+        num_replicas: the number of replicas.
+        flag: the name of the flag with the batch size.
+        num_micro_batches: the number of micro-batches of a replica.
+
+    Raises:
+        InputError: the batch size is no multiple of the number of parts.
     """
     if num_micro_batches > 1 and batch_size % (num_replicas * num_micro_batches):
         raise InputError(
@@ -122,30 +152,36 @@ def split_over_replicas(
     strategy: tf.distribute.Strategy,
     batch: Mapping[str, tf.Tensor | np.ndarray],
     axis: int = 1,
-    is_own: bool = False,
+    is_local: bool = False,
 ) -> dict:
-    """Gives replica r the r-th part of every value along `axis`, of this worker's with `is_own`,
-    for `strategy.run`.
+    """Splits a batch into equal parts, one for each replica, for `strategy.run`.
 
-    Values are [steps, batch, ...] with `axis` 1, and become distributed ones, [steps, batch /
-    replicas, ...]; of one replica they stay as they are.
+    Args:
+        strategy: the devices.
+        batch: the values by name, [batch, ...] with `axis` 0 and [steps, batch, ...] with 1.
+        axis: the axis that is split.
+        is_local: whether the batch is only that of this worker's replicas.
+
+    Returns:
+        Distributed values, [batch / replicas, ...] or [steps, batch / replicas, ...]. For one
+        replica they are the values themselves.
     """
     num_replicas = strategy.num_replicas_in_sync
-    if is_own:
+    if is_local:
         num_replicas //= Workers(strategy).count
     if strategy.num_replicas_in_sync == 1:
         return dict(batch)
 
-    def part(context):
+    def cut(value, replica: int):
+        size = value.shape[axis] // num_replicas
+        part = slice(replica * size, (replica + 1) * size)
+        return value[(slice(None),) * axis + (part,)]
+
+    def cut_batch(context):
         replica = context.replica_id_in_sync_group % num_replicas
+        return {name: cut(value, replica) for name, value in batch.items()}
 
-        def cut(value):
-            size = value.shape[axis] // num_replicas
-            return value[(slice(None),) * axis + (slice(replica * size, (replica + 1) * size),)]
-
-        return {name: cut(value) for name, value in batch.items()}
-
-    return strategy.experimental_distribute_values_from_function(part)
+    return strategy.experimental_distribute_values_from_function(cut_batch)
 
 
 def _one_device(_: DistributionOptions) -> tf.distribute.Strategy:
@@ -154,18 +190,19 @@ def _one_device(_: DistributionOptions) -> tf.distribute.Strategy:
 
 
 def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
-    """Returns a mirrored strategy of GPUs: --num_devices or all; without a GPU, of as many
-    logical CPUs.
+    """Returns a mirrored strategy of --num_devices GPUs, or of all.
+
+    Without a GPU, the devices are logical CPUs.
     """
-    wanted, num_gpus = options.num_devices, len(tf.config.list_physical_devices("GPU"))
-    if num_gpus and not wanted:
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    if num_gpus and not options.num_devices:
         return tf.distribute.MirroredStrategy()
-    if num_gpus and wanted > num_gpus:
+    count = options.num_devices or 1
+    if num_gpus and count > num_gpus:
         raise InputError(
-            f"--num_devices={wanted}: TensorFlow sees only {num_gpus} GPUs; give at most that, or "
+            f"--num_devices={count}: TensorFlow sees only {num_gpus} GPUs; give at most that, or "
             "leave the flag out"
         )
-    count = wanted or 1
     if not num_gpus and count > 1:
         logging.warning(
             "--num_devices=%d: TensorFlow sees no GPU; the CPU is split into %d devices, which is "
@@ -177,9 +214,8 @@ def _mirrored(options: DistributionOptions) -> tf.distribute.Strategy:
         tf.config.set_logical_device_configuration(
             cpu, [tf.config.LogicalDeviceConfiguration()] * count
         )
-    return tf.distribute.MirroredStrategy(
-        [f"{'GPU' if num_gpus else 'CPU'}:{i}" for i in range(count)]
-    )
+    kind = "GPU" if num_gpus else "CPU"
+    return tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(count)])
 
 
 def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
@@ -191,9 +227,11 @@ def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
             "--collective=nccl: TensorFlow sees no GPU, which NCCL needs; give --collective=ring "
             "or auto"
         )
-    # TensorFlow's own AUTO takes the ring on GPUs, too. It refuses a group of devices of several
-    # kinds, so that what one process sees is what all of them choose.
-    collective = (NCCL if has_gpu else RING) if options.collective == AUTO else options.collective
+    # TensorFlow's own AUTO uses the ring on GPUs, too. TensorFlow refuses a group of devices of
+    # several kinds, so all processes choose the same one here.
+    collective = options.collective
+    if collective == AUTO:
+        collective = NCCL if has_gpu else RING
     communication = tf.distribute.experimental.CommunicationOptions(implementation=collective)
     logging.info("Collective operations of the workers: %s", collective)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -210,9 +248,9 @@ def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
             _WORKERS_LIMIT_SECS,
         )
     except (tf.errors.OpError, OSError, RuntimeError) as error:
-        own = cluster.hosts[cluster.role][cluster.index]
+        address = cluster.hosts[cluster.role][cluster.index]
         raise WorkerLost(
-            f"{cluster.role} {cluster.index} at {own}: the workers {addresses} cannot be reached "
+            f"{cluster.role} {cluster.index} at {address}: the workers {addresses} cannot be reached "
             f"({brief(error)}); check the addresses, that no other program listens there, and that "
             "each worker is started"
         ) from error
@@ -262,17 +300,24 @@ _STRATEGIES = {
 }
 
 
-def log_devices(strategy: tf.distribute.Strategy | None = None, name: str = "one_device"):
+def log_devices(strategy: tf.distribute.Strategy | None = None, name: str = "one_device") -> None:
     """Logs the devices of a run, and warns if TensorFlow does not see the GPU of the machine.
 
-    The first use of a device fixes the configuration of all, so make the strategy first. None
-    stands for that of a script which has no choice: the first GPU or the CPU.
+    The first use of a device fixes the configuration of all, so make the strategy first.
+
+    Args:
+        strategy: the devices; None for the first GPU or the CPU.
+        name: the name of the strategy.
     """
-    strategy = strategy or tf.distribute.get_strategy()
+    if strategy is None:
+        strategy = tf.distribute.get_strategy()
+    assert strategy is not None  # TensorFlow has a default strategy
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    kind = "TPU" if name == "tpu" else "GPU" if has_gpu else "CPU"
-    if name == "mirrored" and "CPU" in strategy.extended.worker_devices[0]:  # split, for tests
-        kind = "CPU"
+    kind = "GPU" if has_gpu else "CPU"
+    if name == "tpu":
+        kind = "TPU"
+    elif name == "mirrored" and "CPU" in strategy.extended.worker_devices[0]:
+        kind = "CPU"  # which is split, for tests
     count = strategy.num_replicas_in_sync
     names = [device.name for device in tf.config.list_logical_devices(kind)][:count]
     logging.info("Devices: %s; strategy %s, number of replicas %d", ", ".join(names), name, count)
@@ -285,8 +330,12 @@ def log_devices(strategy: tf.distribute.Strategy | None = None, name: str = "one
         )  # fmt: skip
 
 
-def kind_of_device(strategy: tf.distribute.Strategy) -> str:
-    """Returns the kind of device that the replicas of a strategy run on: CPU, GPU or TPU."""
+def device_kind(strategy: tf.distribute.Strategy) -> str:
+    """Returns the kind of device that the replicas run on: CPU, GPU or TPU.
+
+    Args:
+        strategy: the devices.
+    """
 
     def on_replica():
         return tf.DeviceSpec.from_string(tf.zeros([]).device).device_type
@@ -295,9 +344,11 @@ def kind_of_device(strategy: tf.distribute.Strategy) -> str:
 
 
 def gpu_sign() -> str | None:
-    """Returns the program or the device file by which this machine seems to have an NVIDIA GPU
-    that is not hidden.
+    """Returns a program or a device file that shows an NVIDIA GPU.
+
+    The result is None if there is no such sign, or if the user hides the GPUs.
     """
     if os.environ.get("CUDA_VISIBLE_DEVICES") in _HIDDEN:
         return None
-    return shutil.which("nvidia-smi") or next(iter(sorted(glob.glob("/dev/nvidia[0-9]*"))), None)
+    device_files = sorted(glob.glob("/dev/nvidia[0-9]*"))
+    return shutil.which("nvidia-smi") or next(iter(device_files), None)

@@ -22,7 +22,7 @@ def peak_memory() -> dict[str, float]:
     return peak
 
 
-def forget_models():
+def forget_models() -> None:
     """Lets go of what TensorFlow and Keras keep of models, so that their weights can be freed."""
     try:
         # The table of gradients, which has no public name, holds a custom one, and with it a

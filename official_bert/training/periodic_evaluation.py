@@ -26,29 +26,49 @@ class PeriodicEvaluation:
         first_step: int,
         finish_saving: Callable[[], object] = lambda: None,
     ):
-        """Continues the history of the run up to `first_step`, the updates that the model has had.
+        """Continues the history of the run.
 
-        Training stops after `patience` evaluations, unless it is None, without a higher
-        `main_metric`; nan is the worst. `finish_saving` returns when the checkpoint of the step is
-        complete, without which no result is kept.
+        Args:
+            output_dir: the folder that this worker writes to.
+            run_dir: the folder of the run, which has its history.
+            every_steps: the number of updates between two evaluations.
+            patience: the number of evaluations without a higher `main_metric` after which the
+                training stops; None for no early stop.
+            main_metric: the metric that chooses the best weights; nan is the worst.
+            measure: evaluates the model and returns its metrics.
+            best: the checkpoints of the best weights.
+            first_step: the number of updates that the model has had.
+            finish_saving: returns when the checkpoint of the step is complete. No result is kept
+                before that.
+
+        Raises:
+            InputError: the history and the best checkpoint do not fit each other.
         """
-        self.every_steps, self._patience, self._main_metric = every_steps, patience, main_metric
-        self._measure, self._best, self._output_dir = measure, best, output_dir
+        self.every_steps = every_steps
+        self._patience = patience
+        self._main_metric = main_metric
+        self._measure = measure
+        self._best = best
+        self._output_dir = output_dir
         self._finish_saving = finish_saving
-        self._values = {  # of the main metric by step; None stands for nan
-            line["step"]: line[main_metric]
-            for line in run_log.read(run_dir, run_log.EVALUATION)
-            if line["step"] <= first_step
-            and isinstance(line.get(main_metric, ""), float | int | None)
-        }
-        log = os.path.join(run_dir, run_log.FILE)
+        # The values of the main metric by step; None stands for nan.
+        self._values: dict[int, float | None] = {}
+        for line in run_log.read(run_dir, run_log.EVALUATION):
+            is_metric = isinstance(line.get(main_metric, ""), float | int | None)
+            if line["step"] <= first_step and is_metric:
+                self._values[line["step"]] = line[main_metric]
+        self._check_best(os.path.join(run_dir, run_log.FILE), first_step)
+
+    def _check_best(self, log: str, first_step: int):
+        best = self._best
         if self._values and not best.latest:
             raise InputError(
                 f"{best.output_dir}: the best checkpoint of the evaluations in {log} is gone; put "
                 "it back, or give another --output_dir"
             )
         # A kill between the two leaves the best checkpoint of the last step without its line.
-        if best.latest and (step := best.latest_step()) < first_step and step not in self._values:
+        step = best.latest_step() if best.latest else None
+        if step is not None and step < first_step and step not in self._values:
             raise InputError(
                 f"{log}: lacks the evaluation of step {step}, to which the best checkpoint in "
                 f"{best.output_dir} belongs, so the best of the other steps would replace it; put "
@@ -56,8 +76,14 @@ class PeriodicEvaluation:
             )
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Evaluates the model, unless an earlier run did so at this step; returns whether
-        training stops here.
+        """Evaluates the model, unless an earlier run did so at this step.
+
+        Args:
+            step: the number of updates so far.
+            metrics: the metrics of the last progress line, which are ignored.
+
+        Returns:
+            Whether the training stops here.
         """
         if step not in self._values:
             self._evaluate(step)

@@ -49,7 +49,7 @@ class TrainPlan:
         num_warmup_steps: the number of updates during which the learning rate warms up.
         weights: which weights are trained, and how.
         max_train_hours: the hours after which the training ends, if it does not end before.
-        has_own_input: whether each worker reads records of its own, and saves its position in them.
+        reads_worker_files: whether each worker reads records of its own, and saves its position in them.
     """
 
     run_dir: str
@@ -58,4 +58,4 @@ class TrainPlan:
     num_warmup_steps: int
     weights: WeightPlan = WeightPlan()
     max_train_hours: float | None = None
-    has_own_input: bool = False
+    reads_worker_files: bool = False

@@ -16,7 +16,7 @@ from absl import logging
 from official_bert.io.errors import Diverged, InputError
 from official_bert.options.shared import AUTO, BFLOAT16, FLOAT16, FLOAT32
 from official_bert.training import distribution
-from official_bert.training.distribution import kind_of_device
+from official_bert.training.distribution import device_kind
 from official_bert.training.workers import Workers
 
 DTYPE_KEY = "dtype"  # in the start line of run_log.py
@@ -37,8 +37,14 @@ _STORING_POLICIES = {FLOAT32: "float32", BFLOAT16: "bfloat16"}
 
 
 def choose(dtype: str, strategy: tf.distribute.Strategy) -> tuple[str, dict[str, object]]:
-    """Returns the type of the matrix products for a value of --dtype, and facts for the start
-    line of run_log.py.
+    """Chooses the type of the matrix products.
+
+    Args:
+        dtype: the value of --dtype.
+        strategy: the devices.
+
+    Returns:
+        The type, and values for the start line of run_log.py.
     """
     if dtype == AUTO:
         reason = reason_for_bfloat16(strategy)
@@ -58,35 +64,46 @@ def choose(dtype: str, strategy: tf.distribute.Strategy) -> tuple[str, dict[str,
 
 
 def reason_for_bfloat16(strategy: tf.distribute.Strategy) -> str | None:
-    """Returns why the devices are fast with bfloat16, as a part of a sentence; None if they are
-    not known to be.
+    """Returns why the devices are fast with bfloat16, as a part of a sentence.
+
+    The result is None if they are not known to be.
+
+    Args:
+        strategy: the devices.
     """
-    kind = kind_of_device(strategy)
+    kind = device_kind(strategy)
     if kind == "TPU":
         return "a TPU multiplies it"
     if kind == "GPU":
-        details = map(
-            tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU")
-        )
-        capabilities = [detail.get("compute_capability", (0, 0)) for detail in details]
+        capabilities = []
+        for gpu in tf.config.list_physical_devices("GPU"):
+            details = tf.config.experimental.get_device_details(gpu)
+            capabilities.append(details.get("compute_capability", (0, 0)))
         return "the GPU multiplies it" if min(capabilities) >= _GPU_CAPABILITY else None
     if not _CPU_INFO.exists():  # not on Linux
         return None
     lines = _CPU_INFO.read_text(encoding="utf-8").splitlines()
     flags = next((line for line in lines if line.startswith("flags")), "").split()
-    return next(
-        (f"the processor has {name}" for flag, name in _CPU_SIGNS.items() if flag in flags), None
-    )
+    for flag, name in _CPU_SIGNS.items():
+        if flag in flags:
+            return f"the processor has {name}"
+    return None
 
 
-def computing_in(dtype: str):
-    """Lets the models that are built inside compute in this type; their weights are float32."""
+def computing_in(dtype: str) -> contextlib.AbstractContextManager[None]:
+    """A context in which models are built that compute in a type; their weights are float32.
+
+    Args:
+        dtype: a value of --dtype but auto.
+    """
     return _under_policy(_POLICIES[dtype])
 
 
-def stored_in(dtype: str):
-    """Lets the models that are built inside compute in this type and keep their kernels and
-    tables in it.
+def stored_in(dtype: str) -> contextlib.AbstractContextManager[None]:
+    """A context in which models are built whose kernels and tables also have the type.
+
+    Args:
+        dtype: FLOAT32 or BFLOAT16.
     """
     return _under_policy(_STORING_POLICIES[dtype])
 
@@ -101,7 +118,16 @@ def _under_policy(policy: str):
         keras.config.set_dtype_policy(before)
 
 
-def check_dtype(dtype: str, strategy: tf.distribute.Strategy):
+def check_dtype(dtype: str, strategy: tf.distribute.Strategy) -> None:
+    """Refuses a type that the devices cannot compute in.
+
+    Args:
+        dtype: the value of --dtype.
+        strategy: the devices.
+
+    Raises:
+        InputError: a TPU has no float16.
+    """
     if dtype == FLOAT16 and distribution.is_tpu(strategy):
         raise InputError("--dtype=float16: a TPU does not multiply it; give --dtype=bfloat16")
 
@@ -109,10 +135,14 @@ def check_dtype(dtype: str, strategy: tf.distribute.Strategy):
 class LossScale:
     """Dynamic loss scaling (Micikevicius et al., 2018, section 3.2).
 
-    float16 holds nothing between 0 and 6e-8, where many gradients lie. So the loss is multiplied by
-    a scale before the backward pass, and the gradients are divided by it after. If one of them
-    overflows, the update is skipped and the scale halved; after GROWTH_UPDATES updates in a row it
-    is doubled. `state` is saved beside a checkpoint.
+    float16 has no number between 0 and 6e-8, where many gradients are. So the loss is multiplied by
+    a scale before the backward pass, and the gradients are divided by it afterwards. If one of them
+    overflows, the update is skipped and the scale halved. After GROWTH_UPDATES updates in a row the
+    scale is doubled.
+
+    Attributes:
+        state: the variables that are saved with a checkpoint, by name.
+        num_skipped: the number of updates that this run has skipped.
     """
 
     def __init__(self):
@@ -129,9 +159,11 @@ class LossScale:
         """The scale, float32[], a power of two."""
         return tf.convert_to_tensor(self._scale)
 
-    def adjust(self, is_applied: tf.Tensor):
-        """Adjusts the scale to an update, in replica context; `is_applied`, bool[], is the same
-        on all replicas.
+    def adjust(self, is_applied: tf.Tensor) -> None:
+        """Adjusts the scale to an update, in replica context.
+
+        Args:
+            is_applied: bool[], whether the update was made; the same on all replicas.
         """
         num_good = tf.where(is_applied, self._num_good + 1, 0)
         is_grown = num_good >= GROWTH_UPDATES
@@ -139,8 +171,12 @@ class LossScale:
         self._scale.assign(tf.where(is_applied, grown, self._scale * 0.5))
         self._num_good.assign(tf.where(is_grown, tf.zeros_like(num_good), num_good))
 
-    def restore(self, read: Callable[[str], float | None]):
-        """Restores the variables; `read` returns a saved value by its name in `state`, or None."""
+    def restore(self, read: Callable[[str], float | None]) -> None:
+        """Restores the variables.
+
+        Args:
+            read: returns a saved value by its name in `state`, or None.
+        """
         for name, variable in self.state.items():
             saved = read(name)
             if saved is not None:
@@ -150,8 +186,11 @@ class LossScale:
         """Returns the scale and the number of skipped updates, for a report."""
         return {"loss_scale": float(self.value), "skipped_updates": self.num_skipped}
 
-    def count_skipped(self, num_skipped: int):
+    def count_skipped(self, num_skipped: int) -> None:
         """Counts and logs the updates that a call into TensorFlow has skipped.
+
+        Args:
+            num_skipped: the number of these updates.
 
         Raises:
             Diverged: the scale is below LEAST_SCALE, so the overflow is not the scale's.

@@ -1,6 +1,9 @@
-"""Reports a training and its evaluations: in the log, TensorBoard's event files, run.jsonl and
-eval_results.txt.
+"""Reports a training and its evaluations.
+
+The reports are in the log, in TensorBoard's event files, in run.jsonl and in eval_results.txt.
 """
+
+from __future__ import annotations
 
 import numbers
 import os
@@ -26,29 +29,52 @@ from official_bert.training.step import GRADIENT_NORM, TOKENS, Objective
 from official_bert.training.time_limit import TimeLimit
 
 FINISHED, STOPPED_EARLY = "finished", "stopped early"
-_LARGEST = float(np.finfo(np.float32).max)  # beyond it is the perplexity of a loss above 88
+_LARGEST = float(np.finfo(np.float32).max)  # the perplexity of a loss above 88 is larger
 _THRESHOLD_SUFFIXES = ("_thresh", "_threshold")
 
 
 class _Interval(NamedTuple):
-    """A part of a training: how long it took, and what was done in it; padding counts as no token."""
+    """A part of a training: how long it took, and what was done in it.
+
+    Padding does not count as a token.
+    """
 
     secs: float
     steps: int
     examples: int
     tokens: int
 
+    def plus(self, other: _Interval) -> _Interval:
+        return _Interval(
+            secs=self.secs + other.secs,
+            steps=self.steps + other.steps,
+            examples=self.examples + other.examples,
+            tokens=self.tokens + other.tokens,
+        )
+
+    def minus(self, other: _Interval) -> _Interval:
+        return _Interval(
+            secs=self.secs - other.secs,
+            steps=self.steps - other.steps,
+            examples=self.examples - other.examples,
+            tokens=self.tokens - other.tokens,
+        )
+
 
 class TrainingReport:
-    """Counts the steps of a training and reports them: a log line, TensorBoard scalars and a line
-    of run_log.py.
+    """Counts the steps of a training and reports them.
+
+    A report is a log line, TensorBoard scalars and a line of run_log.py.
 
         step 200/1000  loss 6.51  masked_lm_accuracy 0.08  ...  120.3 examples/s  15398 tokens/s  00:12:33 left
 
     The speed and the time left are computed from the interval since the last report, pauses for
-    checkpoints included. The first call into TensorFlow, which compiles, does not count; a report
-    after that call alone contains neither. `metrics` are those of the last report.
-    `num_train_steps` may change while the training goes on.
+    checkpoints included. The first call into TensorFlow, which compiles, does not count. A report
+    after that call alone contains neither.
+
+    Attributes:
+        metrics: the metrics of the last report.
+        num_train_steps: the number of updates of the training, which may change.
     """
 
     def __init__(
@@ -60,29 +86,63 @@ class TrainingReport:
         loss_scale: LossScale | None = None,
         limit: TimeLimit | None = None,
     ):
-        self._output_dir, self._batch_size = options.output_dir, options.train_batch_size
-        self._optimizer, self._loss_scale, self._limit = optimizer, loss_scale, limit
-        self.num_train_steps, self._objective, self._num_batches = num_train_steps, objective, 1
+        """Starts the clock.
+
+        Args:
+            options: the flags of the training.
+            num_train_steps: the number of updates, with those of earlier runs.
+            objective: the objective of the training.
+            optimizer: the optimizer, which knows the step and the learning rate.
+            loss_scale: the scale of the loss in float16; None for none.
+            limit: the limit of the time; None for none.
+        """
+        self._output_dir = options.output_dir
+        self._batch_size = options.train_batch_size
+        self._optimizer = optimizer
+        self._loss_scale = loss_scale
+        self._limit = limit
+        self.num_train_steps = num_train_steps
+        self._objective = objective
+        self._num_batches = 1
         self._writer = _event_writer(options.output_dir)
         self.metrics: dict[str, float] = {}
-        # Of each report: its updates and their mean loss.
+        # The updates of each report, and their mean loss.
         self._losses: list[tuple[int, float]] = []
-        self._sums, self._num_steps = {}, 0  # since the last report
-        self._examples = self._tokens = 0  # since the start
-        self._measured = _Interval(0.0, 0, 0, 0)  # all intervals that were reported
-        self._first_step = self._step = int(optimizer.global_step.numpy())
-        self._start_secs, self._is_compiled = time.monotonic(), False
+        # The sums and the updates since the last report.
+        self._sums: Sums = {}
+        self._num_steps = 0
+        # The examples and the tokens since the start.
+        self._examples = 0
+        self._tokens = 0
+        # The sum of all intervals that were reported.
+        self._measured = _Interval(secs=0.0, steps=0, examples=0, tokens=0)
+        self._step = int(optimizer.global_step.numpy())
+        self._first_step = self._step
+        self._start_secs = time.monotonic()
+        self._is_compiled = False
         self._since = self._now()
 
-    def begin(self, objective: Objective, num_batches: int):
-        """Reports what has no line yet; from now on an update has this objective and so many
-        batches.
+    def begin(self, objective: Objective, num_batches: int) -> None:
+        """Reports the steps that have no line yet, and begins a part of the training.
+
+        Args:
+            objective: the objective of the next updates.
+            num_batches: the number of batches of each of these updates.
         """
         self.write()
-        self._objective, self._num_batches, self._is_compiled = objective, num_batches, False
+        self._objective = objective
+        self._num_batches = num_batches
+        self._is_compiled = False
 
     def add(self, num_steps: int, sums: Sums) -> int:
-        """Counts a call into TensorFlow, and returns the number of its steps that were updates.
+        """Counts a call into TensorFlow.
+
+        Args:
+            num_steps: the number of steps in the call.
+            sums: the sums of these steps by name.
+
+        Returns:
+            The number of steps that were updates. In float16, a step may be skipped.
 
         Raises:
             Diverged: the loss is not finite, or the loss scale is below what float16 needs.
@@ -102,70 +162,91 @@ class TrainingReport:
                 )
             self._sums = {name: self._sums.get(name, 0.0) + value for name, value in sums.items()}
         if not self._is_compiled:
-            self._is_compiled, self._since = True, self._now()
+            self._is_compiled = True
+            self._since = self._now()
         updated_line.show(f"step {self._step}/{self.num_train_steps}")
         return num_updates
 
-    def write(self):
+    def write(self) -> None:
         """Reports the steps since the last report, if there are any."""
         if not self._num_steps:
             return
+        metrics = self._compute_metrics()
+        self._losses.append((self._num_steps, metrics["loss"]))
+        self._warn_if_diverging(metrics)
+        self.metrics = metrics
+        past = self._now().minus(self._since)
+        speeds = self._speeds(past)
+        if speeds:
+            self._measured = self._measured.plus(past)
+        logging.info("  ".join(self._fields(metrics, speeds, past)))
+        scalars = metrics | speeds | peak_memory()
+        _write_scalars(self._writer, scalars, self._step)
+        run_log.write_if_possible(self._output_dir, run_log.TRAIN, {"step": self._step} | scalars)
+        self._sums = {}
+        self._num_steps = 0
+        self._since = self._now()
+
+    def _compute_metrics(self) -> dict[str, float]:
         progress = self._objective.progress(self._sums, self._num_steps)
         metrics = {name: float(value) for name, value in progress.items()}
-        self._losses.append((self._num_steps, metrics["loss"]))
-        metrics |= {
-            "learning_rate": float(self._optimizer.current_rate()),
-            GRADIENT_NORM: self._sums[GRADIENT_NORM] / self._num_steps,
-        }
+        metrics["learning_rate"] = float(self._optimizer.current_rate())
+        metrics[GRADIENT_NORM] = self._sums[GRADIENT_NORM] / self._num_steps
         if self._loss_scale:
             metrics |= self._loss_scale.metrics()
-        if max(metrics.values()) > _LARGEST and max(self.metrics.values(), default=0.0) <= _LARGEST:
+        return metrics
+
+    def _warn_if_diverging(self, metrics: dict[str, float]):
+        """Warns in the first report with a number beyond float32."""
+        largest_before = max(self.metrics.values(), default=0.0)
+        if max(metrics.values()) > _LARGEST and largest_before <= _LARGEST:
             logging.warning(
                 "The training diverges: the loss is %.4g at step %d; stop it, and lower "
                 "--learning_rate or lengthen its warm-up",
                 metrics["loss"],
                 self._step,
             )
-        self.metrics = metrics
-        past = _Interval(
-            *(end - start for end, start in zip(self._now(), self._since, strict=True))
-        )
-        speeds = self._speeds(past)
-        if speeds:
-            self._measured = _Interval(*map(sum, zip(self._measured, past, strict=True)))
-        logging.info("  ".join(self._fields(metrics, speeds, past)))
-        scalars = metrics | speeds | peak_memory()
-        _write_scalars(self._writer, scalars, self._step)
-        run_log.write_if_possible(self._output_dir, run_log.TRAIN, {"step": self._step} | scalars)
-        self._sums, self._num_steps, self._since = {}, 0, self._now()
 
     def _fields(self, metrics: Sums, speeds: Sums, past: _Interval) -> Iterator[str]:
+        """Yields the parts of a progress line."""
         hidden = {*self._objective.tensorboard_only, GRADIENT_NORM, *precision.TENSORBOARD_ONLY}
         yield f"step {self._step}/{self.num_train_steps}"
-        yield from (f"{name} {value:.4g}" for name, value in metrics.items() if name not in hidden)
+        for name, value in metrics.items():
+            if name not in hidden:
+                yield f"{name} {value:.4g}"
         if speeds:
             yield f"{speeds['examples_per_second']:.1f} examples/s"
             yield f"{speeds['tokens_per_second']:.0f} tokens/s"
             left_secs = (self.num_train_steps - self._step) * past.secs / past.steps
-            left_secs = min(left_secs, self._limit.secs_left) if self._limit else left_secs
+            if self._limit:
+                left_secs = min(left_secs, self._limit.secs_left)
             yield f"{clock_time(left_secs)} left"
 
     def final_loss(self) -> tuple[float, int] | None:
-        """Returns the mean loss of the last tenth of all updates, in whole progress lines, and
-        their number.
+        """Returns the mean loss of the last tenth of all updates, and their number.
 
-        None if the run made no update.
+        The updates are those of whole progress lines. Without any update the result is None.
         """
-        steps, total = 0, 0.0
+        steps = 0
+        total = 0.0
         for num_steps, loss in reversed(self._losses):
             if 10 * steps >= self.num_train_steps:
                 break
-            steps, total = steps + num_steps, total + num_steps * loss
+            steps += num_steps
+            total += num_steps * loss
         return (total / steps, steps) if steps else None
 
-    def write_summary(self, last_checkpoint: str | None, error: BaseException | None = None):
-        """Logs the figures of the whole training and keeps them; an error ended it before its time."""
-        step, final = int(self._optimizer.global_step.numpy()), self.final_loss()
+    def write_summary(
+        self, last_checkpoint: str | None, error: BaseException | None = None
+    ) -> None:
+        """Logs the figures of the whole training and writes them to run_log.py.
+
+        Args:
+            last_checkpoint: the prefix of the newest checkpoint, if there is one.
+            error: the error that ended the training early; None for none.
+        """
+        step = int(self._optimizer.global_step.numpy())
+        final = self.final_loss()
         ended = FINISHED if step >= self.num_train_steps else STOPPED_EARLY
         wall_secs = time.monotonic() - self._start_secs
         earlier_secs = sum(
@@ -184,15 +265,15 @@ class TrainingReport:
             "restarts": max(0, len(run_log.trainings(self._output_dir)) - 1),
             "total_wall_secs": earlier_secs + wall_secs,
         }
-        known = {name: value for name, value in figures.items() if value is not None}
-        log_table(
-            "Training summary", {name: _summary_text(name, value) for name, value in known.items()}
-        )
-        run_log.write_if_possible(self._output_dir, run_log.END, known)
+        figures = {name: value for name, value in figures.items() if value is not None}
+        texts = {name: _summary_text(name, value) for name, value in figures.items()}
+        log_table("Training summary", texts)
+        run_log.write_if_possible(self._output_dir, run_log.END, figures)
 
     def _speeds(self, past: _Interval) -> dict[str, float]:
-        """Returns the speeds of an interval under the names of their scalars; none of one
-        without an update.
+        """Returns the speeds of an interval by the names of their scalars.
+
+        Without an update there are none.
         """
         if not past.steps:
             return {}
@@ -202,7 +283,13 @@ class TrainingReport:
         }
 
     def _now(self) -> _Interval:
-        return _Interval(time.monotonic(), self._step, self._examples, self._tokens)
+        """Returns the interval from the start of the clock to now."""
+        return _Interval(
+            secs=time.monotonic(),
+            steps=self._step,
+            examples=self._examples,
+            tokens=self._tokens,
+        )
 
 
 def _summary_text(name: str, value: float | str) -> str:
@@ -219,12 +306,16 @@ def write_eval_results(
     step: int,
     suffix: str = "",
     further: Mapping[str, float] = MappingProxyType({}),
-):
-    """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars under
-    eval/.
+) -> None:
+    """Writes eval_results.txt as the original does, logs it, and writes TensorBoard scalars.
 
-    The suffix is that of a second set: "_mm" gives eval_results_mm.txt and eval_mm/. `further`
-    metrics, which the original's file does not have, are in the log and in TensorBoard only.
+    Args:
+        output_dir: the folder of the file, and of the folder eval of the scalars.
+        results: the metrics by name.
+        step: the number of updates that the model has had.
+        suffix: the suffix of a second set. "_mm" gives eval_results_mm.txt and eval_mm/.
+        further: metrics that the original's file does not have. They are in the log and in
+            TensorBoard only.
     """
     metrics = {**results, **further, "global_step": step}
     texts = {name: _format_number(name, value) for name, value in sorted(metrics.items())}
@@ -236,29 +327,40 @@ def write_eval_results(
     write_scalars(os.path.join(output_dir, f"eval{suffix}"), {**results, **further}, step)
 
 
-def log_table(title: str, texts: Mapping[str, str]):
-    """Logs numbers by name, one below the other."""
+def log_table(title: str, texts: Mapping[str, str]) -> None:
+    """Logs numbers by name, one below the other.
+
+    Args:
+        title: the heading.
+        texts: the numbers as texts, by name.
+    """
     logging.info("***** %s *****", title)
     width = max(map(len, texts))
     for name, text in texts.items():
         logging.info("  %s = %s", name.ljust(width), text)
 
 
-_kept_writer = {}  # of the folder that was written to last
+_last_writer = {}  # the writer of the folder that was written to last, by the folder
 
 
-def write_scalars(folder: str, scalars: Mapping[str, float], step: int):
-    """Writes the TensorBoard scalars of a step to a folder, those of all evaluations of a run
-    into one file.
+def write_scalars(folder: str, scalars: Mapping[str, float], step: int) -> None:
+    """Writes the TensorBoard scalars of a step to a folder.
+
+    Those of all evaluations of a run are in one file.
+
+    Args:
+        folder: the folder.
+        scalars: the values by name.
+        step: the number of updates that the model has had.
     """
-    if folder not in _kept_writer or not files.matching("events.out.tfevents.*", folder):
-        _kept_writer.clear()
-        _kept_writer[folder] = _event_writer(folder)
-    _write_scalars(_kept_writer[folder], scalars, step)
+    if folder not in _last_writer or not files.matching("events.out.tfevents.*", folder):
+        _last_writer.clear()
+        _last_writer[folder] = _event_writer(folder)
+    _write_scalars(_last_writer[folder], scalars, step)
 
 
 def _event_writer(folder: str):
-    """Returns a writer of TensorBoard's event files; on a full disk one that writes nothing."""
+    """Returns a writer of TensorBoard's event files, or on a full disk one that writes nothing."""
     try:
         return tf.summary.create_file_writer(folder)
     except tf.errors.OpError as error:
@@ -272,7 +374,7 @@ def _write_scalars(writer, scalars: Mapping[str, float], step: int):
     """Writes scalars; a full disk costs the plot and not the run."""
     try:
         with writer.as_default(step=step), np.errstate(over="ignore"):
-            for name, value in scalars.items():  # inf beyond float32
+            for name, value in scalars.items():  # a value beyond float32 becomes inf
                 tf.summary.scalar(name, np.float32(value))
         writer.flush()
     except tf.errors.OpError as error:
@@ -284,11 +386,10 @@ def _write_scalars(writer, scalars: Mapping[str, float], step: int):
 
 
 def _format_number(name: str, value) -> str:
-    """Writes a number of eval_results.txt: as float32, the original's metric type, but integers and
-    thresholds exactly.
+    """Returns a number as a text of eval_results.txt.
 
-    A threshold is one of the scores that a script compares with it, so a rounded one could change
-    the result.
+    It is a float32, the type of the original's metrics. Integers and thresholds are exact: a script
+    compares scores with a threshold, so a rounded one could change the result.
     """
     if isinstance(value, numbers.Integral):
         return str(int(value))

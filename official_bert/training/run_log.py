@@ -1,6 +1,7 @@
-"""The log of a run, output_dir/run.jsonl: a JSON object a line, whose `type` says what it tells.
+"""The log of a run, output_dir/run.jsonl: one JSON object in each line, with a `type`.
 
-    start        a run began: its flags, versions, seed and devices; `first_step`, the updates that earlier runs made
+    start        a run began: its flags, versions, seed and devices, and `first_step`, the number of
+                 updates of earlier runs
     train        a progress line: the metrics at a `step`
     evaluation   an evaluation during training: the metrics at a `step`
     checkpoint   the `path` of a checkpoint that was saved at a `step`
@@ -20,6 +21,7 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import keras
 import numpy as np
@@ -38,13 +40,19 @@ START, TRAIN, EVALUATION, CHECKPOINT, END = "start", "train", "evaluation", "che
 
 def write_start(
     output_dir: str,
-    options,
-    seed: int,
+    options: Any,
+    seed: int | None,
     strategy: tf.distribute.Strategy,
-    facts: Mapping[str, object] = MappingProxyType({}),
-):
-    """Writes the line of a start, with everything needed to repeat the run; `facts` are those of
-    a Trainer.
+    metadata: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Writes the line of a start, with everything needed to repeat the run.
+
+    Args:
+        output_dir: the folder of the file.
+        options: the flags, an instance of an options class.
+        seed: the seed of the run; None for a run without one.
+        strategy: the devices.
+        metadata: further values, such as `Trainer.run_metadata`.
     """
     line = {
         "script": options.script,
@@ -57,7 +65,7 @@ def write_start(
         "devices": [device.name for device in tf.config.list_logical_devices()],
         "num_updates": None,
     }
-    write(output_dir, START, {**line, **facts})
+    write(output_dir, START, {**line, **metadata})
 
 
 def package_versions() -> dict[str, str]:
@@ -71,8 +79,14 @@ def package_versions() -> dict[str, str]:
     }
 
 
-def write(output_dir: str, kind: str, values: Mapping[str, object]):
-    """Adds a line; numbers that are not finite, which JSON does not have, become null."""
+def write(output_dir: str, kind: str, values: Mapping[str, object]) -> None:
+    """Adds a line; numbers that are not finite, which JSON does not have, become null.
+
+    Args:
+        output_dir: the folder of the file.
+        kind: the type of the line.
+        values: its values by name.
+    """
     path = os.path.join(output_dir, FILE)
     finite = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -97,8 +111,14 @@ def write(output_dir: str, kind: str, values: Mapping[str, object]):
                 raise
 
 
-def write_if_possible(output_dir: str, kind: str, values: Mapping[str, object]):
-    """Adds a line; a full disk costs the line and not the run."""
+def write_if_possible(output_dir: str, kind: str, values: Mapping[str, object]) -> None:
+    """Adds a line; a full disk costs the line and not the run.
+
+    Args:
+        output_dir: the folder of the file.
+        kind: the type of the line.
+        values: its values by name.
+    """
     try:
         write(output_dir, kind, values)
     except (InputError, OSError) as error:
@@ -106,13 +126,20 @@ def write_if_possible(output_dir: str, kind: str, values: Mapping[str, object]):
 
 
 def read(output_dir: str, kind: str) -> list[dict]:
-    """Returns the lines of a type, in their order; those of lost steps are left out, and corrupt
-    ones, too.
+    """Returns the lines of a type, in their order.
+
+    Lines of lost steps and corrupt lines are left out.
+
+    Args:
+        output_dir: the folder of the file.
+        kind: the type of the lines.
     """
     lines = []
     for line in _lines(output_dir):
-        if line["type"] == START and line.get("num_updates") and "first_step" in line:
-            lines = [one for one in lines if one.get("step", 0) <= line["first_step"]]
+        is_training = line["type"] == START and line.get("num_updates")
+        if is_training and "first_step" in line:
+            first_step = line["first_step"]
+            lines = [earlier for earlier in lines if earlier.get("step", 0) <= first_step]
         if line["type"] == kind and ("step" in line or kind in (START, END)):
             lines.append(line)
     return lines
@@ -124,7 +151,7 @@ def trainings(output_dir: str) -> list[dict]:
 
 
 def _lines(output_dir: str) -> Iterator[dict]:
-    """Yields the valid lines of a folder's file, which needs neither be there nor be readable."""
+    """Yields the valid lines of a folder's file; there are none if it cannot be read."""
     path = os.path.join(output_dir, FILE)
     try:
         lines = list(reading.read_lines(path)) if files.exists(path) else []
@@ -133,18 +160,16 @@ def _lines(output_dir: str) -> Iterator[dict]:
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
-            if (
-                isinstance(value, dict)
-                and "type" in value
-                and isinstance(value.get("step", 0), int)
-            ):
+            if not isinstance(value, dict) or "type" not in value:
+                continue
+            if isinstance(value.get("step", 0), int):
                 yield value
 
 
 def changed_flags(
     before: Mapping, now: Mapping, *, names: Iterable[str], options_class: type
 ) -> str:
-    """Returns the flags that both runs know and that differ, as "--learning_rate=0.1 (0.2 before)".
+    """Returns the flags of both runs that differ, as "--learning_rate=0.1 (0.2 before)".
 
     Args:
         before: the flags of the earlier run by name.
@@ -163,7 +188,7 @@ def changed_flags(
 
 
 def _differs(name: str, before: object, now: object, is_path: bool) -> bool:
-    """Returns whether a flag has another value than before: of a path, whether it leads elsewhere."""
+    """Returns whether a flag has another value than before; a path is compared by its target."""
     if name == _WEIGHTS_FLAG and now is None:  # a run that resumes has its weights in its folder
         return False
     if is_path and isinstance(before, str) and isinstance(now, str):

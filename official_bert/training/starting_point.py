@@ -1,4 +1,4 @@
-"""What a run begins with: the seed, the weights, and what its output folder tells of earlier runs."""
+"""The start of a run: its seed, its weights, and the earlier runs in its output folder."""
 
 import dataclasses
 import random
@@ -17,14 +17,27 @@ from official_bert.io import files
 from official_bert.io.errors import InputError
 from official_bert.model_source import ModelSource, check_stored_config, find_config_difference
 from official_bert.options.fields import flag_names, format_flag
-from official_bert.options.training import TrainingOptions
+from official_bert.options.training import PretrainingOptions, TrainingOptions
 from official_bert.training import run_log
 from official_bert.training.workers import Workers
 
+_NO_CHECKPOINT = -1  # in place of the step of a checkpoint, where a worker has none
 
-def check_config(options: TrainingOptions, checkpoints: CheckpointManager, config: BertConfig):
-    """Compares the configuration with that of the checkpoint; only training may begin with
-    another one.
+
+def check_config(
+    options: TrainingOptions, checkpoints: CheckpointManager, config: BertConfig
+) -> None:
+    """Compares the configuration with that of the checkpoint.
+
+    Only training may begin with another one.
+
+    Args:
+        options: the flags of the run.
+        checkpoints: the checkpoints of the run.
+        config: the configuration of the model.
+
+    Raises:
+        InputError: the configuration differs, and the run does not train.
     """
     if checkpoints.latest:
         check_stored_config(checkpoints.latest, config, is_training=options.do_train)
@@ -37,8 +50,13 @@ def check_config(options: TrainingOptions, checkpoints: CheckpointManager, confi
 
 
 def choose_seed(options: TrainingOptions, checkpoints: CheckpointManager) -> int:
-    """Returns the seed of the newest checkpoint; in training, of the newest whose input state is
-    valid.
+    """Returns the seed of the newest checkpoint, or else a new one.
+
+    In training, the checkpoint is the newest one whose input state is valid.
+
+    Args:
+        options: the flags of the run.
+        checkpoints: the checkpoints of the run.
     """
 
     def read():
@@ -46,11 +64,8 @@ def choose_seed(options: TrainingOptions, checkpoints: CheckpointManager) -> int
 
     saved = checkpoints.read_newest_valid(read) if options.do_train else read()
     if saved is None:
-        return (
-            random.SystemRandom().randrange(2**31)
-            if options.random_seed is None
-            else options.random_seed
-        )
+        new_seed = random.SystemRandom().randrange(2**31)
+        return new_seed if options.random_seed is None else options.random_seed
     if options.random_seed not in (None, saved):
         logging.warning(
             "--random_seed=%d is not used: the run goes on with its seed", options.random_seed
@@ -58,8 +73,12 @@ def choose_seed(options: TrainingOptions, checkpoints: CheckpointManager) -> int
     return saved
 
 
-def seed_initial_weights(seed: int):
-    """Sets the seed of the initial weights, which are then the same under every strategy."""
+def seed_initial_weights(seed: int) -> None:
+    """Sets the seed of the initial weights, which are then the same under every strategy.
+
+    Args:
+        seed: the seed of the run.
+    """
     keras.utils.set_random_seed(seed % 2**32)
 
 
@@ -71,12 +90,23 @@ def load_weights(
     unused: Sequence[str],
     redrawn: Sequence[str] = (),
 ) -> Collection[str]:
-    """Loads the checkpoint in output_dir or, without it, --init_checkpoint, and returns the names
-    of what was loaded.
+    """Loads the checkpoint in output_dir or, without it, --init_checkpoint.
 
     Training restores all of the checkpoint here, also the slots, so that its files are read once.
-    Weights with the prefixes `unused` may be missing, and those with the prefixes `redrawn` start a
-    training as they are.
+
+    Args:
+        options: the flags of the run.
+        checkpoints: the checkpoints of the run.
+        model: the model.
+        weights: the names of all its weights.
+        unused: name prefixes of weights that may be missing.
+        redrawn: name prefixes of weights that start a training with their initial values.
+
+    Returns:
+        The names of the weights that were loaded.
+
+    Raises:
+        InputError: weights are missing.
     """
     is_complete = options.do_train or options.allow_missing_weights
     if options.do_train and checkpoints.latest:
@@ -104,48 +134,70 @@ def load_weights(
     return loaded
 
 
-def check_same_folder(workers: Workers, checkpoints: CheckpointManager):
-    """Checks that all workers find the checkpoints that the chief finds, before anything is
-    written.
+def check_same_folder(workers: Workers, checkpoints: CheckpointManager) -> None:
+    """Checks that all workers read the checkpoints that the chief reads, before anything is written.
+
+    Args:
+        workers: the processes that train together.
+        checkpoints: the checkpoints of the run, as this worker reads them.
+
+    Raises:
+        InputError: they differ.
     """
-    step = -1 if checkpoints.latest is None else checkpoints.latest_step()
+    step = checkpoints.latest_step()
+    if step is None:
+        step = _NO_CHECKPOINT
     chief_step = workers.broadcast_from_chief(step)
     if workers.any_worker(step != chief_step):
         if step == chief_step:
             raise InputError(
                 "--output_dir: another worker finds other checkpoints in it; see its log"
             )
-        names = ["no checkpoint" if one < 0 else f"model.ckpt-{one}" for one in (step, chief_step)]
         raise InputError(
-            f"--output_dir={checkpoints.output_dir}: worker {workers.index} finds {names[0]} "
-            f"in it, and the chief {names[1]}; name a folder on a file system that all "
-            "workers share"
+            f"--output_dir={checkpoints.output_dir}: worker {workers.index} finds "
+            f"{_name_checkpoint(step)} in it, and the chief {_name_checkpoint(chief_step)}; name a "
+            "folder on a file system that all workers share"
         )
 
 
-def check_same_weights(workers: Workers, weights: Mapping[str, tf.Variable]):
-    """Checks that all workers begin with the same weights, for files of one name may differ
-    between machines.
+def _name_checkpoint(step: int) -> str:
+    return "no checkpoint" if step == _NO_CHECKPOINT else f"model.ckpt-{step}"
+
+
+def check_same_weights(workers: Workers, weights: Mapping[str, tf.Variable]) -> None:
+    """Checks that all workers begin with the same weights.
+
+    Files of one name may differ between machines.
+
+    Args:
+        workers: the processes that train together.
+        weights: the weights by name.
+
+    Raises:
+        InputError: they differ.
     """
     if workers.count > 1:
         sums = {
-            name: zlib.crc32(np.ascontiguousarray(weight.numpy()))
+            name: zlib.crc32(np.ascontiguousarray(weight.numpy()).data)
             for name, weight in weights.items()
         }
         workers.check_equal({"the weights that they begin with": sums})
 
 
 def _flags_before(run_dir: str) -> dict[str, object]:
-    """Returns the flags with which the last training in a folder began; none if there was no
-    training.
-    """
+    """Returns the flags of the last training in a folder; none if there was no training."""
     earlier = run_log.trainings(run_dir)
     return (earlier[-1].get("flags") or {}) if earlier else {}
 
 
-def check_output_dir(source: ModelSource):
-    """Refuses a training that cannot begin in its output_dir, or cannot go on there; before
-    anything is written.
+def check_output_dir(source: ModelSource) -> None:
+    """Refuses a training that cannot begin or resume in its output_dir, before anything is written.
+
+    Args:
+        source: the flags of the run, and the model that it begins with.
+
+    Raises:
+        InputError: the folder is that of the model, or its training has other fixed flags.
     """
     options = source.options
     if not options.do_train:
@@ -163,42 +215,51 @@ def check_output_dir(source: ModelSource):
 def refuse_fixed_flags(
     options: TrainingOptions,
     recorded: Mapping[str, object] = MappingProxyType({}),
-):
-    """Refuses to resume the training in output_dir with another value of a flag that cannot change
-    in its middle.
+) -> None:
+    """Refuses to resume the training in output_dir with other values of fixed flags.
 
-    The declaration of a flag says whether it can: `fixed_by_training` of options/fields.py.
+    The declaration of a flag says whether it is fixed: `fixed_by_training` of options/fields.py.
 
     Args:
         options: the flags of the command.
-        recorded: the settings of the training, by flag name, which hold where a flag is open.
+        recorded: the settings of the training by flag name. They replace flags that are None.
+
+    Raises:
+        InputError: a fixed flag has another value.
     """
-    before, now = _flags_before(options.output_dir), dataclasses.asdict(options)
+    before = _flags_before(options.output_dir)
+    now = dataclasses.asdict(options)
     for name in flag_names(type(options), "fixed_by_training"):
         if name not in before:
             continue
-        values = [
-            recorded.get(name) if value is None else value for value in (before[name], now[name])
-        ]
-        if values[0] != values[1]:
+        default = recorded.get(name)
+        value_before = default if before[name] is None else before[name]
+        value_now = default if now[name] is None else now[name]
+        if value_before != value_now:
             raise InputError(
                 f"--output_dir={options.output_dir}: its training began with "
-                f"{format_flag(name, values[0])}, which cannot change in the middle, and this "
-                f"command has {format_flag(name, values[1])}; give the same as before, or another "
+                f"{format_flag(name, value_before)}, which cannot change in the middle, and this "
+                f"command has {format_flag(name, value_now)}; give the same as before, or another "
                 "--output_dir"
             )
 
 
-def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
-    """Warns of flags that make the rest of a training differ from its beginning, which may be on
-    purpose.
+def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int) -> None:
+    """Warns of flags that make the rest of a training differ from its beginning.
 
-    The declaration of a flag says whether it does: `changes_training` of options/fields.py.
+    The declaration of a flag says whether it does: `changes_training` of options/fields.py. The
+    change may be on purpose.
+
+    Args:
+        options: the flags of the command.
+        run_dir: the folder of the run.
+        step: the number of updates that the weights have had.
     """
-    # Fixed flags have been compared before, with what the folder says of those that are open.
+    # Fixed flags have been compared before, by `refuse_fixed_flags`.
     fixed = flag_names(type(options), "fixed_by_training")
     names = [name for name in flag_names(type(options), "changes_training") if name not in fixed]
-    before, now = _flags_before(run_dir), dataclasses.asdict(options)
+    before = _flags_before(run_dir)
+    now = dataclasses.asdict(options)
     changed = run_log.changed_flags(before, now, names=names, options_class=type(options))
     if changed:
         logging.warning(
@@ -206,37 +267,51 @@ def warn_of_changed_flags(options: TrainingOptions, run_dir: str, step: int):
         )
 
 
-def facts_of(records: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Returns what the start line of run_log.py keeps of the sizes and times of record files."""
+def record_statistics(records: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Returns the values of record files for the start line of run_log.py.
+
+    Args:
+        records: the size and the time of each file by its name.
+    """
     sizes, times = zip(*records.values(), strict=True)
     return {"bytes": sum(sizes), "newest": max(times)}
 
 
 def warn_of_other_records(
-    options: TrainingOptions, step: int, records: Mapping[str, tuple[int, int]]
-):
-    """Warns of record files that were made anew under their names since the run began, by their
-    sizes and times.
+    options: PretrainingOptions, step: int, records: Mapping[str, tuple[int, int]]
+) -> None:
+    """Warns of record files that were written again since the run began.
+
+    Args:
+        options: the flags of the run.
+        step: the number of updates that the weights have had.
+        records: the size and the time of each file by its name.
     """
     earlier = run_log.trainings(options.output_dir)
-    before = earlier[-1].get("records") if earlier else None
-    if (
-        before in (None, facts_of(records))
-        or earlier[-1]["flags"].get("input_file") != options.input_file
-    ):
+    if not earlier:
         return
-    newer = [
-        file for file, (_, time) in records.items() if time > before["newest"]
-    ] or options.input_file
+    before = earlier[-1].get("records")
+    if before in (None, record_statistics(records)):
+        return
+    if earlier[-1]["flags"].get("input_file") != options.input_file:
+        return
+    newer = [file for file, (_, time) in records.items() if time > before["newest"]]
     logging.warning(
         "%s goes on from step %d, but since its start files were written anew under the same "
-        "names: %s; if they hold "
-        "other records, the run goes on at its position in these", options.output_dir, step, ", ".join(newer),
-    )  # fmt: skip
+        "names: %s; if they hold other records, the run goes on at its position in these",
+        options.output_dir,
+        step,
+        ", ".join(newer or options.input_file),
+    )
 
 
-def way_out(options: TrainingOptions, latest: str | None) -> str:
-    """Returns what a user can do about a training that diverged, as the end of a sentence."""
+def recovery_hint(options: TrainingOptions, latest: str | None) -> str:
+    """Returns what a user can do about a training that diverged, as the end of a sentence.
+
+    Args:
+        options: the flags of the training.
+        latest: the prefix of the last checkpoint.
+    """
     return (
         f"the last checkpoint is valid: {latest}, from which the same command goes on; "
         f"{options.bias_remedy}lower --learning_rate or lengthen its warm-up (--{options.warmup_flag}); to go "

@@ -6,7 +6,7 @@ one.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
@@ -70,6 +70,19 @@ class Objective(StepObjective, Protocol):
         Args:
             sums: the sums of several steps, by name.
             num_steps: the number of these steps.
+        """
+        ...
+
+
+@runtime_checkable
+class RampObjective(Protocol):
+    """The further method of an objective whose batches may grow."""
+
+    def for_batches(self, number: int) -> Objective:
+        """Returns the objective of an update with several batches.
+
+        Args:
+            number: the number of these batches.
         """
         ...
 

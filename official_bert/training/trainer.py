@@ -1,4 +1,4 @@
-"""The common part of all training: building and loading a model, resuming, training, saving.
+"""Builds and loads a model, and trains it from its newest checkpoint on.
 
 `Trainer.fit` shows a run from its first step to its last.
 """
@@ -31,7 +31,7 @@ from official_bert.training.calls import Calls, Ramp, Stops
 from official_bert.training.loop import Batches, Sums, compiled_steps
 from official_bert.training.plan import TrainPlan
 from official_bert.training.reporting import TrainingReport
-from official_bert.training.step import Objective, TrainingStep
+from official_bert.training.step import Objective, RampObjective, TrainingStep
 from official_bert.training.time_limit import TimeLimit
 from official_bert.training.workers import Workers
 
@@ -48,7 +48,16 @@ class Hook(Protocol):
     every_steps: int
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Gets the step and the metrics of the last progress line; returns whether to stop."""
+        """Does the work that is due.
+
+        Args:
+            step: the number of updates so far.
+            metrics: the metrics of the last progress line.
+
+        Returns:
+            Whether the training stops here.
+        """
+        ...
 
 
 class Trainer:
@@ -80,7 +89,9 @@ class Trainer:
             config: the configuration of the model.
             plan: what is trained, from where, and for how long.
         """
-        self.options, self.strategy, self.config = options, strategy, config
+        self.options = options
+        self.strategy = strategy
+        self.config = config
         self.workers = Workers(strategy)
         self.num_train_steps = plan.num_train_steps
         self._report: TrainingReport | None = None
@@ -96,7 +107,7 @@ class Trainer:
             {},
             options.keep_checkpoint_max,
             workers=self.workers,
-            saves_all_inputs=plan.has_own_input,
+            saves_all_inputs=plan.reads_worker_files,
             saves_in_background=True,
         )
         starting_point.check_config(options, self.checkpoints, config)
@@ -184,8 +195,8 @@ class Trainer:
         return self._limit is not None and not self._limit.secs_left
 
     @property
-    def facts(self) -> dict[str, object]:
-        """What the start line of run_log.py keeps of the training and its devices."""
+    def run_metadata(self) -> dict[str, object]:
+        """The values of the training and its devices for the start line of run_log.py."""
         steps = {"num_updates": self.num_updates, "first_step": self.global_step}
         return steps | self._device_metadata
 
@@ -194,8 +205,10 @@ class Trainer:
         return self._report and self._report.final_loss()
 
     def weights_in(self, folder: str) -> CheckpointManager:
-        """Returns the checkpoints of a folder with weights and step, without the state for
-        resuming.
+        """Returns checkpoints with weights and step, without the state for resuming.
+
+        Args:
+            folder: the folder of the checkpoints.
         """
         manager_class = CheckpointManager if self.options.do_train else InferenceCheckpoints
         return manager_class(
@@ -233,16 +246,17 @@ class Trainer:
         batches: Batches,
         hooks: Sequence[Hook] = (),
         ramp: Ramp | None = None,
-    ):
+    ) -> None:
         """Trains to `num_train_steps`, from the newest checkpoint of output_dir on.
 
-        Afterwards, as for the hooks, the model has the averages of its weights with --ema_decay.
+        With --ema_decay, the model then has the averages of its weights, as it has for the hooks.
 
         Args:
             objective: what training minimises.
             batches: the source of the batches.
             hooks: what happens every few updates.
-            ramp: the sizes of the batches. With it, the objective has a method `of_batches`.
+            ramp: the sizes of the batches; None for one size. The objective of a ramp has a method
+                `for_batches`.
 
         Raises:
             Diverged: the loss is not finite. Nothing is saved after it.
@@ -259,7 +273,7 @@ class Trainer:
             self._save(step, batches)
 
         with self._summarised(report):
-            is_over = step > 0 and self._call_hooks(hooks, step, calls.stops)
+            is_over = step > 0 and self._call_hooks(hooks, step, calls)
             while step < calls.stops.num_train_steps and not is_over:
                 with processes.deferred() as arrived_signal:
                     # Make several updates.
@@ -277,15 +291,18 @@ class Trainer:
                         raise Terminated(arrived_signal() or signal.SIGTERM)
 
                 # Evaluate, and whatever else is due.
-                is_over = call.is_progress and self._call_hooks(hooks, step, calls.stops)
+                is_over = call.is_progress and self._call_hooks(hooks, step, calls)
             report.write()
             self.optimizer.use_averages()
 
     def _restore(self, batches: Batches) -> int:
-        """Restores the position in the data, if these are the same as before, and returns the step.
+        """Restores the position in the data, if they are the same as before.
 
-        The loss scale of float16 is restored with any data. After a run without one it is the
-        first.
+        The loss scale of float16 is restored with any data. After a run without a scale it is the
+        first one.
+
+        Returns:
+            The number of updates that the weights have had.
         """
         checkpoints = self.checkpoints
         if checkpoints.latest is not None:
@@ -298,11 +315,12 @@ class Trainer:
                 )
         if self._loss_scale:
             self._loss_scale.restore(checkpoints.saved_input_value)
-        for saved in filter(None, (self._loss_scale, self._limit)):
-            # From now on it is saved with the position.
-            for name, variable in saved.state.items():
-                setattr(batches.state, name, variable)
-        # Before the chief changes the folder that the others still read.
+        for part in (self._loss_scale, self._limit):
+            if part:
+                # From now on it is saved with the position.
+                for name, variable in part.state.items():
+                    setattr(batches.state, name, variable)
+        # The other workers still read the folder that the chief changes.
         self.workers.wait()
         checkpoints.remove_leftovers()
         return self.global_step
@@ -342,7 +360,11 @@ class Trainer:
         report: TrainingReport,
     ) -> Calls:
         def compile_steps(num_batches: int) -> Callable[[Batches, int], Sums]:
-            update_objective = objective if num_batches == 1 else objective.of_batches(num_batches)
+            update_objective = objective
+            if num_batches > 1:
+                # The objectives of --train_batch_size_ramp have the method.
+                assert isinstance(objective, RampObjective)
+                update_objective = objective.for_batches(num_batches)
             report.begin(update_objective, num_batches)
             return self._step_function(update_objective, num_batches)
 
@@ -366,32 +388,35 @@ class Trainer:
             ends_by_time=not distribution.is_tpu(self.strategy),
         )
 
-    def _call_hooks(self, hooks: Sequence[Hook], step: int, stops: Stops) -> bool:
+    def _call_hooks(self, hooks: Sequence[Hook], step: int, calls: Calls) -> bool:
         """Calls the hooks that are due, and returns whether one of them ends the training."""
-        due_hooks = [hook for hook in hooks if stops.is_due(step, hook.every_steps)]
+        due_hooks = [hook for hook in hooks if calls.stops.is_due(step, hook.every_steps)]
         if not due_hooks:
             # A full disk ends the run now, not at the next checkpoint.
             self.finish_saving(if_ended=True)
             return False
         with self.optimizer.using_averages():
-            answers = [hook(step, self._report.metrics) for hook in due_hooks]
+            answers = [hook(step, calls.report.metrics) for hook in due_hooks]
         return any(answers)
 
     def _step_function(
         self, objective: Objective, num_batches: int
     ) -> Callable[[Batches, int], Sums]:
-        """Returns a function that makes several updates, each with so many batches; its first
-        call compiles.
+        """Returns a function that makes several updates; its first call compiles.
+
+        Args:
+            objective: what the updates minimise.
+            num_batches: the number of batches in an update.
         """
         options = self.options
         with self.strategy.scope():
             step = TrainingStep(
-                objective,
-                list(self.trained.values()),
-                self.optimizer,
-                self.seed,
-                self._jit_compile(),
-                options.num_accumulation_steps * num_batches,
+                objective=objective,
+                variables=list(self.trained.values()),
+                optimizer=self.optimizer,
+                run_seed=self.seed,
+                jit_compile=self._jit_compile(),
+                num_micro_batches=options.num_accumulation_steps * num_batches,
                 clips_per_replica=options.gradient_clipping == PER_REPLICA,
                 loss_scale=self._loss_scale,
                 all_reduce_dtype=options.all_reduce_dtype,
@@ -400,8 +425,9 @@ class Trainer:
         return compiled_steps(self.strategy, step, num_batches)
 
     def _jit_compile(self) -> bool:
-        """Returns --jit_compile, or False where TensorFlow cannot do it or, on a TPU, does it
-        anyway.
+        """Returns --jit_compile, or False where it has no effect.
+
+        TensorFlow for TPUs cannot compile for the CPU, and compiles for a TPU anyway.
         """
         if not self.options.jit_compile or has_xla():
             return self.options.jit_compile
@@ -416,11 +442,13 @@ class Trainer:
         self.finish_saving()
         self.checkpoints.save(step, batches.state)
 
-    def finish_saving(self, if_ended: bool = False):
-        """Waits for the checkpoint that a thread writes, if there is one, and keeps a line of it in
-        run_log.py.
+    def finish_saving(self, if_ended: bool = False) -> None:
+        """Waits for the checkpoint that a thread writes, if there is one, and logs it in run.jsonl.
 
-        Raises what ended the writing before its time. With `if_ended` it does not wait.
+        An error that ended the writing is raised again.
+
+        Args:
+            if_ended: whether only a checkpoint that is complete is logged, without waiting.
         """
         if path := self.checkpoints.wait(if_ended):
             checkpoint = {"step": int(path.rpartition("-")[2]), "path": path}
@@ -428,9 +456,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _summarised(self, report: TrainingReport) -> Iterator[None]:
-        """Writes the summary at the end of a training, and says how it goes on after an end
-        before its time.
-        """
+        """Writes the summary at the end of a training, and a hint after an early end."""
         try:
             try:
                 yield
@@ -447,7 +473,7 @@ class Trainer:
             report.write_summary(latest, error)
             if isinstance(error, Diverged):
                 raise Diverged(
-                    f"{error}; {starting_point.way_out(self.options, latest)}"
+                    f"{error}; {starting_point.recovery_hint(self.options, latest)}"
                 ) from error
             raise
         report.write_summary(self.checkpoints.latest)

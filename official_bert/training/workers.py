@@ -1,14 +1,14 @@
-"""The worker processes of --distribution_strategy=multi_worker_mirrored: who they are, and what
-they agree on.
+"""The worker processes of --distribution_strategy=multi_worker_mirrored.
 
-All workers run the same script with the same flags and compute all results, but only the chief
-keeps what it writes.
+All workers run the same script with the same flags and compute all results. Only the files of the
+chief are kept.
 """
 
 import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -38,8 +38,12 @@ _EXAMPLE = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker
 
 
 class Cluster(NamedTuple):
-    """The addresses host:port of the workers by role, and the role of this process and its
-    number within the role.
+    """The workers of a cluster.
+
+    Attributes:
+        hosts: the addresses host:port of the workers by role.
+        role: the role of this process.
+        index: the number of this process within its role.
     """
 
     hosts: dict[str, list[str]]
@@ -48,7 +52,11 @@ class Cluster(NamedTuple):
 
 
 def read_cluster() -> Cluster:
-    """Reads the cluster from the environment variable TF_CONFIG."""
+    """Reads the cluster from the environment variable TF_CONFIG.
+
+    Raises:
+        InputError: the variable is not set or does not describe a cluster.
+    """
     text = os.environ.get("TF_CONFIG")
     if not text:
         raise InputError(
@@ -67,7 +75,7 @@ def read_cluster() -> Cluster:
             f"TF_CONFIG={text}: does not describe a cluster ({type(error).__name__}: {error}); "
             f"write {_EXAMPLE}"
         ) from error
-    addresses = [address for of_role in hosts.values() for address in of_role]
+    addresses = list(itertools.chain.from_iterable(hosts.values()))
     for address in addresses:
         host, _, port = str(address).rpartition(":")
         if not (host and port.isdecimal()):
@@ -85,7 +93,7 @@ def read_cluster() -> Cluster:
 
 
 class Workers:
-    """The processes that train together under a strategy, and what they agree on.
+    """The processes that train together under a strategy, and their exchange of numbers.
 
     All of them call a method that exchanges something at the same point of the run. A single
     process is the chief, and agrees with itself.
@@ -96,7 +104,14 @@ class Workers:
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
-        self._strategy, self.count, self.index = strategy, 1, 0
+        """Reads from the strategy which processes there are.
+
+        Args:
+            strategy: the devices.
+        """
+        self._strategy = strategy
+        self.count = 1
+        self.index = 0
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             resolver = strategy.cluster_resolver
             hosts = resolver.cluster_spec().as_dict()
@@ -112,23 +127,35 @@ class Workers:
         return self.index == 0
 
     def gather(self, number: int) -> np.ndarray:
-        """Returns the number of each worker, int64[count]."""
+        """Returns the numbers of all workers, int64[count].
+
+        Args:
+            number: the number of this worker.
+        """
         is_this_worker = np.arange(self.count) == self.index
         return self._sum(is_this_worker * np.int64(number))
 
     def broadcast_from_chief(self, number: int) -> int:
-        """Returns the chief's number."""
+        """Returns the chief's number.
+
+        Args:
+            number: the number of this worker.
+        """
         return int(self.gather(number)[0])
 
     def any_worker(self, condition: bool) -> bool:
-        """Returns whether the condition holds on some worker."""
+        """Returns whether a condition holds on some worker.
+
+        Args:
+            condition: whether it holds on this one.
+        """
         return bool(self.gather(int(condition)).any())
 
-    def wait(self):
+    def wait(self) -> None:
         """Returns when all workers have called the method."""
         self.gather(0)
 
-    def check_equal(self, values: Mapping[str, object]):
+    def check_equal(self, values: Mapping[str, object]) -> None:
         """Checks that all workers have the same values.
 
         Args:
@@ -149,12 +176,12 @@ class Workers:
         chief_numbers = self._sum(numbers * self.is_chief)
         num_different = self._sum(np.not_equal(numbers, chief_numbers).astype(np.int64))
         if num_different.any():
-            names = np.array([*values])[num_different > 0]
-            named = ", ".join(
+            names = np.array(list(values))[num_different > 0]
+            descriptions = [
                 f"{name}={values[name]} here" if name.startswith("--") else name for name in names
-            )
+            ]
             raise InputError(
-                f"the workers differ in {named}; start all of them with the same flags on the same "
+                f"the workers differ in {', '.join(descriptions)}; start all of them with the same flags on the same "
                 "files"
             )
 
@@ -215,13 +242,14 @@ def _compiled_sum(strategy: tf.distribute.Strategy, num_workers: int):
 def output_folder(
     typed_options: TrainingOptions, workers: Workers, contents: Mapping[str, object]
 ) -> Iterator[str]:
-    """Yields the folder that this worker writes to: for the chief --output_dir, locked, for others
-    a temporary one.
+    """A context that yields the folder that this worker writes to.
 
-    Before that, the workers compare their flags and files.
+    For the chief it is --output_dir, locked, and for others a temporary one. Before that, the
+    workers compare their flags and files.
 
     Args:
         typed_options: the flags as the user typed them.
+        workers: the processes that train together.
         contents: the contents of files by the names of the flags that name them.
     """
     with workers.explaining_losses():
@@ -240,9 +268,7 @@ def output_folder(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Leaves the progress and the results of a run to the log of the chief, unless --verbosity
-    asks for details.
-    """
+    """A context in which this worker logs warnings only, unless --verbosity chooses details."""
     before = logging.get_verbosity()
     logging.info("The chief reports the progress and the results; this worker logs warnings only")
     if before == logging.INFO:

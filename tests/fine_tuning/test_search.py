@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from official_bert.fine_tuning import search as search_module
 from official_bert.fine_tuning.finetuner import Score
-from official_bert.fine_tuning.search import Trial, search, trials_of
+from official_bert.fine_tuning.search import Trial, list_trials, search
 from official_bert.io.errors import Diverged, InputError
 from official_bert.modeling.layers import gelu
 from official_bert.options.fine_tuning import ChoiceOptions
@@ -66,14 +66,14 @@ def table_of(folder):
 
 
 def test_the_papers_grid_is_the_default_and_seeds_count_upwards():
-    assert trials_of(options_in("x", search="paper")) == [
+    assert list_trials(options_in("x", search="paper")) == [
         Trial(batch, rate, epochs, 0)
         for batch in (16, 32)
         for rate in (5e-5, 3e-5, 2e-5)
         for epochs in (2.0, 3.0, 4.0)
     ]
     given = "train_batch_size=8,16, learning_rate =1e-4,num_train_epochs=3,restarts=3"
-    trials = trials_of(options_in("x", search=given, random_seed=5))
+    trials = list_trials(options_in("x", search=given, random_seed=5))
     assert [trial.random_seed for trial in trials] == [5, 6, 7] * 2
     assert trials[0].folder == "batch8_lr0.0001_epochs3_seed5"
 
@@ -100,7 +100,7 @@ def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_pat
         assert (kept <= names) == (row["best"] == "*")
 
     *trained, predicted = runs.options
-    for options, trial in zip(trained, trials_of(options_in(tmp_path)), strict=True):
+    for options, trial in zip(trained, list_trials(options_in(tmp_path)), strict=True):
         assert dataclasses.asdict(options).items() >= dataclasses.asdict(trial).items()
         assert (options.do_train, options.do_eval, options.do_predict) == (True, True, False)
         assert not options.search

@@ -311,7 +311,7 @@ def device(monkeypatch):
     """Sets the kind of device, the flags of its processor, and the GPUs' compute capabilities."""
 
     def pretend(kind="CPU", flags=None, capabilities=(), folder=None):
-        monkeypatch.setattr(precision, "kind_of_device", lambda strategy: kind)
+        monkeypatch.setattr(precision, "device_kind", lambda strategy: kind)
         if folder:
             info = folder / "cpuinfo"
             monkeypatch.setattr(precision, "_CPU_INFO", info)

@@ -192,7 +192,7 @@ try:
         expected.append([next(local)["input_ids"].numpy() for _ in range(4)][1:])
     expected = [np.concatenate(step).reshape(4, 2, -1).tolist() for step in zip(*expected)]
     print(json.dumps({
-        "hosts": distribution.hosts_of_replicas(strategy), "places": places, "as alone": found == expected,
+        "hosts": distribution.replica_hosts(strategy), "places": places, "as alone": found == expected,
         "again": again == found,
         "sets": len({json.dumps(part) for step in found for part in step}),
         "few": said(pretrain._batches, options, trainer, RecordSet(files[:1], features)),

@@ -254,7 +254,7 @@ class MadeUp:
     def fit(self, hooks=(), batches=None, ramp=None):
         kind = {"tensorboard_only": (), "progress": lambda sums, n: {"loss": sums["loss"] / n}}
         objective = types.SimpleNamespace(number=1, **kind)
-        objective.of_batches = lambda number: types.SimpleNamespace(number=number, **kind)
+        objective.for_batches = lambda number: types.SimpleNamespace(number=number, **kind)
         self.trainer.fit(objective, batches or self, hooks, ramp)
 
     def logged(self) -> list[tuple[int, float]]:

@@ -84,7 +84,7 @@ print(json.dumps({
     "other names": said(**{"a" * (1 + index): 1}),
     "any": [workers.any_worker(index == one) for one in (0, 1, 2)],
     "part": local(split_over_replicas(strategy, batch)),
-    "own": local(split_over_replicas(strategy, batch, is_own=True)),
+    "own": local(split_over_replicas(strategy, batch, is_local=True)),
 }))
 """
 

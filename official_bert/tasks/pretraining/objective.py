@@ -26,8 +26,12 @@ class _Metrics(abc.ABC):
 
     batch_size: int  # examples of one update, over all replicas
 
-    def of_batches(self, number: int) -> Self:
-        """Returns the objective of an update with so many batches."""
+    def for_batches(self, number: int) -> Self:
+        """Returns the objective of an update with several batches.
+
+        Args:
+            number: the number of these batches.
+        """
         another = copy.copy(self)
         another.batch_size = number * self.batch_size
         return another
