@@ -325,8 +325,8 @@ def prepare(examples: Sequence[Example], rows: TextRows, kind: str) -> Metrics:
     compute = KINDS[kind].prepare(examples, rows)
 
     def compute_finite(vectors: np.ndarray) -> dict[str, float]:
-        total = vectors.sum(axis=0, dtype=np.float64, keepdims=True)
-        unit_vectors(total)  # This rejects numbers that are not finite.
+        # This rejects numbers that are not finite.
+        unit_vectors(vectors.sum(axis=0, dtype=np.float64, keepdims=True))
         return {f"eval_{name}": value for name, value in compute(vectors).items()}
 
     return compute_finite

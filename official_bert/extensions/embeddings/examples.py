@@ -146,9 +146,8 @@ def build_example_rows(
     for example in examples:
         if len(example.negatives) < num_negatives:
             continue
-        negatives = example.negatives[:num_negatives]
         for positive in example.positives:
-            texts = (example.anchor, positive, *negatives)
+            texts = (example.anchor, positive, *example.negatives[:num_negatives])
             example_rows.append([rows(text) for text in texts])
     return rows, np.array(example_rows, np.int32)
 
@@ -156,8 +155,7 @@ def build_example_rows(
 def _choose_num_negatives(examples: Sequence[Example], most: int) -> int:
     """Returns the smallest number of negatives of an example that has some, at most `most`."""
     counts = [len(example.negatives) for example in examples]
-    num_negatives = min((count for count in counts if count), default=0)
-    num_negatives = min(most, num_negatives)
+    num_negatives = min(most, min((count for count in counts if count), default=0))
     num_omitted = sum(count < num_negatives for count in counts)
     if num_omitted or max(counts, default=0) > num_negatives:
         logging.warning(

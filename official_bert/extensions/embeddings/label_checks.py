@@ -132,8 +132,9 @@ def warn_about_unread_parts(examples: Sequence[Example], kind: str) -> None:
     }
     unread = [part for part in has_part if has_part[part] and part not in _PARTS_READ[kind]]
     if unread:
-        parts = " and the ".join(unread)
-        errors.warn("--eval_task=%s does not read the %s of the examples", kind, parts)
+        errors.warn(
+            "--eval_task=%s does not read the %s of the examples", kind, " and the ".join(unread)
+        )
 
 
 def _is_constant(values: Iterable[float]) -> bool:

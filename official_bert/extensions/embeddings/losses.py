@@ -79,8 +79,7 @@ class MultipleNegativesRanking(Loss):
     def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
         anchors = normalized(vectors[:, 0])  # [B, D]
         candidates = normalized(_stack_columns(vectors[:, 1:]))  # [C, D], C = B (N - 1)
-        cosines = ops.matmul(anchors, ops.transpose(candidates))  # [B, C]
-        logits = self.scale * cosines
+        logits = self.scale * ops.matmul(anchors, ops.transpose(candidates))  # [B, C]
         logits = ops.where(_no_negatives(features["text_ids"]), _EXCLUDED, logits)
         size = ops.shape(logits)[0]
         right = ops.arange(size, dtype="int32")

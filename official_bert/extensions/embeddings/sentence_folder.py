@@ -263,8 +263,7 @@ def write(folder: str, modules: SentenceModules, hidden_size: int) -> None:
 
 def _make_dense_config(layer: Dense) -> dict[str, Any]:
     """Returns the content of the config.json of a dense layer."""
-    names = [name for name, activation in _ACTIVATIONS.items() if activation == layer.activation]
-    name = names[0]
+    name = next(name for name, value in _ACTIVATIONS.items() if value == layer.activation)
     module = "linear" if name == "Identity" else "activation"
     out_features, in_features = layer.kernel.shape
     return {
