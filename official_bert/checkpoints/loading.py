@@ -256,7 +256,7 @@ def _log_differences(checkpoint: Checkpoint, report: LoadReport):
         ]
         if missing:
             log(
-                "%s lacks these variables of the model, which are randomly initialised: %s",
+                "Not in %s, therefore randomly initialised: %s",
                 checkpoint.path,
                 ", ".join(missing),
             )

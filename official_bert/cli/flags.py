@@ -106,7 +106,7 @@ def define(options_class):
         flags.DEFINE_boolean(
             _STRICT,
             False,
-            "End the script at an unknown flag, which else is ignored with a warning.",
+            "End the script at an unknown flag, which is otherwise ignored with a warning.",
         )
     fields, words_field = flag_fields(options_class), command_field(options_class)
     word_field = first_word_field(options_class)

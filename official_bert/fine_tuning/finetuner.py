@@ -215,9 +215,9 @@ class Finetuner:
         if not self._beats_constant_prediction:
             logging.warning(
                 "The training loss is %.4g at the end, no better than the %.4g of a constant "
-                "prediction: the model has learnt nothing. Fine-tuning fails so by chance; %stry a "
-                "longer warm-up (--warmup_proportion), a lower --learning_rate or another "
-                "--random_seed",
+                "prediction: the model has learnt nothing. This can happen by chance, or because "
+                "the learning rate is too high; %stry a longer warm-up (--warmup_proportion), a "
+                "lower --learning_rate or another --random_seed",
                 loss,
                 losses.mean(),
                 self.options.bias_remedy,

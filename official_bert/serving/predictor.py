@@ -230,9 +230,10 @@ class Predictor(Extensible):
             InputError: the model has another method, or none.
         """
         if self.method != method:
-            hint = f"call {self.method}" if self.method else "call the predictor itself"
+            hint = f"call {self.method}()" if self.method else "call the predictor itself"
             raise InputError(
-                f"{self.path}: {caller or method} is not for a model of {self.task_name}; {hint}"
+                f"{self.path}: this is a model of the task {self.task_name}, which has no "
+                f"{caller or method}(); {hint}"
             )
 
     def postprocess(self, method: str, texts: Sequence, **settings: Any) -> Any:

@@ -329,12 +329,11 @@ class Trainer:
         """Warns that nothing is left to train, and calls what a killed run may have left out."""
         is_out_of_time = self._is_out_of_time()
         logging.warning(
-            "Skipping training: %s already holds step %d, and %s; other flags of the training, "
-            "such as --learning_rate, change nothing; to train longer, raise --%s; to train again, "
-            "give another --output_dir",
+            "Nothing to train: %s has already reached step %d%s; to train longer, raise --%s; to "
+            "train again, use another --output_dir",
             self.checkpoints.output_dir,
             step,
-            "its hours are over" if is_out_of_time else f"{self.num_train_steps} is the total",
+            " and its hours are over" if is_out_of_time else f" of {self.num_train_steps}",
             "max_train_hours" if is_out_of_time else self.options.length_flag,
         )
         self.optimizer.use_averages()

@@ -110,7 +110,7 @@ def _with_second_layer(tensors: Tensors) -> Tensors:
 
 ON_PURPOSE = ("--allow_missing_weights",)
 TWO_LAYERS = {"num_hidden_layers": 2}
-HEAD_MISSES = ("lacks these variables of the model", "output_weights")
+HEAD_MISSES = ("therefore randomly initialised", "output_weights")
 
 ROWS = [
     _row(

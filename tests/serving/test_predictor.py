@@ -486,9 +486,9 @@ def test_tags_become_entities(make):
 
 
 def test_the_method_of_another_task_is_refused(make):
-    with pytest.raises(InputError, match="fill_mask is not for a model of mrpc; call classify"):
+    with pytest.raises(InputError, match=r"task mrpc, which has no fill_mask\(\); call classify"):
         predictor_of(make("mrpc")).fill_mask("the [MASK] sat")
     with pytest.raises(
-        InputError, match="tag is not for a model of swag; call the predictor itself"
+        InputError, match=r"task swag, which has no tag\(\); call the predictor itself"
     ):
         predictor_of(make("swag")).tag("the cat")

@@ -388,9 +388,9 @@ def test_a_training_ends_with_its_time_at_the_rate_of_its_end(tmp_path, monkeypa
     assert made_up.trainer.num_updates == 0
     made_up.fit([hook])
     assert len(made_up.calls) == 8
-    assert "already holds step 10, and its hours are over" in caplog.text
+    assert "has already reached step 10 and its hours are over" in caplog.text
     assert (
-        "to train longer, raise --max_train_hours; to train again, give another --output_dir"
+        "to train longer, raise --max_train_hours; to train again, use another --output_dir"
         in caplog.text
     )
 

@@ -197,8 +197,8 @@ def rank(predictor: Predictor, query: str, texts: list[str]) -> list[dict]:
     has_score = labels is None or len(labels) == 2
     if not is_classifier or len(predictor.columns) != 2 or not has_score:
         raise InputError(
-            f"{predictor.path}: rank is not for a model of {predictor.task_name}; it takes one of "
-            "pairs with two labels or a score, or one of vectors"
+            f"{predictor.path}: this is a model of the task {predictor.task_name}, which has no "
+            "rank(); use an embedding model, or a model of pairs with two labels or a score"
         )
     scores = []
     for answer in predictor.answers([(query, text) for text in texts]):

@@ -196,7 +196,7 @@ def test_what_is_cut_has_no_share_and_what_cannot_be_explained_is_said(tmp_path,
         export.explain(TEXT, PAIR)
     exported.make_checkpoint(tmp_path / "other", "pretraining")
     with pytest.raises(
-        InputError, match="explain is not for a model of pretraining; call fill_mask"
+        InputError, match=r"task pretraining, which has no explain\(\); call fill_mask"
     ):
         Predictor(tmp_path / "other").explain(TEXT)
 

@@ -44,7 +44,7 @@ def test_texts_are_ranked_by_a_model_of_pairs(open_predictor, kind):
 @pytest.mark.parametrize("kind", ["tsv", "swag", "ner"])
 def test_other_models_do_not_rank_and_search(open_predictor, kind):
     predictor = open_predictor(kind)
-    sentence = f"rank is not for a model of {predictor.task_name}; it takes one of pairs"
+    sentence = rf"model of the task {predictor.task_name}, which has no rank\(\); use an embedding"
     with pytest.raises(InputError, match=sentence):
         predictor.rank("the cat", ["a train"])
     for call in (
