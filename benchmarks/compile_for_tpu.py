@@ -26,7 +26,7 @@ from jaxlib import _jax
 from jaxlib.mlir import ir
 
 
-def as_stablehlo(hlo: bytes) -> ir.Module:
+def parse_hlo(hlo: bytes) -> ir.Module:
     """Returns an HLO module in StableHLO, the form that the compiler reads."""
     with mlir.make_ir_context():
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
@@ -63,7 +63,7 @@ def compiled(module: ir.Module, topology_name: str, num_replicas: int) -> dict:
         device_assignment=np.array([[device.id] for device in devices]),
     )
     start = time.perf_counter()
-    found = {"device": devices[0].device_kind}
+    device_row = {"device": devices[0].device_kind}
     try:
         executable = devices[0].client.compile(
             module, executable_devices=_jax.DeviceList(tuple(devices)), compile_options=options
@@ -86,7 +86,7 @@ def compiled(module: ir.Module, topology_name: str, num_replicas: int) -> dict:
             "program_bytes": memory.generated_code_size_in_bytes,
         }
         sizes["hbm_bytes"] = sum(value for name, value in sizes.items() if name.endswith("bytes"))
-    return found | {"compile_secs": round(time.perf_counter() - start, 1)} | sizes
+    return device_row | {"compile_secs": round(time.perf_counter() - start, 1)} | sizes
 
 
 def main():
@@ -99,7 +99,7 @@ def main():
         "--num_replicas", type=int, required=True, help="number of TPUs that run the program"
     )
     flags = parser.parse_args()
-    module = as_stablehlo(flags.module.read_bytes())
+    module = parse_hlo(flags.module.read_bytes())
     print(json.dumps(compiled(module, flags.topology, flags.num_replicas)))
 
 

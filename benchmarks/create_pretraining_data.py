@@ -94,7 +94,7 @@ def measure(names: list[str], generator: str, num_workers: int, args) -> Run:
     command += [f"--input_file={','.join(names)}", f"--vocab_file={args.vocab_file}"]
     command += [f"--max_seq_length={args.max_seq_length}", f"--dupe_factor={args.dupe_factor}"]
     with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder, "log"), "w+") as log:
-        start_secs, start_cpu_secs = time.monotonic(), cpu_secs_of_children()
+        start_secs, start_cpu_secs = time.monotonic(), measure_child_cpu_secs()
         process = subprocess.Popen([*command, f"--output_file={folder}/out.tfrecord"], stderr=log)
         peak_mb = 0.0
         while process.poll() is None:
@@ -105,13 +105,13 @@ def measure(names: list[str], generator: str, num_workers: int, args) -> Run:
         text = log.read()
     if process.returncode:
         sys.exit(text)
-    cpu_secs = cpu_secs_of_children() - start_cpu_secs
+    cpu_secs = measure_child_cpu_secs() - start_cpu_secs
     return Run(
         secs, cpu_secs, int(re.search(r"Wrote (\d+) total instances", text).group(1)), peak_mb
     )
 
 
-def cpu_secs_of_children() -> float:
+def measure_child_cpu_secs() -> float:
     """Returns the processor seconds of all processes that this one has started and that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -26,7 +26,7 @@ _NO_PLATFORM_CHECK = "platform"
 
 
 def attend(
-    query, key, value, *, rate: float, seed: int, lengths=None, bias=None, as_module: bool = True
+    query, key, value, *, rate: float, seed: int, lengths=None, bias=None, is_in_module: bool = True
 ):
     """Computes scaled dot-product attention with cuDNN's kernels.
 
@@ -38,13 +38,13 @@ def attend(
         seed: the seed of dropout, which should differ between layers.
         lengths: int32[B], the number of tokens of each text. Padding has to follow them.
         bias: [B, 1, S, S] in the type of the query, added to the scores instead of `lengths`.
-        as_module: whether the call is part of a StableHLO module, which chooses the layout of the
+        is_in_module: whether the call is part of a StableHLO module, which chooses the layout of the
             results. Otherwise it is an XlaCustomCallV2.
 
     Returns:
         The context of each position, like `query`.
     """
-    call = _call_in_module if as_module else _call_directly
+    call = _call_in_module if is_in_module else _call_directly
     shape = _static_shape(query)
     has_bias = lengths is None
     if has_bias:

@@ -41,20 +41,20 @@ SIDES, PEER = ("teacher", "plain", "distilled"), "peer"
 ALL, SAME = (*SIDES, "general", PEER), "{}"
 TASKS = ("SST-2", "STS-B", "CoLA", "SQuAD 1.1")
 VECTORS, VECTOR_SETS = "vectors", ("STS12", "STS13", "STS15", "STS-B")
-KEPT_LAYERS, LENGTH, BATCH_SIZE, GENERAL_RATE = 3, 128, 32, 4e-4
+NUM_STUDENT_LAYERS, LENGTH, BATCH_SIZE, GENERAL_RATE = 3, 128, 32, 4e-4
 VECTOR_EPOCHS, VECTOR_BATCH_SIZE, VECTOR_RATE = 2, 64, 3e-4
 
 
 def script(name: str, **flags):
-    given = [f"--{flag}={value}" for flag, value in flags.items()]
-    subprocess.run([sys.executable, "-m", "official_bert", name, *given], check=True)
+    typed_flags = [f"--{flag}={value}" for flag, value in flags.items()]
+    subprocess.run([sys.executable, "-m", "official_bert", name, *typed_flags], check=True)
 
 
 def make_students(flags, is_general: bool = True) -> None:
     """Makes the folders `plain` and, unless it is not needed, `general` of the working folder."""
     plain, general = flags.work_dir / "plain", flags.work_dir / "general"
     if not plain.exists():
-        script("create_student", model=flags.model, num_layers=KEPT_LAYERS, output_dir=plain)
+        script("create_student", model=flags.model, num_layers=NUM_STUDENT_LAYERS, output_dir=plain)
     if not is_general:
         return
     records = flags.work_dir / "wiki.tfrecord"
@@ -136,11 +136,11 @@ def vectors_run(flags, name: str, side: str, seed: int) -> dict:
         )
         secs = time.perf_counter() - begun
     encode = peer_encoder(flags) if side == PEER else SentenceEncoder(str(model)).encode
-    found = {
+    correlations = {
         one: 100 * embeddings._spearman(encode, embeddings.test_pairs(flags.data, one))
         for one in VECTOR_SETS
     }
-    return {"train_secs": secs, "results": found}
+    return {"train_secs": secs, "results": correlations}
 
 
 def peer_encoder(flags):
@@ -151,14 +151,16 @@ def peer_encoder(flags):
     from official_bert.tokenization import FullTokenizer
 
     session = onnxruntime.InferenceSession(str(flags.peer))
-    (of_tokens,) = (one.name for one in session.get_outputs() if len(one.shape) == 3)
+    (output_name,) = (one.name for one in session.get_outputs() if len(one.shape) == 3)
     tokenizer = FullTokenizer.from_pretrained(str(flags.model))
 
     def vector(text: str) -> np.ndarray:
         pieces = ["[CLS]", *tokenizer.tokenize(text)[: LENGTH - 2], "[SEP]"]
         ids = np.array([tokenizer.convert_tokens_to_ids(pieces)], np.int64)
-        (found,) = session.run([of_tokens], {"input_ids": ids, "attention_mask": np.ones_like(ids)})
-        return found[0].mean(0)
+        (token_vectors,) = session.run(
+            [output_name], {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        )
+        return token_vectors[0].mean(0)
 
     return lambda texts: np.stack([vector(text) for text in texts])
 
@@ -179,15 +181,15 @@ def task_run(flags, name: str, side: str, seed: int) -> dict:
     more = {"random_seed": seed} | ({} if side == "teacher" else json.loads(flags.students))
     if side == "distilled":
         more["teacher"] = str(model_folder(flags, name, "teacher", seed))
-    options = tasks.options_of(benchmark, flags.work_dir / "data", flags.model, folder, **more)
+    options = tasks.make_options(benchmark, flags.work_dir / "data", flags.model, folder, **more)
     if side != "teacher":
-        given = {
+        student_options = {
             "vocab_file": None,
             "bert_config_file": None,
             "init_checkpoint": None,
             "model": str(start),
         }
-        options = type(options)(**vars(options) | given)
+        options = type(options)(**vars(options) | student_options)
     row = our_run(benchmark, options)
     if side != "teacher":
         shutil.rmtree(folder)
@@ -202,24 +204,24 @@ def print_tables(rows: list[dict]):
 
 def print_vectors(rows: list[dict]):
     """Prints the means over the seeds, and of all sets the share of the encoder's mean."""
-    found = {
+    side_results = {
         side: [row["results"] for row in rows if (row["task"], row["side"]) == (VECTORS, side)]
         for side in ALL
     }
-    if not found[SIDES[0]]:
+    if not side_results[SIDES[0]]:
         return
     print(
         f"\n| vectors | {' | '.join(VECTOR_SETS)} | mean | share of the teacher "
         f"|\n|---{'|--:' * 6}|"
     )
     means = {}
-    for side, of_seeds in found.items():
-        if of_seeds:
-            of_sets = [statistics.mean(each[one] for each in of_seeds) for one in VECTOR_SETS]
-            means[side] = statistics.mean(of_sets)
-            cells = [f"{value:.1f}" for value in (*of_sets, means[side])]
+    for side, seed_results in side_results.items():
+        if seed_results:
+            set_means = [statistics.mean(each[one] for each in seed_results) for one in VECTOR_SETS]
+            means[side] = statistics.mean(set_means)
+            cells = [f"{value:.1f}" for value in (*set_means, means[side])]
             print(
-                f"| {side}, {len(of_seeds)} | {' | '.join(cells)} | "
+                f"| {side}, {len(seed_results)} | {' | '.join(cells)} | "
                 f"{means[side] / means['teacher']:.1%} |"
             )
 
@@ -246,7 +248,7 @@ def print_students(rows: list[dict]):
     )
     for name in TASKS:
         benchmark = tasks.BENCHMARKS[name]
-        scale = 1.0 if benchmark.in_percent else 100.0
+        scale = 1.0 if benchmark.is_percentage else 100.0
         values = {
             side: [
                 scale * row["results"][benchmark.metric]
@@ -257,7 +259,7 @@ def print_students(rows: list[dict]):
         }
         if min(map(len, values.values())) < 2:
             continue
-        means = {side: statistics.mean(found) for side, found in values.items()}
+        means = {side: statistics.mean(side_values) for side, side_values in values.items()}
         error = (
             sum(statistics.variance(values[side]) / len(values[side]) for side in SIDES[1:]) ** 0.5
         )

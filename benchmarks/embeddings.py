@@ -257,11 +257,11 @@ def their_losses(
     import torch
 
     model = their_model(flags.model, {} if dropout else _NO_DROPOUT)
-    loss_of = their_loss(LOSSES[name][1], model)
+    compute_loss = their_loss(LOSSES[name][1], model)
     if widths := LOSSES[name][0].get("matryoshka"):
         from sentence_transformers import losses
 
-        loss_of = losses.MatryoshkaLoss(model, loss_of, [int(width) for width in widths])
+        compute_loss = losses.MatryoshkaLoss(model, compute_loss, [int(width) for width in widths])
     update = adamw(model, len(batches)) if dropout else original_adam(model, len(batches))
     keys = {
         "input_ids": "input_ids",
@@ -269,7 +269,7 @@ def their_losses(
         "token_type_ids": "segment_ids",
     }
     model.train()
-    found, secs = [], []
+    loss_values, secs = [], []
     for batch in batches:
         start = time.perf_counter()
         columns = [
@@ -282,12 +282,12 @@ def their_losses(
         labels = (
             batch["scores"] if "scores" in batch else batch.get("targets", np.zeros((1, 1)))[:, 0]
         )
-        loss = loss_of(columns, torch.from_numpy(labels).to(model.device))
+        loss = compute_loss(columns, torch.from_numpy(labels).to(model.device))
         loss.backward()
         update()
-        found.append(loss.item())
+        loss_values.append(loss.item())
         secs.append(time.perf_counter() - start)
-    return found, secs
+    return loss_values, secs
 
 
 def their_model(folder: pathlib.Path, config: dict | None = None):
@@ -423,7 +423,7 @@ def their_training(model, pairs: list[dict], loss: str, seed: int) -> dict:
     torch.manual_seed(seed)
     start = time.perf_counter()
     num_steps = -(-len(pairs) // BATCH_SIZE)
-    loss_of, update = their_loss(loss, model), adamw(model, num_steps)
+    compute_loss, update = their_loss(loss, model), adamw(model, num_steps)
     order = np.random.default_rng(seed).permutation(len(pairs))
     model.train()
     for step in range(num_steps):
@@ -432,11 +432,15 @@ def their_training(model, pairs: list[dict], loss: str, seed: int) -> dict:
             batch_to_device(model.preprocess([pair[name] for pair in batch]), model.device)
             for name in ("sentence1", "sentence2")
         ]
-        found = loss_of(columns, torch.tensor([pair["label"] for pair in batch]).to(model.device))
-        found.backward()
+        loss_value = compute_loss(
+            columns, torch.tensor([pair["label"] for pair in batch]).to(model.device)
+        )
+        loss_value.backward()
         update()
         if step % 20 == 0:
-            print(f"step {step}/{num_steps} loss {found.item():.4f}", file=sys.stderr, flush=True)
+            print(
+                f"step {step}/{num_steps} loss {loss_value.item():.4f}", file=sys.stderr, flush=True
+            )
     model.eval()
     return {"updates": num_steps, "train_secs": time.perf_counter() - start}
 
@@ -509,7 +513,7 @@ def speed_run(flags, side: str) -> dict:
     return {"update_secs": statistics.median(secs[5:]), "encode_secs": time.perf_counter() - start}
 
 
-def wanted_runs(flags) -> list[dict]:
+def list_runs(flags) -> list[dict]:
     """Returns what identifies each run of a mode."""
     if flags.mode == "losses":
         return [{"loss": name} for name in LOSSES]
@@ -539,31 +543,31 @@ def one_run(flags, which: dict) -> dict:
 
 def print_tables(rows: list[dict]):
     """Prints a table for each mode that has rows."""
-    of = {mode: [row for row in rows if row["mode"] == mode] for mode in MODES}
-    if of["losses"]:
+    mode_rows = {mode: [row for row in rows if row["mode"] == mode] for mode in MODES}
+    if mode_rows["losses"]:
         print(
             "\n| loss | first loss | last loss | greatest difference | within 1e-5 "
             "|\n|---|--:|--:|--:|---|"
         )
-    for row in sorted(of["losses"], key=lambda row: list(LOSSES).index(row["loss"])):
+    for row in sorted(mode_rows["losses"], key=lambda row: list(LOSSES).index(row["loss"])):
         verdict = "yes" if row["difference"] <= TARGET else "no"
         shown = f"{row['ours'][0]:.3g} | {row['ours'][-1]:.3g} | {row['difference']:.1e}"
         print(f"| {row['loss']} | {shown} | {verdict} |")
-    print_quality(of["quality"])
-    if of["negatives"]:
+    print_quality(mode_rows["quality"])
+    if mode_rows["negatives"]:
         print(
             "\n| batch | micro-batches | updates | an update, s | an example, ms | peak memory, GB "
             "| nDCG@10 |"
         )
         print("|--:|--:|--:|--:|--:|--:|--:|")
-    for row in of["negatives"]:
+    for row in mode_rows["negatives"]:
         size = row["batch_size"]
         print(
             f"| {size} | {size // BATCH_SIZE} | {row['updates']} | {row['update_secs']:.2f} | "
             f"{1000 * row['update_secs'] / size:.0f} | {row['peak_bytes'] / 1e9:.2f} | "
             f"{row['ndcg_at_10']:.4f} |"
         )
-    print_speed(of["speed"])
+    print_speed(mode_rows["speed"])
     print(flush=True)
 
 
@@ -657,7 +661,7 @@ def main():
     flags.work_dir.mkdir(parents=True, exist_ok=True)
     lines = flags.output.read_text(encoding="utf-8").splitlines() if flags.output.exists() else []
     rows = [json.loads(line) for line in lines]
-    for which in wanted_runs(flags):
+    for which in list_runs(flags):
         if any((which | {"mode": flags.mode}).items() <= row.items() for row in rows):
             continue
         command = [sys.executable, __file__, *sys.argv[1:], "--one", json.dumps(which)]

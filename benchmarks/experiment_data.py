@@ -70,28 +70,28 @@ def split_corpus(texts: list[str], name: str, target: pathlib.Path):
         )
 
 
-def lay_out(source: pathlib.Path, made: pathlib.Path, has_novels: bool):
+def lay_out(source: pathlib.Path, target: pathlib.Path, has_novels: bool):
     """Writes all data into an empty folder."""
-    (made / "corpus").mkdir()
+    (target / "corpus").mkdir()
     pages = [path.read_text(encoding="utf-8") for path in sorted(source.glob("corpus/*.txt"))]
-    split_corpus(pages, "wikipedia", made / "corpus")
+    split_corpus(pages, "wikipedia", target / "corpus")
     if has_novels:
         novels = [
             "\n".join(line_reader("prose")(str(path)))
             for path in sorted(source.glob("novels/*.txt"))
         ]
-        split_corpus(novels, "novels", made / "corpus")
-    shutil.copy(source / "blimp" / "BLiMP.zip", made)
+        split_corpus(novels, "novels", target / "corpus")
+    shutil.copy(source / "blimp" / "BLiMP.zip", target)
     for name in ("CoLA", "SST-2", "STS-B"):
-        shutil.copytree(source / "glue" / name, made / name)
-    with tempfile.TemporaryDirectory(dir=made) as work:
+        shutil.copytree(source / "glue" / name, target / name)
+    with tempfile.TemporaryDirectory(dir=target) as work:
         split = pathlib.Path(work, "split")
         finetuning_tasks.prepare_data(source, split)
         for name in ("WNUT-17", "CODAH"):
-            shutil.move(split / name, made / name)
-        (made / "SQuAD").mkdir()
+            shutil.move(split / name, target / name)
+        (target / "SQuAD").mkdir()
         for name, official in SQUAD.items():
-            shutil.move(split / name, made / "SQuAD" / official)
+            shutil.move(split / name, target / "SQuAD" / official)
 
 
 def main():
@@ -111,14 +111,14 @@ def main():
             f"{missing}: no such file or folder; --source must name a folder "
             "with corpus, blimp, glue, squad, wnut17 and codah in it, and with --novels novels, too"
         )
-    made = flags.data_dir.with_name(f".{flags.data_dir.name}.new")
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir(parents=True)
+    target = flags.data_dir.with_name(f".{flags.data_dir.name}.new")
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
     try:
-        lay_out(flags.source, made, flags.novels)
-        made.rename(flags.data_dir)
+        lay_out(flags.source, target, flags.novels)
+        target.rename(flags.data_dir)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
 
 
 if __name__ == "__main__":

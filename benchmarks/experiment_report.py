@@ -34,11 +34,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES, REPORT = ROOT / "docs/reports/experiments_desk", ROOT / "docs/reports/experiments.md"
 
 
-def results_of(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]:
+def read_results(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]:
     """Returns the plan of an experiment, and what its result lines say."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     runs = {line["step"]: line for line in lines if "step" in line}
-    found = {
+    cell_values = {
         (line["arm"], line["column"], line["seed"]): line["value"]
         for line in lines
         if "step" not in line
@@ -50,23 +50,23 @@ def results_of(path: pathlib.Path) -> tuple[Plan, table.Values, table.Results]:
     values = {
         cell: float(value)
         for cell in plan.cells
-        if (value := found.pop((cell.row, cell.column.heading, cell.seed), None)) is not None
+        if (value := cell_values.pop((cell.row, cell.column.heading, cell.seed), None)) is not None
     }
     results = {step: runs.pop(step.name, None) for step in plan.steps}
-    if found or runs:
+    if cell_values or runs:
         sys.exit(
             f"{path}: has lines that the experiment has no place for, the first "
-            f"{next(iter([*found, *runs]))}"
+            f"{next(iter([*cell_values, *runs]))}"
         )
     return plan, values, results
 
 
-def page_of(path: pathlib.Path) -> str:
+def make_page(path: pathlib.Path) -> str:
     """Returns the page of the result lines of an experiment."""
-    return table.format_page(*results_of(path))
+    return table.format_page(*read_results(path))
 
 
-def digest_of(path: pathlib.Path) -> str:
+def compute_digest(path: pathlib.Path) -> str:
     """Returns what the picture of the result lines has in its file, so that one of other lines
     is noticed.
     """
@@ -82,17 +82,17 @@ def draw(path: pathlib.Path) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    plan, values, _ = results_of(path)
+    plan, values, _ = read_results(path)
     figure = (curves if plan.columns[0].declared.at else dots)(pyplot, plan, values)
     figure.savefig(
         path.with_suffix(".png"),
         dpi=100,
-        metadata={"Software": None, "Description": digest_of(path)},
+        metadata={"Software": None, "Description": compute_digest(path)},
     )
     pyplot.close(figure)
 
 
-def runs_of(values: table.Values, row: str, column: ShownColumn) -> list[float]:
+def list_run_values(values: table.Values, row: str, column: ShownColumn) -> list[float]:
     return [value for cell, value in values.items() if (cell.row, cell.column) == (row, column)]
 
 
@@ -114,11 +114,13 @@ def dots(pyplot, plan: Plan, values: table.Values):
     )
     for panel, column in zip(panels, plan.columns, strict=True):
         for place, row in enumerate(plan.rows):
-            of_row = runs_of(values, row.label, column)
-            if not of_row:
+            row_values = list_run_values(values, row.label, column)
+            if not row_values:
                 continue  # no run of it is finished
-            mean, deviation, count = table.summarize(of_row)
-            panel.plot(of_row, [place] * count, "o", color="tab:blue", alpha=0.4, markeredgewidth=0)
+            mean, deviation, count = table.summarize(row_values)
+            panel.plot(
+                row_values, [place] * count, "o", color="tab:blue", alpha=0.4, markeredgewidth=0
+            )
             panel.errorbar(
                 mean, place, xerr=deviation, fmt="|", color="black", markersize=9, capsize=3
             )
@@ -137,32 +139,34 @@ def dots(pyplot, plan: Plan, values: table.Values):
 def curves(pyplot, plan: Plan, values: table.Values):
     """Returns a figure with a panel for each measure: a line for each row, a dot for each run."""
 
-    def measure_of(column):
+    def name_measure(column):
         return column.task and column.task.name, column.metric
 
-    measures = {measure_of(column): column.heading.split(" at ")[0] for column in plan.columns}
+    measures = {name_measure(column): column.heading.split(" at ")[0] for column in plan.columns}
     size = (1.5 + 3 * len(measures), 3)
     figure, (panels,) = pyplot.subplots(
         1, len(measures), figsize=size, layout="constrained", squeeze=False
     )
     for panel, measure in zip(panels, measures, strict=True):
-        columns = [column for column in plan.columns if measure_of(column) == measure]
+        columns = [column for column in plan.columns if name_measure(column) == measure]
         for number, row in enumerate(plan.rows):
-            found = {
-                100 * each.declared.at: of_row
+            share_values = {
+                100 * each.declared.at: row_values
                 for each in columns
-                if (of_row := runs_of(values, row.label, each))
+                if (row_values := list_run_values(values, row.label, each))
             }
-            means = [table.summarize(of_row)[0] for of_row in found.values()]
+            means = [table.summarize(row_values)[0] for row_values in share_values.values()]
             # None of a single run.
-            deviations = [table.summarize(of_row)[1] or 0.0 for of_row in found.values()]
+            deviations = [
+                table.summarize(row_values)[1] or 0.0 for row_values in share_values.values()
+            ]
             panel.errorbar(
-                [*found], means, deviations, color=f"C{number}", capsize=3, label=row.label
+                [*share_values], means, deviations, color=f"C{number}", capsize=3, label=row.label
             )
-            for share, of_row in found.items():
+            for share, row_values in share_values.items():
                 panel.plot(
-                    [share] * len(of_row),
-                    of_row,
+                    [share] * len(row_values),
+                    row_values,
                     "o",
                     color=f"C{number}",
                     alpha=0.4,
@@ -175,7 +179,7 @@ def curves(pyplot, plan: Plan, values: table.Values):
     return figure
 
 
-def table_of(page: str) -> str:
+def cut_tables(page: str) -> str:
     """Returns the table of a page, and that of the differences from its first row."""
     first, differences, *_ = page.split("\n## ")
     parts = (first[first.index("\n|") :], differences[differences.index("\n|") :])
@@ -186,11 +190,11 @@ def main():
     report = REPORT.read_text(encoding="utf-8")
     for path in sorted(PAGES.glob("*.jsonl")):
         draw(path)
-        page = page_of(path)
+        page = make_page(path)
         path.with_suffix(".md").write_text(page, encoding="utf-8")
         between = re.compile(rf"(<!-- {path.stem} -->\n).*?(\n<!-- end -->)", re.DOTALL)
         report, count = between.subn(
-            lambda marks, page=page: f"{marks[1]}\n{table_of(page)}\n{marks[2]}", report
+            lambda marks, page=page: f"{marks[1]}\n{cut_tables(page)}\n{marks[2]}", report
         )
         if count != 1:
             sys.exit(

@@ -80,7 +80,7 @@ def call_function(task: str, version: pathlib.Path, requests: list[tuple[str, ..
     return [answer[key] for answer in Predictor(str(version)).answers(requests)]
 
 
-def metrics_of(task: str, targets: list, answers: list) -> dict[str, float]:
+def compute_metrics(task: str, targets: list, answers: list) -> dict[str, float]:
     """Returns the metrics of a task, as percentages."""
     from official_bert.metrics import classification, squad
 
@@ -88,11 +88,11 @@ def metrics_of(task: str, targets: list, answers: list) -> dict[str, float]:
         ids = [question.qas_id for question in targets]
         return squad.evaluate_v1(targets, dict(zip(ids, answers, strict=True)))
     if task == "STS-B":
-        found = classification.spearman(np.array(targets, float), np.array(answers, float))
+        metrics = classification.spearman(np.array(targets, float), np.array(answers, float))
     else:
         metric = classification.matthews if task == "CoLA" else classification.accuracy
-        found = metric(np.array(targets, int), np.array(answers, int))
-    return {name: 100.0 * value for name, value in found.items()}
+        metrics = metric(np.array(targets, int), np.array(answers, int))
+    return {name: 100.0 * value for name, value in metrics.items()}
 
 
 def compare(task: str, data: pathlib.Path, model: pathlib.Path, work_dir: pathlib.Path) -> dict:
@@ -103,7 +103,7 @@ def compare(task: str, data: pathlib.Path, model: pathlib.Path, work_dir: pathli
         folder = work_dir / f"{model.name}-{dtype}"
         row[f"{dtype}_mb"] = round(export(model, folder, dtype), 1)
         answers.append(call_function(task, folder, requests))
-        for name, value in metrics_of(task, targets, answers[-1]).items():
+        for name, value in compute_metrics(task, targets, answers[-1]).items():
             row[f"{dtype}_{name}"] = round(value, 3)
     compared = [np.rint(each).astype(int) for each in answers] if task == "STS-B" else answers
     equal = sum(first == second for first, second in zip(*compared, strict=True))

@@ -91,7 +91,7 @@ def peer_run(
 
     model.eval()
 
-    def logits_of(rows):
+    def compute_logits(rows):
         length = int(sets.dev.lengths[rows].max())
         inputs = tasks.peer_inputs(sets.dev.features(rows, length))
         labels = [name for name in inputs if name in ("labels", "start_positions", "end_positions")]
@@ -106,7 +106,7 @@ def peer_run(
     start = time.perf_counter()
     batch_size = getattr(options, "eval_batch_size", options.predict_batch_size)
     with torch.inference_mode():
-        outputs = tasks.peer_outputs(sets, logits_of, batch_size)
+        outputs = tasks.peer_outputs(sets, compute_logits, batch_size)
     eval_secs = time.perf_counter() - start
     return {
         "results": sets.task.metrics(sets.dev, outputs),
@@ -172,7 +172,7 @@ def passes(name: str, ours: list[float], peers: list[float], num_targets: int) -
     The tolerance is two standard errors: with several seeds those of the difference of the means,
     with one seed those of the difference of two proportions of `num_targets` examples.
     """
-    scale = 100.0 if tasks.BENCHMARKS[name].in_percent else 1.0
+    scale = 100.0 if tasks.BENCHMARKS[name].is_percentage else 1.0
     difference = (statistics.mean(ours) - statistics.mean(peers)) / scale
     if min(len(ours), len(peers)) > 1:
         error = (
@@ -196,7 +196,7 @@ def print_tables(rows: list[dict]):
         if not (ours and peers):
             continue
         values = [[row["results"][benchmark.metric] for row in side] for side in (ours, peers)]
-        scale = 1.0 if benchmark.in_percent else 100.0
+        scale = 1.0 if benchmark.is_percentage else 100.0
         shown = [_mean_and_deviation([scale * value for value in side]) for side in values]
         verdict = "yes" if passes(name, *values, peers[0]["num_targets"]) else "no"
         threads, lead, times = " | ", "", ["", ""]
@@ -204,8 +204,11 @@ def print_tables(rows: list[dict]):
         if pairs:
             threads = f"{pairs[0][0]['num_threads']} | {len(pairs)}"
             secs = [
-                [statistics.median(of(row) for row in side) for side in zip(*pairs, strict=True)]
-                for of in (
+                [
+                    statistics.median(read_secs(row) for row in side)
+                    for side in zip(*pairs, strict=True)
+                ]
+                for read_secs in (
                     lambda row: row["train_secs"] / row["updates"],
                     lambda row: row["eval_secs"],
                 )
@@ -229,7 +232,7 @@ def print_variants(rows: list[dict], variants: list[str], beside: str = ""):
         plain, varied = (
             {
                 row["seed"]: row["results"][benchmark.metric]
-                * (1.0 if benchmark.in_percent else 100.0)
+                * (1.0 if benchmark.is_percentage else 100.0)
                 for row in rows
                 if (row["task"], row["side"], row["variant"]) == (name, "ours", which)
             }
@@ -295,14 +298,14 @@ def one_run(flags, name: str, side: str, seed: int):
         else:
             output_dir = stack.enter_context(tempfile.TemporaryDirectory(dir=flags.work_dir))
         more = {"random_seed": seed} | json.loads(flags.more)
-        options = tasks.options_of(
+        options = tasks.make_options(
             benchmark, flags.work_dir / "data", flags.model, pathlib.Path(output_dir), **more
         )
         if side == "ours":
             row = our_run(benchmark, options)
         else:
             row = peer_run(benchmark, options, flags.model, flags.optimizer)
-    row |= {"task": name, "side": side, "seed": seed, "variant": variant_of(flags)}
+    row |= {"task": name, "side": side, "seed": seed, "variant": name_variant(flags)}
     row |= {"num_threads": len(os.sched_getaffinity(0)), "device": device_name()}
     print(json.dumps(row), flush=True)
 
@@ -316,7 +319,7 @@ def device_name() -> str:
     return tf.config.experimental.get_device_details(gpus[0])["device_name"] if gpus else machine()
 
 
-def variant_of(flags) -> str:
+def name_variant(flags) -> str:
     """Returns the options in which a run differs from the runs of the comparison; empty for
     those runs.
     """
@@ -373,7 +376,7 @@ def main():
     for name in flags.tasks:
         for seed in flags.seeds or range(tasks.BENCHMARKS[name].num_seeds):
             for side in flags.sides:
-                if (name, side, seed, variant_of(flags)) in done:
+                if (name, side, seed, name_variant(flags)) in done:
                     continue
                 command = [sys.executable, __file__, *sys.argv[1:], "--one", "--tasks", name]
                 command += ["--sides", side, "--seeds", str(seed)]
@@ -382,9 +385,9 @@ def main():
                 with flags.output.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
                 print(json.dumps(rows[-1]), flush=True)
-    print_tables([row for row in rows if row["variant"] == variant_of(flags)])
-    if variant_of(flags):
-        print_variants(rows, [variant_of(flags)], flags.beside)
+    print_tables([row for row in rows if row["variant"] == name_variant(flags)])
+    if name_variant(flags):
+        print_variants(rows, [name_variant(flags)], flags.beside)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class OriginalAdam:
         self.step_number += 1
 
 
-def batches_of(sets: tasks.Sets, batch_size: int, num_steps: int) -> list[dict]:
+def make_batches(sets: tasks.Sets, batch_size: int, num_steps: int) -> list[dict]:
     """Returns batches of randomly drawn examples, padded to the longest one, or for spans to the
     maximum length.
     """
@@ -210,11 +210,11 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             data = pathlib.Path(folder) / "data"
             tasks.prepare_data(flags.data, data)
-            options = tasks.options_of(
+            options = tasks.make_options(
                 benchmark, data, flags.model, pathlib.Path(folder) / "output"
             )
             sets = tasks.read_sets(options)
-        batches = batches_of(sets, options.train_batch_size, flags.num_steps)
+        batches = make_batches(sets, options.train_batch_size, flags.num_steps)
         ours, initial = our_losses(sets, batches, flags.model)
         model = tasks.peer_model(benchmark, sets, flags.model, **NO_DROPOUT)
         theirs = peer_losses(model, batches, initial)

@@ -26,7 +26,7 @@ class Benchmark(NamedTuple):
         flags: the flags of the script, without those that all tasks share.
         num_seeds: the number of runs of each side.
         evaluation: the flag that turns evaluation on.
-        in_percent: whether the metric is a percentage.
+        is_percentage: whether the metric is a percentage.
     """
 
     script: str
@@ -34,7 +34,7 @@ class Benchmark(NamedTuple):
     flags: dict
     num_seeds: int = 1
     evaluation: str = "do_eval"
-    in_percent: bool = False
+    is_percentage: bool = False
 
 
 def _glue(
@@ -66,7 +66,7 @@ def _squad(name: str, **flags) -> Benchmark:
         "predict_batch_size": 32,
     }
     flags |= {"length_aware_batches": True}
-    return Benchmark("run_squad", "f1", flags, evaluation="do_predict", in_percent=True)
+    return Benchmark("run_squad", "f1", flags, evaluation="do_predict", is_percentage=True)
 
 
 BENCHMARKS = {
@@ -107,29 +107,35 @@ def prepare_data(source: pathlib.Path, target: pathlib.Path):
 
 
 def _prepare_compared(source: pathlib.Path, target: pathlib.Path):
-    made = target.with_name(target.name + ".new")
-    shutil.rmtree(made, ignore_errors=True)
+    new_folder = target.with_name(target.name + ".new")
+    shutil.rmtree(new_folder, ignore_errors=True)
     for name in ("STS-B", "CoLA", "SST-2"):
-        shutil.copytree(source / "glue" / name, made / name)
-    _copy_lines(source / "glue/SST-2/train.tsv", made / "SST-2/train.tsv", slice(SST2_ROWS + 1))
-    shutil.copytree(source / "wnut17", made / "WNUT-17")
-    for name in ("CODAH", "SQuAD-1.1", "SQuAD-2.0"):
-        (made / name).mkdir()
-    _copy_lines(source / "codah/full_data.tsv", made / "CODAH/train.tsv", slice(-CODAH_DEV_ROWS))
+        shutil.copytree(source / "glue" / name, new_folder / name)
     _copy_lines(
-        source / "codah/full_data.tsv", made / "CODAH/dev.tsv", slice(-CODAH_DEV_ROWS, None)
+        source / "glue/SST-2/train.tsv", new_folder / "SST-2/train.tsv", slice(SST2_ROWS + 1)
     )
-    shutil.copy(source / "squad/train-v1.1-subset.json", made / "SQuAD-1.1/train.json")
+    shutil.copytree(source / "wnut17", new_folder / "WNUT-17")
+    for name in ("CODAH", "SQuAD-1.1", "SQuAD-2.0"):
+        (new_folder / name).mkdir()
+    _copy_lines(
+        source / "codah/full_data.tsv", new_folder / "CODAH/train.tsv", slice(-CODAH_DEV_ROWS)
+    )
+    _copy_lines(
+        source / "codah/full_data.tsv", new_folder / "CODAH/dev.tsv", slice(-CODAH_DEV_ROWS, None)
+    )
+    shutil.copy(source / "squad/train-v1.1-subset.json", new_folder / "SQuAD-1.1/train.json")
     dev = json.loads((source / "squad/dev-v1.1.json").read_text(encoding="utf-8"))
     _write_squad(
-        made / "SQuAD-1.1/dev.json", dev, _first_questions(dev["data"], SQUAD_DEV_QUESTIONS)
+        new_folder / "SQuAD-1.1/dev.json", dev, _first_questions(dev["data"], SQUAD_DEV_QUESTIONS)
     )
     half = json.loads((source / "squad/v2.0-half.json").read_text(encoding="utf-8"))
     _write_squad(
-        made / "SQuAD-2.0/train.json", half, _with_one_answer(half["data"][:-SQUAD_DEV_ARTICLES])
+        new_folder / "SQuAD-2.0/train.json",
+        half,
+        _with_one_answer(half["data"][:-SQUAD_DEV_ARTICLES]),
     )
-    _write_squad(made / "SQuAD-2.0/dev.json", half, half["data"][-SQUAD_DEV_ARTICLES:])
-    made.rename(target)
+    _write_squad(new_folder / "SQuAD-2.0/dev.json", half, half["data"][-SQUAD_DEV_ARTICLES:])
+    new_folder.rename(target)
 
 
 def _copy_lines(source: pathlib.Path, target: pathlib.Path, part: slice):
@@ -144,7 +150,7 @@ def _write_squad(path: pathlib.Path, whole: dict, articles: list[dict]):
 
 def _first_questions(articles: list[dict], count: int) -> list[dict]:
     """Returns the articles up to the first `count` questions."""
-    kept = []
+    first_articles = []
     for article in articles:
         paragraphs = []
         for paragraph in article["paragraphs"]:
@@ -153,8 +159,8 @@ def _first_questions(articles: list[dict], count: int) -> list[dict]:
             if questions:
                 paragraphs.append(paragraph | {"qas": questions})
         if paragraphs:
-            kept.append(article | {"paragraphs": paragraphs})
-    return kept
+            first_articles.append(article | {"paragraphs": paragraphs})
+    return first_articles
 
 
 def _with_one_answer(articles: list[dict]) -> list[dict]:
@@ -169,7 +175,7 @@ def _with_one_answer(articles: list[dict]) -> list[dict]:
     return articles
 
 
-def options_of(
+def make_options(
     benchmark: Benchmark, data: pathlib.Path, model: pathlib.Path, output_dir: pathlib.Path, **more
 ):
     """Returns the options of our script for the training and evaluation of a benchmark."""
@@ -300,17 +306,17 @@ def peer_inputs(batch: dict[str, np.ndarray]) -> dict:
     }
 
 
-def peer_outputs(sets: Sets, logits_of, batch_size: int) -> dict[str, np.ndarray]:
+def peer_outputs(sets: Sets, compute_logits, batch_size: int) -> dict[str, np.ndarray]:
     """Converts Hugging Face's logits on the development set to the outputs that our metrics read.
 
     Args:
         sets: the sets, of which the development set is used.
-        logits_of: a function from row numbers to the logits, a list of arrays [batch, ...].
+        compute_logits: a function from row numbers to the logits, a list of arrays [batch, ...].
         batch_size: the number of windows or examples in a batch.
     """
     count = len(sets.dev.lengths)
     starts = range(0, count, batch_size)
-    batches = [logits_of(np.arange(start, min(start + batch_size, count))) for start in starts]
+    batches = [compute_logits(np.arange(start, min(start + batch_size, count))) for start in starts]
     width = (
         sets.task.rules.max_seq_length
         if sets.task.objective(None).reads_padding

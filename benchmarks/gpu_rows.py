@@ -270,7 +270,7 @@ def _attend_with_cudnn(variant: str, query, key, value, lengths, rate: float, se
         value,
         rate=rate,
         seed=DROPOUT_INDEX,
-        as_module=variant != "flash_custom_call",
+        is_in_module=variant != "flash_custom_call",
         **mask,
     )
 

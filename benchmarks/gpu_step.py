@@ -45,7 +45,7 @@ def peer_step(config, batch_size: int, variant: str):
 
     torch.backends.cuda.matmul.allow_tf32 = True
     sizes = config.to_dict()
-    kept = (
+    size_names = (
         "vocab_size",
         "hidden_size",
         "num_hidden_layers",
@@ -53,7 +53,7 @@ def peer_step(config, batch_size: int, variant: str):
         "intermediate_size",
     )
     model = transformers.BertForPreTraining(
-        transformers.BertConfig(**{name: sizes[name] for name in kept})
+        transformers.BertConfig(**{name: sizes[name] for name in size_names})
     ).cuda()
     model.train()
     adam = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
@@ -105,8 +105,8 @@ def measure(size: str, length: int, batch_size: int, variant: str, rounds: int) 
 
     training_step.LENGTH, training_step.PREDICTIONS = length, SHAPES[length, batch_size]
     config = BertConfig.from_size(size, training_step.VOCAB)
-    made = peer_step if variant in PEERS else our_step
-    step, peak = made(config, batch_size, variant)
+    make_step = peer_step if variant in PEERS else our_step
+    step, peak = make_step(config, batch_size, variant)
     losses, secs = [], []
     for _ in range(rounds + 5):
         start = time.perf_counter()

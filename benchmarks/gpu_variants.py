@@ -320,7 +320,7 @@ class Attention(attention.Attention):
             value,
             rate=self._rate(dropout_seed),
             seed=self.dropout_index,
-            as_module="flash_custom_call" not in _chosen,
+            is_in_module="flash_custom_call" not in _chosen,
             **mask,
         )
         return tf.reshape(context, [-1, self.config.hidden_size])
@@ -374,10 +374,10 @@ def weigh_probabilities(scores, bias, keep, rate: float):
     @tf.custom_gradient
     def apply(scores):
         probabilities = tf.nn.softmax(_float32(scores) + bias)
-        kept = tf.cast(probabilities, scores.dtype)
+        rounded = tf.cast(probabilities, scores.dtype)
 
         def gradient(upstream):
-            return _softmax_gradient(_float32(kept), upstream, keep, scale)
+            return _softmax_gradient(_float32(rounded), upstream, keep, scale)
 
         return tf.cast(tf.where(keep, probabilities * scale, 0.0), scores.dtype), gradient
 
@@ -408,9 +408,9 @@ def weigh_scores(scores, bias, keep, rate: float):
 
 
 def _softmax_gradient(probabilities, upstream, keep, scale: float):
-    kept = tf.where(keep, _float32(upstream) * scale, 0.0)
-    mean = tf.reduce_sum(kept * probabilities, axis=-1, keepdims=True)
-    return tf.cast(probabilities * (kept - mean), upstream.dtype)
+    dropped = tf.where(keep, _float32(upstream) * scale, 0.0)
+    mean = tf.reduce_sum(dropped * probabilities, axis=-1, keepdims=True)
+    return tf.cast(probabilities * (dropped - mean), upstream.dtype)
 
 
 def _log_total(logits):

@@ -151,10 +151,10 @@ def compare_ids(
     num_tokens, other = 0, []
     for text, pair in zip(texts, pairs, strict=True):
         batch = ours(text, pair, max_seq_length=length)
-        found = theirs(text, pair, truncation=True, max_length=length)
+        tokens = theirs(text, pair, truncation=True, max_length=length)
         num_tokens += batch["input_ids"].size
         names = {"input_ids": "input_ids", "segment_ids": "token_type_ids"}
-        if any(batch[our][0].tolist() != found[their] for our, their in names.items()):
+        if any(batch[our][0].tolist() != tokens[their] for our, their in names.items()):
             other.append((text, pair))
     return num_tokens, other
 
@@ -192,14 +192,14 @@ def compare_encoder(
             max_seq_length=MAX_SEQ_LENGTH,
         )
         with torch.inference_mode():
-            wanted = their_model(
+            their_outputs = their_model(
                 torch.from_numpy(batch["input_ids"]).long(),
                 attention_mask=torch.from_numpy(batch["input_mask"]).long(),
                 token_type_ids=torch.from_numpy(batch["segment_ids"]).long(),
             ).last_hidden_state.numpy()
-        found = our_model(**batch).sequence_output.numpy()
+        our_outputs = our_model(**batch).sequence_output.numpy()
         is_token = batch["input_mask"] == 1
-        difference = max(difference, float(np.abs(found - wanted)[is_token].max()))
+        difference = max(difference, float(np.abs(our_outputs - their_outputs)[is_token].max()))
     return {
         "model": name,
         "texts": len(texts),

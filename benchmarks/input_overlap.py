@@ -38,7 +38,7 @@ PREDICTIONS = {128: 20, 512: 76}
 PAIRS = ((20, 10), (20, 20), (10, 20))  # ms of a step, ms of its input
 RECORDS = ((128, 1024), (512, 256))  # length, batch
 STEPS_PER_LOOP = (1, 2, 10, 100)
-STEPS_OF_A_ROUND = 40
+STEPS_PER_ROUND = 40
 
 
 class SleepingStep:
@@ -71,7 +71,7 @@ def sleeping_dataset(secs: float) -> tf.data.Dataset:
     return dataset.prefetch(BATCHES_AHEAD).with_options(untuned())
 
 
-class InMemory:
+class ConstantBatches:
     """A source that costs nothing."""
 
     def next_batch(self) -> dict:
@@ -88,13 +88,13 @@ def best_secs(
     """
     strategy = tf.distribute.get_strategy()
     run = compiled_steps(strategy, SleepingStep(step_secs))
-    in_memory, batches, iterator = (
-        InMemory(),
+    constant_batches, batches, iterator = (
+        ConstantBatches(),
         RecordBatches(dataset, strategy, seed=0, key=0),
         iter(dataset),
     )
 
-    def drawn(count):
+    def read(count):
         return [next(iterator) for _ in range(count)]
 
     def streamed(count):
@@ -102,12 +102,15 @@ def best_secs(
         batches.have_run(count)
 
     def stacked(count):
-        found = drawn(count)
-        run({name: tf.stack([batch[name] for batch in found]) for name in found[0]}, count)
+        step_batches = read(count)
+        run(
+            {name: tf.stack([batch[name] for batch in step_batches]) for name in step_batches[0]},
+            count,
+        )
 
     ways = {
-        "computation": lambda count: run(in_memory, count),
-        "reading": drawn,
+        "computation": lambda count: run(constant_batches, count),
+        "reading": read,
         "streamed": streamed,
         "stacked": stacked,
     }
@@ -116,7 +119,7 @@ def best_secs(
         for name, loop in ways.items():
             loop(steps_per_loop)  # compiles, and takes what was read ahead
             loop(steps_per_loop)
-            num_loops = -(-STEPS_OF_A_ROUND // steps_per_loop)
+            num_loops = -(-STEPS_PER_ROUND // steps_per_loop)
             start = time.perf_counter()
             for _ in range(num_loops):
                 loop(steps_per_loop)
@@ -144,7 +147,7 @@ def inputs(folder: str):
         dataset = records_in(os.path.join(folder, str(length)), length, batch_size, 4)
         iterator = iter(dataset)
         secs = []
-        for _ in range(STEPS_OF_A_ROUND):
+        for _ in range(STEPS_PER_ROUND):
             start = time.perf_counter()
             next(iterator)
             secs.append(time.perf_counter() - start)

@@ -392,7 +392,7 @@ def changes() -> Iterator[Change]:
             tests = " ".join(f"tests/{word}" if is_there else word for word, is_there in are_there)
 
 
-def is_of_deleted_extension(file: str) -> bool:
+def is_in_deleted_extension(file: str) -> bool:
     """Returns whether a file was in the folder of an extension that somebody has deleted."""
     room, _, rest = file.partition("/")
     extension = rest.partition("/")[0]
@@ -404,7 +404,7 @@ def problems() -> Iterator[str]:
     that do not exist.
     """
     for number, change in enumerate(changes(), 1):
-        if is_of_deleted_extension(change.file):
+        if is_in_deleted_extension(change.file):
             continue
         text = (ROOT / "official_bert" / change.file).read_text(encoding="utf-8")
         count = len(change.pattern.findall(text))
@@ -468,7 +468,7 @@ def run_tests(tests: str, folder: str):
     sys.exit(pytest.main([*PYTEST, *shlex.split(tests)]))
 
 
-def numbers_of(text: str) -> list[int]:
+def parse_numbers(text: str) -> list[int]:
     """Returns the numbers in a list such as 3,7-20, in its order."""
     bounds = [list(map(int, part.split("-"))) for part in text.split(",")]
     return [number for part in bounds for number in range(part[0], part[-1] + 1)]
@@ -500,18 +500,20 @@ def main():
     table = list(changes())
     print(f"{len(table)} changes in {len({change.file for change in table})} files")
     if not flags.check:
-        chosen = [table[number - 1] for number in numbers_of(flags.rows)] if flags.rows else table
+        chosen = (
+            [table[number - 1] for number in parse_numbers(flags.rows)] if flags.rows else table
+        )
         try_all(chosen, flags.results, flags.jobs)
 
 
 def try_all(chosen: list[Change], path: pathlib.Path, num_jobs: int):
     PROCESSES.set_forkserver_preload(LOADED)
-    known = read_results(path)
+    results = read_results(path)
     pool = concurrent.futures.ThreadPoolExecutor(num_jobs)
     with tempfile.TemporaryDirectory() as folder, open(path, "a", encoding="utf-8") as file:
         copy_tracked(pathlib.Path(folder))
         compileall.compile_dir(folder, quiet=1)
-        todo = [pool.submit(tried, folder, change) for change in chosen if change not in known]
+        todo = [pool.submit(tried, folder, change) for change in chosen if change not in results]
         try:
             for future in concurrent.futures.as_completed(todo):
                 row = future.result()
@@ -520,8 +522,8 @@ def try_all(chosen: list[Change], path: pathlib.Path, num_jobs: int):
                 file.flush()
         finally:
             pool.shutdown(cancel_futures=True)  # after an error, too
-    known = read_results(path)
-    survivors = [change for change in chosen if known[change]["result"] == "survived"]
+    results = read_results(path)
+    survivors = [change for change in chosen if results[change]["result"] == "survived"]
     print(
         f"\n{len(chosen) - len(survivors)} of {len(chosen)} were caught, "
         f"{1 - len(survivors) / len(chosen):.1%}\n"

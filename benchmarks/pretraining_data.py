@@ -204,14 +204,14 @@ def print_comparison(rows: list[dict]):
     print("|---|--:|---|--:|--:|--:|--:|")
     for metric, title in METRICS.items():
         values = {name: [row[metric] for row in rows if row["arm"] == name] for name in COMPARED}
-        for name, found in values.items():
-            if len(found) < 2:
+        for name, seed_values in values.items():
+            if len(seed_values) < 2:
                 continue
-            mean, deviation = statistics.mean(found), statistics.stdev(found)
-            line = f"| {ARMS[name].title} | {len(found)} | {title} | {mean:.2%} | {deviation:.2%} |"
+            mean, deviation = statistics.mean(seed_values), statistics.stdev(seed_values)
+            line = f"| {ARMS[name].title} | {len(seed_values)} | {title} | {mean:.2%} | {deviation:.2%} |"
             if name != "exact" and len(values["exact"]) > 1:
                 difference = mean - statistics.mean(values["exact"])
-                pair = found, values["exact"]
+                pair = seed_values, values["exact"]
                 error = math.sqrt(sum(statistics.variance(each) / len(each) for each in pair))
                 print(f"{line} {difference:+.2%} | {difference / error:+.1f} |")
             else:

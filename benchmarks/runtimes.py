@@ -39,7 +39,7 @@ def our_runtimes(folder: pathlib.Path, threads: int) -> dict[str, serving.Runtim
     from official_bert.serving import model as serving_model
     from official_bert.serving.exported_model import OpenedExport
 
-    found = {}
+    runtimes = {}
     for dtype, formats in (("float32", FLOAT32), ("int8", [name.split(",")[0] for name in INT8])):
         export_dir = str(folder / dtype)
         options = catalog.options_class("export_saved_model")(
@@ -55,10 +55,10 @@ def our_runtimes(folder: pathlib.Path, threads: int) -> dict[str, serving.Runtim
         for name in formats:
             opened = OpenedExport(export_dir, threads, settings={"runtime": EXPORT_FORMATS[name]})
             column = name if dtype == "float32" else f"{name}, int8"
-            found[column] = lambda features, opened=opened: [
+            runtimes[column] = lambda features, opened=opened: [
                 opened("serving_default", features)["logits"]
             ]
-    return found
+    return runtimes
 
 
 def peers(hugging_face, folder: pathlib.Path, threads: int) -> dict[str, serving.Runtime]:
@@ -103,7 +103,7 @@ def print_table(rows):
         )
 
 
-def key_of(row: dict) -> tuple:
+def row_key(row: dict) -> tuple:
     return row["model"], row["batch_size"], row["length"]
 
 
@@ -126,7 +126,7 @@ def main():
     rows = (
         map(json.loads, output.read_text(encoding="utf-8").splitlines()) if output.exists() else ()
     )
-    finished = {key_of(row): row for row in rows}
+    finished = {row_key(row): row for row in rows}
     threads = serving.prepare_threads(
         [int(cpu) for cpu in flags.cpus.split(",")], keeps_freed_memory=True
     )
@@ -156,7 +156,7 @@ def main():
                 }
                 row["megabytes"] = megabytes
                 row |= serving.measure(runtimes, features, flags, ours="saved_model")
-                finished[key_of(row)] = row
+                finished[row_key(row)] = row
                 print_table([row])
                 with output.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")

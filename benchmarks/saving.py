@@ -123,13 +123,13 @@ def main():
         manager = CheckpointManager(folder, variables, keep_max=1, saves_in_background=True)
         update()
         for round_ in range(-1, flags.rounds):  # the first one, which fills caches, does not count
-            for place, (kind, found) in enumerate(turns.items()):
+            for place, (kind, kind_turns) in enumerate(turns.items()):
                 result = turn(kind, manager, 10 * (round_ + 1) + place, update, flags.num_steps)
                 if round_ >= 0:
-                    found.append(result)
+                    kind_turns.append(result)
     median = {
-        kind: Turn(*map(statistics.median, zip(*found, strict=True)))
-        for kind, found in turns.items()
+        kind: Turn(*map(statistics.median, zip(*kind_turns, strict=True)))
+        for kind, kind_turns in turns.items()
     }
     print(
         "\n| checkpoint | blocked, s | written after, s | cost by the clock, s | cost in core "

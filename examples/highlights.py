@@ -82,15 +82,15 @@ class HighlightTask(Task):
         return {"scores": scores, "loss": errors / num_sentences, "loss_weight": num_sentences}
 
     def metrics(self, encoded, outputs):
-        truth, found = (
+        truth, predictions = (
             np.concatenate(encoded.scores),
-            np.concatenate(_of_sentences(encoded, outputs)),
+            np.concatenate(_split_sentence_scores(encoded, outputs)),
         )
-        return {"eval_spearman": spearman(truth, found)["spearman"]}
+        return {"eval_spearman": spearman(truth, predictions)["spearman"]}
 
     def write_predictions(self, output_dir, encoded, outputs, suffix=""):
         with writing.replacing(os.path.join(output_dir, f"highlights{suffix}.txt")) as file:
-            for scores in _of_sentences(encoded, outputs):
+            for scores in _split_sentence_scores(encoded, outputs):
                 file.write(" ".join(map(str, scores)) + "\n")
 
     def serving_outputs(self, model, features):
@@ -102,11 +102,11 @@ class HighlightTask(Task):
         sentences = tf.strings.split(texts["text"], "|")  # [B, (sentences)]
         room = (reader.max_seq_length - 1) // sentences.row_lengths() - 1  # [B]
         ids = reader.tokenizer.encode(sentences.values)  # [all sentences, (pieces)]
-        in_room = (
+        fits = (
             tf.ragged.range(ids.row_lengths()) < tf.gather(room, sentences.value_rowids())[:, None]
         )
         sep = tf.fill([ids.nrows(), 1], reader.vocab["[SEP]"])
-        ids = sentences.with_values(tf.concat([tf.ragged.boolean_mask(ids, in_room), sep], axis=1))
+        ids = sentences.with_values(tf.concat([tf.ragged.boolean_mask(ids, fits), sep], axis=1))
         cls = tf.fill([sentences.nrows(), 1], reader.vocab["[CLS]"])
         ids = tf.concat([cls, ids.merge_dims(1, 2)], axis=1).to_tensor()  # [B, S]
         features = {
@@ -151,7 +151,7 @@ def _scores(model, features):
     return ops.sigmoid(ops.cast(model(features), "float32"))[..., 0]
 
 
-def _of_sentences(encoded, outputs):
+def _split_sentence_scores(encoded, outputs):
     """The scores of the sentences of each text, from those of all tokens."""
     return [scores[encoded.ends(row)] for row, scores in enumerate(outputs["scores"])]
 

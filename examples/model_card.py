@@ -39,7 +39,7 @@ DATA_FLAGS = (
 )
 
 
-def lines_of(folder: pathlib.Path) -> Iterator[str]:
+def list_parts(folder: pathlib.Path) -> Iterator[str]:
     """Yields the parts of the card of a folder; those of the training are of its last one that
     made updates.
     """
@@ -58,8 +58,10 @@ def lines_of(folder: pathlib.Path) -> Iterator[str]:
         )
     trainings = [one for one in records if one["flags"].get("do_train") and one["num_updates"] != 0]
     record = (trainings or records)[-1]
-    flags, found = record["flags"], ModelFolder(str(folder))
-    yield HEAD.format(task=found.task().task_name if found.task_file else record["script"])
+    flags, model_folder = record["flags"], ModelFolder(str(folder))
+    yield HEAD.format(
+        task=model_folder.task().task_name if model_folder.task_file else record["script"]
+    )
     yield f"## Training\n\n- Script: `{record['script']}.py`"
     start = (trainings or records)[0]["flags"].get("init_checkpoint")
     yield (
@@ -68,7 +70,7 @@ def lines_of(folder: pathlib.Path) -> Iterator[str]:
     )
     yield from (f"- Data: `--{name}` {code(flags[name])}" for name in DATA_FLAGS if flags.get(name))
     if flags.get("class_weights"):
-        pairs = zip(found.labels() or (), flags["class_weights"], strict=False)
+        pairs = zip(model_folder.labels() or (), flags["class_weights"], strict=False)
         yield (
             "- Class weights: "
             f"{', '.join(f'{code(label)} {code(weight)}' for label, weight in pairs)}"
@@ -108,7 +110,7 @@ def main():
         from official_bert import InputError
         from official_bert.training import run_log  # noqa: F401 imports TensorFlow
     try:
-        print(*lines_of(folder), sep="\n")
+        print(*list_parts(folder), sep="\n")
     except InputError as error:
         sys.exit(str(error))
 

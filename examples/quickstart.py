@@ -38,7 +38,7 @@ SENTENCES = (
 )
 PAIR = ("This method is called once.", "These method is called once.")
 MINIMAL_PAIRS = pathlib.Path("BLiMP.zip")
-PAIRS_OF_A_PARADIGM = 20
+PAIRS_PER_PARADIGM = 20
 # Of the masked LM's accuracy to that of always predicting the most frequent word.
 REQUIRED_RATIO = 2.0
 
@@ -48,12 +48,12 @@ class Setting:
     """The sizes of a run.
 
     Attributes:
-        docstrings_of: the packages whose docstrings are read beside Python's help texts.
+        packages: the packages whose docstrings are read beside Python's help texts.
         required_next_sentence_gain: what the accuracy of next sentences must have above the
             baseline.
     """
 
-    docstrings_of: str
+    packages: str
     required_next_sentence_gain: float
     num_hidden_layers: int
     num_attention_heads: int
@@ -71,7 +71,7 @@ class Setting:
 
 SETTINGS = {
     "full": Setting(
-        docstrings_of="python,keras,numpy,tensorflow",
+        packages="python,keras,numpy,tensorflow",
         required_next_sentence_gain=0.03,
         num_hidden_layers=4,  # with 2 layers next sentences are hardly learnt in so few steps
         num_attention_heads=2,
@@ -86,7 +86,7 @@ SETTINGS = {
         learning_rate=7e-4,  # with 1e-3 four layers learn nothing with some seeds
     ),
     "short": Setting(
-        docstrings_of="",
+        packages="",
         # So short a training on so little text does not teach them.
         required_next_sentence_gain=-1.0,
         num_hidden_layers=2,
@@ -150,7 +150,7 @@ def make_data(setting: Setting, output: pathlib.Path):
         "examples/quickstart_corpus.py",
         f"--train_file={output}/train.txt",
         f"--held_out_file={output}/held_out.txt",
-        f"--docstrings_of={setting.docstrings_of}",
+        f"--docstrings_of={setting.packages}",
     )
     run("examples/quickstart_topics.py", f"--data_dir={output}/topics")
     run(
@@ -336,7 +336,7 @@ def check_learning(setting: Setting, end: dict[str, float], baseline: Baselines)
         )
 
 
-def predictor_of(model: pathlib.Path):
+def open_predictor(model: pathlib.Path):
     from official_bert.cli import flags
 
     with flags.quiet_imports():
@@ -346,7 +346,7 @@ def predictor_of(model: pathlib.Path):
 
 def predict_masked_words(model: pathlib.Path):
     """Prints the model's five best WordPieces for the masked word of each sentence."""
-    predictor = predictor_of(model)
+    predictor = open_predictor(model)
     print()
     for sentence in SENTENCES:
         (mask,) = predictor(sentence)["masks"]
@@ -358,15 +358,15 @@ def compare_sentences(model: pathlib.Path):
     the right one wins.
     """
     print("\nThe logarithm of the probability of a sentence, and of the same with a mistake:")
-    for sentence, found in zip(PAIR, predictor_of(model).score(list(PAIR)), strict=True):
-        print(f"    {found['score']:7.2f}  {sentence}")
+    for sentence, result in zip(PAIR, open_predictor(model).score(list(PAIR)), strict=True):
+        print(f"    {result['score']:7.2f}  {sentence}")
     if MINIMAL_PAIRS.exists():
         table = model.parent / "minimal_pairs.tsv"
         run(
             "evaluate_minimal_pairs",
             f"--model={model}",
             f"--input_file={MINIMAL_PAIRS}",
-            f"--num_records={PAIRS_OF_A_PARADIGM}",
+            f"--num_records={PAIRS_PER_PARADIGM}",
             f"--output_file={table}",
         )
         *_, (_, _, count, accuracy) = (

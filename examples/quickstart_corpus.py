@@ -33,7 +33,7 @@ TITLE = re.compile(r"^\s*[A-Z]\w+:\s*$", re.MULTILINE)
 NAME = re.compile(r"^\s*[*`]*\w+[`]*(?: \([^()]*\))?: (?=\S)", re.MULTILINE)
 TYPE = re.compile(r"^\s*\w+(?:, \w+)* : .*$", re.MULTILINE)
 
-DOCSTRINGS_OF = "python,keras,numpy,tensorflow"  # all takes half a minute, and gives 4 MB
+DOCSTRING_PACKAGES = "python,keras,numpy,tensorflow"  # all takes half a minute, and gives 4 MB
 NOT_READ = {"site-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}  # folders
 
 DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
@@ -48,7 +48,7 @@ def help_texts() -> Iterator[str]:
         yield from HEADING.split(topics[name])[::3]
 
 
-def folder_of(package: str) -> pathlib.Path:
+def find_folder(package: str) -> pathlib.Path:
     """Returns the folder of an installed package's modules, without an import of the package."""
     if package == "python":
         return pathlib.Path(sysconfig.get_path("stdlib"))
@@ -69,12 +69,12 @@ def docstrings(folder: pathlib.Path) -> Iterator[str]:
                     module = ast.parse(path.read_bytes())
             except (SyntaxError, ValueError):  # a template, or a sample of bad code
                 continue
-            found = [node for node in ast.walk(module) if isinstance(node, DOCUMENTED)]
-            found.sort(key=lambda node: getattr(node, "lineno", 0))
-            yield "\n\n".join(filter(None, map(ast.get_docstring, found)))
+            nodes = [node for node in ast.walk(module) if isinstance(node, DOCUMENTED)]
+            nodes.sort(key=lambda node: getattr(node, "lineno", 0))
+            yield "\n\n".join(filter(None, map(ast.get_docstring, nodes)))
 
 
-def paragraphs_of_docstrings(text: str) -> str:
+def keep_paragraphs(text: str) -> str:
     """Makes each description of an argument a paragraph without the name, and takes the titles out."""
     text = HEADING.sub("\n\n", text)
     for mark in (TITLE, TYPE, NAME):
@@ -95,12 +95,12 @@ def documents(texts: Iterable[str]) -> list[list[str]]:
         The documents, each a list of at least `MIN_SENTENCES` sentences.
     """
     seen = set()
-    found = []
+    unique_documents = []
     for text in texts:
         new = [sentence for sentence in prose(text) if not (sentence in seen or seen.add(sentence))]
         if len(new) >= MIN_SENTENCES:
-            found.append(new)
-    return found
+            unique_documents.append(new)
+    return unique_documents
 
 
 def prose(text: str) -> Iterator[str]:
@@ -117,9 +117,9 @@ def prose(text: str) -> Iterator[str]:
                     yield sentence
 
 
-def write(path: str, found: list[list[str]]):
+def write(path: str, documents: list[list[str]]):
     pathlib.Path(path).write_text(
-        "\n".join("\n".join(document) + "\n" for document in found), encoding="utf-8"
+        "\n".join("\n".join(document) + "\n" for document in documents), encoding="utf-8"
     )
 
 
@@ -135,22 +135,22 @@ def main():
     )
     parser.add_argument(
         "--docstrings_of",
-        default=DOCSTRINGS_OF,
+        default=DOCSTRING_PACKAGES,
         help="comma separated packages whose docstrings are read beside the help texts; python is "
         "its standard library; nothing means the help texts alone",
     )
     arguments = parser.parse_args()
 
-    folders = map(folder_of, filter(None, arguments.docstrings_of.split(",")))
-    modules = map(paragraphs_of_docstrings, itertools.chain.from_iterable(map(docstrings, folders)))
-    found = documents(itertools.chain(help_texts(), modules))
-    random.Random(arguments.random_seed).shuffle(found)
-    sentences_before = itertools.accumulate(map(len, found), initial=0)
-    wanted = arguments.held_out_share * sum(map(len, found))
-    num_held_out = sum(before < wanted for before in sentences_before)
+    folders = map(find_folder, filter(None, arguments.docstrings_of.split(",")))
+    modules = map(keep_paragraphs, itertools.chain.from_iterable(map(docstrings, folders)))
+    all_documents = documents(itertools.chain(help_texts(), modules))
+    random.Random(arguments.random_seed).shuffle(all_documents)
+    sentences_before = itertools.accumulate(map(len, all_documents), initial=0)
+    num_held_out_sentences = arguments.held_out_share * sum(map(len, all_documents))
+    num_held_out = sum(before < num_held_out_sentences for before in sentences_before)
     for path, part in (
-        (arguments.held_out_file, found[:num_held_out]),
-        (arguments.train_file, found[num_held_out:]),
+        (arguments.held_out_file, all_documents[:num_held_out]),
+        (arguments.train_file, all_documents[num_held_out:]),
     ):
         write(path, part)
         words = sum(len(sentence.split()) for document in part for sentence in document)

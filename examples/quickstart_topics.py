@@ -25,12 +25,12 @@ PARTS = {
 
 def examples() -> list[tuple[str, str]]:
     """Returns the sentences with their labels; a sentence that the texts repeat counts once."""
-    label_of = {}
+    labels = {}
     for label, names in PARTS.items():
         for name in names:
             for sentence in prose(topics[name]):
-                label_of.setdefault(sentence, label)
-    return list(label_of.items())
+                labels.setdefault(sentence, label)
+    return list(labels.items())
 
 
 def main():
@@ -44,12 +44,12 @@ def main():
     )
     arguments = parser.parse_args()
 
-    found = examples()
-    random.Random(arguments.random_seed).shuffle(found)
-    num_dev = round(arguments.dev_share * len(found))
+    labelled = examples()
+    random.Random(arguments.random_seed).shuffle(labelled)
+    num_dev = round(arguments.dev_share * len(labelled))
     folder = pathlib.Path(arguments.data_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, part in (("train", found[num_dev:]), ("dev", found[:num_dev])):
+    for name, part in (("train", labelled[num_dev:]), ("dev", labelled[:num_dev])):
         rows = "".join(f"{sentence}\t{label}\n" for sentence, label in part)
         (folder / f"{name}.tsv").write_text(f"sentence\tpart\n{rows}", encoding="utf-8")
         print(f"{folder / name}.tsv: {len(part)} sentences")

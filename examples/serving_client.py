@@ -3,7 +3,7 @@
 examples/serving_server.py in its place.
 
 The functions are made to be copied: `rest_predict` needs only numpy, and `grpc_predict` needs the
-extra `serving` of pyproject.toml. `inputs_of` makes the inputs of every signature; all
+extra `serving` of pyproject.toml. `make_inputs` makes the inputs of every signature; all
 signatures except serving_text need a tokenizer in the client. The command line takes flags, then
 the texts of one request:
 
@@ -150,7 +150,7 @@ def plain(values: np.ndarray) -> Any:
     return shaped.reshape(values.shape).tolist()
 
 
-def inputs_of(
+def make_inputs(
     signature_name: str,
     texts: Sequence[str],
     tokenizer: FullTokenizer | None,
@@ -248,7 +248,7 @@ def main():
             check_vocabulary(tokenizer, 1 + max(tokenizer.vocab.values()), arguments.vocab_file)
         except InputError as error:
             raise SystemExit(f"serving_client.py: {error}") from None
-    inputs = inputs_of(
+    inputs = make_inputs(
         arguments.signature_name,
         arguments.texts,
         tokenizer,

@@ -47,9 +47,11 @@ class Model:
     """The newest version of a SavedModel."""
 
     def __init__(self, name: str, base_path: str):
-        found = pathlib.Path(base_path).glob("*/saved_model.pb")
+        model_files = pathlib.Path(base_path).glob("*/saved_model.pb")
         versions = {
-            int(path.parent.name): path.parent for path in found if path.parent.name.isdecimal()
+            int(path.parent.name): path.parent
+            for path in model_files
+            if path.parent.name.isdecimal()
         }
         if not versions:
             raise SystemExit(
@@ -98,8 +100,8 @@ def rest_answer(model: Model, request: dict) -> dict:
     if not isinstance(request.get("instances", []), list):
         raise RequestError(400, "'instances' must be a list, with an element for each example")
     specs = model.specs(signature_name)
-    by_column = "inputs" in request
-    if by_column:
+    has_columns = "inputs" in request
+    if has_columns:
         inputs = _named(request["inputs"], specs)
     else:
         rows = [_named(row, specs) for row in request["instances"]]
@@ -110,8 +112,8 @@ def rest_answer(model: Model, request: dict) -> dict:
         name: _json(values) for name, values in model.predict(signature_name, inputs).items()
     }
     if len(outputs) == 1:  # it is sent without its name
-        return {"outputs" if by_column else "predictions": next(iter(outputs.values()))}
-    if by_column:
+        return {"outputs" if has_columns else "predictions": next(iter(outputs.values()))}
+    if has_columns:
         return {"outputs": outputs}
     if len({len(values) for values in outputs.values()}) > 1:
         raise RequestError(400, "the outputs have no row for each instance: send 'inputs'")
@@ -224,7 +226,7 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(json.dumps(content).encode())
 
 
-def array_of(name: str, proto) -> np.ndarray:
+def read_array(name: str, proto) -> np.ndarray:
     """The array of a tensor, which may have one value for all of its places; its shape may claim
     any number of them.
     """
@@ -251,7 +253,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                 or spec.version_label
             ):
                 raise RequestError(404, f"Servable not found for request: {spec.name}")
-            inputs = {name: array_of(name, proto) for name, proto in request.inputs.items()}
+            inputs = {name: read_array(name, proto) for name, proto in request.inputs.items()}
             outputs = self._model.predict(spec.signature_name or DEFAULT_SIGNATURE, inputs)
             if unknown := sorted(set(request.output_filter) - outputs.keys()):
                 raise RequestError(400, f"unknown output: {', '.join(unknown)}")

@@ -220,7 +220,7 @@ def test_the_call_of_cudnn_reaches_xla(rate, call):
         with tf.GradientTape() as tape:
             tape.watch(query)
             context = cudnn_attention.attend(
-                query, key, value, rate=rate, seed=1, as_module=call != "custom call", **mask
+                query, key, value, rate=rate, seed=1, is_in_module=call != "custom call", **mask
             )
         assert context.shape == query.shape
         gradient = tape.gradient(context, query)

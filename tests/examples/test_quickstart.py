@@ -99,7 +99,7 @@ def test_minimal_pairs_are_asked_if_they_are_there(tmp_path, monkeypatch, capsys
     made_up = types.SimpleNamespace(
         score=lambda texts: [{"score": -float(len(text))} for text in texts]
     )
-    monkeypatch.setattr(QUICKSTART, "predictor_of", lambda model: made_up)
+    monkeypatch.setattr(QUICKSTART, "open_predictor", lambda model: made_up)
     monkeypatch.setattr(QUICKSTART, "MINIMAL_PAIRS", tmp_path / "BLiMP.zip")
     ran = []
 
@@ -186,9 +186,7 @@ def test_a_module_gives_the_prose_of_its_docstrings(tmp_path):
     (tmp_path / "broken.py").write_text("def :")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "b.py").write_text(MODULE)
-    (document,) = CORPUS.documents(
-        map(CORPUS.paragraphs_of_docstrings, CORPUS.docstrings(tmp_path))
-    )
+    (document,) = CORPUS.documents(map(CORPUS.keep_paragraphs, CORPUS.docstrings(tmp_path)))
     assert document == [
         "Reads and writes tables.",
         "A table has rows and columns.",
@@ -204,7 +202,7 @@ def test_the_parts_are_files_of_documents_without_a_common_sentence(tmp_path):
     files = tmp_path / "train.txt", tmp_path / "held_out.txt"
     flags = (f"--train_file={files[0]}", f"--held_out_file={files[1]}")
     run_script("examples/quickstart_corpus.py", *flags, "--docstrings_of=email,numpy")
-    assert (CORPUS.folder_of("python") / "email" / "parser.py").exists()
+    assert (CORPUS.find_folder("python") / "email" / "parser.py").exists()
     train, held_out = (file.read_text(encoding="utf-8") for file in files)
     documents = [
         [part.split("\n") for part in text.strip().split("\n\n")] for text in (train, held_out)

@@ -61,7 +61,7 @@ def server(made):
 def test_both_protocols_give_what_a_direct_call_gives(client, made, server, signature_name):
     rest, grpc = server
     tokenizer = FullTokenizer(str(made / "assets" / "vocab.txt"))
-    inputs = client.inputs_of(signature_name, ("the cat sat", "a cat"), tokenizer, 24)
+    inputs = client.make_inputs(signature_name, ("the cat sat", "a cat"), tokenizer, 24)
     serve = signatures_of(made)[signature_name]
     wanted = serve(**{name: tf.constant(values) for name, values in inputs.items()})
     by_row = {name: client.plain(values)[0] for name, values in inputs.items()}
@@ -137,13 +137,13 @@ def test_the_client_as_a_process(made, server):
 
 
 def test_the_inputs_of_texts_of_choices_and_of_masked_words(client, tokenizer):
-    masked = client.inputs_of("serving_masked", ("The [MASK] sat", "a [MASK]."), tokenizer, 24)
+    masked = client.make_inputs("serving_masked", ("The [MASK] sat", "a [MASK]."), tokenizer, 24)
     assert masked["masked_lm_positions"].tolist() == [[2, 6]]
-    choice = client.inputs_of("serving_default", ("the cat", "sat", "was", "here"), tokenizer, 24)
+    choice = client.make_inputs("serving_default", ("the cat", "sat", "was", "here"), tokenizer, 24)
     assert choice["input_ids"].shape == (1, 3, 6)
-    pair = client.inputs_of("serving_text", ("a", "b"), None, 24)
+    pair = client.make_inputs("serving_text", ("a", "b"), None, 24)
     assert pair == {"text_a": np.array([b"a"], object), "text_b": np.array([b"b"], object)}
-    texts = client.inputs_of(
+    texts = client.make_inputs(
         "serving_text", ("the cat", "sat", "was"), None, 24, ("context", "endings")
     )
     assert texts["endings"].tolist() == [[b"sat", b"was"]]

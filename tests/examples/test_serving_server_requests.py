@@ -169,8 +169,8 @@ def test_a_client_that_leaves_causes_no_traceback(address, capfd):
 
 def test_no_shape_of_a_tensor_reserves_memory(module):
     proto = tf.make_tensor_proto(np.float32([7]), shape=[3])
-    np.testing.assert_array_equal(module.array_of("x", proto), [7, 7, 7])
+    np.testing.assert_array_equal(module.read_array("x", proto), [7, 7, 7])
     for size in (1 << 40, -1):
         proto.tensor_shape.dim[0].size = size
         with pytest.raises(module.RequestError, match="input x: "):
-            module.array_of("x", proto)
+            module.read_array("x", proto)

@@ -117,9 +117,9 @@ def test_the_committed_pages_are_those_of_the_committed_lines():
     assert [path.stem for path in pages] == ["figure5", "table5", "table6", "table8"]
     report = experiment_report.REPORT.read_text()
     for path in pages:
-        page = experiment_report.page_of(path)
+        page = experiment_report.make_page(path)
         assert path.with_suffix(".md").read_text() == page
-        assert experiment_report.digest_of(path).encode() in path.with_suffix(".png").read_bytes()
+        assert experiment_report.compute_digest(path).encode() in path.with_suffix(".png").read_bytes()
         assert (
-            f"<!-- {path.stem} -->\n\n{experiment_report.table_of(page)}\n\n<!-- end -->" in report
+            f"<!-- {path.stem} -->\n\n{experiment_report.cut_tables(page)}\n\n<!-- end -->" in report
         )
