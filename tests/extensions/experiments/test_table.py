@@ -119,7 +119,10 @@ def test_the_committed_pages_are_those_of_the_committed_lines():
     for path in pages:
         page = experiment_report.make_page(path)
         assert path.with_suffix(".md").read_text() == page
-        assert experiment_report.compute_digest(path).encode() in path.with_suffix(".png").read_bytes()
         assert (
-            f"<!-- {path.stem} -->\n\n{experiment_report.cut_tables(page)}\n\n<!-- end -->" in report
+            experiment_report.compute_digest(path).encode() in path.with_suffix(".png").read_bytes()
+        )
+        assert (
+            f"<!-- {path.stem} -->\n\n{experiment_report.cut_tables(page)}\n\n<!-- end -->"
+            in report
         )
