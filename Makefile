@@ -47,9 +47,14 @@ test-long: install-dev  ## runs the tests that take minutes
 test-tf220: .venv-tf220/installed  ## runs the tests of the core with TensorFlow 2.20 in .venv-tf220
 	.venv-tf220/bin/python -m pytest $(QUICK_TESTS) $(or $(PYTEST),$(TF220_TESTS))
 
-lint: install-dev .venv-lint/installed  ## checks lint and format with ruff, and the spelling with codespell
+# The files and rooms whose names tools/check_names.py reads.
+NAMED_ROOMS := commands compat fine_tuning modeling optimization training
+CHECKED_NAMES := $(NAMED_ROOMS:%=official_bert/%) $(wildcard *.py official_bert/*.py) benchmarks examples tools
+
+lint: install-dev .venv-lint/installed  ## checks lint and format with ruff, names, and the spelling with codespell
 	$(IN_VENV) -m ruff check .
 	$(IN_VENV) -m ruff format --check .
+	$(IN_VENV) tools/check_names.py $(CHECKED_NAMES)
 	git ls-files -z | xargs -0 .venv-lint/bin/python -m codespell_lib
 
 types: install .venv-lint/installed  ## checks the types of the package with pyright

@@ -153,7 +153,7 @@ def test_the_hooks_run_the_tools_of_the_makefile():
     (repository,) = read_yaml(".pre-commit-config.yaml")["repos"]
     assert repository["repo"] == "local"
     hooks = {hook["id"]: hook for hook in repository["hooks"]}
-    assert list(hooks) == ["ruff-check", "ruff-format", "codespell", "pyright"]
+    assert list(hooks) == ["ruff-check", "ruff-format", "check-names", "codespell", "pyright"]
     makefile = read("Makefile").replace("$(IN_VENV)", ".venv/bin/python")
     for hook in hooks.values():
         command = " ".join(word for word in hook["entry"].split() if not word.startswith("--"))

@@ -24,7 +24,7 @@ REFUSED_FIRST_WORDS = {"as", "asked", "by", "drawn", "in", "kept", "made", "of",
 # Words that are no name alone. `known_labels` is plain English.
 REFUSED_ALONE = {"known"}
 # "X of Y" is "Y X", but for these verbs and idioms: warn_of_truncation, is_out_of_time.
-WORDS_BEFORE_OF = {"out", "warn", "warned"}
+PHRASE_STARTS = {"out", "warn", "warned"}
 
 # Name -> why it stays.
 EXCEPTIONS: dict[str, str] = {}
@@ -56,7 +56,7 @@ def explain_refusal(name: str) -> str | None:
     if len(words) == 1 and words[0] in REFUSED_ALONE:
         return "does not say what the value is"
     for before, word in itertools.pairwise(words):
-        if word == "of" and before not in WORDS_BEFORE_OF:
+        if word == "of" and before not in PHRASE_STARTS:
             return "contains 'of': write Y_X for X_of_Y"
     return None
 
