@@ -27,13 +27,16 @@ def test_names_and_layout_of_what_is_written(tmp_path):
         weights["bert/encoder/layer_1/intermediate/dense/kernel"].T,
     )
     np.testing.assert_array_equal(
-        written["cls.seq_relationship.weight"], weights["cls/seq_relationship/output_weights"]
+        written["cls.seq_relationship.weight"],
+        weights["cls/seq_relationship/output_weights"],
     )
     np.testing.assert_array_equal(
-        written["bert.embeddings.LayerNorm.weight"], weights["bert/embeddings/LayerNorm/gamma"]
+        written["bert.embeddings.LayerNorm.weight"],
+        weights["bert/embeddings/LayerNorm/gamma"],
     )
     np.testing.assert_array_equal(
-        written["cls.predictions.bias"], weights["cls/predictions/output_bias"]
+        written["cls.predictions.bias"],
+        weights["cls/predictions/output_bias"],
     )
     # The kernel is square: neither a shape nor the way there and back would tell that it does not
     # turn.
@@ -138,7 +141,8 @@ def test_old_names_and_copies_of_other_weights(tmp_path):
 def test_16_bit_floats_are_widened(tmp_path, dtype):
     kernel = np.array([[1.5, -2.0], [0.25, 3.0], [8.0, 0.5]], dtype)
     safetensors.numpy.save_file(
-        {"pooler.dense.weight": kernel}, str(tmp_path / "model.safetensors")
+        {"pooler.dense.weight": kernel},
+        str(tmp_path / "model.safetensors"),
     )
     read = huggingface.HuggingFaceCheckpoint(str(tmp_path)).read("bert/pooler/dense/kernel")
     assert read.dtype == np.float32

@@ -93,7 +93,8 @@ def test_partial_matches_are_reported_by_name(tmp_path, logged):
         [],
     )
     np.testing.assert_array_equal(
-        named_variables(model)["cls/seq_relationship/output_weights"].numpy(), untouched
+        named_variables(model)["cls/seq_relationship/output_weights"].numpy(),
+        untouched,
     )
     (warning,) = logged(python_logging.WARNING)
     assert all(name in warning for name in HEADS)
@@ -106,7 +107,8 @@ def test_partial_matches_are_reported_by_name(tmp_path, logged):
     report.check_complete()  # a head may be left out, a layer not
     smaller = BertConfig(20, 8, 1, 2, 12, max_position_embeddings=16, type_vocab_size=2)
     with pytest.raises(
-        InputError, match=r"has bert/encoder/layer_1/.*, which the model of the config lacks"
+        InputError,
+        match=r"has bert/encoder/layer_1/.*, which the model of the config lacks",
     ):
         load_checkpoint(BertModel(smaller), prefix).check_complete()
 
@@ -148,7 +150,8 @@ def test_another_shape_names_both_and_changes_nothing(tmp_path):
     model = BertPretrainer(CONFIG)
     before = [weight.numpy() for weight in model.weights]
     with pytest.raises(
-        InputError, match=r"ckpt: cls/predictions/output_bias has shape \[21\] .* \[20\] in the"
+        InputError,
+        match=r"ckpt: cls/predictions/output_bias has shape \[21\] .* \[20\] in the",
     ):
         load_checkpoint(model, prefix)
     for weight, value in zip(model.weights, before, strict=True):
@@ -170,7 +173,8 @@ def test_no_checkpoint_at_all(tmp_path):
         load_checkpoint(BertModel(CONFIG), str(tmp_path))
     tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
     with pytest.raises(
-        InputError, match=r"ckpt\.index: is a part of the checkpoint .*; give .*/bert_model.ckpt$"
+        InputError,
+        match=r"ckpt\.index: is a part of the checkpoint .*; give .*/bert_model.ckpt$",
     ):
         load_checkpoint(BertModel(CONFIG), str(tmp_path / "bert_model.ckpt.index"))
 
@@ -181,7 +185,8 @@ def test_a_part_of_a_checkpoint_names_the_whole(tmp_path, ending):
     (tmp_path / "model.ckpt-3.meta").touch()
     part = tmp_path / f"model.ckpt-3.{ending}"
     with pytest.raises(
-        InputError, match=f"{part.name}: is a part of the checkpoint .*; give .*/model.ckpt-3$"
+        InputError,
+        match=f"{part.name}: is a part of the checkpoint .*; give .*/model.ckpt-3$",
     ):
         open_checkpoint(str(part))
 
@@ -199,11 +204,13 @@ def test_a_part_of_a_checkpoint_names_the_whole(tmp_path, ending):
 def test_weights_of_another_format_name_the_way(tmp_path, name, way):
     (tmp_path / name).touch()
     with pytest.raises(
-        InputError, match=f"{name}: is not in a format of BERT's checkpoints; .*{way}"
+        InputError,
+        match=f"{name}: is not in a format of BERT's checkpoints; .*{way}",
     ):
         open_checkpoint(str(tmp_path / name))
     with pytest.raises(
-        InputError, match=f"{tmp_path.name}: its only weights are in {name}, .*{way}"
+        InputError,
+        match=f"{tmp_path.name}: its only weights are in {name}, .*{way}",
     ):
         open_checkpoint(str(tmp_path))
     tf1.write(str(tmp_path / "bert_model.ckpt"), {"a": np.float32(1)})
@@ -235,7 +242,8 @@ def test_a_corrupt_list_hides_no_weights_of_hugging_face(tmp_path, logged):
     (tmp_path / "checkpoint").write_bytes(b"\x00\xff of another program")
     opened = open_checkpoint(str(tmp_path))
     np.testing.assert_array_equal(
-        opened.read("bert/pooler/dense/bias"), weights["bert/pooler/dense/bias"]
+        opened.read("bert/pooler/dense/bias"),
+        weights["bert/pooler/dense/bias"],
     )
     warned = (
         f"Reading the weights of Hugging Face in {tmp_path}; {tmp_path}/checkpoint: is corrupt; "
@@ -252,7 +260,8 @@ def test_a_corrupt_list_hides_no_weights_of_hugging_face(tmp_path, logged):
 def test_a_checkpoint_without_weights_is_named_so(tmp_path):
     tf1.write(str(tmp_path / "model.ckpt-3"), {"global_step": np.int64(3)})
     with pytest.raises(
-        InputError, match=r"no variable of the model is in this checkpoint \(it holds no weight\)"
+        InputError,
+        match=r"no variable of the model is in this checkpoint \(it holds no weight\)",
     ):
         load_checkpoint(BertModel(CONFIG), str(tmp_path / "model.ckpt-3"))
 

@@ -104,7 +104,8 @@ def test_workers_with_one_input_have_the_position_of_worker_0(tmp_path):
     CheckpointManager(str(tmp_path), variables(step=3), workers=LoneWorker(1)).save(3, state)
     assert models_in(tmp_path) == []
     CheckpointManager(str(tmp_path), variables(step=3)).save(
-        3, tf.train.Checkpoint(position=tf.Variable(100))
+        3,
+        tf.train.Checkpoint(position=tf.Variable(100)),
     )
     CheckpointManager(str(tmp_path), variables(), workers=LoneWorker(1)).restore(state)
     assert int(state.position) == 100
@@ -188,12 +189,14 @@ def test_a_saved_input_is_sealed(tmp_path):
     content[3] ^= 1
     path.write_bytes(content)
     with pytest.raises(
-        InputError, match=r"input\.ckpt-30-0: cannot be read \(its bytes do not fit their ch"
+        InputError,
+        match=r"input\.ckpt-30-0: cannot be read \(its bytes do not fit their ch",
     ):
         manager.saved_input_value("seed")
     path.write_bytes(b"")
     with pytest.raises(
-        InputError, match=r"input\.ckpt-30-0: .*cannot be read.*the input starts from its beginning"
+        InputError,
+        match=r"input\.ckpt-30-0: .*cannot be read.*the input starts from its beginning",
     ):
         manager.saved_input_value("seed")
 
@@ -232,7 +235,8 @@ def test_if_no_checkpoint_is_whole_or_fits_the_newest_is_named(tmp_path):
         (tmp_path / f"model.ckpt-{step}.{DATA}").write_bytes(b"")
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(
-        InputError, match=r"model\.ckpt-30: global_step cannot be read .*; copy its files again"
+        InputError,
+        match=r"model\.ckpt-30: global_step cannot be read .*; copy its files again",
     ):
         manager.read_newest_valid(manager.restore)
     assert sorted(os.listdir(tmp_path)) == before
@@ -245,10 +249,12 @@ def test_if_no_checkpoint_is_whole_or_fits_the_newest_is_named(tmp_path):
 
 def test_an_input_of_another_kind_is_an_error(tmp_path):
     CheckpointManager(str(tmp_path), variables(step=3)).save(
-        3, tf.train.Checkpoint(a=tf.Variable(1))
+        3,
+        tf.train.Checkpoint(a=tf.Variable(1)),
     )
     with pytest.raises(
-        InputError, match=r"input\.ckpt-3-0: the state of the input cannot be restored"
+        InputError,
+        match=r"input\.ckpt-3-0: the state of the input cannot be restored",
     ):
         CheckpointManager(str(tmp_path), variables()).restore(
             tf.train.Checkpoint(b=tf.Variable([1.0, 2.0]))
@@ -295,7 +301,8 @@ def test_zero_keeps_all_and_foreign_files_stay(tmp_path):
     tf1.write(str(tmp_path / "model.ckpt-1"), own)  # not in the checkpoint file: not ours to delete
     tf1.write(str(tmp_path / "elsewhere" / "model.ckpt-2"), own)
     tf.compat.v1.train.update_checkpoint_state(
-        str(tmp_path), str(tmp_path / "elsewhere" / "model.ckpt-2")
+        str(tmp_path),
+        str(tmp_path / "elsewhere" / "model.ckpt-2"),
     )
     manager = CheckpointManager(str(tmp_path), own, keep_max=0)
     for step in range(3, 10):
@@ -317,7 +324,10 @@ def test_a_kill_while_saving_loses_only_that_save(
 
     own = variables()
     manager = CheckpointManager(
-        str(tmp_path), own, keep_max=1, saves_in_background=saves_in_background
+        str(tmp_path),
+        own,
+        keep_max=1,
+        saves_in_background=saves_in_background,
     )
     advance(own, 10)
     manager.save(10, tf.train.Checkpoint(position=tf.Variable(10)))
@@ -446,7 +456,8 @@ def test_the_chief_looks_through_the_values_for_all_workers(tmp_path):
     for worker, workers in ((0, LoneWorker()), (1, WithInvalidChief(1))):
         manager = CheckpointManager(str(tmp_path), own, workers=workers)
         with pytest.raises(
-            Diverged, match=f"since {'the chief finds them invalid' if worker else 'w holds nan'}"
+            Diverged,
+            match=f"since {'the chief finds them invalid' if worker else 'w holds nan'}",
         ):
             manager.save(3)
     assert answers == [False]
@@ -483,7 +494,8 @@ def test_what_diverged_is_not_saved(tmp_path):
     manager.save(3)
     own["w/adam_v"].assign([1.0, 3e30])
     with pytest.raises(
-        Diverged, match=r"the weights of step 4 are not saved, since w/adam_v holds 3e\+30"
+        Diverged,
+        match=r"the weights of step 4 are not saved, since w/adam_v holds 3e\+30",
     ):
         manager.save(4)
     assert models_in(tmp_path) == ["model.ckpt-3.index"]
@@ -495,19 +507,22 @@ def test_a_run_of_another_model_is_not_resumed_in_part(tmp_path):
     before = own["w"].numpy().tolist()
     own["w"].assign(own["w"] + 1)
     with pytest.raises(
-        InputError, match=r"cannot resume, since the model has no layer_9/kernel; give the config"
+        InputError,
+        match=r"cannot resume, since the model has no layer_9/kernel; give the config",
     ):
         CheckpointManager(str(tmp_path), own).restore()
     assert own["w"].numpy().tolist() == [value + 1 for value in before], "nothing was restored"
 
     CheckpointManager(str(tmp_path), {key: own[key] for key in ("w", "global_step")}).save(5)
     with pytest.raises(
-        InputError, match=r"model\.ckpt-5: cannot resume, since it lacks w/adam_m, w/adam_v;"
+        InputError,
+        match=r"model\.ckpt-5: cannot resume, since it lacks w/adam_m, w/adam_v;",
     ):
         CheckpointManager(str(tmp_path), own).restore()
     wider = {"w": tf.Variable([1.0, 2.0, 3.0]), "global_step": own["global_step"]}
     with pytest.raises(
-        InputError, match=r"w has shape \[2\] in the checkpoint and \[3\] in the model"
+        InputError,
+        match=r"w has shape \[2\] in the checkpoint and \[3\] in the model",
     ):
         CheckpointManager(str(tmp_path), wider).restore()
     tf1.write(str(tmp_path / "model.ckpt-6"), {"w": own["w"]})
@@ -544,7 +559,9 @@ def test_all_checkpoints_can_go_and_other_files_stay(tmp_path, monkeypatch):
     (tmp_path / "eval_results.txt").write_text("")
     deleted, delete = [], checkpoint_folder._delete
     monkeypatch.setattr(
-        checkpoint_folder, "_delete", lambda path: deleted.append(path) or delete(path)
+        checkpoint_folder,
+        "_delete",
+        lambda path: deleted.append(path) or delete(path),
     )
     checkpoint_folder.remove_all(str(tmp_path))
     # A kill leaves no list of files that are gone.

@@ -98,7 +98,8 @@ def test_every_head_of_the_table_of_names_is_of_known_families():
         == set()
     )
     with pytest.raises(
-        InputError, match=r"^path: has relation/kernel, the head of no known task; name its task"
+        InputError,
+        match=r"^path: has relation/kernel, the head of no known task; name its task",
     ):
         names.find_families({"bert/pooler/dense/bias": (4,), "relation/kernel": (8, 2)}, "path")
     beside = {"cls/predictions/output_bias": (20,), "relation/kernel": (8, 2)}

@@ -71,7 +71,8 @@ def test_a_tf1_program_writes_it(tmp_path, weights):
                 v1.get_variable(name, initializer=value)
             session.run(v1.global_variables_initializer())
             prefix = v1.train.Saver(write_version=version).save(
-                session, str(tmp_path / f"m{version}.ckpt")
+                session,
+                str(tmp_path / f"m{version}.ckpt"),
             )
         checkpoint = tf1.Tf1Checkpoint(checkpoint_folder.find_prefix(prefix))
         assert set(checkpoint.shapes) == set(weights)
@@ -94,7 +95,10 @@ def test_a_failure_leaves_no_half_checkpoint(tmp_path, monkeypatch, fails_at):
     def write():
         with tf1.replacing(prefix) as temporary:
             tf.raw_ops.SaveV2(
-                prefix=temporary, tensor_names=["a"], shape_and_slices=[""], tensors=[1.0]
+                prefix=temporary,
+                tensor_names=["a"],
+                shape_and_slices=[""],
+                tensors=[1.0],
             )
             if fails_at == "write":
                 raise KeyboardInterrupt
@@ -203,7 +207,8 @@ def test_a_step_is_an_integer(tmp_path):
     checkpoint = tf1.Tf1Checkpoint(prefix)
     tf1.check_type(checkpoint, "w", is_float=False)
     with pytest.raises(
-        InputError, match="global_step has the type float32, which is none of int32, int64;"
+        InputError,
+        match="global_step has the type float32, which is none of int32, int64;",
     ):
         tf1.check_type(checkpoint, "global_step", is_float=False)
 
@@ -261,7 +266,8 @@ def test_every_changed_byte_is_found_before_tensorflow_reads_it(sealed, monkeypa
         with open(path, "wb") as file:
             file.write(changed)
         with pytest.raises(
-            tf1.Corrupt, match=r"cannot be read \(its bytes do not fit their checksum"
+            tf1.Corrupt,
+            match=r"cannot be read \(its bytes do not fit their checksum",
         ) as found:
             tf1.check_objects(sealed)
         assert found.value.file == path
@@ -277,7 +283,8 @@ def test_a_file_cut_off_is_found(sealed, kept):
         with open(path, "ab") as file:
             file.write(bytes(13))  # a file system may give the size back, and not the bytes
     with pytest.raises(
-        tf1.Corrupt, match=r"state: cannot be read \(.+\); copy its files again"
+        tf1.Corrupt,
+        match=r"state: cannot be read \(.+\); copy its files again",
     ) as found:
         tf1.check_objects(sealed)
     assert found.value.file == path

@@ -68,7 +68,11 @@ def test_padding_examples_are_marked_in_the_file(tokenizer, tmp_path):
     path = str(tmp_path / "file")
     examples = [EXAMPLES[1], PaddingInputExample()]
     run_classifier.file_based_convert_examples_to_features(
-        examples, LABELS, LENGTH, tokenizer, path
+        examples,
+        LABELS,
+        LENGTH,
+        tokenizer,
+        path,
     )
     (batch,) = run_classifier.file_based_input_fn_builder(path, LENGTH, False, False)(
         {"batch_size": 8}
@@ -90,7 +94,11 @@ def test_scores_and_several_labels(tokenizer, tmp_path, texts, labels, keywords,
         str(tmp_path / "file"),
     )
     run_classifier.file_based_convert_examples_to_features(
-        examples, labels, LENGTH, tokenizer, path
+        examples,
+        labels,
+        LENGTH,
+        tokenizer,
+        path,
     )
     features = run_classifier.convert_examples_to_features(examples, labels, LENGTH, tokenizer)
     for read in (

@@ -96,7 +96,14 @@ def test_follows_the_rules_on_any_corpus(
     expected_rng, rng = random.Random(seed), random.Random(seed)
     vocab_words = ["[MASK]", "a", "##c", "d"]
     expected = plain_instances(
-        documents, max_seq_length, 2, short_seq_prob, 5, vocab_words, expected_rng, whole_word
+        documents,
+        max_seq_length,
+        2,
+        short_seq_prob,
+        5,
+        vocab_words,
+        expected_rng,
+        whole_word,
     )
 
     shuffled = list(documents)
@@ -158,7 +165,11 @@ def test_an_instance_that_does_not_fit_is_named(tmp_path, tokenizer, toy_instanc
     path = tmp_path / "a.tfrecord"
     with pytest.raises(InputError, match="instance 0: input_ids has 17 values, more than the 16"):
         create_pretraining_data.write_instance_to_example_files(
-            toy_instances(), tokenizer, 16, 4, [str(path)]
+            toy_instances(),
+            tokenizer,
+            16,
+            4,
+            [str(path)],
         )
     assert not path.exists()
 
@@ -189,7 +200,8 @@ def test_the_small_names_of_the_original():
 def test_a_name_that_is_gone_is_answered_with_the_page_that_has_it(name):
     module, _, name = name.rpartition(".")
     with pytest.raises(
-        AttributeError, match=rf"has no attribute '{name}'; .*docs/public_names.md says"
+        AttributeError,
+        match=rf"has no attribute '{name}'; .*docs/public_names.md says",
     ):
         getattr(importlib.import_module(module), name)
     assert f"`{name}`" in (ROOT / "docs" / "public_names.md").read_text()

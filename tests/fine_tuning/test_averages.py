@@ -39,7 +39,10 @@ def test_what_is_used_is_the_average(tmp_path):
         for name in averages:
             averages[name] = decay * averages[name] + (1 - decay) * values[name]
             np.testing.assert_allclose(
-                values[f"{name}/ema"], averages[name], atol=1e-6, err_msg=name
+                values[f"{name}/ema"],
+                averages[name],
+                atol=1e-6,
+                err_msg=name,
             )
     # Averages change nothing of the training, and are what `best` has of its step.
     best = checkpoint_values(out / "best")
@@ -47,7 +50,9 @@ def test_what_is_used_is_the_average(tmp_path):
         np.testing.assert_array_equal(last[name], value, err_msg=name)
         if name != "global_step":
             np.testing.assert_array_equal(
-                best[name], steps[best["global_step"]][f"{name}/ema"], err_msg=name
+                best[name],
+                steps[best["global_step"]][f"{name}/ema"],
+                err_msg=name,
             )
     # Without evaluations the newest averages are used, by the run itself and by a later one.
     outputs = []

@@ -58,7 +58,12 @@ def test_a_csv_of_tickets_becomes_a_classifier_as_by_the_script(base, tmp_path):
         *flag_list(output_dir=tmp_path / "script", **given, **files),
     )
     trained = Classifier.train(
-        tmp_path / "memory", *train, dev=dev, model=base, num_train_epochs=8, **FLAGS
+        tmp_path / "memory",
+        *train,
+        dev=dev,
+        model=base,
+        num_train_epochs=8,
+        **FLAGS,
     )
 
     assert trained.metrics == figures(tmp_path / "script")
@@ -237,7 +242,10 @@ ROWS = ClassificationData.from_lists(["a cat", "a train"] * 8, ["x", "y"] * 8).r
 def earlier_training(folder, **flags):
     """The log and the list of checkpoints of a training in a folder; returns the flags that it had."""
     options = ClassificationOptions(
-        task_name="text", output_dir=str(folder), do_train=True, **flags
+        task_name="text",
+        output_dir=str(folder),
+        do_train=True,
+        **flags,
     )
     written = dataclasses.asdict(options)
     folder.mkdir()
@@ -297,7 +305,8 @@ def test_a_folder_of_another_training_is_refused_resumed_or_replaced(base, tmp_p
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     for other, words in ((labels[::-1], {}), (labels, {"num_train_epochs": 2})):
         with pytest.raises(
-            InputError, match=r"model: holds a model that was trained differently: .*overwrite=True"
+            InputError,
+            match=r"model: holds a model that was trained differently: .*overwrite=True",
         ):
             train(other, **words)
     with pytest.raises(InputError, match="overwrite, resume: exclude each other"):

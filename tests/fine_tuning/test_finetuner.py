@@ -139,7 +139,8 @@ def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(
     assert history_of(tmp_path) == history_of(evaluated)
     assert figures(tmp_path) == figures(evaluated)
     training_state.assert_equal(
-        checkpoint_values(tmp_path / "best"), checkpoint_values(evaluated / "best")
+        checkpoint_values(tmp_path / "best"),
+        checkpoint_values(evaluated / "best"),
     )
 
 
@@ -148,7 +149,8 @@ def test_training_that_learns_nothing_stops_and_is_said(options, tmp_path, caplo
     changes = {"eval_every": "3,patience=2", "learning_rate": 0.0, "do_eval": True}
     assert not run(options, tmp_path, **changes).has_learnt
     (loss,) = re.findall(
-        r"no better than the ([\d.]+) of a constant prediction: the model has learnt", caplog.text
+        r"no better than the ([\d.]+) of a constant prediction: the model has learnt",
+        caplog.text,
     )
     with open(pathlib.Path(options.data_dir) / "train.tsv") as file:
         labels = [row["kind"] for row in csv.DictReader(file, delimiter="\t")]
@@ -190,7 +192,9 @@ class Doubled:
 def test_a_task_chooses_its_objective(options, plain, tmp_path, monkeypatch):
     objective = ClassificationTask.objective
     monkeypatch.setattr(
-        ClassificationTask, "objective", lambda self, model: Doubled(objective(self, model))
+        ClassificationTask,
+        "objective",
+        lambda self, model: Doubled(objective(self, model)),
     )
     run(options, tmp_path, num_train_epochs=1 / 16, log_every_steps=1)
     assert scalars(tmp_path, "loss")[1] == 2 * scalars(plain, "loss")[1]

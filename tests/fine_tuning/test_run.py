@@ -75,10 +75,15 @@ class OnlyServed(ServedTask):
 
 def test_what_does_nothing_or_only_exports_is_refused(options):
     idle = dataclasses.replace(
-        options, do_train=False, do_eval=False, do_predict=False, eval_every=None
+        options,
+        do_train=False,
+        do_eval=False,
+        do_predict=False,
+        eval_every=None,
     )
     with pytest.raises(
-        InputError, match="nothing to do: give --do_train, --do_eval or --do_predict"
+        InputError,
+        match="nothing to do: give --do_train, --do_eval or --do_predict",
     ):
         fine_tune(idle)
     with pytest.raises(InputError, match="OnlyServed: is exported only and cannot be fine-tuned"):
@@ -97,7 +102,13 @@ def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, fa
     options = fine_tuning_runs.prepared(data, family)
     also = {} if family == "squad" else {"do_eval": True}
     fine_tuning_runs.run(
-        family, options, out, do_train=True, do_predict=True, eval_every="2", **also
+        family,
+        options,
+        out,
+        do_train=True,
+        do_predict=True,
+        eval_every="2",
+        **also,
     )
     wanted = fine_tuning_runs.figures(out)
     for folder in (out, out / "best"):
@@ -110,7 +121,11 @@ def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, fa
         )
     shutil.rmtree(data / "model")
     bare = dataclasses.replace(
-        options, vocab_file=None, bert_config_file=None, init_checkpoint=None, max_seq_length=None
+        options,
+        vocab_file=None,
+        bert_config_file=None,
+        init_checkpoint=None,
+        max_seq_length=None,
     )
     predictions = fine_tuning_runs.FAMILIES[family].predictions
     content = (out / predictions).read_bytes()

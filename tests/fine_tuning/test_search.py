@@ -83,7 +83,7 @@ def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_pat
     search(options_in(tmp_path, do_predict=True, max_seq_length=64), runs)
     rows = table_of(tmp_path)
     assert [(row["train_batch_size"], row["num_train_epochs"]) for row in rows] == [
-        ("8", "1.0"), ("8", "2.5"), ("16", "1.0"), ("16", "2.5")
+        ("8", "1.0"), ("8", "2.5"), ("16", "1.0"), ("16", "2.5"),
     ]  # fmt: skip
     assert [row["eval_accuracy"] for row in rows] == ["0.5", "nan", "0.75", "0.75"]
     assert [row["best"] for row in rows] == ["", "", "*", ""]
@@ -146,7 +146,8 @@ def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
     search(options_in(first), Runs([0.5, 0.25, 0.75]))
     assert [row["eval_accuracy"] for row in table_of(first)] == ["nan", "0.5", "0.25", "0.75"]
     with pytest.raises(
-        InputError, match="the loss of every run diverged; give lower values of learning_rate"
+        InputError,
+        match="the loss of every run diverged; give lower values of learning_rate",
     ):
         search(options_in(then), Runs([Diverged("the loss is nan")] * 4))
 
@@ -190,7 +191,8 @@ def test_what_cannot_be_searched_is_named(tmp_path):
         with pytest.raises(InputError, match=words):
             search(options_in(tmp_path, **changes), Runs([]))
     with pytest.raises(
-        InputError, match="--train_batch_size=8 cannot be shared evenly by 3 replicas"
+        InputError,
+        match="--train_batch_size=8 cannot be shared evenly by 3 replicas",
     ):
         search(options_in(tmp_path / "out"), Runs([]), num_replicas=3)
     assert not (tmp_path / "out").exists()

@@ -24,7 +24,8 @@ WORDS = ("the", "cat", "sunny", "football", "U.S.", "waved,", "unheard", "\u200d
 def ragged(rows):
     lengths = [len(row) for row in rows]
     return tf.RaggedTensor.from_row_lengths(
-        np.array([one for row in rows for one in row], np.int32), lengths
+        np.array([one for row in rows for one in row], np.int32),
+        lengths,
     )
 
 
@@ -72,7 +73,8 @@ def test_single_texts_by_hand(tokenizer):
         [[cls, the, cat, sat, on, sep], [cls, sep, 0, 0, 0, 0], [cls, the, sep, 0, 0, 0]],
     )
     np.testing.assert_array_equal(
-        made["input_mask"], [[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]]
+        made["input_mask"],
+        [[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]],
     )
     np.testing.assert_array_equal(made["segment_ids"], np.zeros([3, 6]))
 
@@ -92,7 +94,13 @@ def test_document_windows_are_those_of_run_squad(
     ]
     expected = []
     convert_examples_to_features(
-        examples, tokenizer, max_seq_length, doc_stride, max_query_length, False, expected.append
+        examples,
+        tokenizer,
+        max_seq_length,
+        doc_stride,
+        max_query_length,
+        False,
+        expected.append,
     )
     documents = [[tokenizer.encode(word) for word in example.doc_tokens] for example in examples]
     words = [[word for word, ids in enumerate(document) for _ in ids] for document in documents]
@@ -112,15 +120,18 @@ def test_document_windows_are_those_of_run_squad(
         # The last for positions without a piece.
         word_of = np.array([*words[feature.example_index], -1])
         np.testing.assert_array_equal(
-            word_of[windows.pieces[row]], dense(feature.token_to_orig_map, length, -1)
+            word_of[windows.pieces[row]],
+            dense(feature.token_to_orig_map, length, -1),
         )
         np.testing.assert_array_equal(
-            windows.is_own[row], dense(feature.token_is_max_context, length, False)
+            windows.is_own[row],
+            dense(feature.token_is_max_context, length, False),
         )
 
 
 @pytest.mark.parametrize(
-    ("max_seq_length", "doc_stride"), [(9, 3), (9, 100), *in_test_long((30, 7))]
+    ("max_seq_length", "doc_stride"),
+    [(9, 3), (9, 100), *in_test_long((30, 7))],
 )
 def test_text_windows_are_those_of_run_classifier(tokenizer, max_seq_length, doc_stride):
     rng, rules = random.Random(doc_stride), LongTexts(doc_stride, "mean")
@@ -134,7 +145,8 @@ def test_text_windows_are_those_of_run_classifier(tokenizer, max_seq_length, doc
     for name in NAMES:
         np.testing.assert_array_equal(features[name], expected[name], err_msg=name)
     np.testing.assert_array_equal(
-        of_windows, np.repeat(np.arange(len(texts)), list(map(len, windows)))
+        of_windows,
+        np.repeat(np.arange(len(texts)), list(map(len, windows))),
     )
 
 

@@ -130,7 +130,10 @@ def test_fifty_thousand_texts(name, tmp_path):
     count = 0
 
     @settings(
-        max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck), database=None
+        max_examples=1000,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
     )
     @given(st.lists(texts, min_size=10, max_size=10))
     def try_some(strings):
@@ -222,7 +225,8 @@ def spans_of(pair, text, **options):
 
 def test_pieces_and_what_they_cover(toy_pair):
     pieces, words = spans_of(
-        toy_pair, "\ufeffThe  “Football”\u202fwas sun\xadny,\n\u0301 \U0001f4a9 Càt's"
+        toy_pair,
+        "\ufeffThe  “Football”\u202fwas sun\xadny,\n\u0301 \U0001f4a9 Càt's",
     )
     assert words == [
         "\ufeffThe",
@@ -266,7 +270,9 @@ def test_every_text_keeps_its_words_and_offsets(pair):
     found = zip(*(values.to_list() for values in pair.pieces(strings)), strict=True)
     num_exact = 0
     for text, (ids, starts, ends, words, word_starts, word_ends) in zip(
-        strings, found, strict=True
+        strings,
+        found,
+        strict=True,
     ):
         matches = list(re.finditer("[^ \t\r\n\u202f]+", text))
         assert list(zip(word_starts, word_ends, strict=True)) == [match.span() for match in matches]

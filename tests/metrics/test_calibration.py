@@ -32,7 +32,10 @@ def test_probabilities_and_losses(targets):
     )
     np.testing.assert_allclose(probabilities(LOGITS, targets.ndim == 2), chances, rtol=1e-9)
     np.testing.assert_allclose(
-        losses(LOGITS, targets), loss(LOGITS, targets), rtol=1e-9, atol=1e-12
+        losses(LOGITS, targets),
+        loss(LOGITS, targets),
+        rtol=1e-9,
+        atol=1e-12,
     )
     extreme = np.float32([[1e4, -1e4, 0, 0, 0]])
     assert np.isfinite(losses(extreme, targets[:1])).all()

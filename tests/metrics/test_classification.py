@@ -40,7 +40,8 @@ def test_matthews_of_many_examples_stays_exact():
 def test_equals_scikit_learn(pairs):
     targets, predictions = np.array(pairs).T
     assert accuracy(targets, predictions)["accuracy"] == pytest.approx(
-        sklearn.metrics.accuracy_score(targets, predictions), abs=1e-12
+        sklearn.metrics.accuracy_score(targets, predictions),
+        abs=1e-12,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of single classes
@@ -71,13 +72,20 @@ def assert_equals_scikit_learn(targets, predictions, labels, overall="micro"):
         ("macro_", "macro"),
     ):
         scores = sklearn.metrics.precision_recall_fscore_support(
-            targets, predictions, labels=labels, average=average, zero_division=0
+            targets,
+            predictions,
+            labels=labels,
+            average=average,
+            zero_division=0,
         )
         expected |= {
             f"{prefix}{name}": score for name, score in zip(names, scores[:3], strict=True)
         }
     each = sklearn.metrics.precision_recall_fscore_support(
-        targets, predictions, labels=labels, zero_division=0
+        targets,
+        predictions,
+        labels=labels,
+        zero_division=0,
     )
     for label in labels:
         for name, scores in zip(names, each[:3], strict=True):
@@ -110,7 +118,8 @@ def test_lines_correlate_wholly(sign):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "scale"), [("float64", 1e-200), ("float64", 1e200), ("float32", 1.0)]
+    ("dtype", "scale"),
+    [("float64", 1e-200), ("float64", 1e200), ("float32", 1.0)],
 )
 def test_no_scale_is_too_large_or_too_small_and_float32_is_computed_with_in_float64(dtype, scale):
     random = np.random.default_rng(1)
@@ -138,7 +147,8 @@ def test_infinity_has_a_rank_only():
 
 
 @pytest.mark.parametrize(
-    ("targets", "predictions"), [([0, 1], [0]), ([], []), ([[0], [1]], [[0], [1]])]
+    ("targets", "predictions"),
+    [([0, 1], [0]), ([], []), ([[0], [1]], [[0], [1]])],
 )
 def test_shapes_that_do_not_fit_are_refused(targets, predictions):
     with pytest.raises(ValueError, match="of shape"):
@@ -152,6 +162,6 @@ def test_answers_that_are_not_given():
     assert found == {"coverage": 3 / 5, "answered_accuracy": 1 / 3}
     found = abstaining(targets, predictions, answered, np.array([False, False, False, True, True]))
     assert found == {
-        "coverage": 3 / 5, "answered_accuracy": 1 / 3, "in_scope_accuracy": 1 / 3, "out_of_scope_recall": 1 / 2
+        "coverage": 3 / 5, "answered_accuracy": 1 / 3, "in_scope_accuracy": 1 / 3, "out_of_scope_recall": 1 / 2,
     }  # fmt: skip
     assert abstaining(targets, predictions, none, none)["answered_accuracy"] == 0.0

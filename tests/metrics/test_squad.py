@@ -91,7 +91,9 @@ QUESTIONS = [
 
 def test_version_2_leaves_out_what_is_missing(caplog):
     scores = evaluate_v2(
-        QUESTIONS, {"a": "cat", "c": ""}, {"a": -1.0, "c": 1.0, "of another file": 0.0}
+        QUESTIONS,
+        {"a": "cat", "c": ""},
+        {"a": -1.0, "c": 1.0, "of another file": 0.0},
     )
     assert (scores["exact"], scores["total"], scores["HasAns_total"], scores["NoAns_total"]) == (
         100.0,
@@ -105,7 +107,8 @@ def test_version_2_leaves_out_what_is_missing(caplog):
 
 def test_version_2_takes_the_last_of_repeated_ids():
     scores = evaluate_v2(
-        [Question("a", ["dog"]), Question("b", []), Question("a", [])], {"a": "", "b": ""}
+        [Question("a", ["dog"]), Question("b", []), Question("a", [])],
+        {"a": "", "b": ""},
     )
     assert (scores["exact"], scores["total"], scores["NoAns_total"]) == (100.0, 2, 2)
     assert "HasAns_total" not in scores

@@ -113,11 +113,13 @@ def test_a_classifier_reads_the_whole_text():
 
 def test_other_directions_are_refused_and_hugging_face_knows_none(tmp_path):
     with pytest.raises(
-        InputError, match="attention_direction must be bidirectional or left_to_right, got 'up'"
+        InputError,
+        match="attention_direction must be bidirectional or left_to_right, got 'up'",
     ):
         BertModel(BertConfig.from_dict(FIELDS | {"attention_direction": "up"}))
     with pytest.raises(
-        InputError, match="attention_direction: is left_to_right, which Hugging Face's BERT"
+        InputError,
+        match="attention_direction: is left_to_right, which Hugging Face's BERT",
     ):
         make(BertModel).save_pretrained(str(tmp_path / "hf"), "huggingface")
 
@@ -145,7 +147,12 @@ def test_a_fine_tuning_keeps_the_direction_of_its_model(tmp_path):
     of_the_folder = {"vocab_file": None, "bert_config_file": None, "init_checkpoint": None}
     of_the_folder["model"] = str(tmp_path / "model")
     fine_tuning_runs.run(
-        "tagging", options, tmp_path / "out", do_train=True, do_predict=True, **of_the_folder
+        "tagging",
+        options,
+        tmp_path / "out",
+        do_train=True,
+        do_predict=True,
+        **of_the_folder,
     )
 
     blocks = (tmp_path / "out/predictions.conll").read_text().strip("\n").split("\n\n")

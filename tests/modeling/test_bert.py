@@ -17,7 +17,11 @@ from official_bert.modeling import (
 )
 
 CONFIG = BertConfig(
-    vocab_size=99, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, intermediate_size=37
+    vocab_size=99,
+    hidden_size=32,
+    num_hidden_layers=5,
+    num_attention_heads=4,
+    intermediate_size=37,
 )
 IDS = np.random.default_rng(3).integers(0, 99, (13, 7)).astype(np.int32)
 
@@ -38,13 +42,19 @@ def test_initial_weights_are_a_cut_normal(model):
             assert np.abs(values).max() <= 0.04 + 1e-7
     # A normal cut at two deviations has 0.8796 of the deviation.
     np.testing.assert_allclose(
-        np.std(model.embeddings.position_embeddings.numpy()), 0.02 * 0.8796, rtol=0.03
+        np.std(model.embeddings.position_embeddings.numpy()),
+        0.02 * 0.8796,
+        rtol=0.03,
     )
     np.testing.assert_allclose(
-        np.std(create_initializer(0.5)((20000,)).numpy()), 0.5 * 0.8796, rtol=0.03
+        np.std(create_initializer(0.5)((20000,)).numpy()),
+        0.5 * 0.8796,
+        rtol=0.03,
     )
     np.testing.assert_allclose(
-        np.std(create_initializer()((20000,)).numpy()), 0.02 * 0.8796, rtol=0.03
+        np.std(create_initializer()((20000,)).numpy()),
+        0.02 * 0.8796,
+        rtol=0.03,
     )
 
 
@@ -104,7 +114,9 @@ def test_every_dropout_has_draws_of_its_own(model, monkeypatch):
     indices = []
     for module in (bert, layers):
         monkeypatch.setattr(
-            module, "dropout", lambda x, rate, seed, index: indices.append(index) or x
+            module,
+            "dropout",
+            lambda x, rate, seed, index: indices.append(index) or x,
         )
     model(IDS, training=True)
     assert len(indices) == 1 + 3 * 5 == len(set(indices))
@@ -147,7 +159,10 @@ def test_attention_probabilities_are_those_of_the_weights_and_the_first_token_al
         zip(inputs, out.all_attention_probabilities, strict=True)
     ):
         expected = probabilities_by_numpy(
-            model, layer, x.numpy().astype(np.float64), mask[:, None, None]
+            model,
+            layer,
+            x.numpy().astype(np.float64),
+            mask[:, None, None],
         )
         assert expected.max() > 0.5, "far from even"
         np.testing.assert_allclose(probabilities, expected, atol=2e-6)
@@ -201,13 +216,18 @@ def test_batch_and_length_may_be_unknown_while_tracing(model):
 
 
 @pytest.mark.parametrize(
-    "kind", [np.ndarray.tolist, np.uint8, lambda ids: tf.constant(ids, tf.int64)]
+    "kind",
+    [np.ndarray.tolist, np.uint8, lambda ids: tf.constant(ids, tf.int64)],
 )
 def test_ids_come_in_any_form(model, kind):
     mask, segments = np.ones_like(IDS), IDS % 2
     mask[:, 5:] = 0
     given = model(
-        kind(IDS), kind(mask), kind(segments), training=True, dropout_seed=kind(np.array([1, 2]))
+        kind(IDS),
+        kind(mask),
+        kind(segments),
+        training=True,
+        dropout_seed=kind(np.array([1, 2])),
     )
     expected = model(IDS, mask, segments, training=True, dropout_seed=tf.constant([1, 2]))
     np.testing.assert_array_equal(given.pooled_output, expected.pooled_output)
@@ -245,14 +265,16 @@ def test_unfit_inputs_are_refused_in_one_sentence(model, arguments, message):
 
 def test_public_helpers():
     mask = create_attention_mask_from_input_mask(
-        np.zeros((2, 3), np.int32), np.int32([[1, 0], [1, 1]])
+        np.zeros((2, 3), np.int32),
+        np.int32([[1, 0], [1, 1]]),
     )
     np.testing.assert_array_equal(mask, [[[1, 0]] * 3, [[1, 1]] * 3])
 
     vectors = np.arange(2 * 3 * 2, dtype=np.float32).reshape(2, 3, 2)
     gathered = gather_indexes(vectors, np.int32([[2, 0], [1, 1]]))
     np.testing.assert_array_equal(
-        gathered, [vectors[0, 2], vectors[0, 0], vectors[1, 1], vectors[1, 1]]
+        gathered,
+        [vectors[0, 2], vectors[0, 0], vectors[1, 1], vectors[1, 1]],
     )
 
     assert get_shape_list(vectors, expected_rank=[2, 3]) == [2, 3, 2]

@@ -132,12 +132,14 @@ def test_a_config_that_cannot_be_built_is_refused(tmp_path):
         match="has no name for bilstm/layer_0/forward_lstm/lstm_cell/kernel; save the model as tf1",
     ):
         BertTagger(BertConfig.from_dict(FIELDS), 3).save_pretrained(
-            str(tmp_path / "hf"), "huggingface"
+            str(tmp_path / "hf"),
+            "huggingface",
         )
 
 
 @pytest.mark.parametrize(
-    ("family", "dtype"), [("squad", "bfloat16"), *in_test_long(("choice", "float32"))]
+    ("family", "dtype"),
+    [("squad", "bfloat16"), *in_test_long(("choice", "float32"))],
 )
 def test_the_folder_keeps_the_layers(tmp_path, family, dtype):
     options = fine_tuning_runs.prepared(tmp_path, family)

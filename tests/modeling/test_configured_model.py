@@ -162,7 +162,8 @@ def test_a_clone_has_weights_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("kind", "given"), [("classifier", ("input_ids",)), ("choice", ("input_ids", "segment_ids"))]
+    ("kind", "given"),
+    [("classifier", ("input_ids",)), ("choice", ("input_ids", "segment_ids"))],
 )
 def test_a_functional_model_takes_a_dict_and_is_saved(tmp_path, kind, given):
     model = MODELS[kind]()
@@ -211,7 +212,11 @@ def test_training_goes_on_after_loading(tmp_path):
 
     def fitted(model):
         model.fit(
-            {"input_ids": IDS, "input_mask": MASK}, LABELS, batch_size=3, shuffle=False, verbose=0
+            {"input_ids": IDS, "input_mask": MASK},
+            LABELS,
+            batch_size=3,
+            shuffle=False,
+            verbose=0,
         )
         return model
 
@@ -224,7 +229,8 @@ def test_training_goes_on_after_loading(tmp_path):
     output = keras.layers.Dense(3)(bert(input_ids, mask).pooled_output)
     model = keras.Model({"input_ids": input_ids, "input_mask": mask}, output)
     model.compile(
-        keras_optimizer(1e-2, 8, 2), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        keras_optimizer(1e-2, 8, 2),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     before = bert.embeddings.word_embeddings.numpy()
     again = saved_and_loaded(fitted(model), tmp_path)
@@ -274,7 +280,9 @@ def test_features_are_a_dict_or_keywords(kind):
     assert_same(keras.Model(symbolic, model(symbolic))(batch), expected)
     if kind == "encoder":
         np.testing.assert_allclose(
-            model.predict(batch, verbose=0).pooled_output, expected.pooled_output, atol=1e-6
+            model.predict(batch, verbose=0).pooled_output,
+            expected.pooled_output,
+            atol=1e-6,
         )
         model.predict(batch | {"my_labels": LABELS}, verbose=0)
         with pytest.raises(InputError, match=r"input_masks: no input .*; did you mean input_mask"):
@@ -356,11 +364,13 @@ def test_what_is_no_configuration_or_of_the_original_is_named(monkeypatch, caplo
     for made in (BertModel, BertSpans, lambda config: BertClassifier(config, 2)):
         for config in (None, {}, "base"):
             with pytest.raises(
-                TypeError, match=r"config: must be a BertConfig, as of BertConfig.from_size.*, got "
+                TypeError,
+                match=r"config: must be a BertConfig, as of BertConfig.from_size.*, got ",
             ):
                 made(config)
     with pytest.raises(
-        TypeError, match=r"^is_training, input_ids: no argument of .* docs/public_names.md"
+        TypeError,
+        match=r"^is_training, input_ids: no argument of .* docs/public_names.md",
     ):
         BertModel(CONFIG, is_training=True, input_ids=IDS)
     with pytest.raises(AttributeError, match=r"'layer_norm'; .* docs/public_names.md"):
@@ -373,7 +383,8 @@ def test_what_is_no_configuration_or_of_the_original_is_named(monkeypatch, caplo
 
 
 @pytest.mark.parametrize(
-    "kind", ["encoder", "pretrainer", *in_test_long("classifier", "choice", "spans")]
+    "kind",
+    ["encoder", "pretrainer", *in_test_long("classifier", "choice", "spans")],
 )
 def test_an_export_needs_no_call_before(tmp_path, kind):
     model = MODELS[kind]()

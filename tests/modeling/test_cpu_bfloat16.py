@@ -118,7 +118,8 @@ def test_outputs_and_gradients_are_those_of_numpy(case):
             ends.append(np.sum(upstream * reference(*moved)))
         sizes = np.sqrt(np.sum(np.square(gradient)) * np.mean(np.square(direction)))
         assert np.sum(gradient * direction) == pytest.approx(
-            (ends[0] - ends[1]) / 2e-4, abs=2e-2 * sizes
+            (ends[0] - ends[1]) / 2e-4,
+            abs=2e-2 * sizes,
         )
 
 

@@ -31,7 +31,9 @@ def test_activations_by_name():
     assert layers.ACTIVATIONS.keys() <= ACTIVATIONS.keys()
     # Hand values: gelu(1) of the tanh form is 0.84119, of the erf form 0.84134.
     np.testing.assert_allclose(
-        layers.gelu(tf.constant([1.0, -1.0, 3.0])), [0.84119199, -0.15880801, 2.99636261], atol=2e-7
+        layers.gelu(tf.constant([1.0, -1.0, 3.0])),
+        [0.84119199, -0.15880801, 2.99636261],
+        atol=2e-7,
     )
     np.testing.assert_allclose(layers.gelu_erf(tf.constant(1.0)), 0.84134475, atol=1e-7)
     assert layers.get_activation("GELU") is layers.gelu
@@ -54,7 +56,10 @@ def test_lora_adds_a_product_of_two_thin_matrices_and_trains_it_alone(tmp_path):
     dense.lora_kernel_b.assign(b)
     kernel = dense._kernel.numpy() + 6 / 2 * dense.lora_kernel_a.numpy() @ b
     np.testing.assert_allclose(
-        dense(x), tanh_gelu(x @ kernel + dense.bias.numpy()), rtol=2e-5, atol=1e-5
+        dense(x),
+        tanh_gelu(x @ kernel + dense.bias.numpy()),
+        rtol=2e-5,
+        atol=1e-5,
     )
     assert np.abs(model({"input_ids": IDS}).numpy() - before).max() > 1e-3
     trained = [variable.path.removeprefix("classifier/") for variable in dense.trainable_variables]
@@ -89,7 +94,8 @@ def test_int8_multiplies_whole_numbers(tmp_path):
     after = model(IDS).sequence_output.numpy()
     assert 1e-4 < np.abs(after - before).max() < 0.2
     with pytest.raises(
-        InputError, match=r"a quantized model has no weights .*; save it before quantize, or"
+        InputError,
+        match=r"a quantized model has no weights .*; save it before quantize, or",
     ):
         model.save_pretrained(str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
@@ -160,11 +166,14 @@ def test_values_and_gradient(scale):
     np.testing.assert_allclose(losses, -(log_probs * one_hot).sum(axis=1), rtol=1e-6, atol=1e-6)
     expected = (np.exp(log_probs) - one_hot) * upstream[:, None]
     np.testing.assert_allclose(
-        tape.gradient(losses, x, output_gradients=upstream), expected, atol=1e-6
+        tape.gradient(losses, x, output_gradients=upstream),
+        expected,
+        atol=1e-6,
     )
 
 
 def test_a_certain_prediction_costs_nothing():
     np.testing.assert_array_equal(
-        cross_entropy(tf.constant([[0.0, 200.0]]), tf.constant([1])), [0.0]
+        cross_entropy(tf.constant([[0.0, 200.0]]), tf.constant([1])),
+        [0.0],
     )

@@ -109,7 +109,9 @@ def test_a_model_of_sines_gives_the_recorded_vectors():
     close(out.encoded.pooled_output[1, :3], [0.0515318, -0.0042502, -0.0561113], atol=1e-6)
     close(losses_of(pretrainer, SINE_BATCH), [4.3642597, 3.670907, 0.6933527], atol=1e-6)
     close(
-        out.next_sentence_log_probs, [[-0.6726679, -0.7140547], [-0.6726843, -0.7140375]], atol=1e-6
+        out.next_sentence_log_probs,
+        [[-0.6726679, -0.7140547], [-0.6726843, -0.7140375]],
+        atol=1e-6,
     )
 
     with tf.GradientTape() as tape:
@@ -142,7 +144,8 @@ def test_labels_are_not_needed_for_an_answer():
     }
     model = sine_filled_model()
     np.testing.assert_array_equal(
-        model(unlabelled).masked_lm_log_probs, model(SINE_BATCH).masked_lm_log_probs
+        model(unlabelled).masked_lm_log_probs,
+        model(SINE_BATCH).masked_lm_log_probs,
     )
 
 
@@ -154,7 +157,9 @@ def test_every_position_is_scored_without_positions():
     chosen = every.masked_lm_logits.numpy()[[0, 0, 1, 1], [1, 3, 0, 2]]
     np.testing.assert_allclose(chosen, some.masked_lm_logits, atol=1e-5)
     np.testing.assert_allclose(
-        np.exp(every.masked_lm_log_probs).sum(-1), np.ones((2, 4)), rtol=1e-5
+        np.exp(every.masked_lm_log_probs).sum(-1),
+        np.ones((2, 4)),
+        rtol=1e-5,
     )
     np.testing.assert_array_equal(every.next_sentence_logits, some.next_sentence_logits)
 

@@ -186,7 +186,10 @@ def test_every_token_is_tagged_from_its_own_vector():
     batch = random_batch(2, 8)
     vectors = model.bert(*batch.values()).sequence_output.numpy()
     np.testing.assert_allclose(
-        model(batch), vectors @ weights.T + np.arange(5.0), rtol=1e-4, atol=1e-4
+        model(batch),
+        vectors @ weights.T + np.arange(5.0),
+        rtol=1e-4,
+        atol=1e-4,
     )
     dropped = model(batch, training=True, dropout_seed=tf.constant([1, 2])).numpy()
     assert np.abs(dropped - model(batch).numpy()).max() > 1e-2
@@ -235,8 +238,12 @@ def test_the_mean_of_hugging_faces_vectors():
     mask = golden["input_mask"].astype(np.float64)[..., None]
     expected = (golden["sequence_output"] * mask).sum(1) / mask.sum(1)
     out = BertModel.from_pretrained(minilm())(
-        golden["input_ids"], golden["input_mask"], golden["segment_ids"]
+        golden["input_ids"],
+        golden["input_mask"],
+        golden["segment_ids"],
     )
     np.testing.assert_allclose(
-        pooled("mean", out.sequence_output, golden["input_mask"]), expected, atol=2e-5
+        pooled("mean", out.sequence_output, golden["input_mask"]),
+        expected,
+        atol=2e-5,
     )

@@ -41,7 +41,9 @@ def test_three_updates_by_hand():
 
 def test_names_decide_about_decay():
     optimizer = AdamWeightDecayOptimizer(
-        1.0, weight_decay_rate=0.01, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
+        1.0,
+        weight_decay_rate=0.01,
+        exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
     )
     decayed = [
         "bert/embeddings/word_embeddings",
@@ -112,7 +114,9 @@ def test_averages_follow_the_decay_formula():
 @pytest.mark.parametrize(("devices", "compiles"), [(["CPU"], True), (["CPU", "TPU_SYSTEM"], False)])
 def test_a_function_is_compiled_where_tensorflow_can(monkeypatch, devices, compiles):
     monkeypatch.setattr(
-        tf.config, "list_physical_devices", lambda kind: [name for name in devices if name == kind]
+        tf.config,
+        "list_physical_devices",
+        lambda kind: [name for name in devices if name == kind],
     )
     was_eager = []
 
@@ -125,7 +129,9 @@ def test_a_function_is_compiled_where_tensorflow_can(monkeypatch, devices, compi
     assert has_xla() == compiles
     for _ in range(2):
         np.testing.assert_allclose(
-            root_of_sum(tf.constant([9.0, 1.0]), 7.0), [4.0, 8.0**0.5], rtol=1e-6
+            root_of_sum(tf.constant([9.0, 1.0]), 7.0),
+            [4.0, 8.0**0.5],
+            rtol=1e-6,
         )
     # A compiled function is traced in a graph, once; a plain one runs at each call.
     assert was_eager == ([False] if compiles else [True, True])
@@ -199,7 +205,9 @@ def test_five_updates_by_numpy(name, is_scaled, size):
     draws = np.random.default_rng(7)
     variable = tf.Variable(draws.normal(scale=size, size=(4, 3)).astype(np.float32))
     optimizer = LambOptimizer(
-        RATE, weight_decay_rate=DECAY, exclude_from_weight_decay=EXCLUDED_FROM_DECAY
+        RATE,
+        weight_decay_rate=DECAY,
+        exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
     )
     optimizer.build([(name, variable)])
     w, m, v = variable.numpy().astype(np.float64), 0.0, 0.0
@@ -207,7 +215,13 @@ def test_five_updates_by_numpy(name, is_scaled, size):
         gradient = draws.normal(size=(4, 3)).astype(np.float32)
         optimizer.apply_gradients([(tf.constant(gradient), variable)])
         w, m, v = lamb(
-            w, m, v, gradient.astype(np.float64), number, is_scaled, DECAY if is_scaled else 0.0
+            w,
+            m,
+            v,
+            gradient.astype(np.float64),
+            number,
+            is_scaled,
+            DECAY if is_scaled else 0.0,
         )
         np.testing.assert_allclose(variable, w, atol=3e-6 * size)
     assert optimizer.slots.keys() == {f"{name}/adam_m", f"{name}/adam_v"}

@@ -60,20 +60,30 @@ def test_ten_updates_are_those_of_the_step(monkeypatch):
 
     optimizer = keras_optimizer(0.002, num_train_steps=12, num_warmup_steps=3)
     theirs.compile(
-        optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False
+        optimizer,
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,
     )
     inputs = {
         name: features[name].reshape(-1, LENGTH)
         for name in ("input_ids", "input_mask", "segment_ids")
     }
     theirs.fit(
-        inputs, features["label_ids"].reshape(-1), batch_size=BATCH, shuffle=False, verbose=0
+        inputs,
+        features["label_ids"].reshape(-1),
+        batch_size=BATCH,
+        shuffle=False,
+        verbose=0,
     )
 
     assert int(optimizer.iterations) == UPDATES
     for name, variable in named_variables(theirs).items():
         np.testing.assert_allclose(
-            variable.numpy(), expected[name], rtol=0, atol=1e-6, err_msg=name
+            variable.numpy(),
+            expected[name],
+            rtol=0,
+            atol=1e-6,
+            err_msg=name,
         )
     assert max(np.abs(expected[name] - initial[name]).max() for name in initial) > 0.01, (
         "the weights have moved"
@@ -83,7 +93,10 @@ def test_ten_updates_are_those_of_the_step(monkeypatch):
         name = {id(value): name for name, value in named_variables(theirs).items()}[id(variable)]
         for slot, value in (("adam_m", optimizer._m[index]), ("adam_v", optimizer._v[index])):
             np.testing.assert_allclose(
-                value.numpy(), expected[f"{name}/{slot}"], rtol=1e-3, atol=2e-7
+                value.numpy(),
+                expected[f"{name}/{slot}"],
+                rtol=1e-3,
+                atol=2e-7,
             )
     assert len(slots) == 2 + 2 * len(theirs.trainable_variables) - 1
 

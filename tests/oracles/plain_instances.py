@@ -22,7 +22,11 @@ def plain_instances(
     for _ in range(dupe_factor):
         for index in range(len(documents)):
             for tokens, segment_ids, is_random in _pairs(
-                documents, index, max_seq_length, short_seq_prob, rng
+                documents,
+                index,
+                max_seq_length,
+                short_seq_prob,
+                rng,
             ):
                 masked = _mask(tokens, max_predictions, vocab_words, rng, whole_word)
                 instances.append((masked[0], segment_ids, masked[1], masked[2], is_random))

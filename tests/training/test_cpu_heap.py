@@ -84,7 +84,9 @@ def test_steps_touch_no_fresh_memory():
 @ON_LINUX
 def test_a_users_own_settings_of_the_allocator_win():
     tuned = measured(
-        "strategy", OFFICIAL_BERT_TUNE_HEAP="1", GLIBC_TUNABLES="glibc.malloc.tcache_count=0"
+        "strategy",
+        OFFICIAL_BERT_TUNE_HEAP="1",
+        GLIBC_TUNABLES="glibc.malloc.tcache_count=0",
     )
     assert not tuned["kept"]
     assert tuned["advised_kb"] == 0

@@ -101,7 +101,10 @@ class FakeTpu:
 def test_tpu_from_the_original_flags(monkeypatch):
     tpu = FakeTpu(monkeypatch, num_cores=8)
     options = DistributionOptions(
-        use_tpu=True, tpu_name="node-1", tpu_zone="us-central1-b", gcp_project="p"
+        use_tpu=True,
+        tpu_name="node-1",
+        tpu_zone="us-central1-b",
+        gcp_project="p",
     )
     assert make_strategy(options) is tpu
     # The runs of a search ask again, with whatever else their scripts are told: it is not set up
@@ -121,7 +124,8 @@ def test_tpu_from_the_original_flags(monkeypatch):
 def test_another_number_of_cores_is_refused(monkeypatch):
     FakeTpu(monkeypatch, num_cores=4)
     with pytest.raises(
-        InputError, match="--num_tpu_cores=8, but node-1 has 4 cores; give --num_tpu_cores=4"
+        InputError,
+        match="--num_tpu_cores=8, but node-1 has 4 cores; give --num_tpu_cores=4",
     ):
         make_strategy(DistributionOptions(use_tpu=True, tpu_name="node-1"))
 
@@ -137,7 +141,8 @@ def test_a_tpu_without_a_name_or_an_answer_is_refused(monkeypatch):
 
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", absent)
     with pytest.raises(
-        InputError, match=r"--tpu_name=a: no TPU system answers there \(TPUs not found in the "
+        InputError,
+        match=r"--tpu_name=a: no TPU system answers there \(TPUs not found in the ",
     ):
         make_strategy(DistributionOptions(use_tpu=True, tpu_name="a"))
 
@@ -166,7 +171,8 @@ def test_more_gpus_than_there_are_or_are_used_are_refused(monkeypatch, caplog):
         "--use_tpu has no effect, since --distribution_strategy=one_device is given" in caplog.text
     )
     with pytest.raises(
-        InputError, match="--num_devices=1: only goes with --distribution_strategy=mirrored"
+        InputError,
+        match="--num_devices=1: only goes with --distribution_strategy=mirrored",
     ):
         make_strategy(DistributionOptions(num_devices=1))
     with pytest.raises(
@@ -177,10 +183,13 @@ def test_more_gpus_than_there_are_or_are_used_are_refused(monkeypatch, caplog):
     make_strategy(DistributionOptions(all_reduce_dtype="bfloat16"))
     assert "--all_reduce_dtype=bfloat16 has no effect on a single device" in caplog.text
     monkeypatch.setattr(
-        tf.config, "list_physical_devices", lambda kind: ["a GPU"] if kind == "GPU" else ["a CPU"]
+        tf.config,
+        "list_physical_devices",
+        lambda kind: ["a GPU"] if kind == "GPU" else ["a CPU"],
     )
     with pytest.raises(
-        InputError, match="--num_devices=2: TensorFlow sees only 1 GPUs; give at most that"
+        InputError,
+        match="--num_devices=2: TensorFlow sees only 1 GPUs; give at most that",
     ):
         make_strategy(DistributionOptions(distribution_strategy="mirrored", num_devices=2))
 

@@ -84,7 +84,11 @@ def test_the_key_is_of_the_content_in_its_order():
     def key(*content, batch_size=4):
         settings = {"buffer_size": 0, "max_length": 40, "pad_to_longest": True}
         return ExampleBatches(
-            Labelled(*content), tf.distribute.get_strategy(), batch_size, 7, **settings
+            Labelled(*content),
+            tf.distribute.get_strategy(),
+            batch_size,
+            7,
+            **settings,
         ).key
 
     labels = np.arange(2500) % 3
@@ -157,7 +161,13 @@ def test_a_process_that_has_trained_ends_without_a_message():
         os.environ | {"TF_CPP_MIN_LOG_LEVEL": "0"},
     )
     ran = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
     )
     assert "Python interpreter state" not in ran.stderr
     # One call digests the set, one finds the shapes; after the first batch, TensorFlow reads ahead.

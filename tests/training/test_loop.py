@@ -43,7 +43,8 @@ class Given:
         self._strategy = strategy
         batches = ({"x": batch[:, :length]} for batch, length in zip(VALUES, LENGTHS, strict=True))
         dataset = tf.data.Dataset.from_generator(
-            lambda: batches, output_signature={"x": tf.TensorSpec([4, None])}
+            lambda: batches,
+            output_signature={"x": tf.TensorSpec([4, None])},
         )
         self._iterator = iter(dataset)
 
@@ -93,7 +94,8 @@ def test_an_update_may_have_several_batches():
 
 def test_so_they_are_on_several_replicas():
     ran = run_python(
-        "-c", "from tests.training.test_loop import print_on_two_replicas as run; run()"
+        "-c",
+        "from tests.training.test_loop import print_on_two_replicas as run; run()",
     )
     sums, padded, shapes = json.loads(ran.stdout.splitlines()[-1])
     np.testing.assert_allclose(sums, [sum(SQUARES[:2]), sum(SQUARES[2:])], rtol=1e-5)
@@ -170,7 +172,12 @@ def test_every_example_gets_its_own_answer(monkeypatch, batch_size, pad_to_longe
     monkeypatch.setattr(loop, "is_tpu", lambda strategy: on_tpu)
     strategy = tf.distribute.get_strategy()
     found = predict(
-        compiled_outputs(strategy, outputs), strategy, Encoded(), batch_size, 32, pad_to_longest
+        compiled_outputs(strategy, outputs),
+        strategy,
+        Encoded(),
+        batch_size,
+        32,
+        pad_to_longest,
     )
     np.testing.assert_array_equal(found["sum"], SET_LENGTHS)
     np.testing.assert_array_equal(found["pair"], [[k, 2 * k] for k in range(23)])

@@ -59,6 +59,8 @@ def test_the_peak_of_gpus_is_that_of_the_fullest(monkeypatch):
     devices = [types.SimpleNamespace(name=name) for name in peaks]
     monkeypatch.setattr(memory.tf.config, "list_logical_devices", lambda kind: devices)
     monkeypatch.setattr(
-        memory.tf.config.experimental, "get_memory_info", lambda name: {"peak": peaks[name]}
+        memory.tf.config.experimental,
+        "get_memory_info",
+        lambda name: {"peak": peaks[name]},
     )
     assert memory.peak_memory()["gpu_memory_mb"] == 5.5

@@ -65,7 +65,15 @@ def test_nothing_is_kept_before_the_checkpoint_of_the_step_is_complete(tmp_path)
         return log.append("measured") or {"f1": 0.5}
 
     PeriodicEvaluation(
-        str(tmp_path), str(tmp_path), 10, None, "f1", measure, best, 0, finish_saving
+        str(tmp_path),
+        str(tmp_path),
+        10,
+        None,
+        "f1",
+        measure,
+        best,
+        0,
+        finish_saving,
     )(10, {})
     assert log == ["measured", ([], [])], "it measures beside the writing"
     assert best.steps == [10]
@@ -110,6 +118,7 @@ def test_a_lost_line_does_not_let_a_worse_model_replace_the_best(tmp_path):
     lost, *others = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lost[:-4] + "\n", *others]))
     with pytest.raises(
-        InputError, match=r"run\.jsonl: lacks the evaluation of step 10, to which the best"
+        InputError,
+        match=r"run\.jsonl: lacks the evaluation of step 10, to which the best",
     ):
         evaluate_all(tmp_path, [2], first_step=20)

@@ -39,7 +39,8 @@ def size(values) -> float:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "outputs", "losses"), [("bfloat16", 3e-2, 2e-2), ("float16", 3e-3, 2e-3)]
+    ("dtype", "outputs", "losses"),
+    [("bfloat16", 3e-2, 2e-2), ("float16", 3e-3, 2e-3)],
 )
 def test_the_recordings_within_the_precision_of_16_bits(golden, dtype, outputs, losses):  # noqa: F811
     """Outputs agree within a share of their size, the root of their mean square."""
@@ -121,7 +122,9 @@ def test_gradients_of_biases_are_summed_in_float32():
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.cast(layer(tf.zeros([600, 16])), tf.float32)) / 256
     np.testing.assert_allclose(
-        tape.gradient(loss, layer.bias.value), np.full(16, 600 / 256), rtol=1e-6
+        tape.gradient(loss, layer.bias.value),
+        np.full(16, 600 / 256),
+        rtol=1e-6,
     )
 
 
@@ -138,7 +141,13 @@ def test_fine_tuning_evaluates_and_predicts_nearly_as_in_float32(
     for dtype in ("bfloat16", "float16"):
         folders.append(tmp_path / dtype)
         fine_tuning_runs.run(
-            family, whole.options, folders[-1], do_train=True, do_predict=True, dtype=dtype, **also
+            family,
+            whole.options,
+            folders[-1],
+            do_train=True,
+            do_predict=True,
+            dtype=dtype,
+            **also,
         )
     losses, predictions = [], []
     for folder in folders:
@@ -158,7 +167,8 @@ def test_a_tpu_is_told_to_take_bfloat16(monkeypatch):
     monkeypatch.setattr(distribution, "is_tpu", lambda strategy: True)
     check_dtype("bfloat16", None)
     with pytest.raises(
-        InputError, match="--dtype=float16: a TPU does not multiply it; give --dtype=bfloat16"
+        InputError,
+        match="--dtype=float16: a TPU does not multiply it; give --dtype=bfloat16",
     ):
         check_dtype("float16", None)
 
@@ -321,11 +331,15 @@ def device(monkeypatch):
                     f"{flags}\n\nprocessor\t: 1\n"
                 )
         monkeypatch.setattr(
-            tf.config, "list_physical_devices", lambda kind: list(range(len(capabilities)))
+            tf.config,
+            "list_physical_devices",
+            lambda kind: list(range(len(capabilities))),
         )
         details = [{} if one is None else {"compute_capability": one} for one in capabilities]
         monkeypatch.setattr(
-            tf.config.experimental, "get_device_details", lambda number: details[number]
+            tf.config.experimental,
+            "get_device_details",
+            lambda number: details[number],
         )
 
     return pretend

@@ -55,10 +55,17 @@ class Training:
         self.clock, self.optimizer = clock, AdamWeightDecayOptimizer(0.25)
         self.optimizer.global_step.assign(first_step)
         options = ClassificationOptions(
-            task_name="", data_dir="", output_dir=str(folder), train_batch_size=8
+            task_name="",
+            data_dir="",
+            output_dir=str(folder),
+            train_batch_size=8,
         )
         self.report = reporting.TrainingReport(
-            options, num_train_steps, Objective(), self.optimizer, loss_scale
+            options,
+            num_train_steps,
+            Objective(),
+            self.optimizer,
+            loss_scale,
         )
 
     def run(

@@ -12,7 +12,9 @@ from official_bert.training import run_log
 
 def test_the_line_of_a_start(tmp_path):
     options = PretrainingOptions(
-        bert_config_file="c.json", input_file=["a", "b"], output_dir=str(tmp_path)
+        bert_config_file="c.json",
+        input_file=["a", "b"],
+        output_dir=str(tmp_path),
     )
     for seed in (7, 8):
         run_log.write_start(str(tmp_path), options, seed, tf.distribute.get_strategy())
@@ -32,7 +34,9 @@ def test_lines_of_lost_steps_are_not_read(tmp_path):
     run_log.write(folder, run_log.START, {"num_updates": 100, "first_step": 0})
     for step in (10, 20, 30):
         run_log.write(
-            folder, run_log.TRAIN, {"step": step, "loss": math.inf if step == 10 else step / 10}
+            folder,
+            run_log.TRAIN,
+            {"step": step, "loss": math.inf if step == 10 else step / 10},
         )
     run_log.write(folder, run_log.START, {"num_updates": None, "first_step": 10})  # an evaluation
     with open(tmp_path / "run.jsonl", "a") as file:

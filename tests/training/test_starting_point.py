@@ -20,7 +20,9 @@ REQUIRED = {
 def earlier_run(folder, options_class, **flags):
     """Writes the log of a training in a folder; returns the options of the same command."""
     options = options_class(
-        output_dir=str(folder), do_train=True, **REQUIRED.get(options_class, {}) | flags
+        output_dir=str(folder),
+        do_train=True,
+        **REQUIRED.get(options_class, {}) | flags,
     )
     run_log.write(
         str(folder),
@@ -54,7 +56,8 @@ def test_what_cannot_change_in_the_middle_is_refused(
     starting_point.refuse_fixed_flags(options)
     where = f"^--output_dir={re.escape(str(tmp_path))}: its training "
     with pytest.raises(
-        InputError, match=f"{where}.*{sentence}; give the same as before, or another --output_dir$"
+        InputError,
+        match=f"{where}.*{sentence}; give the same as before, or another --output_dir$",
     ):
         starting_point.refuse_fixed_flags(dataclasses.replace(options, **now))
 
@@ -115,10 +118,15 @@ def test_the_same_folder_by_another_path_is_no_change(tmp_path, caplog):
 
 def test_a_folder_without_a_log_or_with_flags_of_an_earlier_version_is_resumed(tmp_path):
     options = ClassificationOptions(
-        task_name="text", output_dir=str(tmp_path), do_train=True, pooling="max"
+        task_name="text",
+        output_dir=str(tmp_path),
+        do_train=True,
+        pooling="max",
     )
     starting_point.refuse_fixed_flags(options)
     run_log.write(
-        str(tmp_path), run_log.START, {"flags": {"gone": 1}, "num_updates": 9, "first_step": 0}
+        str(tmp_path),
+        run_log.START,
+        {"flags": {"gone": 1}, "num_updates": 9, "first_step": 0},
     )
     starting_point.refuse_fixed_flags(options)

@@ -95,7 +95,10 @@ def test_the_whole_run_equals_the_originals(name, in_micro_batches, jit_compile)
     folder = GOLDEN / name
     num_micro_batches = {"model_gelu": 2, "model_relu16types": 3}[name] if in_micro_batches else 1
     run = prepare(
-        folder, "bert_model.ckpt", jit_compile=jit_compile, num_micro_batches=num_micro_batches
+        folder,
+        "bert_model.ckpt",
+        jit_compile=jit_compile,
+        num_micro_batches=num_micro_batches,
     )
     predictions = [
         batch["masked_lm_weights"].reshape(num_micro_batches, -1).sum(1) for batch in run.batches
@@ -126,7 +129,8 @@ def test_going_on_from_the_half_of_the_originals_run(name):
     count = run.settings["steps"] - half
     sums = run.sums(count)
     assert sums["loss"] == pytest.approx(
-        sum(recorded["losses"][half:]), abs=count * TRAINING_LOSSES
+        sum(recorded["losses"][half:]),
+        abs=count * TRAINING_LOSSES,
     )
     assert_state_as_recorded(run.variables, recorded)
     masks = [run.batches[(half + k) % len(run.batches)]["input_mask"] for k in range(count)]

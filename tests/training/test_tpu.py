@@ -79,7 +79,8 @@ def test_a_step_is_traced_once_and_has_fixed_shapes(
     ((step, specs),) = traced
     assert int(step.optimizer.global_step) == 5
     compiled = hlo(
-        step.update, {name: tf.zeros(shape, dtype) for name, (shape, dtype) in specs.items()}
+        step.update,
+        {name: tf.zeros(shape, dtype) for name, (shape, dtype) in specs.items()},
     )
     assert BOUNDED_DYNAMIC not in compiled
     rows, width = next(v.shape for v in step.variables if "word_embeddings" in v.name)

@@ -67,7 +67,8 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
 
     gradients = {name: first[f"{name}/adam_m"].astype(np.float64) / 0.1 for name in trained}
     assert np.sqrt(sum(np.sum(gradient**2) for gradient in gradients.values())) == pytest.approx(
-        1.0, rel=1e-5
+        1.0,
+        rel=1e-5,
     )
     for old, new, rate in ((before, first, PEAK), (first, second, PEAK / 2)):
         for name in trained:
@@ -77,7 +78,11 @@ def test_an_update_is_the_originals(family, tmp_path, monkeypatch):
             np.testing.assert_allclose(new[name], expected, rtol=0, atol=1.5e-7, err_msg=name)
     for name, gradient in gradients.items():
         np.testing.assert_allclose(
-            first[f"{name}/adam_v"], 0.001 * gradient**2, rtol=1e-5, atol=1e-30, err_msg=name
+            first[f"{name}/adam_v"],
+            0.001 * gradient**2,
+            rtol=1e-5,
+            atol=1e-30,
+            err_msg=name,
         )
 
     # Pieces of the first batch that the second does not have: their gradient is 0 there.
@@ -172,7 +177,12 @@ def test_a_run_of_the_original_goes_on_from_its_half(tmp_path):
         first_moments=SLOTS,
     )
     training_state.assert_input_is_at(
-        out / f"input.ckpt-{total}-0", [records], features, rows, seed=7, num_read=total - half
+        out / f"input.ckpt-{total}-0",
+        [records],
+        features,
+        rows,
+        seed=7,
+        num_read=total - half,
     )
 
 
@@ -230,7 +240,9 @@ class MadeUp:
         self.trainer = Trainer(options, one_device, config, plan)
         monkeypatch.setattr(self.trainer, "_step_function", lambda *_: self.run_steps)
         monkeypatch.setattr(
-            self.trainer.checkpoints, "save", lambda step, state: self.saved.append(step)
+            self.trainer.checkpoints,
+            "save",
+            lambda step, state: self.saved.append(step),
         )
 
     def have_run(self, num_batches):
@@ -297,7 +309,10 @@ def test_the_batches_of_the_next_loop_are_read_while_the_devices_run_this_one(
     tmp_path, monkeypatch, source, steps_per_loop
 ):
     made_up = MadeUp(
-        tmp_path, monkeypatch, 1 + 9 + 2 * steps_per_loop, steps_per_loop=steps_per_loop
+        tmp_path,
+        monkeypatch,
+        1 + 9 + 2 * steps_per_loop,
+        steps_per_loop=steps_per_loop,
     )
     clock, calls = Clock(), []
     strategy = tf.distribute.get_strategy()
@@ -309,7 +324,13 @@ def test_the_batches_of_the_next_loop_are_read_while_the_devices_run_this_one(
         batches = RecordBatches(dataset, strategy, seed=0, key=0)
     else:
         batches = ExampleBatches(
-            clock, strategy, 4, 0, buffer_size=0, max_length=8, pad_to_longest=True
+            clock,
+            strategy,
+            4,
+            0,
+            buffer_size=0,
+            max_length=8,
+            pad_to_longest=True,
         )
 
     class Device:
@@ -502,7 +523,9 @@ def test_a_stopped_training_ends_when_its_checkpoint_is_written(tmp_path, monkey
     monkeypatch.setattr(made_up.checkpoints, "wait", wait_for_writing)
     monkeypatch.setattr(calls.Calls, "_agree_on_max_steps", max_steps)
     monkeypatch.setattr(
-        made_up.trainer.workers, "wait", lambda: before_others.append(made_up.checkpoints.latest)
+        made_up.trainer.workers,
+        "wait",
+        lambda: before_others.append(made_up.checkpoints.latest),
     )
     with pytest.raises(KeyboardInterrupt if end == "Ctrl-C" else Terminated):
         made_up.fit()
@@ -580,7 +603,8 @@ def test_a_loss_scale_below_one_stops_the_training_and_skipped_updates_do_not_co
     made_up = MadeUp(tmp_path, monkeypatch, 40, **flags)
     made_up.updates = iter([1, 3, 0, 2, 1, *[0] * 99])
     with pytest.raises(
-        Diverged, match=r"float16 overflows .* has sunk to 0.\d*; lower --learning_rate"
+        Diverged,
+        match=r"float16 overflows .* has sunk to 0.\d*; lower --learning_rate",
     ):
         made_up.fit()
     # 1 + 3 updates are step 4; none; 2 of 2 are step 6; 1 of 2 is step 7; then none.

@@ -29,7 +29,8 @@ class Comparison:
         if dropout_seed is None:
             return vectors
         return vectors * tf.cast(
-            tf.random.stateless_uniform(tf.shape(vectors), dropout_seed) < 0.7, tf.float32
+            tf.random.stateless_uniform(tf.shape(vectors), dropout_seed) < 0.7,
+            tf.float32,
         )
 
     def batch_loss(self, vectors, features):

@@ -91,7 +91,13 @@ print(json.dumps({
 
 def test_two_workers_agree_and_share_batches():
     ran = run_script(
-        "launch", "--num_workers=2", "--max_restarts=0", "--", forked_python(), "-c", PROGRAM
+        "launch",
+        "--num_workers=2",
+        "--max_restarts=0",
+        "--",
+        forked_python(),
+        "-c",
+        PROGRAM,
     )
     found = {}
     for line in ran.stdout.splitlines():
