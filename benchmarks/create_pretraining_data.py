@@ -112,7 +112,9 @@ def measure(names: list[str], generator: str, num_workers: int, args) -> Run:
 
 
 def measure_child_cpu_secs() -> float:
-    """Returns the processor seconds of all processes that this one has started and that have ended."""
+    """Returns the processor seconds of all processes that this one has started and that have
+    ended.
+    """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -86,7 +86,9 @@ def sts_benchmark(data: pathlib.Path, split: str) -> list[dict]:
 
 
 def sick(data: pathlib.Path, part: str, *judgments: str) -> list[dict]:
-    """Returns the pairs of a part of SICK, all or those of some judgments, with scores from 0 to 1."""
+    """Returns the pairs of a part of SICK, all or those of some judgments, with scores from 0 to
+    1.
+    """
     lines = (data / "sick" / f"SICK_{part}.txt").read_text(encoding="utf-8").splitlines()[1:]
     rows = [line.split("\t") for line in lines]
     return [
@@ -446,7 +448,9 @@ def their_training(model, pairs: list[dict], loss: str, seed: int) -> dict:
 
 
 def negatives_run(flags, batch_size: int) -> dict:
-    """Trains on all pairs once; returns the seconds of an update, the peak of memory, and nDCG@10."""
+    """Trains on all pairs once; returns the seconds of an update, the peak of memory, and
+    nDCG@10.
+    """
     from finetuning import our_run
 
     with (flags.data / "ranking" / "wang_dev.csv").open(encoding="utf-8", newline="") as file:

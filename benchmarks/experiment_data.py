@@ -55,7 +55,9 @@ def first_missing(source: pathlib.Path, has_novels: bool) -> pathlib.Path | None
 
 
 def split_corpus(texts: list[str], name: str, target: pathlib.Path):
-    """Writes train_NAME.txt and held_out_NAME.txt, with the documents of some texts in their order."""
+    """Writes train_NAME.txt and held_out_NAME.txt, with the documents of some texts in their
+    order.
+    """
     documents = "\n\n".join(text.strip("\n") for text in texts).split("\n\n")
     first_held_out = min(round(len(documents) * (1 - HELD_OUT_SHARE)), len(documents) - 1)
     for kind, part in (

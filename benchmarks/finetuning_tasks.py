@@ -281,7 +281,9 @@ def peer_model(benchmark: Benchmark, sets: Sets, folder: pathlib.Path, **config)
 
 
 def peer_inputs(batch: dict[str, np.ndarray]) -> dict:
-    """Converts one of our batches to arguments of Hugging Face's models, with labels if it has any."""
+    """Converts one of our batches to arguments of Hugging Face's models, with labels if it has
+    any.
+    """
     import torch
 
     renamed = {

@@ -140,7 +140,9 @@ def update(
 
 
 def print_updates(flags):
-    """Prints the table of updates; where two numbers stand, for the low and the high utilization."""
+    """Prints the table of updates; where two numbers stand, for the low and the high
+    utilization.
+    """
     print(
         "| machine | model | length | batch of a replica | replicas | compute, ms | all-reduce | "
         "optimizer | own input | all input | share of compute | examples/s |"

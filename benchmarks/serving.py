@@ -143,7 +143,9 @@ def onnx_runtime(kind: str, hugging_face, folder: pathlib.Path, threads: int) ->
 
 
 def session_runtime(kind: str, path: pathlib.Path, threads: int) -> Runtime:
-    """Returns the graph of a Hugging Face model in an onnxruntime session as a function of arrays."""
+    """Returns the graph of a Hugging Face model in an onnxruntime session as a function of
+    arrays.
+    """
     import onnxruntime
 
     options, indices = onnxruntime.SessionOptions(), KINDS[kind][2].values()

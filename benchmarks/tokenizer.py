@@ -52,7 +52,9 @@ def main():
 
 
 def write_vocabulary(text: str, path: pathlib.Path) -> pathlib.Path:
-    """Writes a vocabulary of all letters and the 8,000 commonest lower-cased words and word ends."""
+    """Writes a vocabulary of all letters and the 8,000 commonest lower-cased words and word
+    ends.
+    """
     counts = collections.Counter()
     for word in re.findall(r"[a-z]+|[^a-z\s]", text.lower()):
         counts.update([word, f"##{word[-3:]}", f"##{word[-2:]}"])

@@ -125,7 +125,9 @@ def lowered(
     }
 
     def all_reduced(values):
-        """The all-reduce of a TPU: outside TPUStrategy, `tf.distribute` knows of one replica only."""
+        """The all-reduce of a TPU: outside TPUStrategy, `tf.distribute` knows of one replica
+        only.
+        """
         replicas = tf.constant([list(range(num_replicas))])
         return tf.nest.map_structure(
             lambda value: gen_xla_ops.xla_all_reduce(
@@ -149,7 +151,9 @@ def lowered_in_a_process(step: Step, num_replicas: int) -> bytes:
 
 
 def compiled_for_tpu(module: pathlib.Path, topology: str, num_replicas: int = NUM_REPLICAS) -> dict:
-    """Compiles a module in a process of the other virtual environment, and returns what it prints."""
+    """Compiles a module in a process of the other virtual environment, and returns what it
+    prints.
+    """
     arguments = [module, f"--topology={topology}", f"--num_replicas={num_replicas}"]
     finished = subprocess.run(
         [COMPILER, ROOT / "benchmarks" / "compile_for_tpu.py", *arguments],

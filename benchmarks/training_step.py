@@ -321,7 +321,9 @@ def measure(size: str, variant: str, rounds: int) -> dict:
 
 
 def machine() -> str:
-    """Returns the processor, what it multiplies with, and how many of its cores this process has."""
+    """Returns the processor, what it multiplies with, and how many of its cores this process
+    has.
+    """
     facts = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     (name,) = re.findall(r"^model name\s*: (.*)$", facts, re.MULTILINE)
     versions = [

@@ -75,7 +75,9 @@ def docstrings(folder: pathlib.Path) -> Iterator[str]:
 
 
 def keep_paragraphs(text: str) -> str:
-    """Makes each description of an argument a paragraph without the name, and takes the titles out."""
+    """Makes each description of an argument a paragraph without the name, and takes the titles
+    out.
+    """
     text = HEADING.sub("\n\n", text)
     for mark in (TITLE, TYPE, NAME):
         text = mark.sub("\n\n", text)

@@ -122,7 +122,9 @@ def rest_answer(model: Model, request: dict) -> dict:
 
 
 def _named(value: Any, specs: Mapping) -> dict[str, Any]:
-    """Tensors by name, in which each {"b64": ...} has become bytes; a single input needs no name."""
+    """Tensors by name, in which each {"b64": ...} has become bytes; a single input needs no
+    name.
+    """
     if not isinstance(value, dict) or value.keys() == {"b64"}:
         if len(specs) > 1:
             raise RequestError(

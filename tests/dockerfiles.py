@@ -22,7 +22,9 @@ class Instruction(NamedTuple):
 
 
 def parse(text: str) -> list[Instruction]:
-    """Returns the instructions of a Dockerfile; what stands before the first FROM is in stage ""."""
+    """Returns the instructions of a Dockerfile; what stands before the first FROM is in stage
+    "".
+    """
     instructions = []
     stage = ""
     words = ""

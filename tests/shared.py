@@ -83,7 +83,9 @@ def _temporary_folder() -> tempfile.TemporaryDirectory:
 
 
 def in_test_long(*values) -> list:
-    """Parameters for further cases of a test that takes seconds for each; `make test` has others."""
+    """Parameters for further cases of a test that takes seconds for each; `make test` has
+    others.
+    """
     return [
         pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long)
         for value in values
@@ -114,7 +116,9 @@ def minilm() -> pathlib.Path:
 
 
 def absent_of_shared(*paths: str) -> list[str]:
-    """Those of some paths below `shared` that are not there; the folder itself where there is none."""
+    """Those of some paths below `shared` that are not there; the folder itself where there is
+    none.
+    """
     if not SHARED.exists():
         return [f"the folder `shared` beside this checkout: ln -s /path/to/shared {SHARED}"]
     return [

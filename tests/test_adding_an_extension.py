@@ -1,4 +1,6 @@
-"""docs/adding_an_extension.md: its folder is written into a copy of the package, and its command runs."""
+"""docs/adding_an_extension.md: its folder is written into a copy of the package, and its command
+runs.
+"""
 
 import os
 import re

@@ -49,7 +49,9 @@ def test_that_uses_a_fixture(shared):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout with these tests, a limit of 0.15 s, and times of a machine that was much slower."""
+    """A checkout with these tests, a limit of 0.15 s, and times of a machine that was much
+    slower.
+    """
     tests = tmp_path / "tests"
     tests.mkdir()
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

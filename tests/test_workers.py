@@ -335,7 +335,9 @@ def test_shares_of_different_size_are_refused(base, tmp_path):
 
 @pytest.mark.long
 def test_one_worker_that_refuses_its_input_ends_the_other(base, tmp_path):
-    """Each reads files of its own, of which those of worker 1 hold a record that no batch may have."""
+    """Each reads files of its own, of which those of worker 1 hold a record that no batch may
+    have.
+    """
     bad = tmp_path / "bad.tfrecord"
     examples = [values for _, values in read_examples(str(base / "more.tfrecord"))]
     features = {name: np.stack([example[name] for example in examples]) for name in examples[0]}

@@ -1,4 +1,6 @@
-"""A small pre-training run for the tests: records of the toy text, and readers of the run's files."""
+"""A small pre-training run for the tests: records of the toy text, and readers of the run's
+files.
+"""
 
 import json
 import pathlib

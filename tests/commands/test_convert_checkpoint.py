@@ -1,4 +1,6 @@
-"""official-bert convert_checkpoint: files of both formats, and errors for what cannot be converted."""
+"""official-bert convert_checkpoint: files of both formats, and errors for what cannot be
+converted.
+"""
 
 import json
 import os

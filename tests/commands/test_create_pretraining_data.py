@@ -105,7 +105,9 @@ def test_accents_and_case_are_flags(tmp_path, arguments):
 def test_a_pretraining_learns_from_beside_the_records_how_their_text_was_read(
     tmp_path, arguments, generator, ending, caplog
 ):
-    """A cased vocabulary and the default of this script gave a model that its folder called cased."""
+    """A cased vocabulary and the default of this script gave a model that its folder called
+    cased.
+    """
     config_file, out = tmp_path / "bert_config.json", arguments["output_file"]
     config_file.write_text(json.dumps(toy.BERT_CONFIG | {"vocab_size": len(toy.VOCABULARY) + 1}))
     arguments["vocab_file"] = toy.write_vocabulary(tmp_path, [*toy.VOCABULARY, "The"])

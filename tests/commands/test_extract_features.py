@@ -1,4 +1,6 @@
-"""extract_features.py: the original's file, the vectors of the model, and the text of its numbers."""
+"""extract_features.py: the original's file, the vectors of the model, and the text of its
+numbers.
+"""
 
 import dataclasses
 import json
@@ -231,7 +233,9 @@ def test_options_that_cannot_be_used(options, tmp_path, change, sentence):
 
 
 def test_bfloat16_gives_nearly_the_vectors_of_float32(options, plain_run, tmp_path, caplog):
-    """The difference, in shares of the vectors' size, is that of products with 8 bits of mantissa."""
+    """The difference, in shares of the vectors' size, is that of products with 8 bits of
+    mantissa.
+    """
     vectors = {"float32": np.array(with_numbers_apart(read_output(plain_run))[1])}
     for dtype in ("bfloat16", "auto"):
         output = str(tmp_path / f"{dtype}.jsonl")

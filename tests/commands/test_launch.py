@@ -52,7 +52,9 @@ def test_lines_have_the_names_of_their_workers_and_workers_know_each_other():
 
 
 def test_a_failure_starts_all_again(tmp_path):
-    """The second worker fails once; the first, which waits for it, is ended and started again, too."""
+    """The second worker fails once; the first, which waits for it, is ended and started again,
+    too.
+    """
     program = f"""
 if {IS_SECOND}:
     time.sleep(2)

@@ -160,7 +160,9 @@ def test_the_originals_readme_commands(base, tmp_path):
     "strategy", ["one_device", pytest.param("mirrored", marks=pytest.mark.long)]
 )
 def test_a_stopped_and_a_killed_run_ends_as_one_that_was_not(base, tmp_path, strategy):
-    """SIGTERM saves, and the same command goes on at that step; SIGKILL leaves the last checkpoint."""
+    """SIGTERM saves, and the same command goes on at that step; SIGKILL leaves the last
+    checkpoint.
+    """
     changes = {
         "num_train_steps": STEPS, "save_checkpoints_steps": 50, "log_every_steps": 50, "steps_per_loop": 7,
         "distribution_strategy": strategy, "num_devices": {"mirrored": 2}.get(strategy),

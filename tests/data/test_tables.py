@@ -1,4 +1,6 @@
-"""Tables of every layout: TSV, CSV, lines of sentences, and CoNLL files with their schemes of tags."""
+"""Tables of every layout: TSV, CSV, lines of sentences, and CoNLL files with their schemes of
+tags.
+"""
 
 import math
 

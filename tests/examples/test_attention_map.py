@@ -1,4 +1,6 @@
-"""The attention map: what is drawn are the probabilities of one head, and the picture is written."""
+"""The attention map: what is drawn are the probabilities of one head, and the picture is
+written.
+"""
 
 import sys
 

@@ -63,7 +63,9 @@ def is_free(port: int) -> bool:
 
 
 def cluster_of(monkeypatch, **environment) -> workers.Cluster:
-    """What a worker reads from TF_CONFIG, which the entry script sets before it becomes the worker."""
+    """What a worker reads from TF_CONFIG, which the entry script sets before it becomes the
+    worker.
+    """
     script, commands = example("clusters/start_worker"), []
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,6 @@
-"""The recipe in two phases, on the sample text with a tiny model, with a stop between the phases."""
+"""The recipe in two phases, on the sample text with a tiny model, with a stop between the
+phases.
+"""
 
 import json
 import pathlib

@@ -1,4 +1,6 @@
-"""Classifier.train is run_classifier.py on texts in memory: the same numbers, files and refusals."""
+"""Classifier.train is run_classifier.py on texts in memory: the same numbers, files and
+refusals.
+"""
 
 import contextlib
 import csv
@@ -240,7 +242,9 @@ ROWS = ClassificationData.from_lists(["a cat", "a train"] * 8, ["x", "y"] * 8).r
 
 
 def earlier_training(folder, **flags):
-    """The log and the list of checkpoints of a training in a folder; returns the flags that it had."""
+    """The log and the list of checkpoints of a training in a folder; returns the flags that it
+    had.
+    """
     options = ClassificationOptions(
         task_name="text",
         output_dir=str(folder),

@@ -93,7 +93,9 @@ def record_outputs(models: pathlib.Path, file: pathlib.Path):
 
 
 def record_tokens(file: pathlib.Path, num_cases: int = 300):
-    """Saves what the tokenizer makes of random texts with random arguments: a JSON line for each."""
+    """Saves what the tokenizer makes of random texts with random arguments: a JSON line for
+    each.
+    """
     import transformers
 
     settings = [(lower, strip) for lower in (True, False) for strip in (None, not lower)]

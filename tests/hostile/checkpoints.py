@@ -46,7 +46,9 @@ def without(part: str) -> Callable[[Tensors], Tensors]:
 
 
 def write_output_dir(folder: pathlib.Path, tensors: Tensors, steps: tuple[int, ...] = (4,)):
-    """Writes what a training run leaves: checkpoints with slots, their list, and the configuration."""
+    """Writes what a training run leaves: checkpoints with slots, their list, and the
+    configuration.
+    """
     out = folder / "out"
     trained = dict(tensors)
     for name, value in tensors.items():

@@ -137,7 +137,9 @@ def finished(folder: pathlib.Path, job: Job) -> Ended:
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "kind"), KILLS)
 def test_a_killed_job_ends_as_one_that_was_not(name, kind, folder):
-    """It is killed at points of its start-up, its run, its saves or its renames, and given again."""
+    """It is killed at points of its start-up, its run, its saves or its renames, and given
+    again.
+    """
     job, out = JOBS[name], folder / "out"
     out.mkdir()
     whole, expected = finished(folder, job), job.results(out)
@@ -212,7 +214,9 @@ def _assert_whole(out: pathlib.Path):
 
 @pytest.mark.long
 def test_two_processes_on_one_folder(folder):
-    """The second says who is there; after a kill of the first it goes on from what that one saved."""
+    """The second says who is there; after a kill of the first it goes on from what that one
+    saved.
+    """
     out = folder / "out"
     command = pretraining(
         folder, "--do_train", "--save_checkpoints_steps=50", "--num_train_steps=100000"

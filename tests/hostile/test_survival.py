@@ -27,7 +27,9 @@ DATA = "data-00000-of-00001"
 
 @pytest.fixture(scope="module")
 def trained(good_files, tmp_path_factory):
-    """A folder with the good files and, in `expected`, a run of 6 updates that nothing disturbed."""
+    """A folder with the good files and, in `expected`, a run of 6 updates that nothing
+    disturbed.
+    """
     folder = tmp_path_factory.mktemp("trained") / "run"
     shutil.copytree(good_files, folder)
     ended = end_of(*pretraining(folder, *TRAINING))
@@ -67,7 +69,9 @@ def digests(out: pathlib.Path) -> dict[str, str]:
 
 
 def assert_ends_as_expected(folder: pathlib.Path):
-    """The same checkpoints with the same bits, the same list and lines of the log as in `expected`."""
+    """The same checkpoints with the same bits, the same list and lines of the log as in
+    `expected`.
+    """
     out, expected = folder / "out", folder / "expected"
     for step in STEPS:
         found, whole = (checkpoint_values(each / f"model.ckpt-{step}") for each in (out, expected))
@@ -165,7 +169,9 @@ def test_evaluations_of_lost_steps_are_made_again(folder):
 
 
 def test_a_loss_that_is_not_a_number_says_where_to_go_on(run):
-    """A run that goes on from step 4 with a rate of 2e9: weights of that size give no finite loss."""
+    """A run that goes on from step 4 with a rate of 2e9: weights of that size give no finite
+    loss.
+    """
     out = run / "out"
     go_back_to_step_4(out)
     before, flags = (

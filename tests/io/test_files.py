@@ -149,7 +149,9 @@ def test_a_pipe_without_another_end_is_not_waited_for_for_ever(
 
 
 def test_a_pipe_is_read_however_late_its_writer_writes(tmp_path, monkeypatch):
-    """The limit is for the opening: a writer that has opened the pipe may compute before it writes."""
+    """The limit is for the opening: a writer that has opened the pipe may compute before it
+    writes.
+    """
     monkeypatch.setattr(files, "PIPE_LIMIT_SECS", 5)
     path = str(tmp_path / "pipe")
     os.mkfifo(path)

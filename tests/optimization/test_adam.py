@@ -1,4 +1,6 @@
-"""The original's optimizer, LAMB by its formula, the treatment of gradients before them, and XLA."""
+"""The original's optimizer, LAMB by its formula, the treatment of gradients before them, and
+XLA.
+"""
 
 import numpy as np
 import pytest

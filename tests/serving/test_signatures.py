@@ -126,7 +126,9 @@ def test_records_that_are_no_input_are_refused(examples, num_choices, sentence):
 
 
 def requests_of(path) -> list[tuple[str, dict[str, np.ndarray]]]:
-    """Signature and inputs of every record, by TensorFlow's reader and TensorFlow Serving's protos."""
+    """Signature and inputs of every record, by TensorFlow's reader and TensorFlow Serving's
+    protos.
+    """
     from tensorflow_serving.apis import prediction_log_pb2 as logs
 
     found = []

@@ -1,4 +1,6 @@
-"""What the clients of all families share: plain values, checks, and the rows of a model's outputs."""
+"""What the clients of all families share: plain values, checks, and the rows of a model's
+outputs.
+"""
 
 import json
 

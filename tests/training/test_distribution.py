@@ -1,4 +1,6 @@
-"""Each strategy is tested in a process of its own, because two strategies in one process conflict."""
+"""Each strategy is tested in a process of its own, because two strategies in one process
+conflict.
+"""
 
 import dataclasses
 import json
@@ -76,7 +78,9 @@ def test_the_strategy_asked_for(options, name):
 
 
 class FakeTpu:
-    """A fake of TensorFlow's resolver, connection and strategy that records the order of the calls."""
+    """A fake of TensorFlow's resolver, connection and strategy that records the order of the
+    calls.
+    """
 
     def __init__(self, monkeypatch, num_cores):
         self.calls = []

@@ -40,7 +40,9 @@ def test_the_weights_of_a_model_are_freed():
 
 
 def test_the_peak_is_that_of_the_process():
-    """The operating system counts in kB what it calls the high-water mark of the resident memory."""
+    """The operating system counts in kB what it calls the high-water mark of the resident
+    memory.
+    """
     before, status = memory.peak_memory(), pathlib.Path("/proc/self/status").read_text()
     peak_kb, resident_kb = (
         int(status.split(f"{name}:")[1].split()[0]) for name in ("VmHWM", "VmRSS")

@@ -26,7 +26,9 @@ class Recorder:
 
 
 def evaluate_all(folder, values, patience=None, first_step=0):
-    """Evaluates every 10 updates; the steps whose weights were kept, and where training would stop."""
+    """Evaluates every 10 updates; the steps whose weights were kept, and where training would
+    stop.
+    """
     best, upcoming = Recorder(), iter(values)
     evaluation = PeriodicEvaluation(
         str(folder),

@@ -29,7 +29,9 @@ def test_the_line_of_a_start(tmp_path):
 
 
 def test_lines_of_lost_steps_are_not_read(tmp_path):
-    """A training goes on from step 20, of which an earlier one had lost the checkpoint of step 30."""
+    """A training goes on from step 20, of which an earlier one had lost the checkpoint of step
+    30.
+    """
     folder = str(tmp_path)
     run_log.write(folder, run_log.START, {"num_updates": 100, "first_step": 0})
     for step in (10, 20, 30):

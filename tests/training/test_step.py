@@ -51,7 +51,9 @@ class Run(NamedTuple):
         return [self.several(1) for _ in range(count)]
 
     def several(self, count: int) -> float:
-        """Makes `count` updates in one call into TensorFlow, and returns the sum of their losses."""
+        """Makes `count` updates in one call into TensorFlow, and returns the sum of their
+        losses.
+        """
         return self.sums(count)["loss"]
 
     def sums(self, count: int) -> dict[str, float]:

@@ -16,7 +16,9 @@ SEEDS = tf.constant([[1, 2], [3, 4], [5, 6]])  # of three parts
 
 
 class Comparison:
-    """Linear vectors, of which a seed leaves some components out, and a loss of all their products."""
+    """Linear vectors, of which a seed leaves some components out, and a loss of all their
+    products.
+    """
 
     sum_names = ("loss",)
     compared = ("scores",)

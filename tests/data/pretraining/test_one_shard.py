@@ -187,7 +187,9 @@ def test_single_segments_hold_the_whole_text_without_next_sentences(corpus):
 
 
 def test_spans_and_replacement_rates_are_those_of_the_flags(corpus):
-    """Spans of 1 to 4 words have (1 + 1 + 1 + 1) / (1 + 1/2 + 1/3 + 1/4) = 1.92 words on average."""
+    """Spans of 1 to 4 words have (1 + 1 + 1 + 1) / (1 + 1/2 + 1/3 + 1/4) = 1.92 words on
+    average.
+    """
     documents, vocabulary = corpus
     lengths = {}
     for longest in (1, 4):

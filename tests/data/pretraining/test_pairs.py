@@ -183,7 +183,9 @@ def test_scans_in_blocks_are_the_scans_at_once(monkeypatch):
 
 @pytest.mark.parametrize("with_next", [True, False])
 def test_scans_one_after_the_other_are_the_scans_at_once(monkeypatch, with_next):
-    """As the last passes over the longest documents advance, in blocks that end within a document."""
+    """As the last passes over the longest documents advance, in blocks that end within a
+    document.
+    """
     documents = documents_of([3, 9, 4] * 400, *[[5, 20, 1]] * 30)
     found = []
     for few, at_once in ((0, 1), (10, 64), (1000, 7)):

@@ -53,7 +53,9 @@ def serialized(values: dict) -> bytes:
 
 
 def write(path, numbers, **changed) -> str:
-    """Writes a record file, and returns its path; `changed` replaces features of its last record."""
+    """Writes a record file, and returns its path; `changed` replaces features of its last
+    record.
+    """
     with tf.io.TFRecordWriter(str(path), "GZIP" if path.suffix == ".gz" else "") as writer:
         for number in numbers:
             last = number == numbers[-1]

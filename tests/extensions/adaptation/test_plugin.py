@@ -43,7 +43,9 @@ def options(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(options, tmp_path_factory):
-    """The folder of a run without a flag of an adaptation, which has the checkpoint of each step."""
+    """The folder of a run without a flag of an adaptation, which has the checkpoint of each
+    step.
+    """
     folder = tmp_path_factory.mktemp("plain")
     run(
         "classification",
@@ -72,7 +74,9 @@ def weights_of(values) -> dict:
 
 
 def test_the_rate_falls_from_layer_to_layer(options, plain, tmp_path):
-    """The first update of Adam has one direction, whatever the rates are; so has its weight decay."""
+    """The first update of Adam has one direction, whatever the rates are; so has its weight
+    decay.
+    """
     layered = trained(options, tmp_path, layer_wise_lr_decay=0.5, num_train_epochs=0.2)
     before, after = (checkpoint_values(plain / f"model.ckpt-{step}") for step in (0, 1))
     factors = {"bert/embeddings/": 0.25, "bert/encoder/layer_0/": 0.5, "bert/": 1.0, "output": 1.0}

@@ -126,7 +126,9 @@ def classifier(tmp_path_factory, tmp_path) -> SharedRun:
 
 
 def train_student(family: str, run: SharedRun, folder: pathlib.Path, **changes) -> pathlib.Path:
-    """Trains a student in a folder by the model of a shared run as the teacher; returns the folder."""
+    """Trains a student in a folder by the model of a shared run as the teacher; returns the
+    folder.
+    """
     flags = {"teacher": str(run.output_dir), "distillation_weight": 1.0, "learning_rate": 1e-6}
     fine_tuning_runs.run(family, run.options, folder, do_train=True, **flags | changes)
     return folder

@@ -33,7 +33,9 @@ def cosine(a, b) -> float:
 
 
 def ranked(vectors, excluded=(), scale=20.0) -> list[float]:
-    """-log of the share of each anchor's second text among the second texts, then the third ones."""
+    """-log of the share of each anchor's second text among the second texts, then the third
+    ones.
+    """
     candidates = [
         vectors[row, column] for column in range(1, vectors.shape[1]) for row in range(len(vectors))
     ]

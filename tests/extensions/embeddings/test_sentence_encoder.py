@@ -87,7 +87,9 @@ LIBRARY = "sentence_transformers.models."
 def of_sentence_transformers(
     source: str, folder: pathlib.Path, modules, pooling, **settings
 ) -> pathlib.Path:
-    """A copy of a model as that library saves it; `settings` are of its sentence_bert_config.json."""
+    """A copy of a model as that library saves it; `settings` are of its
+    sentence_bert_config.json.
+    """
     shutil.copytree(source, folder)
     paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(modules[1:], 1))]
     listed = [

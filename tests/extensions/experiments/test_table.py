@@ -1,4 +1,6 @@
-"""The table: its arithmetic against values computed here, its pages, and those that are committed."""
+"""The table: its arithmetic against values computed here, its pages, and those that are
+committed.
+"""
 
 import json
 import math

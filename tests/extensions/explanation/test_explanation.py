@@ -56,7 +56,9 @@ def logit(model, inputs, index: int, kind: str | None) -> float:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """A function that makes a model once for all tests; a test that assigns weights puts them back."""
+    """A function that makes a model once for all tests; a test that assigns weights puts them
+    back.
+    """
     return functools.cache(
         lambda num_outputs, problem=None: made(
             tmp_path_factory.mktemp("kept"), num_outputs, problem

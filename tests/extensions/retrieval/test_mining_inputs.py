@@ -141,7 +141,9 @@ def test_texts_are_compared_by_what_the_tokenizer_reads(tmp_path):
 
 
 def test_texts_of_equal_ids_take_no_place_of_others(tmp_path):
-    """All spellings of a positive are nearer than any other text; the search goes on behind them."""
+    """All spellings of a positive are nearer than any other text; the search goes on behind
+    them.
+    """
     spellings = [
         f"{first}{second}{third} DOG" for first in "tT" for second in "hH" for third in "eE"
     ]

@@ -1,4 +1,6 @@
-"""Measures how far answers to raw text agree with those of run_squad.py: docs/reports/exports.md."""
+"""Measures how far answers to raw text agree with those of run_squad.py:
+docs/reports/exports.md.
+"""
 
 import collections
 import math

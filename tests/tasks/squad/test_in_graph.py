@@ -29,7 +29,9 @@ WORDS = ("the", "Cat", "sunny", "football", "board.", ".day.", "wave", "The.mat.
 
 
 def hashed(num_values):
-    """Logits of starts and ends that depend on token and position; with few values, many are equal."""
+    """Logits of starts and ends that depend on token and position; with few values, many are
+    equal.
+    """
     return lambda ids, at: ((ids * 31 + at * 17) % num_values, (ids * at + at * 29) % num_values)
 
 
