@@ -1,36 +1,41 @@
-"""Vectors and an encoder of known vectors, and their cosines by numpy."""
+"""Vectors, an encoder that returns them, and their cosines by numpy."""
 
 import numpy as np
 
 from official_bert.serving.extensible import Extensible
 
-DRAWS = np.random.default_rng(3)
-# Rows of equal direction, whose cosines are equal, among others, and one of zeros.
-CORPUS = np.concatenate([DRAWS.normal(size=(40, 48)), np.zeros((1, 48))]).astype(np.float32)
+WIDTH = 48
+_GENERATOR = np.random.default_rng(3)
+_ZEROS = np.zeros((1, WIDTH))
+
+# Rows 3, 7, 19 and 33 have the same direction, so that their cosines are equal. Row 40 is zero.
+CORPUS = np.concatenate([_GENERATOR.normal(size=(40, WIDTH)), _ZEROS]).astype(np.float32)
 CORPUS[[7, 19, 33]] = CORPUS[3] * np.float32([[1], [4], [0.5]])
-QUERIES = np.concatenate([DRAWS.normal(size=(5, 48)).astype(np.float32), CORPUS[19:20]])
 
-
-def cosine_table(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """All cosines, rounded to float32 like those that are returned."""
-    norms = np.linalg.norm(a.astype(float), axis=1)[:, None] * np.linalg.norm(
-        b.astype(float), axis=1
-    )
-    return (a.astype(float) @ b.astype(float).T / np.maximum(norms, 1e-12)).astype(np.float32)
-
+_RANDOM_QUERIES = _GENERATOR.normal(size=(5, WIDTH)).astype(np.float32)
+QUERIES = np.concatenate([_RANDOM_QUERIES, CORPUS[19:20]])
 
 TEXTS = ["the cat", "", "naïve\u2028猫!", "two\nlines", "the cat"]
 
 
+def cosine_table(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Compute all cosines, rounded to float32 like those of the package."""
+    a = a.astype(float)
+    b = b.astype(float)
+    a_norms = np.linalg.norm(a, axis=1)
+    b_norms = np.linalg.norm(b, axis=1)
+    norms = np.maximum(np.outer(a_norms, b_norms), 1e-12)
+    return (a @ b.T / norms).astype(np.float32)
+
+
 class Table(Extensible):
-    """An encoder of known vectors."""
+    """An encoder that encodes a text as the row of `CORPUS` with the number of its length."""
 
     methods_hook = "encoder_methods"
 
     def encode(self, texts):
-        texts = [texts] if isinstance(texts, str) else texts
-        return (
-            np.stack([CORPUS[len(text)] for text in texts])
-            if texts
-            else np.empty((0, 0), np.float32)
-        )
+        if isinstance(texts, str):
+            texts = [texts]
+        if not texts:
+            return np.empty((0, 0), np.float32)
+        return np.stack([CORPUS[len(text)] for text in texts])
