@@ -199,8 +199,9 @@ def _make_tokenizer(
     if vocab_file is None:
         return None
     assert settings is not None  # they come with the vocabulary
-    assert settings.do_lower_case is not None  # they are resolved
-    return FullTokenizer(vocab_file, settings.do_lower_case, strip_accents=settings.strip_accents)
+    # Records that do not say whether their text was lower-cased keep its case here.
+    do_lower_case = bool(settings.do_lower_case)
+    return FullTokenizer(vocab_file, do_lower_case, strip_accents=settings.strip_accents)
 
 
 def _batches(

@@ -251,16 +251,36 @@ class MaskedLmHead(keras.layers.Layer):
         self.transform.build((None, self.config.hidden_size))
         self.output_bias = float32_weight(self, "output_bias", (self.config.vocab_size,))
 
-    def call(self, sequence_output, positions, embedding_table):
-        """Returns logits, float32[B*P, V], for float[B, S, hidden] and masked positions int32[B,
-        P].
+    def transform_outputs(self, sequence_output: Tensor, positions: Tensor | None) -> Tensor:
+        """Transforms the outputs of the encoder that predict words.
 
-        Without positions, None, they are float32[B, S, V].
+        Only the masked positions are multiplied with the vocabulary, because this product is the
+        model's most expensive one.
+
+        Args:
+            sequence_output: float[B, S, hidden].
+            positions: the masked positions, int32[B, P]; None for all.
+
+        Returns:
+            float[B*P, hidden] in the type of the products; float[B, S, hidden] without positions.
         """
-        # Only the masked positions are multiplied: the product with the vocabulary is the model's
-        # most expensive one.
         x = sequence_output if positions is None else gather_indexes(sequence_output, positions)
-        x = ops.cast(self.transform(x), self.compute_dtype)
+        return ops.cast(self.transform(x), self.compute_dtype)
+
+    def call(
+        self, sequence_output: Tensor, positions: Tensor | None, embedding_table: Tensor
+    ) -> Tensor:
+        """Computes the logits of words.
+
+        Args:
+            sequence_output: float[B, S, hidden].
+            positions: the masked positions, int32[B, P]; None for all.
+            embedding_table: the word embeddings, float[V, hidden].
+
+        Returns:
+            float32[B*P, V]; float32[B, S, V] without positions.
+        """
+        x = self.transform_outputs(sequence_output, positions)
         table = ops.cast(embedding_table, self.compute_dtype)
         return ops.cast(ops.matmul(x, ops.transpose(table)), "float32") + self.output_bias
 

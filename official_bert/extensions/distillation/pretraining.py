@@ -25,14 +25,18 @@ from official_bert.extensions.distillation.options import (
 from official_bert.extensions.distillation.teacher import open_teacher, teacher_metadata
 from official_bert.fine_tuning.plugin import TrainingPlugin, TrainingRun
 from official_bert.io.errors import InputError
-from official_bert.modeling import BertPretrainer
+from official_bert.modeling import BertPretrainer, vocabulary_loss
 from official_bert.modeling.attention import attention_bias
 from official_bert.modeling.bert import BertOutput
 from official_bert.modeling.layers import Scope, float32_weight
 from official_bert.modeling.losses import masked_lm_loss
 from official_bert.modeling.task_models import PretrainingOutput
 from official_bert.options.training import PretrainingOptions
-from official_bert.tasks.pretraining.objective import PretrainingObjective, masked_lm_weights
+from official_bert.tasks.pretraining.objective import (
+    PretrainingObjective,
+    masked_lm_weights,
+    score_logits,
+)
 from official_bert.tasks.pretraining.task import PretrainingTask
 
 Tensor = Any  # A tensor of Keras; docstrings have its shape.
@@ -200,6 +204,7 @@ class DistillationObjective(PretrainingObjective):
             HIDDEN: self._hidden_loss,
             RELATIONS: self._relations_loss,
         }
+        self._needs_logits = LOGITS in list_targets(flags)
         self._losses = {f"{name}_loss": functions[name] for name in list_targets(flags)}
         self.sum_names = (*self.sum_names, *self._losses)
         self.tensorboard_only = (*self.tensorboard_only, *self._losses)
@@ -239,6 +244,14 @@ class DistillationObjective(PretrainingObjective):
         if self._weight < 1.0:
             loss += (1.0 - self._weight) * label_loss
         return loss, sums | shares | {"loss": loss}
+
+    def _score_words(
+        self, out: PretrainingOutput, features: dict, words: Tensor
+    ) -> vocabulary_loss.WordScores:
+        # The loss of the logits needs the logits anyway.
+        if self._needs_logits:
+            return score_logits(out.masked_lm_logits, words)
+        return super()._score_words(out, features, words)
 
     def _logits_loss(
         self, out: PretrainingOutput, teacher_out: PretrainingOutput, features: dict, totals: dict

@@ -13,8 +13,9 @@ import numpy as np
 from keras import ops
 
 from official_bert.features import ENCODER_INPUTS, MASKED_LM_POSITIONS
-from official_bert.modeling import BertPretrainer
+from official_bert.modeling import BertPretrainer, vocabulary_loss
 from official_bert.modeling.inputs import checked_ids
+from official_bert.modeling.layers import Tensor
 from official_bert.modeling.losses import cross_entropy, masked_lm_loss, next_sentence_loss
 from official_bert.modeling.task_models import PretrainingOutput
 
@@ -111,20 +112,26 @@ class PretrainingObjective(_Metrics):
 
     def _loss_of(self, out: PretrainingOutput, features: dict, totals: dict) -> tuple:
         words, next_sentences = self._labels(features)
-        word_losses = cross_entropy(out.masked_lm_logits, words)
+        scores = self._score_words(out, features, words)
         next_losses = cross_entropy(out.next_sentence_logits, next_sentences)
         weights = ops.reshape(masked_lm_weights(features), (-1,))
-        loss = masked_lm_loss(word_losses, weights, totals["masked_lm_weight"])
+        loss = masked_lm_loss(scores.losses, weights, totals["masked_lm_weight"])
         if self.use_next_sentence_loss:
             loss += next_sentence_loss(next_losses, self.batch_size)
         return loss, {
             "loss": loss,
-            "masked_lm_loss": ops.sum(word_losses * weights),
-            "masked_lm_correct": ops.sum(is_correct(out.masked_lm_logits, words) * weights),
+            "masked_lm_loss": ops.sum(scores.losses * weights),
+            "masked_lm_correct": ops.sum(scores.is_correct * weights),
             "masked_lm_weight": ops.sum(weights),
             "next_sentence_loss": ops.sum(next_losses),
             "next_sentence_correct": ops.sum(is_correct(out.next_sentence_logits, next_sentences)),
         }
+
+    def _score_words(
+        self, out: PretrainingOutput, features: dict, words: Tensor
+    ) -> vocabulary_loss.WordScores:
+        """Scores the masked words, int32[B*P], without the logits where that is faster."""
+        return score_words(self.pretrainer, out, features[MASKED_LM_POSITIONS], words)
 
     def _labels(self, features: dict) -> tuple:
         """Returns the masked words, int32[B*P], and the labels, int32[B], 1 for a random second
@@ -155,12 +162,43 @@ def masked_lm_weights(features: dict):
     return ops.convert_to_tensor(features["masked_lm_weights"], "float32")
 
 
-def is_correct(logits, labels):
-    """Tells whether the label has the highest logit: float[N, classes] and int32[N] to
-    float32[N] of 0 and 1.
+def score_words(
+    pretrainer: BertPretrainer, out: PretrainingOutput, positions: Tensor, words: Tensor
+) -> vocabulary_loss.WordScores:
+    """Scores words by blocks of the vocabulary on CPUs, elsewhere by their logits.
+
+    TensorFlow computes no logits in the first case, because it drops what a graph does not use.
+
+    Args:
+        pretrainer: the model.
+        out: its outputs.
+        positions: the positions of the words, int32[B, P].
+        words: the right words, int32[B*P].
     """
-    # A comparison with the maximum, which the loss needs anyway, replaces Keras' argmax, which
-    # takes a tenth of a small model's step. A label that ties with another class counts as correct.
+    if not vocabulary_loss.is_available():
+        return score_logits(out.masked_lm_logits, words)
+    head = pretrainer.cls.predictions
+    x = head.transform_outputs(out.encoded.sequence_output, positions)
+    table = ops.cast(pretrainer.bert.embedding_table, x.dtype)
+    return vocabulary_loss.score_words(x, table, head.output_bias, words)
+
+
+def score_logits(logits: Tensor, labels: Tensor) -> vocabulary_loss.WordScores:
+    """Scores labels, int32[N], by logits, float32[N, V]."""
+    return vocabulary_loss.WordScores(cross_entropy(logits, labels), is_correct(logits, labels))
+
+
+def is_correct(logits: Tensor, labels: Tensor) -> Tensor:
+    """Compares the logits of labels with the largest ones.
+
+    Args:
+        logits: float[N, classes].
+        labels: int32[N].
+
+    Returns:
+        float32[N], 1.0 where no class has a higher logit than the label, else 0.0.
+    """
+    # Keras' argmax takes a tenth of a small model's step. The loss needs the maximum anyway.
     at_label = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     return ops.cast(at_label >= ops.max(logits, axis=-1), "float32")
 
@@ -195,12 +233,12 @@ class LeftToRightObjective(_Metrics):
             ops.reshape(ids[:, 1:], (-1,)),
             ops.reshape(_token_weights(features), (-1,)),
         )
-        losses = cross_entropy(out.masked_lm_logits, words)
-        loss = masked_lm_loss(losses, weights, totals["next_token_weight"])
+        scores = score_words(self.pretrainer, out, inputs[MASKED_LM_POSITIONS], words)
+        loss = masked_lm_loss(scores.losses, weights, totals["next_token_weight"])
         return loss, {
             "loss": loss,
-            "next_token_loss": ops.sum(losses * weights),
-            "next_token_correct": ops.sum(is_correct(out.masked_lm_logits, words) * weights),
+            "next_token_loss": ops.sum(scores.losses * weights),
+            "next_token_correct": ops.sum(scores.is_correct * weights),
             "next_token_weight": ops.sum(weights),
         }
 

@@ -1,9 +1,11 @@
 import json
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from official_bert import BertConfig, BertPretrainer
+from official_bert.modeling import vocabulary_loss
 from official_bert.tasks.pretraining.objective import (
     LeftToRightObjective,
     PretrainingObjective,
@@ -53,6 +55,45 @@ def test_without_next_sentences_the_loss_and_its_gradients_are_those_of_the_mask
 def test_only_the_highest_logit_is_right_or_one_that_equals_it():
     logits = np.float32([[1, 1.005], [1, 1], [2, 1]])
     assert is_correct(logits, np.int32([0, 0, 0])).numpy().tolist() == [0, 1, 1]
+
+
+def objective_gradients(objective, batch) -> tuple:
+    """Computes the sums and the gradients of an objective in a graph."""
+
+    @tf.function
+    def compute():
+        variables = objective.pretrainer.trainable_variables
+        with tf.GradientTape() as tape:
+            loss, sums = objective.loss(batch, objective.totals(batch), None)
+        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        return sums, {
+            variable.path: gradient
+            for variable, gradient in zip(variables, gradients, strict=True)
+            if gradient is not None
+        }
+
+    return compute()
+
+
+@pytest.mark.parametrize("objective_class", [PretrainingObjective, LeftToRightObjective])
+def test_the_loss_by_blocks_equals_the_loss_of_the_logits(objective_class, tmp_path, monkeypatch):
+    seed_initial_weights(1)
+    config = toy.BERT_CONFIG
+    if objective_class is LeftToRightObjective:
+        config = config | {"attention_direction": "left_to_right"}
+    objective = objective_class(BertPretrainer(BertConfig.from_dict(config)), 8)
+    batch = some_batch(tmp_path)
+    assert vocabulary_loss.is_available()
+    sums, gradients = objective_gradients(objective, batch)
+    monkeypatch.setattr(vocabulary_loss, "is_available", lambda: False)
+    logits_sums, logits_gradients = objective_gradients(objective, batch)
+    assert gradients.keys() == logits_gradients.keys()
+    for name, value in logits_sums.items():
+        np.testing.assert_allclose(sums[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+    for name, gradient in logits_gradients.items():
+        actual = tf.convert_to_tensor(gradients[name])
+        expected = tf.convert_to_tensor(gradient)
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def numpy_ids(batch: dict) -> np.ndarray:
