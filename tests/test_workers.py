@@ -135,7 +135,11 @@ def test_evaluations_during_training_stop_both_workers_and_give_both_the_best_we
 ):
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
     fine_tune_on_workers(
-        tmp_path, "classification", eval_every="3,patience=1", num_train_epochs=20.0
+        tmp_path,
+        "classification",
+        eval_every_steps=3,
+        early_stopping_patience=1,
+        num_train_epochs=20.0,
     )
     one, several = (
         run_log.read(str(tmp_path / name), run_log.EVALUATION) for name in ("one", "several")

@@ -17,7 +17,6 @@ from official_bert.features import EncodedSet
 from official_bert.fine_tuning.plugin import TrainingPlugin
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import FineTuningOptions
-from official_bert.options.intervals import every
 from official_bert.tasks.base import Task
 from official_bert.training import distribution, reporting, run_log
 from official_bert.training.batches import ExampleBatches
@@ -229,23 +228,22 @@ class Finetuner:
             if best.latest:
                 raise InputError(
                     f"{best.output_dir}: holds the best checkpoint of a run with evaluations "
-                    "during training; give its --eval_every again, or another --output_dir"
+                    "during training; give its --eval_every_steps or --eval_every_epochs again, or "
+                    "another --output_dir"
                 )
             return None
-        interval = every(options.eval_every) if options.eval_every else None
-        assert interval is not None  # --eval_every has been checked
-        steps, passes, patience = interval
+        steps = options.eval_every_steps
         if steps is None:
-            assert passes is not None  # an interval has one of the two
+            assert options.eval_every_epochs is not None  # One of the two flags is set.
             # It is rounded up. After rounding down, a last evaluation would follow that of the last
             # pass by a few updates.
-            steps = max(1, math.ceil(round(passes * self._epoch_steps, 6)))
+            steps = max(1, math.ceil(round(options.eval_every_epochs * self._epoch_steps, 6)))
         batch_size = options.dev_batch_size
         return PeriodicEvaluation(
             output_dir=options.output_dir,
             run_dir=self._run_dir,
             every_steps=steps,
-            patience=patience,
+            patience=options.early_stopping_patience,
             main_metric=self.task.main_metric,
             measure=lambda: self._metrics(encoded, self.outputs(encoded, batch_size), batch_size),
             best=best,

@@ -179,6 +179,10 @@ def _check_flags(options: FineTuningOptions):
     if not any(options.steps.values()):
         *others, last = (f"--{name}" for name in options.steps)
         raise InputError(f"nothing to do: give {', '.join(others)} or {last}")
+    if options.eval_every_steps and options.eval_every_epochs:
+        raise InputError(
+            "--eval_every_steps and --eval_every_epochs: set the same interval; give only one"
+        )
     if options.search and options.distribution_strategy == MULTI_WORKER:
         raise InputError(
             "--search: runs on the devices of one machine; give another --distribution_strategy "
@@ -257,7 +261,7 @@ def _read(
     source.check_labels(task.labels)
     needs_labels = needed["dev"] and (evaluates or options.calibrate or not options.do_predict)
     if needs_labels and not examples["dev"]:
-        flag = "eval_every" if evaluates else "calibrate"
+        flag = options.eval_interval_flag if evaluates else "calibrate"
         if options.do_eval:
             flag = "do_eval"
         data = data_files.data_dir or set_files["dev"] or options.task_name

@@ -10,6 +10,7 @@ from official_bert.options.fields import (
     LENGTH_OR_NONE,
     MIN_SEQ_LENGTH,
     NOT_NEGATIVE,
+    POSITIVE,
     PROBABILITY,
     SIZE,
     TEXT,
@@ -17,7 +18,6 @@ from official_bert.options.fields import (
     are_settings,
     option,
 )
-from official_bert.options.intervals import every
 from official_bert.options.shared import TokenizerOptions
 from official_bert.options.training import TrainingOptions
 
@@ -102,19 +102,28 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         "encoder and head of the task, as in the paper's ablation. The bert_config.json in "
         "--output_dir keeps it. Without this flag it is that of the configuration, usually 0.",
     )
-    eval_every: str | None = option(
+    eval_every_steps: int | None = option(
         None,
-        check=(
-            lambda text: every(text) is not None,
-            "must be positive: a number of updates, such as 500, or of passes over the training "
-            "set, such as 0.5epochs, perhaps with the patience, such as 500,patience=2",
-        ),
+        check=POSITIVE,
         changes_training=True,
-        help="Evaluate the model during training, on the development set or in run_squad.py on "
-        "--predict_file: whenever 500 updates are done, or, with 0.5epochs, half a pass over the "
-        "training set. output_dir/best keeps the checkpoint that is best by the task's metric, and "
-        "evaluation and prediction after training use it. With 500,patience=2 training stops when "
-        "two evaluations in a row have brought no better result.",
+        help="Evaluate the model during training, after every so many updates: on the development "
+        "set, or in run_squad.py on --predict_file. The folder best in --output_dir keeps the "
+        "checkpoint with the best value of the task's metric. Evaluation and prediction after the "
+        "training use it.",
+    )
+    eval_every_epochs: float | None = option(
+        None,
+        check=POSITIVE,
+        changes_training=True,
+        help="Like --eval_every_steps, but after every so many passes over the training set, such "
+        "as 0.5.",
+    )
+    early_stopping_patience: int | None = option(
+        None,
+        check=POSITIVE,
+        changes_training=True,
+        only_with={"eval_every_steps": (), "eval_every_epochs": ()},
+        help="Stop the training when so many evaluations in a row bring no better result.",
     )
     search: str | None = option(
         None,
@@ -130,7 +139,14 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     @property
     def evaluates_during_training(self) -> bool:
         """Whether the model is evaluated every few updates."""
-        return self.do_train and self.eval_every is not None
+        return self.do_train and self.eval_interval_flag is not None
+
+    @property
+    def eval_interval_flag(self) -> str | None:
+        """The flag that sets how often the training evaluates; None without one."""
+        if self.eval_every_steps is not None:
+            return "eval_every_steps"
+        return None if self.eval_every_epochs is None else "eval_every_epochs"
 
     @property
     def steps(self) -> dict[str, bool]:

@@ -141,7 +141,7 @@ def test_flags_that_cannot_be_used_are_named(options, changes, sentence):
             {"do_eval": True},
             r"dev.tsv: line 2: has the label 'c'",
         ),
-        ("dev", None, {"eval_every": "1"}, r"dev.tsv: no such file"),
+        ("dev", None, {"eval_every_steps": 1}, r"dev.tsv: no such file"),
         ("test", None, {"do_predict": True}, r"test.tsv: no such file"),
     ],
 )

@@ -256,7 +256,7 @@ def test_training_without_an_answer_is_refused(base, tmp_path, questions, contex
     [
         ("predict_file", {"do_predict": True}, None, "no such file"),
         ("predict_file", {"do_predict": True}, (), "has no question; give a file"),
-        ("predict_file", {"eval_every": "1"}, WITHOUT_ANSWERS, "has no answers to"),
+        ("predict_file", {"eval_every_steps": 1}, WITHOUT_ANSWERS, "has no answers to"),
         ("threshold", {"do_predict": True}, WITHOUT_ANSWERS, "has no answers to"),
         (
             "predict_file",

@@ -24,7 +24,7 @@ def test_what_is_used_is_the_average(tmp_path):
     flags = {"do_train": True, "do_predict": True, "warmup_proportion": 0.0}
     options = dataclasses.replace(prepared(tmp_path, "classification"), **flags)
     run("classification", options, plain)
-    kept = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "eval_every": "3"}
+    kept = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "eval_every_steps": 3}
     run("classification", options, out, ema_decay=0.3, **kept)
     last = checkpoint_values(out / "model.ckpt-5")
     steps = [checkpoint_values(out / f"model.ckpt-{step}") for step in range(6)]

@@ -48,7 +48,7 @@ def history_of(folder):
 def evaluated(options, tmp_path_factory):
     """A run with evaluations every 7 updates."""
     folder = tmp_path_factory.mktemp("evaluated")
-    run(options, folder, eval_every="7", do_eval=True, do_predict=True)
+    run(options, folder, eval_every_steps=7, do_eval=True, do_predict=True)
     return folder
 
 
@@ -129,7 +129,7 @@ def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(
             raise KeyboardInterrupt
         return measure(*arguments)
 
-    changes = {"eval_every": f"{7 / 16}epochs", "do_eval": True}  # 16 updates are an epoch
+    changes = {"eval_every_epochs": 7 / 16, "do_eval": True}  # 16 updates are an epoch
     monkeypatch.setattr(Finetuner, "_metrics", killed)
     with pytest.raises(KeyboardInterrupt):
         run(options, tmp_path, **changes)
@@ -146,7 +146,12 @@ def test_a_run_that_was_killed_before_an_evaluation_makes_up_for_it(
 
 def test_training_that_learns_nothing_stops_and_is_said(options, tmp_path, caplog):
     """With rate 0 the random outputs of the head are no better than the labels' frequencies."""
-    changes = {"eval_every": "3,patience=2", "learning_rate": 0.0, "do_eval": True}
+    changes = {
+        "eval_every_steps": 3,
+        "early_stopping_patience": 2,
+        "learning_rate": 0.0,
+        "do_eval": True,
+    }
     assert not run(options, tmp_path, **changes).has_learnt
     (loss,) = re.findall(
         r"no better than the ([\d.]+) of a constant prediction: the model has learnt",

@@ -34,7 +34,7 @@ def options(base, tmp_path):
     return ClassificationOptions(
         task_name="CoLA", data_dir=str(tmp_path), max_seq_length=8, train_batch_size=4, num_train_epochs=2.0,
         vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
-        output_dir=str(tmp_path / "out"), do_train=True, do_eval=True, do_predict=True, eval_every="1",
+        output_dir=str(tmp_path / "out"), do_train=True, do_eval=True, do_predict=True, eval_every_steps=1,
     )  # fmt: skip
 
 
@@ -79,13 +79,17 @@ def test_what_does_nothing_or_only_exports_is_refused(options):
         do_train=False,
         do_eval=False,
         do_predict=False,
-        eval_every=None,
+        eval_every_steps=None,
     )
     with pytest.raises(
         InputError,
         match="nothing to do: give --do_train, --do_eval or --do_predict",
     ):
         fine_tune(idle)
+    with pytest.raises(
+        InputError, match="--eval_every_steps and --eval_every_epochs: set the same"
+    ):
+        fine_tune(dataclasses.replace(options, eval_every_epochs=0.5))
     with pytest.raises(InputError, match="OnlyServed: is exported only and cannot be fine-tuned"):
         fine_tune(dataclasses.replace(options, task_name=f"{__name__}:OnlyServed"))
 
@@ -107,7 +111,7 @@ def test_the_folder_of_a_run_and_its_best_need_no_flag_of_the_model(tmp_path, fa
         out,
         do_train=True,
         do_predict=True,
-        eval_every="2",
+        eval_every_steps=2,
         **also,
     )
     wanted = fine_tuning_runs.figures(out)

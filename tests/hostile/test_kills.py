@@ -51,7 +51,7 @@ BY_TIME = (
 BY_TIME += ("--num_train_steps=100", "--lr_schedule=wsd")
 OF_CLASSIFIER = (
     "--do_predict",
-    "--eval_every=4",
+    "--eval_every_steps=4",
     "--labels=a,b,c",
     "--num_train_epochs=4",
     "--random_seed=7",

@@ -145,7 +145,7 @@ def test_evaluations_of_lost_steps_are_made_again(folder):
     flags = classifier(
         folder,
         *TRAINING,
-        "--eval_every=2",
+        "--eval_every_steps=2",
         "--num_train_epochs=3",
         "--random_seed=3",
         "--labels=a,b,c",

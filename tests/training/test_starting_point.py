@@ -82,8 +82,8 @@ def test_what_cannot_change_in_the_middle_is_refused(
         ),
         (
             ClassificationOptions,
-            {"doc_stride": 9, "eval_every": "5"},
-            "--eval_every=5 (None before), --doc_stride=9 (",
+            {"doc_stride": 9, "eval_every_steps": 5},
+            "--eval_every_steps=5 (None before), --doc_stride=9 (",
         ),
         (
             PretrainingOptions,

@@ -125,7 +125,7 @@ class EmbeddingOptions(DataFilesOptions, TextTables):
     eval_task: str | None = option(
         None,
         choices=EVALUATIONS,
-        only_with={"do_eval": (), "eval_every": ()},
+        only_with={"do_eval": (), "eval_every_steps": (), "eval_every_epochs": ()},
         help="What --do_eval measures: sts, how cosines follow the scores of pairs; pairs, how "
         "they tell pairs of label 1 from those of label 0; triplets; retrieval of the positives "
         "among all texts of the file, or, if pairs have a label, among those of the query; "

@@ -366,7 +366,7 @@ def _check_flags(settings: Settings, rules: SquadRules):
     new flags.
     """
     given, predicts = settings.get, settings["do_predict"]
-    evaluates = given("do_train") and given("eval_every")
+    evaluates = given("do_train") and _eval_interval_flag(settings)
     if given("do_train") and not given("train_file"):
         raise InputError("--train_file: must be given with --do_train")
     for is_needed, purpose in (
@@ -395,6 +395,12 @@ def _check_flags(settings: Settings, rules: SquadRules):
         )
 
 
+def _eval_interval_flag(settings: Settings) -> str | None:
+    """Returns the flag that makes the training evaluate; None without one."""
+    names = ("eval_every_steps", "eval_every_epochs")
+    return next((name for name in names if settings.get(name) is not None), None)
+
+
 def _threshold_file(settings: Settings) -> str:
     """Returns FILE of --null_score_diff_threshold=auto:FILE; "" without one."""
     return str(settings["null_score_diff_threshold"]).partition(":")[2]
@@ -404,7 +410,8 @@ def _answers_serve(settings: Settings, rules: SquadRules) -> str:
     """Returns what the flags need the answers of --predict_file for, with the remedy; "" if they
     are not needed.
     """
-    if settings.get("do_train") and settings.get("eval_every"):
-        return "evaluate with; leave out --eval_every, or give a file with answers"
+    interval_flag = _eval_interval_flag(settings)
+    if settings.get("do_train") and interval_flag:
+        return f"evaluate with; leave out --{interval_flag}, or give a file with answers"
     tunes_here = rules.is_tuned and settings["do_predict"] and not _threshold_file(settings)
     return _TUNING if tunes_here else ""

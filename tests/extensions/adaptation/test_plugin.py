@@ -157,7 +157,7 @@ def test_lora_trains_its_matrices_and_the_head_and_all_readers_add_them(
     given = {
         "init_checkpoint": str(plain),
         "learning_rate": 0.03,
-        "eval_every": "3",
+        "eval_every_steps": 3,
         "do_eval": True,
     }
     after = trained(options, out, lora_rank=2, freeze_layers=1, do_predict=True, **given)

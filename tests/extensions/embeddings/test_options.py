@@ -47,7 +47,12 @@ def test_what_cannot_change_in_the_middle_of_a_training():
             f"--loss={PAIR}|simcse|cosent",
         ),
         (EmbeddingOptions, {"triplet_margin": 2.0}, {"loss": "triplet"}, "--loss=triplet"),
-        (EmbeddingOptions, {"eval_task": "sts"}, {"eval_every": "5"}, "--do_eval or --eval_every"),
+        (
+            EmbeddingOptions,
+            {"eval_task": "sts"},
+            {"eval_every_steps": 5},
+            "--do_eval or --eval_every_steps or --eval_every_epochs",
+        ),
     ],
 )
 def test_a_flag_without_effect_is_named(options_class, idle, needed, missing):
