@@ -17,17 +17,24 @@ from absl import logging
 from official_bert.checkpoints.folder import remove_all, run_folders
 from official_bert.fine_tuning.finetuner import Score
 from official_bert.io import files, reading, writing
-from official_bert.io.errors import Diverged, InputError
+from official_bert.io.errors import Diverged, InputError, did_you_mean
 from official_bert.io.folder_lock import locked
 from official_bert.io.reading import as_object
-from official_bert.options.fields import MAX_SIZE, POSITIVE, PROCESSES, SIZE, Check, parse_settings
-from official_bert.options.fine_tuning import PAPER, SEARCHED, FineTuningOptions
+from official_bert.options.fields import POSITIVE, PROCESSES, SIZE, Check
+from official_bert.options.fine_tuning import PAPER, FineTuningOptions
 from official_bert.tasks import registry
 from official_bert.training.distribution import check_divides
 from official_bert.training.memory import forget_models
 
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
+# What a search tries: the values of the paper, and the check of each value.
+_SEARCHED: Mapping[str, tuple[list, Check]] = {
+    "learning_rate": ([5e-5, 3e-5, 2e-5], POSITIVE),
+    "train_batch_size": ([16, 32], SIZE),
+    "num_train_epochs": ([2.0, 3.0, 4.0], POSITIVE),
+    "restarts": ([1], PROCESSES),
+}
 _LARGE_FILES = ("*.tf_record", "*logits.npz")  # files that a run can write again
 # Flags that may change when a search is continued, because they do not change the scores.
 _RUN_FLAGS = (
@@ -68,17 +75,16 @@ def list_trials(options: FineTuningOptions) -> list[Trial]:
         options: the flags of the search.
 
     Raises:
-        InputError: --search has another form.
+        InputError: the file of --search cannot be read, or has other values.
     """
     assert options.search is not None  # this is a search
-    settings = {} if options.search == PAPER else parse_settings(options.search, SEARCHED)
-    texts = SEARCHED | settings
-    (restarts,) = _numbers("restarts", texts["restarts"], int, PROCESSES, at_most=1)
+    grid = _read_grid(options.search)
+    (restarts,) = grid["restarts"]
     first_seed = options.random_seed or 0
     combinations = itertools.product(
-        _numbers("train_batch_size", texts["train_batch_size"], int, SIZE),
-        _numbers("learning_rate", texts["learning_rate"], float, POSITIVE),
-        _numbers("num_train_epochs", texts["num_train_epochs"], float, POSITIVE),
+        grid["train_batch_size"],
+        grid["learning_rate"],
+        grid["num_train_epochs"],
         range(first_seed, first_seed + restarts),
     )
     return [Trial(*values) for values in combinations]
@@ -177,16 +183,30 @@ def _make_trial_options(
     return dataclasses.replace(options, output_dir=folder, **trial_flags, **steps)
 
 
-def _numbers(name: str, text: str, kind: type, check: Check, at_most: int = MAX_SIZE) -> list:
-    holds, sentence = check
-    try:
-        numbers = [kind(each) for each in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not 0 < len(numbers) <= at_most or not all(map(holds, numbers)):
-        form = "one positive number" if at_most == 1 else "positive numbers separated by commas"
-        raise InputError(f"--search: {name}={text}: give {form}; each {sentence}")
-    return numbers
+def _read_grid(search: str) -> dict[str, list]:
+    """Reads the values of --search: those of the paper, or of a file, which may leave out some."""
+    grid = {name: values for name, (values, _) in _SEARCHED.items()}
+    if search == PAPER:
+        return grid
+    for name, value in reading.read_toml(search).items():
+        if name not in _SEARCHED:
+            remedy = did_you_mean(name, _SEARCHED) or f"it is one of {', '.join(_SEARCHED)}"
+            raise InputError(f"{search}: no such field: {name}; {remedy}")
+        paper_values, (is_valid, sentence) = _SEARCHED[name]
+        values = value if isinstance(value, list) else [value]
+        kind = type(paper_values[0])
+        if not values or not all(_is_number(each, kind) and is_valid(each) for each in values):
+            raise InputError(f"{search}: {name}: give a list of numbers; each {sentence}")
+        if name == "restarts" and len(values) > 1:
+            raise InputError(f"{search}: {name}: give one number")
+        grid[name] = [kind(each) for each in values]
+    return grid
+
+
+def _is_number(value: object, kind: type) -> bool:
+    """Returns whether a value has a type of numbers; a whole number is also a float."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return is_whole or (kind is float and isinstance(value, float))
 
 
 def _check_same_flags(options: FineTuningOptions):

@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import re
+import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
@@ -144,6 +145,19 @@ def read_json(path: str) -> Any:
         is_text = not isinstance(error.__cause__, UnicodeDecodeError)
         remedy = "download or make the file anew" if is_text else "save the file as UTF-8"
         raise InputError(f"{path}: {error}; {remedy}") from error
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    """Returns the content of a TOML file.
+
+    Raises:
+        InputError: the file cannot be read, or is no TOML.
+    """
+    with files.open_file(path, "rb") as file:
+        try:
+            return tomllib.load(file)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(f"{path}: is no TOML ({error}); correct it") from None
 
 
 def parse_json(

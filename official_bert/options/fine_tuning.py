@@ -14,26 +14,13 @@ from official_bert.options.fields import (
     PROBABILITY,
     SIZE,
     TEXT,
-    Check,
     are_settings,
     option,
 )
 from official_bert.options.shared import TokenizerOptions
 from official_bert.options.training import TrainingOptions
 
-# What a search tries, and the values of the paper.
-SEARCHED = {
-    "learning_rate": "5e-5,3e-5,2e-5",
-    "train_batch_size": "16,32",
-    "num_train_epochs": "2,3,4",
-    "restarts": "1",
-}
-PAPER = "paper"
-_SEARCH: Check = (
-    lambda text: text == PAPER or are_settings(text, SEARCHED),
-    f'must be {PAPER} or "learning_rate=5e-5,3e-5,train_batch_size=16,32,num_train_epochs=3,restarts=2", or a part '
-    "of that",
-)
+PAPER = "paper"  # the search of the paper
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,13 +114,12 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     )
     search: str | None = option(
         None,
-        check=_SEARCH,
-        help="Train a model for each combination of values, "
-        "--search=learning_rate=5e-5,3e-5,restarts=2, each in a folder of its own in --output_dir. "
-        "search_results.tsv lists the results, and the best run keeps its checkpoints. What is "
-        "left out of learning_rate, train_batch_size and num_train_epochs has the values of the "
-        "paper, as all of it has with --search=paper. The seeds of the restarts, the runs of each "
-        "combination, count upwards from --random_seed, or from 0.",
+        help="Train a model for each combination of values, each in a folder of its own in "
+        "--output_dir: paper, the values of the paper, or a TOML file with lists of values for "
+        "learning_rate, train_batch_size and num_train_epochs, each by default those of the paper, "
+        "and with restarts, the number of runs of each combination. Their seeds count upwards from "
+        "--random_seed, or from 0. search_results.tsv lists the results, and the best run keeps "
+        "its checkpoints.",
     )
 
     @property

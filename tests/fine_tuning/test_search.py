@@ -25,10 +25,24 @@ def forget(monkeypatch):
     return forget_models
 
 
-def options_in(folder, batches="8,16", rates="1e-4", epochs="1,2.5", **changes):
-    search = f"train_batch_size={batches},learning_rate={rates},num_train_epochs={epochs}"
+GRID = """
+train_batch_size = [8, 16]
+learning_rate = 1e-4
+num_train_epochs = [1, 2.5]
+"""
+
+
+@pytest.fixture
+def grid(tmp_path_factory):
+    """The file of a search of two batch sizes and two numbers of epochs."""
+    path = tmp_path_factory.mktemp("grid") / "grid.toml"
+    path.write_text(GRID, encoding="utf-8")
+    return path
+
+
+def options_in(folder, search, **changes):
     given = {
-        "vocab_file": "v", "bert_config_file": "c", "output_dir": str(folder), "do_train": True, "search": search,
+        "vocab_file": "v", "bert_config_file": "c", "output_dir": str(folder), "do_train": True, "search": str(search),
         "max_seq_length": 128, "do_lower_case": True,
     }  # fmt: skip
     return ChoiceOptions(**given | changes)
@@ -65,22 +79,24 @@ def table_of(folder):
         return list(csv.DictReader(file, delimiter="\t"))
 
 
-def test_the_papers_grid_is_the_default_and_seeds_count_upwards():
-    assert list_trials(options_in("x", search="paper")) == [
+def test_the_papers_grid_is_the_default_and_seeds_count_upwards(grid):
+    assert list_trials(options_in("x", "paper")) == [
         Trial(batch, rate, epochs, 0)
         for batch in (16, 32)
         for rate in (5e-5, 3e-5, 2e-5)
         for epochs in (2.0, 3.0, 4.0)
     ]
-    given = "train_batch_size=8,16, learning_rate =1e-4,num_train_epochs=3,restarts=3"
-    trials = list_trials(options_in("x", search=given, random_seed=5))
+    grid.write_text(
+        "train_batch_size = [8, 16]\nlearning_rate = 1e-4\nnum_train_epochs = 3\nrestarts = 3\n"
+    )
+    trials = list_trials(options_in("x", grid, random_seed=5))
     assert [trial.random_seed for trial in trials] == [5, 6, 7] * 2
     assert trials[0].folder == "batch8_lr0.0001_epochs3_seed5"
 
 
-def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_path):
+def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_path, grid):
     runs = Runs([0.5, math.nan, 0.75, 0.75])
-    search(options_in(tmp_path, do_predict=True, max_seq_length=64), runs)
+    search(options_in(tmp_path, grid, do_predict=True, max_seq_length=64), runs)
     rows = table_of(tmp_path)
     assert [(row["train_batch_size"], row["num_train_epochs"]) for row in rows] == [
         ("8", "1.0"), ("8", "2.5"), ("16", "1.0"), ("16", "2.5"),
@@ -100,7 +116,7 @@ def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_pat
         assert (kept <= names) == (row["best"] == "*")
 
     *trained, predicted = runs.options
-    for options, trial in zip(trained, list_trials(options_in(tmp_path)), strict=True):
+    for options, trial in zip(trained, list_trials(options_in(tmp_path, grid)), strict=True):
         assert dataclasses.asdict(options).items() >= dataclasses.asdict(trial).items()
         assert (options.do_train, options.do_eval, options.do_predict) == (True, True, False)
         assert not options.search
@@ -109,67 +125,70 @@ def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_pat
     assert predicted.output_dir == str(tmp_path / rows[2]["run"])
 
 
-def test_a_search_goes_on_where_it_was_killed(tmp_path):
+def test_a_search_goes_on_where_it_was_killed(tmp_path, grid):
     with pytest.raises(KeyboardInterrupt):
-        search(options_in(tmp_path), Runs([0.5, KeyboardInterrupt]))
+        search(options_in(tmp_path, grid), Runs([0.5, KeyboardInterrupt]))
     assert len(table_of(tmp_path)) == 1
     # The double makes it anew.
     (tmp_path / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
     runs = Runs([0.25, 0.125, 1.0])
-    search(options_in(tmp_path), runs)
+    search(options_in(tmp_path, grid), runs)
     assert len(runs.options) == 3
     assert [row["eval_accuracy"] for row in table_of(tmp_path)] == ["0.5", "0.25", "0.125", "1.0"]
     left = tmp_path / table_of(tmp_path)[0]["run"] / "model.ckpt-3.index"  # as by a kill
     left.write_text("")
     # Once more: nothing is left to do, whatever is to be predicted. A wider search makes only what
     # is new.
-    search(options_in(tmp_path, predict_batch_size=16, test_file="t"), Runs([]))
+    search(options_in(tmp_path, grid, predict_batch_size=16, test_file="t"), Runs([]))
     assert not left.exists()
     wider = Runs([0.0, 0.0])
-    search(options_in(tmp_path, batches="8,16,4"), wider)
+    grid.write_text(GRID.replace("[8, 16]", "[8, 16, 4]"))
+    search(options_in(tmp_path, grid), wider)
     assert [options.train_batch_size for options in wider.options] == [4, 4]
 
 
-def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path):
-    search(options_in(tmp_path), Runs([Diverged("the loss is nan"), math.nan, -0.25, -0.5]))
+def test_a_search_goes_on_after_a_loss_that_diverged(tmp_path, grid):
+    search(options_in(tmp_path, grid), Runs([Diverged("the loss is nan"), math.nan, -0.25, -0.5]))
     rows = table_of(tmp_path)
     assert [row["eval_accuracy"] for row in rows] == ["nan", "nan", "-0.25", "-0.5"]
     assert [row["best"] for row in rows] == ["", "", "*", ""], (
         "a negative score is better than none"
     )
-    search(options_in(tmp_path), Runs([]))  # nothing is tried again
+    search(options_in(tmp_path, grid), Runs([]))  # nothing is tried again
 
     first, then = tmp_path / "first", tmp_path / "then"
     with pytest.raises(KeyboardInterrupt):
-        search(options_in(first), Runs([Diverged("the loss is nan"), KeyboardInterrupt]))
+        search(options_in(first, grid), Runs([Diverged("the loss is nan"), KeyboardInterrupt]))
     (first / "batch8_lr0.0001_epochs2.5_seed0").rename(tmp_path / "moved")
-    search(options_in(first), Runs([0.5, 0.25, 0.75]))
+    search(options_in(first, grid), Runs([0.5, 0.25, 0.75]))
     assert [row["eval_accuracy"] for row in table_of(first)] == ["nan", "0.5", "0.25", "0.75"]
     with pytest.raises(
         InputError,
         match="the loss of every run diverged; give lower values of learning_rate",
     ):
-        search(options_in(then), Runs([Diverged("the loss is nan")] * 4))
+        search(options_in(then, grid), Runs([Diverged("the loss is nan")] * 4))
 
 
-def test_runs_that_have_learnt_nothing_are_marked_and_counted(tmp_path, caplog):
+def test_runs_that_have_learnt_nothing_are_marked_and_counted(tmp_path, caplog, grid):
     failed = Score("eval_accuracy", 0.25, has_learnt=False)
     with pytest.raises(KeyboardInterrupt):
-        search(options_in(tmp_path), Runs([failed, 0.5, KeyboardInterrupt]))
+        search(options_in(tmp_path, grid), Runs([failed, 0.5, KeyboardInterrupt]))
     # The double makes it anew.
     (tmp_path / "batch16_lr0.0001_epochs1_seed0").rename(tmp_path / "moved")
-    search(options_in(tmp_path), Runs([failed, 0.75]))  # the mark of the first run is read again
+    search(
+        options_in(tmp_path, grid), Runs([failed, 0.75])
+    )  # the mark of the first run is read again
     assert [row["learnt_nothing"] for row in table_of(tmp_path)] == ["yes", "", "yes", ""]
     assert (
         "2 of 4 runs have learnt nothing (batch8_lr0.0001_epochs1_seed0, "
         "batch16_lr0.0001_epochs1_seed0); give --optimizer_type=adamw_bias_correction"
     ) in caplog.text
     caplog.clear()
-    search(options_in(tmp_path / "all_learn"), Runs([1, 2, 3, 4]))
+    search(options_in(tmp_path / "all_learn", grid), Runs([1, 2, 3, 4]))
     assert "learnt nothing" not in caplog.text
 
 
-def test_the_model_of_a_run_is_freed_before_the_next(tmp_path, forget, monkeypatch):
+def test_the_model_of_a_run_is_freed_before_the_next(tmp_path, forget, monkeypatch, grid):
     monkeypatch.setattr(search_module, "forget_models", forget)
     graphs, runs = [], Runs([1, 2, 3, 4])
 
@@ -179,23 +198,51 @@ def test_the_model_of_a_run_is_freed_before_the_next(tmp_path, forget, monkeypat
         graphs.append(weakref.ref(traced.graph))
         return runs(options)
 
-    search(options_in(tmp_path), run)
+    search(options_in(tmp_path, grid), run)
     assert len(graphs) == 4
 
 
-def test_what_cannot_be_searched_is_named(tmp_path):
-    for changes, words in (
-        ({"do_train": False}, "give --do_train"),
-        ({"batches": "8,many"}, "--search: train_batch_size=8,many: give positive numbers"),
-    ):
-        with pytest.raises(InputError, match=words):
-            search(options_in(tmp_path, **changes), Runs([]))
+def test_what_cannot_be_searched_is_named(tmp_path, grid):
+    with pytest.raises(InputError, match="give --do_train"):
+        search(options_in(tmp_path, grid, do_train=False), Runs([]))
     with pytest.raises(
         InputError,
         match="--train_batch_size=8 cannot be shared evenly by 3 replicas",
     ):
-        search(options_in(tmp_path / "out"), Runs([]), num_replicas=3)
+        search(options_in(tmp_path / "out", grid), Runs([]), num_replicas=3)
     assert not (tmp_path / "out").exists()
-    search(options_in(tmp_path), Runs([1, 2, 3, 4]))
+    search(options_in(tmp_path, grid), Runs([1, 2, 3, 4]))
     with pytest.raises(InputError, match="--max_seq_length was 128"):
-        search(options_in(tmp_path, max_seq_length=32), Runs([]))
+        search(options_in(tmp_path, grid, max_seq_length=32), Runs([]))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param(
+            'train_batch_size = [8, "many"]',
+            "train_batch_size: give a list of numbers; each must be at least 1",
+            id="a-text",
+        ),
+        pytest.param("train_batch_size = [8.5]", "give a list of numbers", id="half-an-example"),
+        pytest.param("learning_rate = []", "give a list of numbers", id="an-empty-list"),
+        pytest.param("learning_rate = [0]", "must be positive", id="zero"),
+        pytest.param("restarts = [1, 2]", "restarts: give one number", id="two-restarts"),
+        pytest.param("restarts = true", "give a list of numbers", id="a-truth-value"),
+        pytest.param("learning_rates = [1e-4]", "did you mean learning_rate", id="a-misspelling"),
+        pytest.param("seed = 1", "it is one of learning_rate, train_batch_size", id="no-field"),
+        pytest.param("learning_rate = [", "is no TOML", id="broken"),
+    ],
+)
+def test_a_file_that_cannot_be_searched_is_named(tmp_path, grid, text, sentence):
+    grid.write_text(text)
+    with pytest.raises(InputError) as error:
+        search(options_in(tmp_path / "out", grid), Runs([]))
+    assert str(error.value).startswith(f"{grid}: ")
+    assert sentence in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"absent\.toml: no such file"):
+        search(options_in(tmp_path / "out", tmp_path / "absent.toml"), Runs([]))

@@ -7,14 +7,13 @@ Input: TOML files. Output: dataclasses with the fields of the files. The comment
 
 import dataclasses
 import os
-import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from official_bert.io import files
+from official_bert.io import files, reading
 from official_bert.io.errors import InputError, did_you_mean
 
 SCALES_FILE = "scales.toml"
@@ -158,11 +157,11 @@ def read_catalogue(folder: str) -> Catalogue:
     """
     tasks_path = os.path.join(folder, TASKS_FILE)
     tasks: dict[str, Task] = {}
-    for name, table in _read(tasks_path)["tasks"].items():
+    for name, table in reading.read_toml(tasks_path)["tasks"].items():
         tasks[name] = _build(Task, table, f"{tasks_path}: tasks.{name}: ", name=name)
     scales_path = os.path.join(folder, SCALES_FILE)
     scales: dict[str, Scale] = {}
-    for name, table in _read(scales_path).items():
+    for name, table in reading.read_toml(scales_path).items():
         scales[name] = _build(Scale, table, f"{scales_path}: {name}: ", name=name)
     for scale in scales.values():
         _raise_first(scales_path, scale.name, _find_scale_faults(scale, tasks))
@@ -224,7 +223,7 @@ def read_experiment(name: str, catalogue: Catalogue) -> Experiment:
             f"official-bert run_experiment table5 --scale=desk, one of "
             f"{', '.join(experiment_names)} or a {SUFFIX} file of your own"
         )
-    content = _read(path)
+    content = reading.read_toml(path)
     columns = [_add_label(column) for column in _build_list(Column, content, "columns", path)]
     content["columns"] = columns
     content["rows"] = _build_list(Row, content, "rows", path)
@@ -403,11 +402,3 @@ def _has_type(value: Any, kind: type) -> bool:
 
 def _remedy(name: str, choices: Iterable[str]) -> str:
     return did_you_mean(name, choices) or f"it is one of {', '.join(choices)}"
-
-
-def _read(path: str) -> dict:
-    with files.open_file(path, "rb") as file:
-        try:
-            return tomllib.load(file)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"{path}: is no TOML ({error}); correct it") from None
