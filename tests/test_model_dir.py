@@ -227,9 +227,12 @@ def test_what_is_written_is_read_again_and_complete_for_hugging_face(tmp_path):
     assert written["tokenizer_class"] == "BertTokenizer"
     special = {name: value for name, value in written.items() if name.endswith("_token")}
     assert special == {
-        "cls_token": "[CLS]", "mask_token": "[MASK]", "pad_token": "[PAD]", "sep_token": "[SEP]",
+        "cls_token": "[CLS]",
+        "mask_token": "[MASK]",
+        "pad_token": "[PAD]",
+        "sep_token": "[SEP]",
         "unk_token": "[UNK]",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,11 @@ def test_the_folder_stands_for_the_three_flags_and_says_how_text_is_read(make):
     assert found.max_seq_length == 48  # 128 by default, which the model has no positions for
     assert resolved(found, "classification") == found
     by_three = classification(
-        init_checkpoint=str(folder), vocab_file=found.vocab_file, bert_config_file=found.bert_config_file,
+        init_checkpoint=str(folder),
+        vocab_file=found.vocab_file,
+        bert_config_file=found.bert_config_file,
         do_train=True,
-    )  # fmt: skip
+    )
     assert resolved(by_three, "classification") == found
 
 
@@ -223,9 +225,12 @@ def test_a_folder_of_hugging_face_with_capitals_is_not_lower_cased(make):
     folder = make(tokenizer=TokenizerConfig(False))
     (folder / "bert_config.json").rename(folder / "config.json")
     options = ExtractionOptions(
-        input_file="i", output_file="o", init_checkpoint=str(folder / "model.safetensors"),
-        vocab_file=str(folder / "vocab.txt"), bert_config_file=str(folder / "config.json"),
-    )  # fmt: skip
+        input_file="i",
+        output_file="o",
+        init_checkpoint=str(folder / "model.safetensors"),
+        vocab_file=str(folder / "vocab.txt"),
+        bert_config_file=str(folder / "config.json"),
+    )
     assert resolved(options).do_lower_case is False
     files = {"input_file": ["i"], "output_file": ["o"]}
     assert (

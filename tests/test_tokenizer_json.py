@@ -41,14 +41,21 @@ def test_the_content(tmp_path):
     assert added == {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
     assert all(token["special"] and not token["normalized"] for token in content["added_tokens"])
     assert content["normalizer"] == {
-        "type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": True,
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+        "strip_accents": True,
         "lowercase": False,
-    }  # fmt: skip
+    }
     frame = content["post_processor"]
     named = [(*part.values(),)[0] for part in frame["pair"]]
     assert [(part["id"], part["type_id"]) for part in named] == [
-        ("[CLS]", 0), ("A", 0), ("[SEP]", 0), ("B", 1), ("[SEP]", 1),
-    ]  # fmt: skip
+        ("[CLS]", 0),
+        ("A", 0),
+        ("[SEP]", 0),
+        ("B", 1),
+        ("[SEP]", 1),
+    ]
     assert frame["single"] == frame["pair"][:3]
     assert {name: token["ids"] for name, token in frame["special_tokens"].items()} == {
         "[CLS]": [2],

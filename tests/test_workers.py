@@ -188,9 +188,13 @@ def test_sigterm_of_one_worker_saves_and_the_launcher_brings_a_cluster_back_afte
     expected = checkpoint_values(whole / f"model.ckpt-{STEPS}")
     training_state.assert_equal(checkpoint_values(output / f"model.ckpt-{STEPS}"), expected)
     training_state.assert_input_is_at(
-        output / f"input.ckpt-{STEPS}-0", [str(base / "records.tfrecord"), str(base / "more.tfrecord")],
-        pretraining_features(SEQ, PREDICTIONS), batch_size=8, seed=7, num_read=STEPS,
-    )  # fmt: skip
+        output / f"input.ckpt-{STEPS}-0",
+        [str(base / "records.tfrecord"), str(base / "more.tfrecord")],
+        pretraining_features(SEQ, PREDICTIONS),
+        batch_size=8,
+        seed=7,
+        num_read=STEPS,
+    )
 
 
 @pytest.mark.long
@@ -209,9 +213,13 @@ def test_workers_with_files_of_their_own_resume_exactly(base, tmp_path):
         found[name] = checkpoint_values(output / f"model.ckpt-{STEPS}")
         for index, file in enumerate(("records.tfrecord", "more.tfrecord")):
             training_state.assert_input_is_at(
-                output / f"input.ckpt-{STEPS}-{index}", [str(base / file)],
-                pretraining_features(SEQ, PREDICTIONS), batch_size=4, seed=7, num_read=STEPS,
-            )  # fmt: skip
+                output / f"input.ckpt-{STEPS}-{index}",
+                [str(base / file)],
+                pretraining_features(SEQ, PREDICTIONS),
+                batch_size=4,
+                seed=7,
+                num_read=STEPS,
+            )
     training_state.assert_equal(found["stopped"], found["whole"])
 
 

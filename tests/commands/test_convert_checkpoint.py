@@ -47,14 +47,21 @@ def test_to_hugging_face_and_back(tmp_path, trained):
     there, back = tmp_path / "there", tmp_path / "back"
     converted(model=folder, output_dir=there, output_format="huggingface")
     assert sorted(os.listdir(there)) == [
-        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
-    ]  # fmt: skip
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    ]
     assert json.loads((there / "config.json").read_text())["hidden_act"] == "gelu_new"
     converted(model=there, output_dir=back, output_format="tf1")
     assert sorted(os.listdir(back)) == [
-        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index",
-        "tokenizer_config.json", "vocab.txt",
-    ]  # fmt: skip
+        "bert_config.json",
+        "bert_model.ckpt.data-00000-of-00001",
+        "bert_model.ckpt.index",
+        "tokenizer_config.json",
+        "vocab.txt",
+    ]
     assert BertConfig.from_json_file(str(back / "bert_config.json")).to_dict() == CONFIG.to_dict()
     assert (back / "vocab.txt").read_text() == VOCAB
     checkpoint = open_checkpoint(str(back))

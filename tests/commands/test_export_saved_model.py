@@ -104,8 +104,11 @@ def test_what_lies_beside_the_model(made):
         digest.update(name.encode() + variable.numpy().tobytes())
     checkpoint = made.options.init_checkpoint
     assert record["checkpoint"] == {
-        "path": checkpoint, "step": None, "metrics": {}, "weights_sha256": digest.hexdigest()
-    }  # fmt: skip
+        "path": checkpoint,
+        "step": None,
+        "metrics": {},
+        "weights_sha256": digest.hexdigest(),
+    }
     if made.task.labels:
         labels = (extra / "labels.txt").read_bytes()
         assert labels.decode().splitlines() == made.task.labels
@@ -194,26 +197,104 @@ def test_a_checkpoint_without_heads_is_exported_without_them(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("exported_as", "trained_as", "others", "sentence"),
+    ("exported_as", "trained_as", "flags", "sentence"),
     [
-        ("squad", "ner", {}, "lacks cls/squad/output_weights, cls/squad/output_bias, which --task_name=squad"),
-        ("mnli", "mrpc", {}, "its labels are contradiction, entailment, neutral, but those beside .* are 0, 1"),
-        ("ner", "squad", {}, "no labels.txt beside the checkpoint"),
-        ("tsv", "swag", {}, "--labels: are not known"),
-        ("swag", "mrpc", {}, "output_weights has shape .* in the checkpoint and .* in the model"),
-        ("sts-b", "sts-b", {"export_dir": __file__}, "is a file; name a folder"),
-        ("squad", "squad", {"estimator_signatures": "tensors"}, "is for tensor models with labels"),
-        ("mrpc", "mrpc", {"estimator_signatures": "examples", "export_text": True}, "is for tensor models with labels"),
-        ("tsv", "tsv", {"pooling": "max"}, "--pooling=max: the task of this model does not read it; .* or name"),
-        ("mrpc", "mrpc", {"doc_stride": 9}, "--doc_stride=9: the task of this model does not read it; leave the flag"),
-        ("ner", "ner", {"null_score_diff_threshold": -1.5}, "--null_score_diff_threshold=-1.5: the task of this"),
-        ("squad", "squad", {"label_type": "multi"}, "--label_type=multi: the task of this model does not read it; "),
-        ("swag", "swag", {"labels": ["a", "b"]}, "--labels=a,b: the task of this model does not read it; "),
+        pytest.param(
+            "squad",
+            "ner",
+            {},
+            "lacks cls/squad/output_weights, cls/squad/output_bias, which --task_name=squad",
+            id="checkpoint of another head",
+        ),
+        pytest.param(
+            "mnli",
+            "mrpc",
+            {},
+            "its labels are contradiction, entailment, neutral, but those beside .* are 0, 1",
+            id="checkpoint with other labels",
+        ),
+        pytest.param(
+            "ner",
+            "squad",
+            {},
+            "no labels.txt beside the checkpoint",
+            id="checkpoint without labels",
+        ),
+        pytest.param(
+            "tsv",
+            "swag",
+            {},
+            "--labels: are not known",
+            id="unknown labels",
+        ),
+        pytest.param(
+            "swag",
+            "mrpc",
+            {},
+            "output_weights has shape .* in the checkpoint and .* in the model",
+            id="weights of another shape",
+        ),
+        pytest.param(
+            "sts-b",
+            "sts-b",
+            {"export_dir": __file__},
+            "is a file; name a folder",
+            id="file as export_dir",
+        ),
+        pytest.param(
+            "squad",
+            "squad",
+            {"estimator_signatures": "tensors"},
+            "is for tensor models with labels",
+            id="estimator signatures without labels",
+        ),
+        pytest.param(
+            "mrpc",
+            "mrpc",
+            {"estimator_signatures": "examples", "export_text": True},
+            "is for tensor models with labels",
+            id="estimator signatures of text",
+        ),
+        pytest.param(
+            "tsv",
+            "tsv",
+            {"pooling": "max"},
+            "--pooling=max: the task of this model does not read it; .* or name",
+            id="pooling of a classifier",
+        ),
+        pytest.param(
+            "mrpc",
+            "mrpc",
+            {"doc_stride": 9},
+            "--doc_stride=9: the task of this model does not read it; leave the flag",
+            id="doc_stride of a classifier",
+        ),
+        pytest.param(
+            "ner",
+            "ner",
+            {"null_score_diff_threshold": -1.5},
+            "--null_score_diff_threshold=-1.5: the task of this",
+            id="null threshold of a tagger",
+        ),
+        pytest.param(
+            "squad",
+            "squad",
+            {"label_type": "multi"},
+            "--label_type=multi: the task of this model does not read it; ",
+            id="label_type of question answering",
+        ),
+        pytest.param(
+            "swag",
+            "swag",
+            {"labels": ["a", "b"]},
+            "--labels=a,b: the task of this model does not read it; ",
+            id="labels of multiple choice",
+        ),
     ],
-)  # fmt: skip
-def test_what_cannot_be_exported_is_said(tmp_path, exported_as, trained_as, others, sentence):
+)
+def test_exports_that_cannot_work_are_refused(tmp_path, exported_as, trained_as, flags, sentence):
     make_checkpoint(tmp_path, trained_as)
-    options = dataclasses.replace(export_options(tmp_path, exported_as), **others)
+    options = dataclasses.replace(export_options(tmp_path, exported_as), **flags)
     with pytest.raises(InputError, match=sentence):
         serving_model.export(options)
     assert not (tmp_path / "exports").exists()

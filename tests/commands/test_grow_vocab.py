@@ -143,8 +143,15 @@ def test_words_get_lines_and_rows_and_all_else_stays(folder, form, caplog):
 
     first, second = (FullTokenizer.from_pretrained(path) for path in (str(folder), new))
     assert second.tokenize("Playing, the football-SEA \u00e9t\u00e9!") == [
-        "playing", "[UNK]", "the", "football", "[UNK]", "sea", "ete", "[UNK]"
-    ]  # fmt: skip
+        "playing",
+        "[UNK]",
+        "the",
+        "football",
+        "[UNK]",
+        "sea",
+        "ete",
+        "[UNK]",
+    ]
     tokens = first("the cat play foot unheard")
     assert all((second("the cat play foot unheard")[name] == tokens[name]).all() for name in tokens)
     logits = [

@@ -102,10 +102,14 @@ while True:  # a signal just before a sleep does not end it, and its handler run
         program,
     ]
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         # A shell's background job ignores it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
     for _ in range(2):
         assert process.stdout.readline().endswith("ready\n")
     process.send_signal(number)

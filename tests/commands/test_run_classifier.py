@@ -52,15 +52,28 @@ def write_task(folder):
 def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(base, tmp_path):
     write_task(tmp_path)
     model = flag_list(
-        task_name="tsv", data_dir=tmp_path, columns="text_a=text,label=kind", max_seq_length=32,
-        vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json",
-    )  # fmt: skip
+        task_name="tsv",
+        data_dir=tmp_path,
+        columns="text_a=text,label=kind",
+        max_seq_length=32,
+        vocab_file=base / "vocab.txt",
+        bert_config_file=base / "bert_config.json",
+    )
     trained = tmp_path / "trained"
     run_here(
-        "run_classifier.py", *model,
-        *flag_list(output_dir=trained, do_train=True, do_eval=True, do_predict=True, num_train_epochs=12,
-                   train_batch_size=16, learning_rate=3e-3, random_seed=1),
-    )  # fmt: skip
+        "run_classifier.py",
+        *model,
+        *flag_list(
+            output_dir=trained,
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            num_train_epochs=12,
+            train_batch_size=16,
+            learning_rate=3e-3,
+            random_seed=1,
+        ),
+    )
     run_here("export_saved_model", *flag_list(model=trained, export_dir=tmp_path / "exports"))
     results = figures(trained)
     assert results["eval_accuracy"] > 0.95
@@ -70,9 +83,12 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(base, tmp_path):
     # The checkpoint alone is enough to predict, in another folder and at another batch size.
     again = tmp_path / "again"
     run_here(
-        "run_classifier.py", *model,
-        *flag_list(output_dir=again, init_checkpoint=trained, do_predict=True, predict_batch_size=3),
-    )  # fmt: skip
+        "run_classifier.py",
+        *model,
+        *flag_list(
+            output_dir=again, init_checkpoint=trained, do_predict=True, predict_batch_size=3
+        ),
+    )
     first, second = (np.loadtxt(folder / "test_results.tsv") for folder in (trained, again))
     assert first.shape == (40, 2)
     np.testing.assert_allclose(first, second, atol=2e-6)
@@ -95,10 +111,16 @@ def options(base, tmp_path):
     for name in ("train", "dev", "test"):
         (tmp_path / f"{name}.tsv").write_text("text\tkind\n" + "the cat\ta\nthe train\tb\n" * 4)
     return ClassificationOptions(
-        task_name="tsv", data_dir=str(tmp_path), max_seq_length=8, train_batch_size=4, num_train_epochs=1.0,
-        vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
-        output_dir=str(tmp_path / "out"), do_train=True,
-    )  # fmt: skip
+        task_name="tsv",
+        data_dir=str(tmp_path),
+        max_seq_length=8,
+        train_batch_size=4,
+        num_train_epochs=1.0,
+        vocab_file=str(base / "vocab.txt"),
+        bert_config_file=str(base / "bert_config.json"),
+        output_dir=str(tmp_path / "out"),
+        do_train=True,
+    )
 
 
 def refuse(options, sentence, **changes):

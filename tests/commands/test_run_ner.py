@@ -42,15 +42,27 @@ def write_conll(folder):
 def test_entities_are_learnt_evaluated_and_predicted(base, tmp_path):
     write_conll(tmp_path)
     model = flag_list(
-        vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=24,
+        vocab_file=base / "vocab.txt",
+        bert_config_file=base / "bert_config.json",
+        max_seq_length=24,
         document_context=True,
-    )  # fmt: skip
+    )
     trained, again = tmp_path / "trained", tmp_path / "again"
     run_here(
-        "run_ner.py", *model,
-        *flag_list(data_dir=tmp_path, output_dir=trained, do_train=True, do_eval=True, do_predict=True,
-                   num_train_epochs=8, train_batch_size=16, learning_rate=3e-3, random_seed=1),
-    )  # fmt: skip
+        "run_ner.py",
+        *model,
+        *flag_list(
+            data_dir=tmp_path,
+            output_dir=trained,
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            num_train_epochs=8,
+            train_batch_size=16,
+            learning_rate=3e-3,
+            random_seed=1,
+        ),
+    )
     run_here("export_saved_model", *flag_list(model=trained, export_dir=tmp_path / "exports"))
     results = figures(trained)
     assert {"eval_precision", "eval_recall", "eval_f1", "eval_accuracy", "eval_loss"} <= set(
@@ -83,10 +95,19 @@ def test_entities_are_learnt_evaluated_and_predicted(base, tmp_path):
 
     # The checkpoint alone, files by their names, other batches: the labels lie beside it.
     run_here(
-        "run_ner.py", *model,
-        *flag_list(dev_file=tmp_path / "dev.conll", test_file=tmp_path / "test.conll", output_dir=again,
-                   init_checkpoint=trained, do_eval=True, do_predict=True, predict_batch_size=7, eval_batch_size=5),
-    )  # fmt: skip
+        "run_ner.py",
+        *model,
+        *flag_list(
+            dev_file=tmp_path / "dev.conll",
+            test_file=tmp_path / "test.conll",
+            output_dir=again,
+            init_checkpoint=trained,
+            do_eval=True,
+            do_predict=True,
+            predict_batch_size=7,
+            eval_batch_size=5,
+        ),
+    )
     assert (again / "predictions.conll").read_text() == (trained / "predictions.conll").read_text()
     repeated = {name: value for name, value in figures(again).items() if name.startswith("eval_")}
     assert repeated == pytest.approx({name: results[name] for name in repeated}, rel=1e-4)

@@ -93,32 +93,60 @@ def test_the_originals_readme_commands(base, tmp_path):
     run_here(
         "create_pretraining_data.py",
         *flag_list(
-            input_file=ROOT / "sample_text.txt", output_file=tmp_path / "tf_examples.tfrecord",
-            vocab_file=base / "vocab.txt", do_lower_case=True, max_seq_length=128, max_predictions_per_seq=20,
-            masked_lm_prob=0.15, random_seed=12345, dupe_factor=5,
+            input_file=ROOT / "sample_text.txt",
+            output_file=tmp_path / "tf_examples.tfrecord",
+            vocab_file=base / "vocab.txt",
+            do_lower_case=True,
+            max_seq_length=128,
+            max_predictions_per_seq=20,
+            masked_lm_prob=0.15,
+            random_seed=12345,
+            dupe_factor=5,
         ),
-    )  # fmt: skip
+    )
     output = tmp_path / "pretraining_output"
     finished = run_script(
         SCRIPT,
         *flag_list(
-            input_file=tmp_path / "tf_examples.tfrecord", output_dir=output, do_train=True, do_eval=True,
-            bert_config_file=base / "bert_config.json", init_checkpoint=base / "bert_model.ckpt",
-            train_batch_size=32, max_seq_length=128, max_predictions_per_seq=20, num_train_steps=20,
-            num_warmup_steps=10, learning_rate=2e-5,
+            input_file=tmp_path / "tf_examples.tfrecord",
+            output_dir=output,
+            do_train=True,
+            do_eval=True,
+            bert_config_file=base / "bert_config.json",
+            init_checkpoint=base / "bert_model.ckpt",
+            train_batch_size=32,
+            max_seq_length=128,
+            max_predictions_per_seq=20,
+            num_train_steps=20,
+            num_warmup_steps=10,
+            learning_rate=2e-5,
         ),
-    )  # fmt: skip
+    )
     results = figures(output)
     assert results["global_step"] == 20
     assert sorted(results) == [
-        "global_step", "loss", "masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy", "next_sentence_loss",
-    ]  # fmt: skip
+        "global_step",
+        "loss",
+        "masked_lm_accuracy",
+        "masked_lm_loss",
+        "next_sentence_accuracy",
+        "next_sentence_loss",
+    ]
     assert {path.name for path in output.iterdir() if not path.name.startswith("events.")} == {
-        "bert_config.json", "checkpoint", "eval", "eval_results.txt", "run.jsonl", "task.json",
-        "tokenizer_config.json", "vocab.txt",
-        *(f"{kind}.{end}" for kind in ("model.ckpt-0", "model.ckpt-20", "input.ckpt-0-0", "input.ckpt-20-0")
-          for end in ("index", "data-00000-of-00001")),
-    }  # fmt: skip
+        "bert_config.json",
+        "checkpoint",
+        "eval",
+        "eval_results.txt",
+        "run.jsonl",
+        "task.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+        *(
+            f"{kind}.{end}"
+            for kind in ("model.ckpt-0", "model.ckpt-20", "input.ckpt-0-0", "input.ckpt-20-0")
+            for end in ("index", "data-00000-of-00001")
+        ),
+    }
     # The original's file has no perplexity; the log and TensorBoard do, where training has the same
     # tags.
     perplexity = math.exp(results["masked_lm_loss"])
@@ -164,9 +192,13 @@ def test_a_stopped_and_a_killed_run_ends_as_one_that_was_not(base, tmp_path, str
     checkpoint.
     """
     changes = {
-        "num_train_steps": STEPS, "save_checkpoints_steps": 50, "log_every_steps": 50, "steps_per_loop": 7,
-        "distribution_strategy": strategy, "num_devices": {"mirrored": 2}.get(strategy),
-    }  # fmt: skip
+        "num_train_steps": STEPS,
+        "save_checkpoints_steps": 50,
+        "log_every_steps": 50,
+        "steps_per_loop": 7,
+        "distribution_strategy": strategy,
+        "num_devices": {"mirrored": 2}.get(strategy),
+    }
     output = tmp_path / "ended"
     whole, ended = (
         flag_list(**flags_of(base, tmp_path / name, **changes)) for name in ("whole", "ended")
@@ -196,9 +228,12 @@ def test_a_stopped_and_a_killed_run_ends_as_one_that_was_not(base, tmp_path, str
     for name in ("whole", "ended"):
         training_state.assert_input_is_at(
             tmp_path / name / f"input.ckpt-{STEPS}-0",
-            [str(base / "records.tfrecord")], pretraining_features(SEQ, PREDICTIONS),
-            batch_size=8, seed=7, num_read=STEPS,
-        )  # fmt: skip
+            [str(base / "records.tfrecord")],
+            pretraining_features(SEQ, PREDICTIONS),
+            batch_size=8,
+            seed=7,
+            num_read=STEPS,
+        )
     moved = checkpoint_values(base / "bert_model.ckpt")
     assert any(np.abs(expected[name] - value).max() > 1e-3 for name, value in moved.items())
 
@@ -385,8 +420,11 @@ def test_reports_and_the_summary_of_two_runs_and_old_checkpoints_go(base, tmp_pa
         base, tmp_path, **flags, num_train_steps=10, save_checkpoints_steps=2, keep_checkpoint_max=2
     )
     assert sorted(path.name for path in tmp_path.glob("*.index")) == [
-        "input.ckpt-10-0.index", "input.ckpt-8-0.index", "model.ckpt-10.index", "model.ckpt-8.index",
-    ]  # fmt: skip
+        "input.ckpt-10-0.index",
+        "input.ckpt-8-0.index",
+        "model.ckpt-10.index",
+        "model.ckpt-8.index",
+    ]
     rows = {row["step"]: row for row in run_log.read(str(tmp_path), run_log.TRAIN)}
     positions = 8 * SEQ
     for step in (4, 6, 10):
@@ -566,9 +604,11 @@ def test_without_next_sentence_loss_pooler_and_head_stay(base, tmp_path):
     )
     same = {name for name in before if np.array_equal(before[name], after[name])}
     assert same == {
-        "bert/pooler/dense/kernel", "bert/pooler/dense/bias",
-        "cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias",
-    }  # fmt: skip
+        "bert/pooler/dense/kernel",
+        "bert/pooler/dense/bias",
+        "cls/seq_relationship/output_weights",
+        "cls/seq_relationship/output_bias",
+    }
     found = figures(tmp_path)
     assert found["loss"] == found["masked_lm_loss"]
 
@@ -578,17 +618,30 @@ def test_masks_are_drawn_anew_in_each_pass_and_a_resumed_run_draws_the_same(base
     evaluation.
     """
     run_here(
-        "create_pretraining_data.py", "--generator=sharded", "--dynamic_masking", "--dupe_factor=2", "--num_shards=2",
-        *flag_list(input_file=toy.write_text(tmp_path), output_file=tmp_path / "records.gz",
-                   vocab_file=base / "vocab.txt", max_seq_length=SEQ),
-    )  # fmt: skip
+        "create_pretraining_data.py",
+        "--generator=sharded",
+        "--dynamic_masking",
+        "--dupe_factor=2",
+        "--num_shards=2",
+        *flag_list(
+            input_file=toy.write_text(tmp_path),
+            output_file=tmp_path / "records.gz",
+            vocab_file=base / "vocab.txt",
+            max_seq_length=SEQ,
+        ),
+    )
     manifest = json.loads((tmp_path / "records.manifest.json").read_text())
     assert manifest["flags"]["dynamic_masking"] is True
     assert manifest["counts"]["predictions"] == 0
     changes = {
-        "input_file": tmp_path / "records*", "vocab_file": base / "vocab.txt", "dynamic_masking": True,
-        "do_whole_word_mask": True, "do_eval": True, "max_eval_steps": 0, "save_checkpoints_steps": 4,
-    }  # fmt: skip
+        "input_file": tmp_path / "records*",
+        "vocab_file": base / "vocab.txt",
+        "dynamic_masking": True,
+        "do_whole_word_mask": True,
+        "do_eval": True,
+        "max_eval_steps": 0,
+        "save_checkpoints_steps": 4,
+    }
     whole, resumed = (tmp_path / name for name in ("whole", "resumed"))
     run(base, whole, **changes)
     rewind(whole, resumed, step=4)

@@ -73,8 +73,11 @@ def write_task(folder, name, count, seed):
             ]
             words.insert(place, "cat")
         question = {
-            "id": f"{name}{number}", "question": "what was it", "answers": answers, "is_impossible": not answers,
-        }  # fmt: skip
+            "id": f"{name}{number}",
+            "question": "what was it",
+            "answers": answers,
+            "is_impossible": not answers,
+        }
         paragraphs.append({"context": " ".join(words), "qas": [question]})
     path = folder / f"{name}.json"
     path.write_text(json.dumps({"version": "v2.0", "data": [{"paragraphs": paragraphs}]}))
@@ -89,15 +92,29 @@ def trained(base, tmp_path_factory):
     folder = tmp_path_factory.mktemp("squad")
     dev = write_task(folder, "dev", 60, seed=2)
     model = flag_list(
-        vocab_file=base / "vocab.txt", bert_config_file=base / "bert_config.json", max_seq_length=24,
-        doc_stride=8, max_query_length=4, version_2_with_negative=True,
-    )  # fmt: skip
+        vocab_file=base / "vocab.txt",
+        bert_config_file=base / "bert_config.json",
+        max_seq_length=24,
+        doc_stride=8,
+        max_query_length=4,
+        version_2_with_negative=True,
+    )
     finished = run_here(
-        "run_squad.py", *model,
-        *flag_list(train_file=write_task(folder, "train", 256, seed=1), predict_file=dev, do_train=True,
-                   do_predict=True, num_train_epochs=12, train_batch_size=16, learning_rate=3e-3, random_seed=1,
-                   output_dir=folder / "trained", null_score_diff_threshold="auto"),
-    )  # fmt: skip
+        "run_squad.py",
+        *model,
+        *flag_list(
+            train_file=write_task(folder, "train", 256, seed=1),
+            predict_file=dev,
+            do_train=True,
+            do_predict=True,
+            num_train_epochs=12,
+            train_batch_size=16,
+            learning_rate=3e-3,
+            random_seed=1,
+            output_dir=folder / "trained",
+            null_score_diff_threshold="auto",
+        ),
+    )
     assert "Num orig examples = 256" in finished.stderr
     assert "Num split examples = 256" in finished.stderr
     return folder, model, dev
@@ -166,11 +183,18 @@ def test_a_checkpoint_predicts_alone_and_a_threshold_comes_from_another_file(tra
     folder, model, dev = trained
     again = folder / "again"
     run_here(
-        "run_squad.py", *model,
-        *flag_list(predict_file=dev, do_predict=True, predict_batch_size=7,
-                   init_checkpoint=folder / "trained", output_dir=again, null_score_diff_threshold=f"auto:{dev}",
-                   length_aware_batches=True),
-    )  # fmt: skip
+        "run_squad.py",
+        *model,
+        *flag_list(
+            predict_file=dev,
+            do_predict=True,
+            predict_batch_size=7,
+            init_checkpoint=folder / "trained",
+            output_dir=again,
+            null_score_diff_threshold=f"auto:{dev}",
+            length_aware_batches=True,
+        ),
+    )
     assert read_json(again, "predictions") == read_json(folder / "trained", "predictions")
     results = figures(again)
     assert results["null_score_diff_threshold"] == pytest.approx(

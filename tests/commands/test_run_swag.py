@@ -55,10 +55,19 @@ def test_a_choice_is_learnt_evaluated_and_predicted(model, tmp_path):
         )
     )
     run_here(
-        "run_swag.py", f"--flagfile={usual}",
-        *flag_list(data_dir=tmp_path, output_dir=trained, do_train=True, do_eval=True, do_predict=True,
-                   num_train_epochs=8, learning_rate=3e-3, random_seed=1),
-    )  # fmt: skip
+        "run_swag.py",
+        f"--flagfile={usual}",
+        *flag_list(
+            data_dir=tmp_path,
+            output_dir=trained,
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            num_train_epochs=8,
+            learning_rate=3e-3,
+            random_seed=1,
+        ),
+    )
     results = figures(trained)
     assert set(results) == {"eval_accuracy", "eval_loss", "loss", "global_step"}
     assert results["eval_accuracy"] > 0.9
@@ -71,11 +80,19 @@ def test_a_choice_is_learnt_evaluated_and_predicted(model, tmp_path):
 
     # The checkpoint alone, files by their names, other batches.
     run_here(
-        "run_swag.py", *model,
-        *flag_list(dev_file=tmp_path / "val.csv", test_file=tmp_path / "test.csv", output_dir=again,
-                   init_checkpoint=trained, do_eval=True, do_predict=True, predict_batch_size=7,
-                   eval_batch_size=5),
-    )  # fmt: skip
+        "run_swag.py",
+        *model,
+        *flag_list(
+            dev_file=tmp_path / "val.csv",
+            test_file=tmp_path / "test.csv",
+            output_dir=again,
+            init_checkpoint=trained,
+            do_eval=True,
+            do_predict=True,
+            predict_batch_size=7,
+            eval_batch_size=5,
+        ),
+    )
     np.testing.assert_allclose(np.loadtxt(again / "test_results.tsv"), first, atol=2e-6)
     for name in ("eval_accuracy", "eval_loss"):
         assert figures(again)[name] == pytest.approx(results[name], rel=1e-4)

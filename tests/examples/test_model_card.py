@@ -13,10 +13,17 @@ from tests.scripts import run_script
 @pytest.fixture
 def options(tmp_path):
     return ClassificationOptions(
-        task_name="CoLA", data_dir="glue/CoLA", output_dir=str(tmp_path), vocab_file="base/vocab.txt",
-        bert_config_file="base/bert_config.json", init_checkpoint="base/bert_model.ckpt", do_train=True,
-        learning_rate=2e-5, class_weights=["1", "2|3"], do_lower_case=True,
-    )  # fmt: skip
+        task_name="CoLA",
+        data_dir="glue/CoLA",
+        output_dir=str(tmp_path),
+        vocab_file="base/vocab.txt",
+        bert_config_file="base/bert_config.json",
+        init_checkpoint="base/bert_model.ckpt",
+        do_train=True,
+        learning_rate=2e-5,
+        class_weights=["1", "2|3"],
+        do_lower_case=True,
+    )
 
 
 def test_a_card_says_what_was_trained_on_what(options, tmp_path):

@@ -23,10 +23,18 @@ def flags_of(folder: pathlib.Path) -> list[str]:
     config.write_text(json.dumps(toy.BERT_CONFIG | {"max_position_embeddings": 64}))
     files = {"input_file": ROOT / "sample_text.txt", "vocab_file": toy.write_vocabulary(folder)}
     return flag_list(
-        **files, bert_config_file=config, output_dir=folder / "out", num_train_steps=20, train_batch_size=4,
-        max_seq_length=32, phase2_max_seq_length=64, dupe_factor=2, learning_rate=1e-3, random_seed=5,
+        **files,
+        bert_config_file=config,
+        output_dir=folder / "out",
+        num_train_steps=20,
+        train_batch_size=4,
+        max_seq_length=32,
+        phase2_max_seq_length=64,
+        dupe_factor=2,
+        learning_rate=1e-3,
+        random_seed=5,
         log_every_steps=10,
-    )  # fmt: skip
+    )
 
 
 def step_of(folder: pathlib.Path) -> int:

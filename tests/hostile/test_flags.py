@@ -79,21 +79,35 @@ NAMED_TWICE = "x\tx\tlabel\nb\tc\tyes\ne\tf\tno\n"
 REFUSED = [
     *(
         (f"--search={value}", value)
-        for value in ("train_batch_size=2.5", "learning_rate=nan", "num_train_epochs=1;2", "restarts=1,2")
+        for value in (
+            "train_batch_size=2.5",
+            "learning_rate=nan",
+            "num_train_epochs=1;2",
+            "restarts=1,2",
+        )
     ),
     *(
         (flag, flag)
         for flag in (
             "--ema_decay=1",
-            "--all_reduce_dtype=float16", "--long_texts=all", "--labels=yes",
+            "--all_reduce_dtype=float16",
+            "--long_texts=all",
+            "--labels=yes",
         )
     ),
     ("--model=no/such", "no/such: no such folder", "Hugging Face Hub"),
-    ("--model=cased_L-12_H-768_A12", "cased_L-12_H-768_A12: no such folder", "cased_L-12_H-768_A-12?"),
+    (
+        "--model=cased_L-12_H-768_A12",
+        "cased_L-12_H-768_A12: no such folder",
+        "cased_L-12_H-768_A-12?",
+    ),
     ("--collective=nccl", "--collective=nccl: only goes"),
     ("--long_texts=windows --pooling=cls", "--pooling=cls"),
     ("--long_texts=windows --doc_stride=0", "--doc_stride=0"),
-    ("--doc_stride=9", "--doc_stride=9: has no effect without --long_texts=windows; add that, or leave the flag out"),
+    (
+        "--doc_stride=9",
+        "--doc_stride=9: has no effect without --long_texts=windows; add that, or leave the flag out",
+    ),
     ("--abstain_below=70", "--abstain_below=70", "between 0 and"),
     ("--calibrate --label_type=score", "--calibrate: a regression has no probabilities"),
     ("--abstain_below=0.7 --label_type=score", "--abstain_below: only for tasks with one label"),
@@ -109,7 +123,7 @@ REFUSED = [
     ("--data_dir=", "--train_file: must be given, or --data_dir"),
     ("--data_dir= --task_name=CoLA", "--data_dir: must be given"),
     ("--train_file=a --task_name=CoLA", "--train_file: only goes with --task_name=text, not CoLA"),
-]  # fmt: skip
+]
 ROWS = [
     *(
         row(given, lambda folder, given=given: train(folder, *given.split()), *says)

@@ -82,8 +82,16 @@ BEST = types.SimpleNamespace(output_dir="best", latest="best/model.ckpt-2", late
 
 def test_lines_of_a_history_that_are_none_are_passed_over(tmp_path):
     """Half a line, a list, a line without its step or of another metric."""
-    rows = [{"step": 2, "f1": 0.5}, [4], {"f1": 0.5}, {"step": 4, "f1": None, "loss": 3}, {"step": 6, "loss": 1},
-            {"step": 6, "f1": "high"}, {"step": "6", "f1": 1}, {"step": 12, "f1": 1}]  # fmt: skip
+    rows = [
+        {"step": 2, "f1": 0.5},
+        [4],
+        {"f1": 0.5},
+        {"step": 4, "f1": None, "loss": 3},
+        {"step": 6, "loss": 1},
+        {"step": 6, "f1": "high"},
+        {"step": "6", "f1": 1},
+        {"step": 12, "f1": 1},
+    ]
     lines = [
         json.dumps({"type": "evaluation"} | row if isinstance(row, dict) else row) for row in rows
     ]

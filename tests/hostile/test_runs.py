@@ -325,12 +325,17 @@ def test_extras_of_a_kill_go_with_the_next_run(folder):
     found = sorted(path.name for path in out.iterdir() if "tfevents" not in path.name)
     data = "data-00000-of-00001"
     assert found == [
-        "bert_config.json", "checkpoint",
-        f"input.ckpt-6-0.{data}", "input.ckpt-6-0.index",
+        "bert_config.json",
+        "checkpoint",
+        f"input.ckpt-6-0.{data}",
+        "input.ckpt-6-0.index",
         *(f"model.ckpt-{step}.{end}" for step in (3, 4, 6) for end in (data, "index")),
-        "notes.tmp-1", "run.jsonl", "task.json", "tokenizer_config.json",
+        "notes.tmp-1",
+        "run.jsonl",
+        "task.json",
+        "tokenizer_config.json",
         "vocab.txt",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_stopped_run_says_what_it_saved(folder, monkeypatch):

@@ -23,8 +23,14 @@ from tests.shared import in_test_long
 from tests.training.rewinding import rewind
 
 PEAK = 1e-3
-DENSE = (*(f"attention/self/{name}" for name in ("query", "key", "value")),
-         "attention/output/dense", "intermediate/dense", "output/dense")  # fmt: skip
+DENSE = (
+    "attention/self/query",
+    "attention/self/key",
+    "attention/self/value",
+    "attention/output/dense",
+    "intermediate/dense",
+    "output/dense",
+)
 
 
 @pytest.fixture(scope="module")

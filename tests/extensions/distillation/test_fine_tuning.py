@@ -328,7 +328,8 @@ def test_equal_scores_can_be_trained_on_with_a_teacher(tmp_path_factory, tmp_pat
     (tmp_path / "train.tsv").write_text("text\tlabel\nthe cat sat\t1.5\na sunny day\t1.5\n")
     data = {"train_file": str(tmp_path / "train.tsv"), "train_batch_size": 2}
     with pytest.raises(InputError, match=r"all examples have the score 1\.5, so that there is"):
-        train_student("regression", run, tmp_path / "out", **data, teacher=None,
-                      distillation_weight=0.5)  # fmt: skip
+        train_student(
+            "regression", run, tmp_path / "out", **data, teacher=None, distillation_weight=0.5
+        )
     train_student("regression", run, tmp_path / "out", **data)
     assert len(loss_by_step(tmp_path / "out")) == 1

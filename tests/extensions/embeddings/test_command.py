@@ -4,6 +4,7 @@ and what is refused.
 
 import json
 import re
+import textwrap
 import types
 
 import numpy as np
@@ -189,31 +190,102 @@ def prepared(path, kind: str | None = None, **settings) -> types.SimpleNamespace
 UNIT = np.eye(4, dtype=np.float32)
 
 
+NEAR = [0.6, 0.8, 0, 0]  # its cosine with UNIT[0] is 0.6
+NEARER = [0.8, 0.6, 0, 0]  # its cosine with UNIT[0] is 0.8
+
+
 @pytest.mark.parametrize(
     ("content", "vectors", "metric", "value"),
     [
-        # Spearman of the cosines 1, 0.6 and 0 with 3, 1 and 2; the pair without a score is left
-        # out.
-        ("sentence1\tsentence2\tscore\na\tb\t3\nc\td\t1\na\td\t2\nx\ty\t\n", [UNIT[0], UNIT[0], [0, 0.6, 0.8, 0],
-         UNIT[1], UNIT[0], UNIT[1]], "eval_spearman", 0.5),
-        ("text_a\ttext_b\tlabel\na\tb\t1\na\tc\t0\n", [UNIT[0], UNIT[0], UNIT[1]], "eval_average_precision", 1.0),
-        # Spearman of the cosines 1, 1, 0 and 0 with 1, 1, 0 and 2.
-        ('{"text_a": "a", "text_b": ["b", "c"], "label": 1}\n{"text_a": "d", "text_b": ["a"], "label": 0}\n'
-         '{"text_a": "d", "text_b": ["c"], "label": 2}\n', [UNIT[0], UNIT[0], UNIT[0], UNIT[1]], "eval_spearman", 0.0),
-        ('{"text_a": "a", "text_b": "b", "label": true}\n{"text_a": "a", "text_b": "c", "label": 0.0}\n',
-         [UNIT[0], UNIT[0], UNIT[1]], "eval_average_precision", 1.0),
-        ("query\tpositive\tnegative_1\tnegative_2\nq\tp\tn\tm\n", [UNIT[0], [0.6, 0.8, 0, 0], [0.8, 0.6, 0, 0],
-         UNIT[1]], "eval_accuracy", 0.5),
-        ("query\tanswer\nq\tp\nr\to\n", [UNIT[0], [0.6, 0.8, 0, 0], UNIT[1], UNIT[1]], "eval_mrr_at_10", 1.0),
-        ("query\tanswer\nq\tp\nr\to\n", [UNIT[1], [0.6, 0.8, 0, 0], UNIT[1], UNIT[1]], "eval_mrr_at_10", 0.75),
+        # Spearman of the cosines 1, 0.6 and 0 with the scores 3, 1 and 2.
+        pytest.param(
+            """
+            sentence1\tsentence2\tscore
+            a\tb\t3
+            c\td\t1
+            a\td\t2
+            x\ty\t
+            """,
+            [UNIT[0], UNIT[0], [0, 0.6, 0.8, 0], UNIT[1], UNIT[0], UNIT[1]],
+            "eval_spearman",
+            0.5,
+            id="scored pairs, one without a score",
+        ),
+        pytest.param(
+            """
+            text_a\ttext_b\tlabel
+            a\tb\t1
+            a\tc\t0
+            """,
+            [UNIT[0], UNIT[0], UNIT[1]],
+            "eval_average_precision",
+            1.0,
+            id="labelled pairs",
+        ),
+        # Spearman of the cosines 1, 1, 0 and 0 with the scores 1, 1, 0 and 2.
+        pytest.param(
+            """
+            {"text_a": "a", "text_b": ["b", "c"], "label": 1}
+            {"text_a": "d", "text_b": ["a"], "label": 0}
+            {"text_a": "d", "text_b": ["c"], "label": 2}
+            """,
+            [UNIT[0], UNIT[0], UNIT[0], UNIT[1]],
+            "eval_spearman",
+            0.0,
+            id="scored lists",
+        ),
+        pytest.param(
+            """
+            {"text_a": "a", "text_b": "b", "label": true}
+            {"text_a": "a", "text_b": "c", "label": 0.0}
+            """,
+            [UNIT[0], UNIT[0], UNIT[1]],
+            "eval_average_precision",
+            1.0,
+            id="labels true and 0.0",
+        ),
+        pytest.param(
+            """
+            query\tpositive\tnegative_1\tnegative_2
+            q\tp\tn\tm
+            """,
+            [UNIT[0], NEAR, NEARER, UNIT[1]],
+            "eval_accuracy",
+            0.5,
+            id="triplets",
+        ),
+        pytest.param(
+            """
+            query\tanswer
+            q\tp
+            r\to
+            """,
+            [UNIT[0], NEAR, UNIT[1], UNIT[1]],
+            "eval_mrr_at_10",
+            1.0,
+            id="queries and answers",
+        ),
+        pytest.param(
+            """
+            query\tanswer
+            q\tp
+            r\to
+            """,
+            [UNIT[1], NEAR, UNIT[1], UNIT[1]],
+            "eval_mrr_at_10",
+            0.75,
+            id="queries of equal vectors",
+        ),
     ],
-)  # fmt: skip
-def test_the_columns_say_what_is_measured(tmp_path, content, vectors, metric, value):
+)
+def test_the_columns_determine_the_metric(tmp_path, content, vectors, metric, value):
+    content = textwrap.dedent(content).lstrip()
     dev_file = tmp_path / ("dev.jsonl" if content.startswith("{") else "dev.tsv")
     dev_file.write_text(content)
-    found = prepared(dev_file)
-    assert len(found.texts) == len(vectors)
-    assert found.metrics(np.array(vectors, np.float32))[metric] == pytest.approx(value, abs=1e-6)
+    prepared_file = prepared(dev_file)
+    assert len(prepared_file.texts) == len(vectors)
+    metrics = prepared_file.metrics(np.array(vectors, np.float32))
+    assert metrics[metric] == pytest.approx(value, abs=1e-6)
 
 
 def test_answers_are_selected_among_those_of_their_question(tmp_path):
@@ -353,8 +425,11 @@ def test_a_training_goes_on_with_the_vectors_of_the_folder(base, tmp_path):
         "run_embeddings",
         *flag_list(**model_of(base), **flags, **first, output_dir=tmp_path / "first"),
     )
-    run_here("convert_checkpoint", *flag_list(model=tmp_path / "first", output_dir=theirs),
-             "--output_format=huggingface")  # fmt: skip
+    run_here(
+        "convert_checkpoint",
+        *flag_list(model=tmp_path / "first", output_dir=theirs),
+        "--output_format=huggingface",
+    )
     second = {"pooling": "cls", "normalize": True}
     run_here(
         "run_embeddings",

@@ -116,11 +116,16 @@ def test_the_files(base, tmp_path):
         trained(base, tmp_path / "trained", pooling="mean_sqrt_len", projection=5),
         tmp_path / "there",
     )
-    contents = {
-        name: json.loads((tmp_path / "there" / name).read_text())
-        for name in ("modules.json", "1_Pooling/config.json", "2_Dense/config.json", "sentence_bert_config.json",
-                     "config_sentence_transformers.json", "config.json", "tokenizer.json")
-    }  # fmt: skip
+    file_names = (
+        "modules.json",
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "sentence_bert_config.json",
+        "config_sentence_transformers.json",
+        "config.json",
+        "tokenizer.json",
+    )
+    contents = {name: json.loads((tmp_path / "there" / name).read_text()) for name in file_names}
     assert [(one["path"], one["type"]) for one in contents["modules.json"]] == [
         (
             "" if kind == "Transformer" else f"{number}_{kind}",
@@ -129,12 +134,18 @@ def test_the_files(base, tmp_path):
         for number, kind in enumerate(["Transformer", "Pooling", "Dense", "Normalize"])
     ]
     assert contents["1_Pooling/config.json"] == {
-        "word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_max_tokens": False,
-        "pooling_mode_mean_tokens": False, "pooling_mode_mean_sqrt_len_tokens": True,
-    }  # fmt: skip
+        "word_embedding_dimension": 16,
+        "pooling_mode_cls_token": False,
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_mean_tokens": False,
+        "pooling_mode_mean_sqrt_len_tokens": True,
+    }
     assert contents["2_Dense/config.json"] == {
-        "in_features": 16, "out_features": 5, "bias": True, "activation_function": "torch.nn.modules.linear.Identity",
-    }  # fmt: skip
+        "in_features": 16,
+        "out_features": 5,
+        "bias": True,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
     assert contents["sentence_bert_config.json"] == {"max_seq_length": None, "do_lower_case": False}
     assert contents["config_sentence_transformers.json"]["similarity_fn_name"] == "cosine"
     assert contents["config.json"]["architectures"] == ["BertModel"]
