@@ -1,6 +1,4 @@
-"""Hard negatives against a plain search by numpy; a run that was killed ends with the bytes of
-one that was not.
-"""
+"""Tests of hard negatives against a plain search by numpy, and of runs that are killed."""
 
 import functools
 import json
@@ -18,36 +16,53 @@ from official_bert.serving.predictor import Predictor
 from tests import toy
 
 WORDS = [piece for piece in toy.VOCABULARY if piece.isalpha()]
-DRAWS = np.random.default_rng(5)
-PAIRS = [(" ".join(DRAWS.choice(WORDS, 3)), " ".join(DRAWS.choice(WORDS, 6))) for _ in range(20)]
-PAIRS[7] = (PAIRS[2][0], PAIRS[7][1])  # an anchor with two positives
-PAIRS[9] = (PAIRS[9][0], PAIRS[4][1])  # a positive of two anchors
-PAIRS[11] = (PAIRS[11][0], PAIRS[3][0])  # which is an anchor, too
-PAIRS_BY_ID = list(enumerate(PAIRS))
-PLAIN = {"top_k": 20, "skip_top": 0, "num_negatives": 5, "margin": None, "max_score": None}
+
+
+def draw_pairs() -> list[tuple[str, str]]:
+    """Draw anchors and positives."""
+    generator = np.random.default_rng(5)
+    pairs = []
+    for _ in range(20):
+        anchor = " ".join(generator.choice(WORDS, 3))
+        positive = " ".join(generator.choice(WORDS, 6))
+        pairs.append((anchor, positive))
+    pairs[7] = (pairs[2][0], pairs[7][1])  # the anchor has two positives
+    pairs[9] = (pairs[9][0], pairs[4][1])  # the positive has two anchors
+    pairs[11] = (pairs[11][0], pairs[3][0])  # the positive is an anchor, too
+    return pairs
+
+
+PAIRS = draw_pairs()
+ANCHORS = [anchor for anchor, _ in PAIRS]
+POSITIVES = [positive for _, positive in PAIRS]
+PLAIN = {
+    "top_k": 20,
+    "skip_top": 0,
+    "num_negatives": 5,
+    "margin": None,
+    "max_score": None,
+}
+SEARCH = mining.search
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
     pytest.importorskip("official_bert.extensions.embeddings")
-    return str(
-        toy.write_sentence_modules(
-            toy.make_bert_base_dir(tmp_path_factory.mktemp("vectors") / "model")
-        )
-    )
+    folder = toy.make_bert_base_dir(tmp_path_factory.mktemp("vectors") / "model")
+    return str(toy.write_sentence_modules(folder))
 
 
 @pytest.fixture(scope="module")
 def load_predictor():
-    """A function that opens a model once for each pooling: its opening and its first call take
-    seconds.
+    """A function that opens a model once for each pooling.
+
+    To open a model and to call it for the first time take seconds.
     """
     load = functools.cache(lambda folder, batch_size, pooling: Predictor(folder, batch_size))
 
     def load_predictor(folder: str, batch_size: int = 32, **_) -> Predictor:
-        return load(
-            folder, batch_size, (pathlib.Path(folder) / "1_Pooling" / "config.json").read_text()
-        )
+        pooling_file = pathlib.Path(folder) / "1_Pooling" / "config.json"
+        return load(folder, batch_size, pooling_file.read_text())
 
     return load_predictor
 
@@ -60,40 +75,49 @@ def loads_once(monkeypatch, load_predictor):
 
 
 def write_pairs(folder: pathlib.Path):
-    """Writes the pairs with blanks around the texts."""
-    rows = [
-        ("id", "question", "answer"),
-        *((str(number), f" {one}", f"{two} ") for number, (one, two) in PAIRS_BY_ID),
-    ]
-    (folder / "pairs.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    """Write the pairs with blanks around the texts."""
+    lines = ["id\tquestion\tanswer\n"]
+    for number, (anchor, positive) in enumerate(PAIRS):
+        lines.append(f"{number}\t {anchor}\t{positive} \n")
+    (folder / "pairs.tsv").write_text("".join(lines))
 
 
-def options_of(folder: pathlib.Path, model: str, **changes) -> MiningOptions:
-    files = {"input_file": str(folder / "pairs.tsv"), "output_file": str(folder / "mined.jsonl")}
-    return MiningOptions(
-        **files | {"model": model, "columns": "anchor=question,positive=answer"} | changes
-    )
+def make_options(folder: pathlib.Path, model: str, **changes) -> MiningOptions:
+    flags = {
+        "input_file": str(folder / "pairs.tsv"),
+        "output_file": str(folder / "mined.jsonl"),
+        "model": model,
+        "columns": "anchor=question,positive=answer",
+    }
+    return MiningOptions(**flags | changes)
 
 
-def expected(
+def mine_plainly(
     predictor: Predictor, corpus: list[str], top_k, skip_top, num_negatives, margin, max_score
 ) -> list[dict]:
-    """What the options ask for, by all cosines."""
+    """Compute the lines of the output from the cosines of all anchors and all texts."""
     corpus = list(dict.fromkeys(corpus))
-    table = np.array(predictor.similarity([anchor for anchor, _ in PAIRS], corpus))
-    pair_scores = np.diag(predictor.similarity(*map(list, zip(*PAIRS, strict=True))))
+    table = np.array(predictor.similarity(ANCHORS, corpus))
+    positive_scores = np.diag(predictor.similarity(ANCHORS, POSITIVES))
     lines = []
     for number, (anchor, positive) in enumerate(PAIRS):
-        excluded = {anchor, *(other for one, other in PAIRS if one == anchor)}
-        nearest = [
-            row for row in np.argsort(-table[number], kind="stable") if corpus[row] not in excluded
+        excluded = {anchor}
+        excluded.update(other for first, other in PAIRS if first == anchor)
+        order = np.argsort(-table[number], kind="stable")
+        nearest = [row for row in order if corpus[row] not in excluded]
+
+        highest = np.inf if max_score is None else max_score
+        if margin is not None:
+            highest = min(highest, positive_scores[number] - margin)
+        negatives = [
+            corpus[row] for row in nearest[skip_top:top_k] if table[number, row] <= highest
         ]
-        bound = min(
-            np.inf if margin is None else pair_scores[number] - margin,
-            np.inf if max_score is None else max_score,
-        )
-        kept = [corpus[row] for row in nearest[skip_top:top_k] if table[number, row] <= bound]
-        lines.append({"anchor": anchor, "positive": positive, "negative": kept[:num_negatives]})
+        line = {
+            "anchor": anchor,
+            "positive": positive,
+            "negative": negatives[:num_negatives],
+        }
+        lines.append(line)
     return lines
 
 
@@ -115,103 +139,140 @@ def read_lines(folder: pathlib.Path) -> list[dict]:
 @pytest.mark.usefixtures("loads_once")
 def test_the_negatives_are_the_nearest_others(tmp_path, model, load_predictor, changes):
     write_pairs(tmp_path)
-    mining.run(options_of(tmp_path, model, **changes))
-    corpus = [positive for _, positive in PAIRS]
-    mined = read_lines(tmp_path)
-    assert mined == expected(load_predictor(model), corpus, **PLAIN | changes)
-    numbers = {len(line["negative"]) for line in mined}
-    assert (
-        len(numbers) > 1
-        if {"margin", "max_score"} & changes.keys()
-        else numbers == {min(5, *changes.values(), 5)}
-    )
+    mining.run(make_options(tmp_path, model, **changes))
+
+    lines = read_lines(tmp_path)
+    assert lines == mine_plainly(load_predictor(model), POSITIVES, **PLAIN | changes)
+    counts = {len(line["negative"]) for line in lines}
+    if "margin" in changes or "max_score" in changes:
+        assert len(counts) > 1
+    else:
+        assert counts == {min(5, *changes.values(), 5)}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mined.jsonl", "pairs.tsv"]
 
 
 @pytest.mark.usefixtures("loads_once")
 def test_a_corpus_may_be_a_file_or_an_index(tmp_path, model, load_predictor):
-    corpus = [f"{first} {second}" for first, second in zip(WORDS, WORDS[3:], strict=False)] + [
-        PAIRS[0][1]
-    ]
-    (tmp_path / "corpus.txt").write_text(
-        "\n\n".join(f" {text}" for text in [*corpus, *[corpus[3]] * 80])
-    )
+    corpus = [f"{first} {second}" for first, second in zip(WORDS, WORDS[3:], strict=False)]
+    corpus.append(PAIRS[0][1])
     write_pairs(tmp_path)
-    mining.run(options_of(tmp_path, model, corpus_file=str(tmp_path / "corpus.txt"), margin=0.01))
-    lines = expected(load_predictor(model), corpus, **PLAIN | {"top_k": 50, "margin": 0.01})
-    assert read_lines(tmp_path) == lines
-    index = {"input_file": str(tmp_path / "index.txt"), "index": str(tmp_path / "corpus.npz")}
-    (tmp_path / "index.txt").write_text("\n".join([*corpus[:-1], f" {corpus[-1]}", corpus[3]]))
-    predict.run(catalog.options_class("predict")(model=model, **index))
-    mining.run(options_of(tmp_path, model, corpus_file=index["index"], margin=0.01))
-    assert read_lines(tmp_path) == lines
+
+    corpus_file = tmp_path / "corpus.txt"
+    repeated = [corpus[3]] * 80
+    corpus_file.write_text("\n\n".join(f" {text}" for text in [*corpus, *repeated]))
+    mining.run(make_options(tmp_path, model, corpus_file=str(corpus_file), margin=0.01))
+    settings = PLAIN | {"top_k": 50, "margin": 0.01}
+    expected = mine_plainly(load_predictor(model), corpus, **settings)
+    assert read_lines(tmp_path) == expected
+
+    index_file = tmp_path / "corpus.npz"
+    index_texts = tmp_path / "index.txt"
+    index_texts.write_text("\n".join([*corpus[:-1], f" {corpus[-1]}", corpus[3]]))
+    options_class = catalog.options_class("predict")
+    predict.run(options_class(model=model, input_file=str(index_texts), index=str(index_file)))
+    mining.run(make_options(tmp_path, model, corpus_file=str(index_file), margin=0.01))
+    assert read_lines(tmp_path) == expected
 
 
-def killed(folder: pathlib.Path, model: str, monkeypatch, calls: int = 3, **changes) -> list[int]:
-    """Runs with windows of four pairs until this call of the search; returns how many pairs each
-    had.
+def mine(
+    folder: pathlib.Path, model: str, monkeypatch, stop_at: int | None = None, **changes
+) -> list[int]:
+    """Mine with windows of four pairs.
+
+    Args:
+        folder: The folder of the pairs and of the output.
+        model: The folder of the model.
+        monkeypatch: The fixture.
+        stop_at: The number of the search that a signal interrupts. By default none does.
+        changes: Other flags.
+
+    Returns:
+        The numbers of pairs of all searches, the interrupted one included.
     """
-    done = []
+    window_sizes = []
 
     def search(*arguments):
-        done.append(len(arguments[0]))
-        if len(done) == calls:
+        window_sizes.append(len(arguments[0]))
+        if len(window_sizes) == stop_at:
             raise KeyboardInterrupt
         return SEARCH(*arguments)
 
     monkeypatch.setattr(mining, "WINDOW_BATCHES", 2)
     monkeypatch.setattr(mining, "search", search)
-    try:
-        mining.run(options_of(folder, model, batch_size=2, **changes))
-    except KeyboardInterrupt:
+    options = make_options(folder, model, batch_size=2, **changes)
+    if stop_at is None:
+        mining.run(options)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            mining.run(options)
         assert not (folder / "mined.jsonl").exists()
-    return done
-
-
-SEARCH = mining.search
+    return window_sizes
 
 
 @pytest.mark.usefixtures("loads_once")
-def test_a_killed_run_goes_on_where_it_was(tmp_path, model, monkeypatch):
+def test_a_killed_run_resumes_after_its_last_whole_line(tmp_path, model, monkeypatch):
     write_pairs(tmp_path)
-    assert killed(tmp_path, model, monkeypatch, calls=99) == [4] * 5
-    whole = (tmp_path / "mined.jsonl").read_bytes()
-    for left in ("", '{"anchor": "half', f"{whole.splitlines()[8].decode()}\n"):
-        (tmp_path / "mined.jsonl").unlink()
-        assert killed(tmp_path, model, monkeypatch) == [4] * 3
+    output_file = tmp_path / "mined.jsonl"
+    assert mine(tmp_path, model, monkeypatch) == [4] * 5
+    uninterrupted = output_file.read_bytes()
+    complete_line = f"{uninterrupted.splitlines()[8].decode()}\n"
+
+    for remainder in ("", '{"anchor": "half', complete_line):
+        output_file.unlink()
+        assert mine(tmp_path, model, monkeypatch, stop_at=3) == [4] * 3
         with open(tmp_path / ".mined.jsonl.mining" / "lines", "a") as file:
-            file.write(left)
-        assert killed(tmp_path, model, monkeypatch, calls=99) == [4] * 3, (
-            "two of the five windows were kept"
-        )
-        assert (tmp_path / "mined.jsonl").read_bytes() == whole
+            file.write(remainder)
+        # Two of the five windows are complete.
+        assert mine(tmp_path, model, monkeypatch) == [4] * 3
+        assert output_file.read_bytes() == uninterrupted
         assert sorted(path.name for path in tmp_path.iterdir()) == ["mined.jsonl", "pairs.tsv"]
 
 
-@pytest.mark.usefixtures("loads_once")
-def test_what_another_run_left_is_not_used(tmp_path, model, monkeypatch, caplog):
+@pytest.fixture
+def other_model(tmp_path, model) -> pathlib.Path:
+    """A copy of the model with another pooling."""
+    folder = shutil.copytree(model, tmp_path / "other")
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    return folder
+
+
+@pytest.fixture
+def stopped_model(tmp_path, model, monkeypatch) -> pathlib.Path:
+    """A copy of the model, which a run used that was killed in its third window."""
+    folder = shutil.copytree(model, tmp_path / "twin")
     write_pairs(tmp_path)
-    other = shutil.copytree(model, tmp_path / "other")
-    (other / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
-    twin = shutil.copytree(model, tmp_path / "twin")
-    changes = [{"top_k": 7}, {"input": PAIRS[5][1]}, {"model": str(other)}, {"swap": twin}]
-    for change in changes:
-        (tmp_path / "mined.jsonl").unlink(missing_ok=True)
-        write_pairs(tmp_path)
-        killed(tmp_path, str(twin), monkeypatch)
-        if "input" in change:
-            (tmp_path / "pairs.tsv").write_text(
-                (tmp_path / "pairs.tsv").read_text().replace(change["input"], "rain")
-            )
-        if "swap" in change:  # another model of the same name
-            shutil.copy(other / "1_Pooling" / "config.json", twin / "1_Pooling")
-        flags = {name: value for name, value in change.items() if name == "top_k"}
-        caplog.clear()
-        assert (
-            killed(tmp_path, change.get("model", str(twin)), monkeypatch, calls=99, **flags)
-            == [4] * 5
-        )
-        assert (
-            "mined.jsonl: begins anew, since the run that was killed had other flags or inputs"
-            in caplog.text
-        )
+    mine(tmp_path, str(folder), monkeypatch, stop_at=3)
+    return folder
+
+
+def assert_starts_again(folder: pathlib.Path, model: pathlib.Path, monkeypatch, caplog, **flags):
+    """Assert that a run uses nothing of the run that was killed."""
+    caplog.clear()
+    assert mine(folder, str(model), monkeypatch, **flags) == [4] * 5
+    message = "mined.jsonl: begins anew, since the run that was killed had other flags or inputs"
+    assert message in caplog.text
+
+
+@pytest.mark.usefixtures("loads_once")
+def test_a_run_with_other_flags_starts_again(tmp_path, stopped_model, monkeypatch, caplog):
+    assert_starts_again(tmp_path, stopped_model, monkeypatch, caplog, top_k=7)
+
+
+@pytest.mark.usefixtures("loads_once")
+def test_a_run_on_other_pairs_starts_again(tmp_path, stopped_model, monkeypatch, caplog):
+    input_file = tmp_path / "pairs.tsv"
+    input_file.write_text(input_file.read_text().replace(PAIRS[5][1], "rain"))
+    assert_starts_again(tmp_path, stopped_model, monkeypatch, caplog)
+
+
+@pytest.mark.usefixtures("loads_once", "stopped_model")
+def test_a_run_of_another_model_starts_again(tmp_path, other_model, monkeypatch, caplog):
+    assert_starts_again(tmp_path, other_model, monkeypatch, caplog)
+
+
+@pytest.mark.usefixtures("loads_once")
+def test_a_run_of_a_changed_model_folder_starts_again(
+    tmp_path, stopped_model, other_model, monkeypatch, caplog
+):
+    shutil.copy(other_model / "1_Pooling" / "config.json", stopped_model / "1_Pooling")
+    assert_starts_again(tmp_path, stopped_model, monkeypatch, caplog)
