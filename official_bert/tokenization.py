@@ -190,7 +190,8 @@ class FullTokenizer:
 
     Args:
         vocab_file: the vocabulary, one WordPiece on each line.
-        do_lower_case: whether the text is lower-cased first.
+        do_lower_case: whether the text is lower-cased first. None means that it is unknown, and
+            the text keeps its case.
         strip_accents: whether accents are removed; None means the value of do_lower_case. Use False
             for Korean and other scripts whose letters consist of combining marks.
 
@@ -202,7 +203,7 @@ class FullTokenizer:
     """
 
     def __init__(
-        self, vocab_file: str, do_lower_case: bool = True, strip_accents: bool | None = None
+        self, vocab_file: str, do_lower_case: bool | None = True, strip_accents: bool | None = None
     ):
         self.vocab = load_vocab(vocab_file)
         self.model_max_length: int | None = None
@@ -460,12 +461,12 @@ class BasicTokenizer:
     """Cleans text, separates ideographs and punctuation, and splits at whitespace.
 
     Args:
-        do_lower_case: whether the text is lower-cased.
+        do_lower_case: whether the text is lower-cased; None means the same as False.
         strip_accents: whether characters are decomposed (NFD) and combining marks removed; None
             means the value of do_lower_case.
     """
 
-    def __init__(self, do_lower_case: bool = True, strip_accents: bool | None = None):
+    def __init__(self, do_lower_case: bool | None = True, strip_accents: bool | None = None):
         self.do_lower_case = do_lower_case
         self.strip_accents = do_lower_case if strip_accents is None else strip_accents
 

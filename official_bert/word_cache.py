@@ -14,7 +14,7 @@ _LONGEST_CACHED_WORD = 64
 class _WordSplitter(Protocol):
     """BasicTokenizer of tokenization.py."""
 
-    do_lower_case: bool
+    do_lower_case: bool | None
 
     def tokenize(self, text: str) -> list[str]: ...
 

@@ -199,8 +199,8 @@ def _make_tokenizer(
     if vocab_file is None:
         return None
     assert settings is not None  # they come with the vocabulary
-    # Records that do not say whether their text was lower-cased keep its case here.
-    do_lower_case = bool(settings.do_lower_case)
+    # The case of records is unknown (None) if they do not say whether text was lower-cased.
+    do_lower_case = settings.do_lower_case
     return FullTokenizer(vocab_file, do_lower_case, strip_accents=settings.strip_accents)
 
 
