@@ -1,6 +1,4 @@
-"""The table: its arithmetic against values computed here, its pages, and those that are
-committed.
-"""
+"""Tests of the tables of experiments: their arithmetic, their pages and the committed ones."""
 
 import json
 import math
@@ -24,53 +22,71 @@ def plan(tmp_path) -> Plan:
     return plan_of(str(tmp_path / "two.toml"), "small")
 
 
-def result(secs: float = 1.0, is_resumed: bool = False, **metrics) -> dict:
-    ran = {"commit": "abc123", "command": "python run_x.py"}
-    return {"secs": secs, "is_resumed": is_resumed, "metrics": metrics} | ran
+def make_result(secs: float = 1.0, is_resumed: bool = False, **metrics) -> dict:
+    return {
+        "secs": secs,
+        "is_resumed": is_resumed,
+        "metrics": metrics,
+        "commit": "abc123",
+        "command": "python run_x.py",
+    }
 
 
-def page_of(plan: Plan, results: dict) -> str:
+def make_page(plan: Plan, results: dict) -> str:
     results = dict.fromkeys(plan.steps) | results
     values, _ = table.collect_values(plan, results, LAYOUT)
     return table.format_page(plan, values, results)
 
 
-def test_summaries_and_differences():
-    first, other = [80.0, 81.0, 83.0], [78.0, 77.0, 79.5]
-    found = summarize(first)
-    np.testing.assert_allclose(
-        (found.mean, found.deviation), (np.mean(first), np.std(first, ddof=1))
-    )
-    gap, errors = difference(summarize(first), summarize(other))
-    error = np.sqrt(np.var(first, ddof=1) / 3 + np.var(other, ddof=1) / 3)
-    np.testing.assert_allclose((gap, errors), (np.mean(other) - np.mean(first), gap / error))
-    # Nobody knows the error of one run or of equal runs.
+FIRST = [80.0, 81.0, 83.0]
+SECOND = [78.0, 77.0, 79.5]
+
+
+def test_a_summary_has_the_mean_and_the_deviation():
+    summary = summarize(FIRST)
+    np.testing.assert_allclose(summary.mean, np.mean(FIRST))
+    np.testing.assert_allclose(summary.deviation, np.std(FIRST, ddof=1))
+
+
+def test_a_difference_is_in_standard_errors():
+    gap, num_errors = difference(summarize(FIRST), summarize(SECOND))
+    np.testing.assert_allclose(gap, np.mean(SECOND) - np.mean(FIRST))
+    standard_error = np.sqrt(np.var(FIRST, ddof=1) / 3 + np.var(SECOND, ddof=1) / 3)
+    np.testing.assert_allclose(num_errors, gap / standard_error)
+
+
+def test_the_error_of_one_run_and_of_equal_runs_is_unknown():
     assert difference(Summary(1.0, None, 1), Summary(3.0, 0.1, 3)) == (2.0, None)
     assert difference(Summary(1.0, 0.0, 2), Summary(3.0, 0.0, 2)) == (2.0, None)
-    huge, small = summarize([1e300, 3e300]), summarize([1.0, 2.0])  # whose squares are no float64
-    np.testing.assert_allclose(
-        difference(small, huge)[1], 2e300 / (np.sqrt(2) * 1e300 / np.sqrt(2))
-    )
 
 
-def test_the_perplexity_is_that_of_the_loss():
-    for name in ("masked_lm_loss", "next_token_loss"):
-        np.testing.assert_allclose(
-            table.metric_value({name: 1.5, "loss": 2.0}, "perplexity"), np.exp(1.5)
-        )
+def test_a_difference_of_values_with_huge_squares_is_finite():
+    small = summarize([1.0, 2.0])
+    huge = summarize([1e300, 3e300])  # float64 cannot represent the squares
+    _, num_errors = difference(small, huge)
+    deviation = np.sqrt(2) * 1e300
+    np.testing.assert_allclose(num_errors, 2e300 / (deviation / np.sqrt(2)))
+
+
+@pytest.mark.parametrize("name", ["masked_lm_loss", "next_token_loss"])
+def test_the_perplexity_is_that_of_the_loss(name):
+    perplexity = table.metric_value({name: 1.5, "loss": 2.0}, "perplexity")
+    np.testing.assert_allclose(perplexity, np.exp(1.5))
 
 
 def test_the_page(plan):
-    cells = [
-        cell for cell in plan.cells if cell.column.task and (cell.row, cell.seed) != ("No NSP", 3)
-    ]
+    absent = ("No NSP", 3)
+    cells = [cell for cell in plan.cells if cell.column.task and (cell.row, cell.seed) != absent]
     scores = [0.40, 0.42, 0.44, 0.41, 0.42]
-    results = {
-        cell.step: result(18.0, eval_spearman=score)
-        for cell, score in zip(cells, scores, strict=True)
-    }
+    results = {}
+    for cell, score in zip(cells, scores, strict=True):
+        results[cell.step] = make_result(18.0, eval_spearman=score)
     first, second, *_ = [step for step in plan.steps if step.kind == "pretraining"]
-    page = page_of(plan, results | {first: result(1800.0, is_resumed=True), second: result(1925.4)})
+    results[first] = make_result(1800.0, is_resumed=True)
+    results[second] = make_result(1925.4)
+
+    page = make_page(plan, results)
+
     for text in (
         "\n| BERT | – | 3.5 | 42.0 ± 2.0 (3) | 85.8 |\n| No NSP | – | – | 41.5 ± 0.7 (2) | – |\n",
         # -0.5 / sqrt(2^2 / 3 + 0.7071^2 / 2) = -0.40.
@@ -84,47 +100,68 @@ def test_the_page(plan):
         assert text in page
 
 
-def test_numbers_that_are_not_finite_are_shown_and_are_null_in_json(plan):
+@pytest.fixture
+def results_not_finite(plan) -> dict:
+    """Losses whose perplexity is infinite or known, and scores that are undefined."""
+    losses = {"BERT": 800.0, "No NSP": math.log(20)}
     results = dict.fromkeys(plan.steps)
     for cell in plan.cells:
-        loss = {"BERT": 800.0, "No NSP": math.log(20)}[cell.row]
-        results[cell.step] = result(masked_lm_loss=loss, eval_spearman=None)
-    page = page_of(plan, results)
+        loss = losses[cell.row]
+        results[cell.step] = make_result(masked_lm_loss=loss, eval_spearman=None)
+    return results
+
+
+def test_a_page_shows_numbers_that_are_not_finite(plan, results_not_finite):
+    page = make_page(plan, results_not_finite)
     assert "| BERT | inf (1) | 3.5 | nan (3) | 85.8 |" in page
     assert "| No NSP | -inf (error unknown) | +nan (error unknown) |" in page
-    values, _ = table.collect_values(plan, results, LAYOUT)
-    lines = [json.loads(line) for line in table.format_json_lines(plan, values, results, LAYOUT)]
-    of_steps = [line for line in lines if "step" in line]
-    assert [line["step"] for line in of_steps] == [cell.step.name for cell in plan.cells]
-    ran = {"experiment": "two", "scale": "small", "seed": 3, "commit": "abc123", "secs": 1.0}
-    ran |= {"is_resumed": False, "command": "python run_x.py"}
-    assert of_steps[-1] == ran | {"step": plan.cells[-1].step.name}
-    lines = lines[: -len(of_steps)]
-    assert [line["value"] for line in lines if line["task"] is None] == [None, 20.0]
-    place = {
+
+
+def test_numbers_that_are_not_finite_are_null_in_json(plan, results_not_finite):
+    values, _ = table.collect_values(plan, results_not_finite, LAYOUT)
+    text_lines = table.format_json_lines(plan, values, results_not_finite, LAYOUT)
+    lines = [json.loads(line) for line in text_lines]
+    step_lines = [line for line in lines if "step" in line]
+    value_lines = lines[: -len(step_lines)]
+
+    assert [line["step"] for line in step_lines] == [cell.step.name for cell in plan.cells]
+    last_step = plan.cells[-1].step
+    assert step_lines[-1] == {
+        "experiment": "two",
+        "scale": "small",
+        "seed": 3,
+        "commit": "abc123",
+        "secs": 1.0,
+        "is_resumed": False,
+        "command": "python run_x.py",
+        "step": last_step.name,
+    }
+
+    perplexities = [line["value"] for line in value_lines if line["task"] is None]
+    assert perplexities == [None, 20.0]
+    assert value_lines[-1] == {
         "arm": "No NSP",
         "column": "STS-B",
         "task": "STS-B",
         "seed": 3,
         "metric": "eval_spearman",
+        "experiment": "two",
+        "scale": "small",
+        "value": None,
+        "secs": 1.0,
+        "folder": LAYOUT.folder(last_step).removeprefix("out/"),
     }
-    folder = LAYOUT.folder(plan.cells[-1].step).removeprefix("out/")
-    ran = {"experiment": "two", "scale": "small", "value": None, "secs": 1.0, "folder": folder}
-    assert lines[-1] == place | ran
 
 
 def test_the_committed_pages_are_those_of_the_committed_lines():
-    """The report's tables, too, and the pictures, which have a digest of their lines."""
-    pages = sorted(experiment_report.PAGES.glob("*.jsonl"))
-    assert [path.stem for path in pages] == ["figure5", "table5", "table6", "table8"]
+    """The tables of the report and the digests of lines in the pictures agree, too."""
+    files = sorted(experiment_report.PAGES.glob("*.jsonl"))
+    assert [file.stem for file in files] == ["figure5", "table5", "table6", "table8"]
     report = experiment_report.REPORT.read_text()
-    for path in pages:
-        page = experiment_report.make_page(path)
-        assert path.with_suffix(".md").read_text() == page
-        assert (
-            experiment_report.compute_digest(path).encode() in path.with_suffix(".png").read_bytes()
-        )
-        assert (
-            f"<!-- {path.stem} -->\n\n{experiment_report.cut_tables(page)}\n\n<!-- end -->"
-            in report
-        )
+    for file in files:
+        page = experiment_report.make_page(file)
+        assert file.with_suffix(".md").read_text() == page
+        digest = experiment_report.compute_digest(file)
+        assert digest.encode() in file.with_suffix(".png").read_bytes()
+        tables = experiment_report.cut_tables(page)
+        assert f"<!-- {file.stem} -->\n\n{tables}\n\n<!-- end -->" in report

@@ -1,4 +1,4 @@
-"""The scores of texts equal loops over masked copies, or over prefixes, with the model itself."""
+"""Tests of the scores of texts against loops over masked copies or prefixes."""
 
 import functools
 import json
@@ -48,33 +48,39 @@ def causal(tmp_path_factory):
     return folder, model
 
 
-def folder_without(made, part, folder):
-    """Writes a folder like that of a model, without the weights of a part."""
+def write_folder_without(folder, model, part, new_folder):
+    """Write a folder like that of a model, without the weights whose names contain `part`."""
     for name in ("bert_config.json", "vocab.txt"):
-        (folder / name).write_text((made[0] / name).read_text())
-    values = {
+        (new_folder / name).write_text((folder / name).read_text())
+    weights = {
         name: variable.numpy()
-        for name, variable in named_variables(made[1]).items()
+        for name, variable in named_variables(model).items()
         if part not in name
     }
-    tf1.write(str(folder / "model.ckpt"), values)
+    tf1.write(str(new_folder / "model.ckpt"), weights)
 
 
 def log_softmax(logits):
     logits = np.float64(logits)
-    return logits - logits.max() - math.log(np.exp(logits - logits.max()).sum())
+    shifted = logits - logits.max()
+    return shifted - math.log(np.exp(shifted).sum())
 
 
-def word_logits(model, ids, position):
-    """The logits of a position of one sequence, of all words."""
-    out = model({"input_ids": np.int32([ids]), "masked_lm_positions": np.int32([[position]])})
-    return np.array(out.masked_lm_logits)[0]
+def compute_log_probability(model, ids, position, word_id) -> float:
+    """Compute the log-probability of a word at a position of one sequence."""
+    inputs = {
+        "input_ids": np.int32([ids]),
+        "masked_lm_positions": np.int32([[position]]),
+    }
+    (logits,) = np.array(model(inputs).masked_lm_logits)
+    return log_softmax(logits)[word_id]
 
 
-def by_loop(folder, model, text, method):
-    """One copy for each piece, one after the other."""
+def score_by_loop(folder, model, text, method):
+    """Score one masked copy for each piece; return the score and the number of pieces."""
     tokenizer = FullTokenizer(str(folder / "vocab.txt"))
     tokens = ["[CLS]", *tokenizer.tokenize(text), "[SEP]"]
+    ids = tokenizer.convert_tokens_to_ids(tokens)
     score = 0.0
     for position in range(1, len(tokens) - 1):
         copy = list(tokens)
@@ -84,35 +90,37 @@ def by_loop(folder, model, text, method):
             while tokens[later].startswith("##"):
                 copy[later] = "[MASK]"
                 later += 1
-        (word,) = tokenizer.convert_tokens_to_ids([tokens[position]])
-        score += log_softmax(word_logits(model, tokenizer.convert_tokens_to_ids(copy), position))[
-            word
-        ]
+        masked_ids = tokenizer.convert_tokens_to_ids(copy)
+        score += compute_log_probability(model, masked_ids, position, ids[position])
     return score, len(tokens) - 2
+
+
+def list_scores(results: list[dict]) -> list[float]:
+    return [result["score"] for result in results]
 
 
 @pytest.mark.parametrize("method", ["pll", "within_word"])
 def test_scores_are_those_of_a_loop_over_masked_copies(masked, method):
     folder, model = masked
-    expected = [by_loop(folder, model, text, method) for text in TEXTS]
-    assert max(num_tokens for _, num_tokens in expected) > 6
-    found = load_predictor(folder, batch_size=1).score(TEXTS, method=method)
-    np.testing.assert_allclose(
-        [one["score"] for one in found], [score for score, _ in expected], atol=1e-5
-    )
-    assert [one["num_tokens"] for one in found] == [num_tokens for _, num_tokens in expected]
-    at_once = load_predictor(folder).score(TEXTS, method=method)
-    np.testing.assert_allclose(
-        [one["score"] for one in at_once], [one["score"] for one in found], atol=1e-5
-    )
+    results = load_predictor(folder, batch_size=1).score(TEXTS, method=method)
+
+    expected = [score_by_loop(folder, model, text, method) for text in TEXTS]
+    scores, counts = map(list, zip(*expected, strict=True))
+    assert max(counts) > 6
+    np.testing.assert_allclose(list_scores(results), scores, atol=1e-5)
+    assert [result["num_tokens"] for result in results] == counts
+
+    in_one_batch = load_predictor(folder).score(TEXTS, method=method)
+    np.testing.assert_allclose(list_scores(in_one_batch), list_scores(results), atol=1e-5)
 
 
-def test_a_single_piece_has_the_probability_that_fill_mask_tells(masked):
+def test_a_single_piece_has_the_probability_of_fill_mask(masked):
     predictor = load_predictor(masked[0])
-    words = [one for one in predictor.fill_mask("[MASK]", top_k=10) if one["token"].isalpha()]
+    answers = predictor.fill_mask("[MASK]", top_k=10)
+    words = [answer for answer in answers if answer["token"].isalpha()]
     assert words
     scores = [predictor.score(word["token"])["score"] for word in words]
-    np.testing.assert_allclose(np.exp(scores), [word["score"] for word in words], rtol=1e-5)
+    np.testing.assert_allclose(np.exp(scores), list_scores(words), rtol=1e-5)
 
 
 def test_a_left_to_right_model_follows_the_chain_rule(causal):
@@ -121,18 +129,17 @@ def test_a_left_to_right_model_follows_the_chain_rule(causal):
     tokenizer = FullTokenizer(str(folder / "vocab.txt"))
     for text in TEXTS:
         ids = tokenizer.convert_tokens_to_ids(["[CLS]", *tokenizer.tokenize(text)])
-        expected = sum(
-            log_softmax(word_logits(model, ids[:end], end - 1))[ids[end]]
-            for end in range(1, len(ids))
-        )
-        found = load_predictor(folder).score(text)
-        assert found["score"] == pytest.approx(expected, abs=1e-5)
-        assert found["num_tokens"] == len(ids) - 1
+        expected = 0.0
+        for end in range(1, len(ids)):
+            expected += compute_log_probability(model, ids[:end], end - 1, ids[end])
+        result = load_predictor(folder).score(text)
+        assert result["score"] == pytest.approx(expected, abs=1e-5)
+        assert result["num_tokens"] == len(ids) - 1
 
 
 def test_a_model_without_a_pooler_scores(masked, tmp_path):
-    """As the masked language models of transformers are."""
-    folder_without(masked, "pooler", tmp_path)
+    """The masked language models of transformers have none."""
+    write_folder_without(*masked, "pooler", tmp_path)
     (tmp_path / "lines").write_text("the cat\n")
     flags = [
         f"--model={tmp_path}",
@@ -140,54 +147,66 @@ def test_a_model_without_a_pooler_scores(masked, tmp_path):
         f"--output_file={tmp_path}/out",
     ]
     run_here("predict", *flags, "--score=within_word")
-    found = json.loads((tmp_path / "out").read_text())
-    assert found["score"] == pytest.approx(
-        load_predictor(masked[0]).score("the cat")["score"], abs=1e-5
-    )
+    result = json.loads((tmp_path / "out").read_text())
+    expected = load_predictor(masked[0]).score("the cat")
+    assert result["score"] == pytest.approx(expected["score"], abs=1e-5)
 
 
-def test_predict_scores_lines_and_tells_the_perplexity(masked, tmp_path):
+def test_predict_scores_lines_and_logs_the_perplexity(masked, tmp_path):
     (tmp_path / "lines").write_text("\n".join(TEXTS[:3]) + "\n")
-    flags = [
+    ended = run_here(
+        "predict",
         f"--model={masked[0]}",
         f"--input_file={tmp_path}/lines",
         f"--output_file={tmp_path}/out",
-    ]
-    ended = run_here("predict", *flags, "--score=pll")
-    found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
-    assert found == load_predictor(masked[0]).score(TEXTS[:3], method="pll")
-    total, count = (sum(one[name] for one in found) for name in ("score", "num_tokens"))
-    assert f"The perplexity of all {count} tokens is {math.exp(-total / count):.4f}" in ended.stderr
-    (tmp_path / "lines").write_text("the cat\tthe mat\n")
-    ended = end_of("predict", *flags, "--score=pll")
-    assert (ended.status, "a score is of a single text, and not of 2" in ended.sentence) == (
-        1,
-        True,
+        "--score=pll",
     )
+    results = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert results == load_predictor(masked[0]).score(TEXTS[:3], method="pll")
+    count = sum(result["num_tokens"] for result in results)
+    perplexity = math.exp(-sum(list_scores(results)) / count)
+    assert f"The perplexity of all {count} tokens is {perplexity:.4f}" in ended.stderr
 
 
-def test_a_long_text_is_cut(masked):
+def test_predict_refuses_to_score_pairs(masked, tmp_path):
+    (tmp_path / "lines").write_text("the cat\tthe mat\n")
+    ended = end_of(
+        "predict",
+        f"--model={masked[0]}",
+        f"--input_file={tmp_path}/lines",
+        f"--output_file={tmp_path}/out",
+        "--score=pll",
+    )
+    assert ended.status == 1
+    assert "a score is of a single text, and not of 2" in ended.sentence
+
+
+def test_a_long_text_is_truncated(masked):
     predictor = load_predictor(masked[0])
-    most = predictor.model.max_seq_length - 2
-    found = predictor.score(["cat " * (most + 9), "cat " * most])
-    assert found[0]["score"] == pytest.approx(found[1]["score"], rel=1e-6)
-    assert [one["num_tokens"] for one in found] == [most, most]
+    max_tokens = predictor.model.max_seq_length - 2
+    longer, longest = predictor.score(["cat " * (max_tokens + 9), "cat " * max_tokens])
+    assert longer["score"] == pytest.approx(longest["score"], rel=1e-6)
+    assert longer["num_tokens"] == max_tokens
+    assert longest["num_tokens"] == max_tokens
 
 
-def test_what_cannot_be_scored_is_said(masked, tmp_path, tmp_path_factory):
-    made = exported.shared_export(tmp_path_factory, "pretraining")
-    folder_without(masked, "cls/predictions", tmp_path)
-    for predictor, sentence in (
-        (
-            Predictor(made.path),
-            "is an export, which cannot score; give the folder of the trained model",
-        ),
-        (Predictor(tmp_path), "has no head that predicts words; give a pre-trained model"),
-        (load_predictor(masked[0]), r"method='x': must be one of pll, within_word"),
-    ):
-        with pytest.raises(InputError, match=sentence):
-            predictor.score("the cat", method="x")
+def test_models_that_cannot_score_are_refused(masked, tmp_path, tmp_path_factory):
+    export = exported.shared_export(tmp_path_factory, "pretraining")
+    message = "is an export, which cannot score; give the folder of the trained model"
+    with pytest.raises(InputError, match=message):
+        Predictor(export.path).score("the cat", method="x")
+
+    write_folder_without(*masked, "cls/predictions", tmp_path)
+    message = "has no head that predicts words; give a pre-trained model"
+    with pytest.raises(InputError, match=message):
+        Predictor(tmp_path).score("the cat", method="x")
+
+
+def test_wrong_arguments_are_named(masked):
+    predictor = load_predictor(masked[0])
+    with pytest.raises(InputError, match=r"method='x': must be one of pll, within_word"):
+        predictor.score("the cat", method="x")
     with pytest.raises(InputError, match=r"the field text_a has .* half of a surrogate pair"):
-        load_predictor(masked[0]).score("\ud800")
+        predictor.score("\ud800")
     with pytest.raises(InputError, match="a score is of a single text, and not of 2 texts"):
-        load_predictor(masked[0]).score([("the cat", "a cat")])
+        predictor.score([("the cat", "a cat")])
