@@ -42,30 +42,30 @@ def teacher(tmp_path):
     return folder, weights
 
 
-def student_of(teacher, name="student", **flags):
-    """The folder and the weights of a student."""
-    out = teacher.parent / name
-    create_student.run(StudentOptions(model=str(teacher), output_dir=str(out), **flags))
-    checkpoint = open_checkpoint(str(out))
-    return out, {key: checkpoint.read(key) for key in checkpoint.shapes}
+def make_student(teacher, name="student", **flags):
+    """Make a student; return its folder and its weights."""
+    folder = teacher.parent / name
+    create_student.run(StudentOptions(model=str(teacher), output_dir=str(folder), **flags))
+    checkpoint = open_checkpoint(str(folder))
+    return folder, {key: checkpoint.read(key) for key in checkpoint.shapes}
 
 
-def assert_keeps(found, weights, kept):
+def assert_has_layers(student_weights, weights, layers):
+    """Assert that a student has these layers of its teacher and all weights of no layer."""
     expected = {name: value for name, value in weights.items() if "layer_" not in name}
-    for place, number in enumerate(kept):
-        before = f"bert/encoder/layer_{number}/"
-        of_layer = {name: value for name, value in weights.items() if name.startswith(before)}
-        expected |= {
-            name.replace(before, f"bert/encoder/layer_{place}/"): value
-            for name, value in of_layer.items()
-        }
-    assert sorted(found) == sorted(expected)
+    for student_layer, layer in enumerate(layers):
+        scope = f"bert/encoder/layer_{layer}/"
+        student_scope = f"bert/encoder/layer_{student_layer}/"
+        for name, value in weights.items():
+            if name.startswith(scope):
+                expected[name.replace(scope, student_scope)] = value
+    assert sorted(student_weights) == sorted(expected)
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+        np.testing.assert_array_equal(student_weights[name], value, err_msg=name)
 
 
 @pytest.mark.parametrize(
-    ("flags", "kept"),
+    ("flags", "layers"),
     [
         ({"keep_layers": ["1", "4"]}, [1, 4]),
         ({"num_layers": 3}, [0, 2, 5]),
@@ -74,33 +74,42 @@ def assert_keeps(found, weights, kept):
         ({"num_layers": 6}, [0, 1, 2, 3, 4, 5]),
     ],
 )
-def test_layers_are_copied_with_all_that_is_no_layer(teacher, flags, kept):
+def test_layers_are_copied_with_all_that_is_no_layer(teacher, flags, layers):
     folder, weights = teacher
-    out, found = student_of(folder, **flags)
-    assert_keeps(found, weights, kept)
-    config = json.loads((out / "bert_config.json").read_text())
-    assert config == LAYERS.to_dict() | {"num_hidden_layers": len(kept)}
+    student, student_weights = make_student(folder, **flags)
+    assert_has_layers(student_weights, weights, layers)
+    config = json.loads((student / "bert_config.json").read_text())
+    assert config == LAYERS.to_dict() | {"num_hidden_layers": len(layers)}
     for name in ("vocab.txt", "tokenizer_config.json"):
-        assert (out / name).read_bytes() == (folder / name).read_bytes()
-    assert not (out / "task.json").exists()
-    assert BertPretrainer.from_pretrained(str(out)).config.num_hidden_layers == len(kept)
+        assert (student / name).read_bytes() == (folder / name).read_bytes()
+    assert not (student / "task.json").exists()
+    model = BertPretrainer.from_pretrained(str(student))
+    assert model.config.num_hidden_layers == len(layers)
 
 
-def test_a_new_model_has_the_size_and_the_text_of_the_other(teacher):
+def test_a_new_model_has_its_size_and_the_vocabulary_of_the_teacher(teacher):
     folder, _ = teacher
-    out, found = student_of(folder, size="L2_H128", random_seed=3)
-    config = BertConfig.from_json_file(str(out / "bert_config.json"))
-    wanted = BertConfig.from_size("L2_H128", len(toy.VOCABULARY), max_position_embeddings=16)
-    assert config.to_dict() == wanted.to_dict()
-    assert found["bert/encoder/layer_1/intermediate/dense/kernel"].shape == (128, 512)
-    assert 0.015 < found["bert/encoder/layer_1/intermediate/dense/kernel"].std() < 0.02
-    assert (out / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
-    assert BertPretrainer.from_pretrained(str(out)).config.hidden_size == 128
-    others = [
-        student_of(folder, f"seed{seed}", size="L2_H128", random_seed=seed)[1] for seed in (3, 4)
-    ]
-    table = "bert/embeddings/word_embeddings"
-    assert [(other[table] == found[table]).all() for other in others] == [True, False]
+    student, weights = make_student(folder, size="L2_H128", random_seed=3)
+    config = BertConfig.from_json_file(str(student / "bert_config.json"))
+    expected = BertConfig.from_size("L2_H128", len(toy.VOCABULARY), max_position_embeddings=16)
+    assert config.to_dict() == expected.to_dict()
+    kernel = weights["bert/encoder/layer_1/intermediate/dense/kernel"]
+    assert kernel.shape == (128, 512)
+    assert 0.015 < kernel.std() < 0.02
+    assert (student / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
+    assert BertPretrainer.from_pretrained(str(student)).config.hidden_size == 128
+
+
+def test_the_seed_determines_the_weights_of_a_new_model(teacher):
+    folder, _ = teacher
+    name = "bert/embeddings/word_embeddings"
+    tables = []
+    for student, seed in (("first", 3), ("same", 3), ("other", 4)):
+        _, weights = make_student(folder, student, size="L2_H128", random_seed=seed)
+        tables.append(weights[name])
+    first, same, other = tables
+    assert (first == same).all()
+    assert not (first == other).all()
 
 
 def test_the_head_of_a_task_goes_with_its_labels(teacher, tmp_path):
@@ -110,7 +119,7 @@ def test_the_head_of_a_task_goes_with_its_labels(teacher, tmp_path):
     model.save_pretrained(
         str(trained), tokenizer=FullTokenizer.from_pretrained(str(folder)), labels=["no", "yes"]
     )
-    out, _ = student_of(trained, num_layers=2)
+    out, _ = make_student(trained, num_layers=2)
     assert Predictor(str(out))("the cat")["probabilities"].keys() == {"no", "yes"}
     assert ModelFolder(str(out)).task() == ModelFolder(str(trained)).task()
 
@@ -124,8 +133,8 @@ def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, t
     encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
     huggingface.write(str(model), encoder, LAYERS)
     toy.write_sentence_modules(model)
-    out, found = student_of(model, keep_layers=["0", "1", "2", "3", "4", "5"])
-    assert_keeps(found, encoder, range(6))
+    out, found = make_student(model, keep_layers=["0", "1", "2", "3", "4", "5"])
+    assert_has_layers(found, encoder, range(6))
     record = ModelFolder(str(out)).task()
     assert (record.family, record.settings) == (
         "embedding",
@@ -139,7 +148,7 @@ def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, t
     with pytest.raises(
         InputError, match="has do_lower_case beside a cased tokenizer, which a student cannot keep"
     ):
-        student_of(model, "cased", num_layers=2)
+        make_student(model, "cased", num_layers=2)
 
 
 @pytest.mark.parametrize(

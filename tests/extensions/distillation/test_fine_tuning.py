@@ -1,6 +1,4 @@
-"""--teacher of the fine-tuning scripts: the loss of each kind of task beside numpy, who learns
-what, and refusals.
-"""
+"""Tests of --teacher of the fine-tuning scripts: losses against numpy, training and refusals."""
 
 import pathlib
 import shutil
@@ -24,14 +22,14 @@ from official_bert.tasks.base import TaskObjective
 from official_bert.training import run_log
 from tests import fine_tuning_runs, training_state
 from tests.commands.pretraining_run import checkpoint_values, scalars
-from tests.extensions.distillation import test_pretraining
+from tests.extensions.distillation.test_pretraining import kl_divergence
 from tests.fine_tuning_runs import SharedRun, shared_run
 from tests.hostile.rows import edit_json
 from tests.shared import in_test_long
 from tests.training.rewinding import rewind
 from tests.training_state import assert_close
 
-T = 3.0
+TEMPERATURE = 3.0
 DRAWS = np.random.default_rng(4)
 
 
@@ -40,46 +38,58 @@ def _no_dropout_of_heads(monkeypatch):
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)
 
 
-def divergence(taught, logits):
-    return T * T * test_pretraining.divergence(taught / T, logits / T)
+def scaled_divergence(teacher_logits, logits):
+    return TEMPERATURE**2 * kl_divergence(teacher_logits / TEMPERATURE, logits / TEMPERATURE)
 
 
-def of_yes_and_no(taught, logits):
-    """The divergence of two classes, whose logits are x and 0, for each label."""
-    return divergence(
-        *(np.stack([one, np.zeros_like(one)], axis=-1) for one in (taught, logits))
-    ).mean(-1)
+def binary_divergence(teacher_logits, logits):
+    """Compute the mean over the labels, each of which has two classes with the logits x and 0."""
+    teacher_pairs = np.stack([teacher_logits, np.zeros_like(teacher_logits)], axis=-1)
+    pairs = np.stack([logits, np.zeros_like(logits)], axis=-1)
+    return scaled_divergence(teacher_pairs, pairs).mean(-1)
 
 
-def of_spans(taught, logits):
-    return (
-        divergence(taught[..., 0], logits[..., 0]) + divergence(taught[..., 1], logits[..., 1])
-    ) / 2
+def squared_difference(teacher_scores, scores):
+    return (teacher_scores - scores)[:, 0] ** 2
+
+
+def tag_divergence(teacher_logits, logits):
+    return scaled_divergence(teacher_logits, logits).ravel()
+
+
+def span_divergence(teacher_logits, logits):
+    starts = scaled_divergence(teacher_logits[..., 0], logits[..., 0])
+    ends = scaled_divergence(teacher_logits[..., 1], logits[..., 1])
+    return (starts + ends) / 2
+
+
+MULTI_LABEL = {"label_type": "multi", "labels": ["a", "b", "c"]}
+TAGS = {"labels": ["O", "B-X", "I-X"]}
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "shape", "expected"),
+    ("name", "settings", "shape", "compute_losses"),
     [
-        ("CoLA", {}, (5, 2), divergence),
-        ("text", {"label_type": "multi", "labels": ["a", "b", "c"]}, (5, 3), of_yes_and_no),
-        ("STS-B", {}, (5, 1), lambda taught, logits: (taught - logits)[:, 0] ** 2),
-        ("swag", {}, (5, 4), divergence),
-        (
-            "ner",
-            {"labels": ["O", "B-X", "I-X"]},
-            (5, 7, 3),
-            lambda *both: divergence(*both).ravel(),
-        ),
-        ("squad", {}, (5, 7, 2), of_spans),
+        pytest.param("CoLA", {}, (5, 2), scaled_divergence, id="classification"),
+        pytest.param("text", MULTI_LABEL, (5, 3), binary_divergence, id="several labels"),
+        pytest.param("STS-B", {}, (5, 1), squared_difference, id="regression"),
+        pytest.param("swag", {}, (5, 4), scaled_divergence, id="multiple choice"),
+        pytest.param("ner", TAGS, (5, 7, 3), tag_divergence, id="tagging"),
+        pytest.param("squad", {}, (5, 7, 2), span_divergence, id="question answering"),
     ],
 )
-def test_each_kind_of_task_has_the_loss_of_its_formula(name, settings, shape, expected):
-    logits, taught = (DRAWS.normal(0, 4, shape).astype(np.float32) for _ in range(2))
-    task = registry.make_task(name, settings)
-    soft_losses = find_soft_losses(task)
-    losses = soft_losses(logits, taught, T).numpy()
-    np.testing.assert_allclose(losses, expected(taught, logits), rtol=1e-5, atol=1e-5)
-    assert abs(soft_losses(taught, taught, T)).numpy().max() < 1e-5
+def test_each_kind_of_task_has_the_loss_of_its_formula(name, settings, shape, compute_losses):
+    generator = np.random.default_rng(4)
+    logits = generator.normal(0, 4, shape).astype(np.float32)
+    teacher_logits = generator.normal(0, 4, shape).astype(np.float32)
+    soft_losses = find_soft_losses(registry.make_task(name, settings))
+
+    losses = soft_losses(logits, teacher_logits, TEMPERATURE).numpy()
+
+    expected = compute_losses(teacher_logits, logits)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
+    equal_losses = soft_losses(teacher_logits, teacher_logits, TEMPERATURE).numpy()
+    assert abs(equal_losses).max() < 1e-5
 
 
 def test_both_losses_are_of_one_call_of_the_model_and_have_the_same_weights():
@@ -100,13 +110,13 @@ def test_both_losses_are_of_one_call_of_the_model_and_have_the_same_weights():
 
         @staticmethod
         def soft_losses(stacked, taught, temperature):
-            assert temperature == T
+            assert temperature == TEMPERATURE
             np.testing.assert_array_equal(stacked, outputs)
             return soft * taught
 
     objective = TaskObjective(model, losses, lambda features: features["w"])
     features = {"w": weights, TEACHER_OUTPUTS: np.float32([1, 2, 3, 4])}
-    flags = DistillationOptions(distillation_weight=0.25, distillation_temperature=T)
+    flags = DistillationOptions(distillation_weight=0.25, distillation_temperature=TEMPERATURE)
     distilled = fine_tuning.distill(objective, Outside(), flags)
     loss, _ = distilled.loss(features, {"weight": 5.0}, None)
     expected = (weights * (0.75 * hard + 0.25 * soft * [1, 2, 3, 4])).sum() / 5.0
