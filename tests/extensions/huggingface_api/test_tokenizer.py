@@ -43,63 +43,97 @@ def test_offsets_are_those_of_the_pieces(tokenizer):
     assert len(pieces) == len(tokenizer.encode(text))
 
 
-def test_arrays_and_tensors(tokenizer):
-    texts, windows = (
-        ["the cat sat", "rain"],
-        {"max_length": 4, "stride": 1, "return_overflowing_tokens": True},
-    )
-    listed = tokenizer(texts, padding=True, return_offsets_mapping=True, **windows, truncation=True)
-    for kind, dtype in (("np", np.int64), ("tf", np.int32)):
-        made = tokenizer(
-            texts,
-            padding=True,
-            truncation=True,
-            return_offsets_mapping=True,
-            **windows,
-            return_tensors=kind,
-        )
-        assert sorted(made) == sorted(listed)
-        for name, values in listed.items():
-            np.testing.assert_array_equal(made[name], values)
-            assert np.asarray(made[name]).dtype == dtype
-    assert listed["overflow_to_sample_mapping"] == [0, 0, 1]
-    one = tokenizer("the cat", text_pair="rain", return_tensors="np")
-    assert one["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1]]
-    assert tokenizer("the cat", "rain", padding=False)["token_type_ids"] == [0, 0, 0, 0, 1, 1]
+@pytest.mark.parametrize(("kind", "dtype"), [("np", np.int64), ("tf", np.int32)])
+def test_arrays_and_tensors_have_the_values_of_lists(tokenizer, kind, dtype):
+    texts = ["the cat sat", "rain"]
+    settings = {
+        "padding": True,
+        "truncation": True,
+        "max_length": 4,
+        "stride": 1,
+        "return_overflowing_tokens": True,
+        "return_offsets_mapping": True,
+    }
+    lists = tokenizer(texts, **settings)
+    arrays = tokenizer(texts, **settings, return_tensors=kind)
+    assert lists["overflow_to_sample_mapping"] == [0, 0, 1]
+    assert sorted(arrays) == sorted(lists)
+    for name, values in lists.items():
+        np.testing.assert_array_equal(arrays[name], values)
+        assert np.asarray(arrays[name]).dtype == dtype
+
+
+def test_a_single_pair_has_two_segments(tokenizer):
+    segments = [0, 0, 0, 0, 1, 1]
+    arrays = tokenizer("the cat", text_pair="rain", return_tensors="np")
+    assert arrays["token_type_ids"].tolist() == [segments]
+    lists = tokenizer("the cat", "rain", padding=False)
+    assert lists["token_type_ids"] == segments
+
+
+def test_a_second_text_may_be_none(tokenizer):
     assert tokenizer(["the"], [None], padding=False) == tokenizer(["the"], padding=False)
 
 
 def test_the_longest_input_of_a_folder_is_the_usual_max_length(tokenizer, tmp_path):
     toy.write_vocabulary(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 6}')
-    of_folder, text = FullTokenizer.from_pretrained(str(tmp_path)), "the cat " * 9
-    assert len(of_folder(text, truncation=True)["input_ids"]) == 6
-    assert len(of_folder("the", padding="max_length")["input_ids"]) == 6
-    assert len(of_folder(text, padding=True)["input_ids"]) == 20
+    short_tokenizer = FullTokenizer.from_pretrained(str(tmp_path))
+    text = "the cat " * 9
+    assert len(short_tokenizer(text, truncation=True)["input_ids"]) == 6
+    assert len(short_tokenizer("the", padding="max_length")["input_ids"]) == 6
+    assert len(short_tokenizer(text, padding=True)["input_ids"]) == 20
     assert len(tokenizer(text, truncation=True)["input_ids"]) == 20
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"padding": "long"}, "padding='long': must be one of False, 'do_not_pad', True"),
-        ({"truncation": "first"}, "truncation='first': must be one of None, False"),
-        ({"padding": "max_length"}, "padding='max_length': give max_length"),
-        (
+        pytest.param(
+            {"padding": "long"},
+            "padding='long': must be one of False, 'do_not_pad', True",
+            id="unknown padding",
+        ),
+        pytest.param(
+            {"truncation": "first"},
+            "truncation='first': must be one of None, False",
+            id="unknown truncation",
+        ),
+        pytest.param(
+            {"padding": "max_length"},
+            "padding='max_length': give max_length",
+            id="padding without max_length",
+        ),
+        pytest.param(
             {"truncation": "only_second", "max_length": 3},
             "truncation='only_second': there is no second text",
+            id="truncation of no second text",
         ),
-        ({"truncation": True, "max_length": 2}, "max_length: leaves room for 0 tokens of a text"),
-        (
+        pytest.param(
+            {"truncation": True, "max_length": 2},
+            "max_length: leaves room for 0 tokens of a text",
+            id="max_length of special tokens",
+        ),
+        pytest.param(
             {"truncation": True, "max_length": 4, "stride": 2},
             "leaves room for 2 tokens of a text, and stride=2",
+            id="stride as long as the text",
         ),
-        ({"return_tensors": "np"}, "input_ids: the examples differ in length; give padding=True"),
-        (
+        pytest.param(
+            {"return_tensors": "np"},
+            "input_ids: the examples differ in length; give padding=True",
+            id="arrays without padding",
+        ),
+        pytest.param(
             {"return_tensors": "pt", "padding": True},
             "return_tensors='pt': must be 'tf', 'np' or None",
+            id="tensors of PyTorch",
         ),
-        ({"max_seq_length": 9, "padding": True}, "max_seq_length: is called max_length beside"),
+        pytest.param(
+            {"max_seq_length": 9, "padding": True},
+            "max_seq_length: is called max_length beside",
+            id="max_seq_length",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(tokenizer, arguments, message):
