@@ -1,4 +1,4 @@
-"""LoRA in the encoder: 16-bit floats, and the file of what it learned."""
+"""Tests of LoRA in the encoder: 16-bit floats, and the file of the adapters."""
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ def list_adapters(model) -> dict:
     }
 
 
-def test_the_sum_is_of_32_bits_whatever_the_product_is_of():
+def test_the_sum_is_in_32_bits_for_16_bit_products():
     """In bfloat16 a kernel of 1 would swallow what LoRA adds, 1/128, and then half of it again."""
     with computing_in("bfloat16"):
         model = BertModel(CONFIG)
@@ -43,59 +43,68 @@ def test_the_sum_is_of_32_bits_whatever_the_product_is_of():
 
 
 @pytest.mark.parametrize("casts", [True, False])
-def test_the_products_are_of_16_bits(monkeypatch, casts):
-    """Those of the tokens, in both directions, as without LoRA; Keras before 3.15 does not cast
-    the sum.
+def test_products_of_tokens_are_in_16_bits(monkeypatch, casts):
+    """The products are in bfloat16 in both directions, as without LoRA.
+
+    Keras before 3.15 does not cast the sum of the kernel.
     """
     with computing_in("bfloat16"):
         model = BertModel(CONFIG)
         enable_lora(model, 3)
     if not casts:
-        kernel = keras.layers.Dense.kernel.fget
-        of_before = property(
-            lambda dense: (
-                tf.cast(kernel(dense), tf.float32) if dense.lora_enabled else kernel(dense)
-            )
-        )
-        monkeypatch.setattr(keras.layers.Dense, "kernel", of_before)
-    ids = tf.TensorSpec(IDS.shape, tf.int32)
-    graph = gradient_graph(
-        model, lambda ids: tf.reduce_sum(tf.cast(model(ids).pooled_output, tf.float32)), ids
-    )
-    products = products_of(graph.get_operations())
-    lengths = {IDS.shape[1], IDS.size}
-    of_tokens = [
-        one
-        for one in products
-        if "encoder" in one.name
-        and lengths & {*one.inputs[0].shape, *one.inputs[1].shape, *one.outputs[0].shape}
-    ]
-    assert len(of_tokens) >= 3 * 6 * CONFIG.num_hidden_layers
-    assert {tensor.dtype for one in of_tokens for tensor in one.inputs} == {tf.bfloat16}
+        get_kernel = keras.layers.Dense.kernel.fget
+
+        def get_uncast_kernel(dense):
+            kernel = get_kernel(dense)
+            return tf.cast(kernel, tf.float32) if dense.lora_enabled else kernel
+
+        monkeypatch.setattr(keras.layers.Dense, "kernel", property(get_uncast_kernel))
+
+    def sum_outputs(ids):
+        return tf.reduce_sum(tf.cast(model(ids).pooled_output, tf.float32))
+
+    graph = gradient_graph(model, sum_outputs, tf.TensorSpec(IDS.shape, tf.int32))
+
+    token_counts = {IDS.shape[1], IDS.size}
+    token_products = []
+    for product in products_of(graph.get_operations()):
+        first, second = product.inputs
+        sizes = {*first.shape, *second.shape, *product.outputs[0].shape}
+        if "encoder" in product.name and token_counts & sizes:
+            token_products.append(product)
+    assert len(token_products) >= 3 * 6 * CONFIG.num_hidden_layers
+    dtypes = {tensor.dtype for product in token_products for tensor in product.inputs}
+    assert dtypes == {tf.bfloat16}
 
 
 def test_the_file_gives_another_base_model_the_outputs(tmp_path):
-    model, path = BertClassifier(CONFIG, 3), str(tmp_path / "adapters.safetensors")
+    path = str(tmp_path / "adapters.safetensors")
+    model = BertClassifier(CONFIG, 3)
     enable_lora(model, 2, first_layer=1)
-    draws = np.random.default_rng(2)
+    generator = np.random.default_rng(2)
     for variable in list_adapters(model).values():
-        variable.assign(draws.normal(size=variable.shape) * 0.1)
+        variable.assign(generator.normal(size=variable.shape) * 0.1)
     head = {"output_weights": model.output_weights, "output_bias": model.output_bias}
     write_adapters(path, list_adapters(model) | head)
+
     base = BertClassifier(CONFIG, 3)
+    weights = named_variables(model)
     for name, variable in named_variables(base).items():
         if name not in head:
-            variable.assign(named_variables(model)[name])
+            variable.assign(weights[name])
     for _ in range(2):
         base.load_adapters(path)
         np.testing.assert_array_equal(base({"input_ids": IDS}), model({"input_ids": IDS}))
     assert list_adapters(base).keys() == list_adapters(model).keys()
 
-    with pytest.raises(
-        InputError,
-        match=r"has output_bias, which the model lacks; load it into a model of the same",
-    ):
+    message = r"has output_bias, which the model lacks; load it into a model of the same"
+    with pytest.raises(InputError, match=message):
         BertModel(CONFIG).load_adapters(path)
-    write_adapters(path, head)
+
+
+def test_a_file_without_adapters_is_refused(tmp_path):
+    path = str(tmp_path / "adapters.safetensors")
+    model = BertClassifier(CONFIG, 3)
+    write_adapters(path, {"output_bias": model.output_bias})
     with pytest.raises(InputError, match="has no adapters; name the file adapters"):
-        base.load_adapters(path)
+        model.load_adapters(path)

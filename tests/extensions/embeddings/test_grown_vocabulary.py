@@ -16,18 +16,27 @@ folder = growth.folder
 def test_the_way_to_a_sentence_vector_stays(folder, form):
     """Pooling, layers, length, prompts and truncation: each changes the vectors."""
     (folder / "tokenizer.json").unlink()
-    (growth.write_tf1 if form == "tf1" else growth.write_huggingface)(
-        folder, random_weights(pretraining_shapes(CONFIG))
-    )
-    draws = np.random.default_rng(3)
-    dense = Dense(np.float32(draws.normal(size=(6, 8))), np.float32(draws.normal(size=6)), "tanh")
+    write_model = growth.write_tf1 if form == "tf1" else growth.write_huggingface
+    write_model(folder, random_weights(pretraining_shapes(CONFIG)))
+    generator = np.random.default_rng(3)
+    kernel = np.float32(generator.normal(size=(6, 8)))
+    bias = np.float32(generator.normal(size=6))
     modules = SentenceModules(
-        str(folder), (dense,), "cls", 5, True, 4, {"q": "the cat "}, "q", "dot"
+        str(folder),
+        (Dense(kernel, bias, "tanh"),),
+        "cls",
+        5,
+        True,
+        4,
+        {"q": "the cat "},
+        "q",
+        "dot",
     )
     sentence_folder.write(str(folder), modules, CONFIG.hidden_size)
     new = growth.grown(folder)
     assert SentenceModules.read(new).similarity == "dot"
     texts = ["cat play foot x the", "x"]
-    before, after = (SentenceEncoder(path).encode(texts) for path in (str(folder), new))
+    before = SentenceEncoder(str(folder)).encode(texts)
+    after = SentenceEncoder(new).encode(texts)
     assert before.shape == (2, 4)
     np.testing.assert_array_equal(before, after)
