@@ -39,6 +39,9 @@ def evaluate_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -
 
     A question without a prediction counts as wrong. For a question without true answers, on which
     the script fails, "" is the true answer.
+
+    Raises:
+        ValueError: There are no questions.
     """
     _warn_about_missing(
         {question.qas_id for question in questions} - predictions.keys(), "count as wrong"
@@ -49,6 +52,8 @@ def evaluate_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -
         if qas_id in predictions:
             score = _best_score(predictions[qas_id], answers or [""])
         scores.append(score)
+    if not scores:
+        raise ValueError("there are no questions to evaluate")
     exact = sum(score.exact for score in scores)
     f1 = sum(score.f1 for score in scores)
     return {"exact_match": 100.0 * exact / len(scores), "f1": 100.0 * f1 / len(scores)}

@@ -173,6 +173,11 @@ def gold(version: int) -> list[Question]:
     return read_gold_answers(str(recording("squad_eval", f"dev_v{version}.json")))
 
 
+def test_evaluate_v1_refuses_no_questions():
+    with pytest.raises(ValueError, match="there are no questions to evaluate"):
+        evaluate_v1([], {})
+
+
 def test_equals_evaluate_v1():
     found, expected = (
         evaluate_v1(gold(1), recorded("predictions_v1.json")),
