@@ -189,11 +189,13 @@ def encoded_batches(
     longest text.
     """
     from official_bert.data.text_tables import read_examples
+    from official_bert.extensions.embeddings.settings import EmbeddingSettings
     from official_bert.extensions.embeddings.task import EmbeddingTask
     from official_bert.tokenization import FullTokenizer
 
     draws = np.random.default_rng(0)
-    task = EmbeddingTask(loss=name.partition(",")[0], **LOSSES[name][0])
+    settings = EmbeddingSettings(loss=name.partition(",")[0], **LOSSES[name][0])
+    task = EmbeddingTask(settings=settings)
     if name == "mse":
         task._targets = lambda texts: draws.normal(size=(len(texts), 384)).astype(np.float32)
     with tempfile.TemporaryDirectory(dir=flags.work_dir) as folder:

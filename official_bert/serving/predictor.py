@@ -95,13 +95,14 @@ class Predictor(Extensible):
         self.batch_size = batch_size
         self.task_name = record.task_name
         self.cache: dict[str, Any] = {}
-        client_settings = {
+        values = {
             "pooling": POOLER,
             **record.settings,
             "labels": model.labels,
             **core_settings,
         }
-        self.client = registry.task_class(record.family).client(model, client_settings)
+        task_class = registry.task_class(record.family)
+        self.client = task_class.client(model, task_class.settings_class.from_values(values))
         self.columns = self.client.columns
         self.num_required = self.client.num_required
         # A client of another package may lack the attribute.

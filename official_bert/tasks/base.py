@@ -14,7 +14,7 @@ import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from official_bert.features import EncodedSet
 from official_bert.io import errors, files
 from official_bert.io.errors import InputError
 from official_bert.tasks.clients import Client, ServedModel, TextClient
+from official_bert.tasks.settings import TaskSettings
 from official_bert.tokenization import FullTokenizer
 
 if TYPE_CHECKING:
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
 ORIGINAL_BUFFER_SIZE = 100  # the size of the original's shuffle buffer, in examples
 
 _TEXT_OR_PAIR = ([[None]], [[None], [None]])  # shapes of the inputs that the default client serves
-
-# Values by flag name: the flags of a script, or the settings that an export has recorded. The extra
-# key `checkpoint_labels` holds the labels of the checkpoint that a run starts from, None if they
-# are unknown.
-Settings = Mapping[str, Any]
 
 
 class DataFiles(NamedTuple):
@@ -151,19 +147,26 @@ class ServedTask(OptionalMembers, abc.ABC):
             they are unknown. A task may raise InputError instead while they are unknown.
         text_inputs: names of the strings of a request -> their shapes, such as [None] or [None,
             choices]; empty if the task has no export that reads text.
+        settings_class: the class of the settings that `from_settings` and `client` get.
     """
 
+    settings_class: ClassVar[type[TaskSettings]] = TaskSettings
     labels: Sequence[str] | None = None
     text_inputs: Mapping[str, Sequence[int | None]] = MappingProxyType({})
 
     @classmethod
-    def from_settings(cls, variant: Any, settings: Settings) -> Self:
-        """Makes the task of a run or of an export; raises InputError if the settings contradict
-        each other.
+    def from_settings(cls, variant: Any, settings: TaskSettings) -> Self:
+        """Makes the task of a run or of an export.
 
-        `variant` is the entry of the registry's table that distinguishes this task from others of
-        its class, None for `module:Class`. Flags that the script does not have are absent from the
-        settings.
+        Args:
+            variant: the entry of the registry's table that distinguishes this task from others of
+                its class; None for `module:Class`.
+            settings: an instance of `settings_class`. Its `values` also have the key
+                `checkpoint_labels`: the labels of the checkpoint that a run starts from, None if
+                they are unknown.
+
+        Raises:
+            InputError: the settings contradict each other.
         """
         return cls()
 
@@ -196,13 +199,17 @@ class ServedTask(OptionalMembers, abc.ABC):
         )
 
     @classmethod
-    def client(cls, model: ServedModel, settings: Settings) -> Client:
+    def client(cls, model: ServedModel, settings: TaskSettings) -> Client:
         """Returns the client with which official-bert predict and Predictor send requests to an
         export of this task.
 
         The default client serves tasks whose `text_inputs` is an attribute of the class and names
-        one text or two. `settings` are those that the export has recorded, updated with the flags
-        of official-bert predict and with `labels`.
+        one text or two.
+
+        Args:
+            model: the export.
+            settings: an instance of `settings_class`: the settings that the export has recorded,
+                updated with the flags of official-bert predict and with `labels`.
         """
         inputs = cls.text_inputs
         if (

@@ -8,13 +8,13 @@ import importlib
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from official_bert import catalog
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import TRUNCATE
-from official_bert.tasks.base import ServedTask, Settings
+from official_bert.tasks.base import ServedTask
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.processor import DataProcessor
 from official_bert.tasks.classification.text import FILE_FLAGS, refuse_text_flags
@@ -36,25 +36,34 @@ class Entry(NamedTuple):
     family: str
     variant: Any = None
 
-    def make(self, settings: Settings) -> ServedTask:
-        """Makes the task; raises InputError if the settings do not fit it."""
+    def make(self, values: Mapping[str, Any]) -> ServedTask:
+        """Makes the task.
+
+        Args:
+            values: the values of the flags and of the model's record by flag name; see
+                `TaskSettings.from_values`.
+
+        Raises:
+            InputError: the values do not fit the task.
+        """
         family_class = task_class(self.family)
         if (
             is_outside(self.family)
             and family_class.from_settings.__func__ is ServedTask.from_settings.__func__
         ):
-            refuse_text_flags(settings)  # the class reads no flag
-            if "do_train" in settings and not any(
-                settings.get(name) for name in ("data_dir", *FILE_FLAGS)
+            refuse_text_flags(values)  # the class reads no flag
+            if "do_train" in values and not any(
+                values.get(name) for name in ("data_dir", *FILE_FLAGS)
             ):
                 raise InputError("--data_dir: must be given")
             for flag, absent in _OF_CLASSIFIERS.items():
-                if settings.get(flag) not in (None, absent):
+                if values.get(flag) not in (None, absent):
                     raise InputError(
                         f"--{flag}: {self.name} has no method from_settings that reads it; leave "
                         "it out"
                     )
         try:
+            settings = family_class.settings_class.from_values(values)
             return family_class.from_settings(self.variant, settings)
         except Exception as error:
             if isinstance(error, InputError) or not is_outside(self.name):
@@ -96,9 +105,9 @@ def find(task_name: str, script: str | None = None) -> Entry:
     return entry._replace(name=task_name)
 
 
-def make_task(task_name: str, settings: Settings) -> ServedTask:
+def make_task(task_name: str, values: Mapping[str, Any]) -> ServedTask:
     """Makes the task with a name; see `find` and `Entry.make`."""
-    return find(task_name).make(settings)
+    return find(task_name).make(values)
 
 
 def family_of(task_name: str) -> str:

@@ -11,29 +11,38 @@ from official_bert.io import writing
 from official_bert.io.errors import InputError
 from official_bert.io.reading import is_of_kind
 from official_bert.metrics import calibration
-from official_bert.tasks.base import Settings
 
 
-def recorded(settings: Settings) -> float | None:
-    """Returns the temperature of a trained model's record; None without one, and for a model
-    that is trained on.
+def check_temperature(temperature: float | None) -> float | None:
+    """Returns the temperature of a model's record after validating it.
+
+    Args:
+        temperature: the recorded value; None if the model is not calibrated.
+
+    Raises:
+        InputError: the value is no temperature.
     """
-    return (
-        None
-        if settings.get("do_train")
-        else number_of(settings, "temperature", calibration.LOWEST, calibration.HIGHEST)
+    return check_number("temperature", temperature, calibration.LOWEST, calibration.HIGHEST)
+
+
+def check_number(name: str, value: float | None, lowest: float, highest: float) -> float | None:
+    """Returns a number of a model's record after validating it.
+
+    Args:
+        name: the name of the number, for the error message.
+        value: the recorded value; None if the record has none.
+        lowest: the smallest valid value.
+        highest: the largest valid value.
+
+    Raises:
+        InputError: the value is no number, or out of bounds.
+    """
+    if value is None or (is_of_kind(value, float) and lowest <= value <= highest):
+        return value
+    raise InputError(
+        f"the model's record has {name} {value!r}, which no training wrote; restore it, or "
+        "export the model anew"
     )
-
-
-def number_of(settings: Settings, name: str, lowest: float, highest: float) -> float | None:
-    """Returns a number of the settings that a model's record may have; None without it."""
-    found = settings.get(name)
-    if found is not None and not (is_of_kind(found, float) and lowest <= found <= highest):
-        raise InputError(
-            f"the model's record has {name} {found!r}, which no training wrote; restore it, or "
-            "export the model anew"
-        )
-    return found
 
 
 def fitted(logits: np.ndarray, targets: np.ndarray) -> float:

@@ -19,6 +19,7 @@ from official_bert.data.table_formats import (
 )
 from official_bert.data.tables import Row, read_conll
 from official_bert.io.errors import InputError
+from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.classification.text import TextProcessor
 
@@ -85,7 +86,9 @@ def write(path, data: bytes | str):
 
 def examples(named: str | None, folder=None, **settings):
     """Texts and labels of a training set."""
-    processor = TextProcessor.from_settings({"columns": None, **settings})
+    processor = TextProcessor.from_settings(
+        ClassificationSettings.from_values({"columns": None, **settings})
+    )
     processor.named = {"train": named}
     return [(one.text_a, one.label) for one in processor.get_train_examples(folder and str(folder))]
 
@@ -219,7 +222,7 @@ def test_an_unknown_label_has_its_file_and_line(tmp_path, name, settings):
     )
     place = {"a.parquet": "row 3"}.get(name, f"line {3 + (name[2:5] in ('tsv', 'csv'))}")
     processor = ClassificationTask.from_settings(
-        TextProcessor, {"labels": ["b", "10"], **settings}
+        TextProcessor, ClassificationSettings.from_values({"labels": ["b", "10"], **settings})
     ).processor
     processor.named = {"train": path}
     with pytest.raises(

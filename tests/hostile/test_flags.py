@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from official_bert import catalog
 from official_bert.options.fields import flag_fields
+from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tasks.classification.text import TextProcessor
 from official_bert.training import distribution
 from tests.hostile.commands import classifier, corpus, embeddings, growth, mining, vectors
@@ -60,6 +61,7 @@ def module(folder, text, name):
 
 
 RAISES = """
+from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tasks.classification.processor import DataProcessor
 
 class NeedsMore(DataProcessor):
@@ -328,7 +330,9 @@ def test_flags(row, folder, monkeypatch):
 )
 def test_an_example_taken_for_the_header_is_warned_of(tmp_path, caplog, text, settings, label):
     (tmp_path / "train.tsv").write_text(f"{text}fine\t{label}\n")
-    processor = TextProcessor.from_settings({"columns": "label=1", "labels": None, **settings})
+    processor = TextProcessor.from_settings(
+        ClassificationSettings.from_values({"columns": "label=1", "labels": None, **settings})
+    )
     processor.get_train_examples(str(tmp_path))
     warned = (
         "train.tsv: line 1 is taken for the names of the columns, but that of the labels would be "

@@ -15,6 +15,9 @@ from official_bert.metrics.calibration import best_temperature, reliability
 from official_bert.options.serving import ExportOptions
 from official_bert.serving import model as serving_model
 from official_bert.tasks import temperature
+from official_bert.tasks.classification.glue import ColaProcessor
+from official_bert.tasks.classification.settings import ClassificationSettings
+from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.tagging.windows import encoded_words
 from tests import fine_tuning_runs
 from tests.fine_tuning_runs import MAX_LENGTH, figures
@@ -193,12 +196,13 @@ def test_a_temperature_that_no_training_wrote_is_refused(value):
     with pytest.raises(
         InputError, match=f"^the model's record has temperature {value!r}, which no training wrote"
     ):
-        temperature.recorded({"temperature": value})
-    assert temperature.recorded({"temperature": value, "do_train": True}) is None
+        temperature.check_temperature(value)
+    settings = ClassificationSettings(temperature=value, do_train=True)
+    assert ClassificationTask.from_settings(ColaProcessor, settings).temperature is None
 
 
 @pytest.mark.parametrize("targets", [[0, 1, 2], [1, 2, 0]])
 def test_a_temperature_at_its_bound_is_warned_of_and_read(caplog, targets):
     found = temperature.fitted(np.eye(3), np.array(targets))
     assert "The temperature is at its bound" in caplog.text
-    assert temperature.recorded({"temperature": found}) == found
+    assert temperature.check_temperature(found) == found

@@ -11,11 +11,11 @@ B batch   N texts of an example   D width   C candidates
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from keras import ops
 
 from official_bert.extensions.embeddings.model import Tensor, normalized
+from official_bert.extensions.embeddings.settings import EmbeddingSettings
 from official_bert.modeling.losses import cross_entropy
 
 _EXCLUDED = -1e9  # The logit of a candidate that is no negative.
@@ -37,15 +37,15 @@ class Loss:
     compares_batch: bool = False
     repeats: int = 1
 
-    def __init__(self, settings: Mapping[str, Any]):
+    def __init__(self, settings: EmbeddingSettings):
         """Creates a loss.
 
         Args:
-            settings: the values of the flags that the loss reads, by their names.
+            settings: the flags of run_embeddings.
         """
-        self.scale = settings.get("scale", 20.0)
-        self.symmetric = settings.get("symmetric", False)
-        self.margin = settings.get("triplet_margin", 5.0)
+        self.scale = settings.scale
+        self.symmetric = settings.symmetric
+        self.margin = settings.triplet_margin
 
     def __call__(self, vectors: Tensor, features: Mapping[str, Tensor]) -> Tensor:
         """Returns the loss.

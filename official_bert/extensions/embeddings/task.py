@@ -25,6 +25,7 @@ from official_bert.extensions.embeddings.model import BertEmbedder
 from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.extensions.embeddings.sentence_encoder import SentenceEncoder
 from official_bert.extensions.embeddings.sentence_folder import NORMALIZE, Dense, SentenceModules
+from official_bert.extensions.embeddings.settings import EmbeddingSettings
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io import errors, writing
 from official_bert.io.errors import InputError
@@ -32,7 +33,7 @@ from official_bert.model_dir import ModelFolder, has_checkpoints
 from official_bert.modeling.heads import POOLINGS
 from official_bert.options.fields import format_flag
 from official_bert.serving.predictor import Predictor
-from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
+from official_bert.tasks.base import DataFiles, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers
 
 _VECTORS = "vectors"
@@ -41,6 +42,7 @@ _VECTORS = "vectors"
 class EmbeddingTask(Task):
     """One vector for each text, pooled from the last layer."""
 
+    settings_class = EmbeddingSettings
     text_inputs: ClassVar = {"text_a": [None]}
 
     def __init__(
@@ -48,36 +50,39 @@ class EmbeddingTask(Task):
         pooling: str = "mean",
         normalize: bool = True,
         projection: int | None = None,
-        **settings: Any,
+        settings: EmbeddingSettings | None = None,
     ):
-        """Sets how the vectors are made, as of SentenceEncoder; `settings` are the other flags
-        of official-bert run_embeddings.
+        """Makes the task.
+
+        Args:
+            pooling: how the vectors of the tokens become one: a name of `POOLINGS`.
+            normalize: whether vectors are divided by their norms.
+            projection: the width of a linear layer after the pooling; None for no layer.
+            settings: the other flags of run_embeddings; None for their defaults.
         """
         if pooling not in POOLINGS:
             raise InputError(f"--pooling={pooling}: must be one of {', '.join(POOLINGS)}")
         self.pooling = pooling
         self.normalize = normalize
         self.projection = projection
-        self._flags = settings
-        self._kind = settings.get("eval_task") or "sts"
+        self._settings = settings or EmbeddingSettings()
+        self._kind = self._settings.eval_task or "sts"
         self._target_width: int | None = None  # of the teacher's vectors
 
     @classmethod
-    def from_settings(cls, variant: None, settings: Settings) -> Self:
-        names = ("pooling", "normalize", "projection")
-        typed = {name: settings[name] for name in names if settings.get(name) is not None}
+    def from_settings(cls, variant: None, settings: EmbeddingSettings) -> Self:
+        """Makes the task of the flags and of the model's folder; see `ServedTask.from_settings`."""
+        typed = settings.to_record()
         # The model of a run is that of its folder, if there is one.
-        output_dir = settings.get("output_dir")
-        folder = (
-            output_dir
-            if output_dir and has_checkpoints(output_dir)
-            else settings.get("init_checkpoint")
-        )
-        recorded = _read_pooling_settings(folder) if folder else {}
-        if recorded and not settings.get("do_train"):
-            _refuse_contradictions(folder, typed, recorded)
-        others = {name: value for name, value in settings.items() if name not in names}
-        return cls(**recorded | typed, **others)
+        folder = settings.init_checkpoint
+        if settings.output_dir and has_checkpoints(settings.output_dir):
+            folder = settings.output_dir
+        recorded = {}
+        if folder:
+            recorded = _read_pooling_settings(folder)
+            if not settings.do_train:
+                _refuse_contradictions(folder, typed, recorded)
+        return cls(**recorded | typed, settings=settings)
 
     @property
     def main_metric(self) -> str:
@@ -85,9 +90,10 @@ class EmbeddingTask(Task):
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[Example]]:
         names = [f"{set_name}{ending}" for ending in (".tsv", ".csv", ".jsonl", ".parquet", ".txt")]
-        examples = read_examples(data_files.path(set_name, names), f"{set_name}_file", self._flags)
+        path = data_files.path(set_name, names)
+        examples = read_examples(path, f"{set_name}_file", self._settings.values)
         if set_name == "dev":
-            self._kind = self._flags.get("eval_task") or evaluation.choose_kind(examples)
+            self._kind = self._settings.eval_task or evaluation.choose_kind(examples)
             logging.info(
                 "The evaluation is %s, whose main metric is %s", self._kind, self.main_metric
             )
@@ -105,17 +111,17 @@ class EmbeddingTask(Task):
 
     def _encoded_training_set(self, examples, tokenizer, max_seq_length) -> EncodedExamples:
         loss = self._loss()
-        if loss.compares_batch and self._flags.get("train_batch_size") == 1:
+        if loss.compares_batch and self._settings.train_batch_size == 1:
             errors.warn(
                 "--train_batch_size=1: the loss compares the examples of a batch; give it several"
             )
-        if self._flags.get("teacher") and loss.reads != "targets":
+        if self._settings.teacher and loss.reads != "targets":
             raise InputError(
                 "--teacher: goes with --loss=mse, which learns its vectors, not "
-                f"{self._flags['loss']}"
+                f"{self._settings.loss}"
             )
-        rows, text_ids = build_example_rows(examples, loss, self._flags["loss"])
-        label_checks.check_training(examples, self._flags["loss"])
+        rows, text_ids = build_example_rows(examples, loss, self._settings.loss)
+        label_checks.check_training(examples, self._settings.loss)
         further, targets = {}, None
         if loss.reads == "scores":
             further = {
@@ -131,19 +137,19 @@ class EmbeddingTask(Task):
 
     def _targets(self, texts: list[str]) -> np.ndarray:
         """Returns the vectors of the teacher, float32[texts, D]."""
-        if not self._flags.get("teacher"):
+        if not self._settings.teacher:
             raise InputError("--loss=mse: needs a --teacher, whose vectors are learned")
         logging.info("%d texts get their vectors from the teacher", len(texts))
         try:
-            vectors = SentenceEncoder(self._flags["teacher"]).encode(texts)
+            vectors = SentenceEncoder(self._settings.teacher).encode(texts)
         except InputError as error:
-            raise InputError(f"--teacher={self._flags['teacher']}: {error}") from None
+            raise InputError(f"--teacher={self._settings.teacher}: {error}") from None
         self._target_width = vectors.shape[1]
         return vectors
 
     def _loss(self) -> Loss:
-        loss = LOSSES[self._flags["loss"]](self._flags)
-        widths = self._flags.get("matryoshka")
+        loss = LOSSES[self._settings.loss](self._settings)
+        widths = self._settings.matryoshka
         return Matryoshka(loss, [int(width) for width in widths]) if widths else loss
 
     def build_model(self, config, **arguments) -> BertEmbedder:
@@ -153,7 +159,7 @@ class EmbeddingTask(Task):
                 f"--teacher: its vectors have {self._target_width} components, those of the model "
                 f"{width}; give --projection={self._target_width}"
             )
-        widths = self._flags.get("matryoshka") or []
+        widths = self._settings.matryoshka or []
         if any(int(one) > width for one in widths):
             raise InputError(
                 f"--matryoshka={','.join(widths)}: the vectors of the model have {width} components"
@@ -205,11 +211,15 @@ class EmbeddingTask(Task):
         return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
 
     def settings(self) -> dict[str, Any]:
-        projection = {} if self.projection is None else {"projection": self.projection}
-        return {"pooling": self.pooling, "normalize": self.normalize} | projection
+        settings = EmbeddingSettings(
+            pooling=self.pooling,
+            normalize=self.normalize,
+            projection=self.projection,
+        )
+        return settings.to_record()
 
     @classmethod
-    def client(cls, model: ServedModel, settings: Settings) -> EmbeddingClient:
+    def client(cls, model: ServedModel, settings: EmbeddingSettings) -> EmbeddingClient:
         return EmbeddingClient(model)
 
 

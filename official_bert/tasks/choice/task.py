@@ -15,7 +15,7 @@ from official_bert.io import writing
 from official_bert.metrics import classification
 from official_bert.modeling import BertChoice
 from official_bert.modeling.losses import cross_entropy
-from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
+from official_bert.tasks.base import DataFiles, Task, TaskObjective
 from official_bert.tasks.choice.examples import (
     NUM_CHOICES,
     SWAG,
@@ -26,6 +26,7 @@ from official_bert.tasks.choice.examples import (
     encoded_choices,
 )
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, num_tokens, numbers
+from official_bert.tasks.settings import TaskSettings
 
 
 class ChoiceTask(Task):
@@ -37,7 +38,7 @@ class ChoiceTask(Task):
         self._layout = layout
 
     @classmethod
-    def from_settings(cls, variant: ChoiceFiles | None, settings: Settings) -> Self:
+    def from_settings(cls, variant: ChoiceFiles | None, settings: TaskSettings) -> Self:
         return cls(variant or SWAG)
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[ChoiceExample]]:
@@ -105,7 +106,7 @@ class ChoiceTask(Task):
         )
 
     @classmethod
-    def client(cls, model: ServedModel, settings: Settings) -> "ChoiceClient":
+    def client(cls, model: ServedModel, settings: TaskSettings) -> "ChoiceClient":
         return ChoiceClient(model)
 
 

@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from absl import logging
@@ -19,6 +18,7 @@ from official_bert.tasks.classification.processor import (
     checked_label,
     read_layout,
 )
+from official_bert.tasks.classification.settings import ClassificationSettings
 
 _HIGHEST_SCORE = 5.0  # of STS-B
 _LABEL_HEADERS = ("label", "gold_label")
@@ -303,8 +303,8 @@ class XnliProcessor(DataProcessor):
         self.language = language
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        language = xnli_language(settings.get("task_name") or "")
+    def from_settings(cls, settings: ClassificationSettings) -> Self:
+        language = xnli_language(settings.task_name or "")
         return cls(language) if language else cls()
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:

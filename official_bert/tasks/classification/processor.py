@@ -9,6 +9,7 @@ from absl import logging
 from official_bert.data.tables import Row, not_empty, parse_number, read_csv, read_tsv
 from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import LARGEST_SCORE, InputExample
+from official_bert.tasks.classification.settings import ClassificationSettings
 
 
 class DataProcessor:
@@ -38,8 +39,13 @@ class DataProcessor:
     shuffle_buffer_size: ClassVar[int] = 0
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes the processor of a run; `settings` are its flags by name."""
+    def from_settings(cls, settings: ClassificationSettings) -> Self:
+        """Makes the processor of a run or of an export.
+
+        Args:
+            settings: the flags of the run, or the recorded settings. What `settings` of this class
+                has recorded is in their `values`.
+        """
         return cls()
 
     def settings(self) -> dict[str, Any]:

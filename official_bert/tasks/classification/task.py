@@ -19,7 +19,7 @@ from official_bert.metrics import calibration, classification
 from official_bert.modeling import BertClassifier
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, WINDOWS
 from official_bert.tasks import temperature
-from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
+from official_bert.tasks.base import DataFiles, Task, TaskObjective
 from official_bert.tasks.classification.client import ClassificationClient
 from official_bert.tasks.classification.examples import (
     EncodedExamples,
@@ -30,6 +30,7 @@ from official_bert.tasks.classification.glue import PROCESSORS
 from official_bert.tasks.classification.label_report import report_labels
 from official_bert.tasks.classification.output_kinds import LABEL_SCORES, output_kind
 from official_bert.tasks.classification.processor import DataProcessor
+from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tasks.classification.text import FILE_FLAGS, TextProcessor, refuse_text_flags
 from official_bert.tasks.classification.windows import LongTexts
 from official_bert.tasks.clients import ServedModel
@@ -52,6 +53,8 @@ class ClassificationObjective(TaskObjective):
 
 class ClassificationTask(Task):
     """A task of run_classifier.py. Devlin et al. (2019), section 4.1."""
+
+    settings_class = ClassificationSettings
 
     def __init__(
         self,
@@ -93,21 +96,26 @@ class ClassificationTask(Task):
             )
 
     @classmethod
-    def from_settings(cls, variant: type[DataProcessor], settings: Settings) -> Self:
+    def from_settings(cls, variant: type[DataProcessor], settings: ClassificationSettings) -> Self:
+        """Makes the task of a processor class; see `ServedTask.from_settings`."""
         if not issubclass(variant, TextProcessor):
-            refuse_text_flags(settings, FILE_FLAGS)
-        weights = _class_weights(settings.get("class_weights"))
+            refuse_text_flags(settings.values, FILE_FLAGS)
+        class_weights = _class_weights(settings.class_weights)
         # A user's subclass of one of our processors is called without arguments, as any class of
         # theirs.
         makes_itself = "from_settings" in vars(variant)
         processor = variant.from_settings(settings) if makes_itself else variant()
-        if settings.get("calibrate") and processor.is_regression:
+        if settings.calibrate and processor.is_regression:
             raise InputError("--calibrate: a regression has no probabilities; leave it out")
-        rules = (
-            LongTexts.from_settings(settings),
-            temperature.number_of(settings, "abstain_below", 0, 1),
+        return cls(
+            processor,
+            class_weights,
+            long_texts=LongTexts.from_settings(settings),
+            abstain_below=temperature.check_number("abstain_below", settings.abstain_below, 0, 1),
+            temperature=(
+                None if settings.do_train else temperature.check_temperature(settings.temperature)
+            ),
         )
-        return cls(processor, weights, *rules, temperature.recorded(settings))
 
     @property
     def labels(self) -> list[str] | None:
@@ -352,34 +360,50 @@ class ClassificationTask(Task):
         """Returns the processor's settings and `num_texts`: 1 or 2, or None if an example may be
         a text or a pair.
         """
-        given = {"abstain_below": self.abstain_below, "temperature": self.temperature}
-        given |= self.long_texts.settings() if self.long_texts else {}
-        given = {name: value for name, value in given.items() if value is not None}
-        return {"num_texts": self._num_texts} | self.processor.settings() | given
+        settings = ClassificationSettings(
+            abstain_below=self.abstain_below,
+            temperature=self.temperature,
+            long_texts=WINDOWS if self.long_texts else None,
+            doc_stride=self.long_texts.doc_stride if self.long_texts else None,
+            pooling=self.long_texts.pooling if self.long_texts else None,
+        )
+        return {
+            "num_texts": self._num_texts,
+            **self.processor.settings(),
+            **settings.to_record(),
+        }
 
     @classmethod
-    def client(cls, model: ServedModel, settings: Settings) -> ClassificationClient:
-        num_texts = settings.get("num_texts")
-        if num_texts not in (None, 1, 2):
+    def client(cls, model: ServedModel, settings: ClassificationSettings) -> ClassificationClient:
+        """Returns the client of an export whose record fits its outputs."""
+        if settings.num_texts not in (None, 1, 2):
             raise InputError(
-                f"{model.path}: its record has {num_texts!r} as num_texts; export it anew"
+                f"{model.path}: its record has {settings.num_texts!r} as num_texts; export it anew"
             )
-        own = MULTI if "labels" in model.outputs else SCORE if "score" in model.outputs else SINGLE
-        if (said := settings.get("label_type", own)) != own:
-            raise InputError(
-                f"{model.path}: its record says that the labels are {said}, but the model's are "
-                f"{own}; put the export's own file back"
-            )
-        rules = (
-            LongTexts.from_settings(settings),
-            temperature.number_of(settings, "abstain_below", 0, 1),
+        label_types = {"labels": MULTI, "score": SCORE}
+        label_type = next(
+            (kind for output, kind in label_types.items() if output in model.outputs), SINGLE
         )
-        if rules[1] is not None and own != SINGLE:
+        recorded_type = settings.values.get("label_type", label_type)
+        if recorded_type != label_type:
             raise InputError(
-                f"abstain_below={rules[1]}: {model.path} has no single label for a text; leave it "
-                "out"
+                f"{model.path}: its record says that the labels are {recorded_type}, but the "
+                f"model's are {label_type}; put the export's own file back"
             )
-        return ClassificationClient(model, settings["labels"], num_texts, *rules)
+        long_texts = LongTexts.from_settings(settings)
+        abstain_below = temperature.check_number("abstain_below", settings.abstain_below, 0, 1)
+        if abstain_below is not None and label_type != SINGLE:
+            raise InputError(
+                f"abstain_below={abstain_below}: {model.path} has no single label for a text; "
+                "leave it out"
+            )
+        return ClassificationClient(
+            model,
+            settings.labels,
+            settings.num_texts,
+            long_texts,
+            abstain_below,
+        )
 
 
 def _check_examples(examples: Sequence[InputExample], data_dir: str, kind: str, is_labelled: bool):

@@ -30,6 +30,7 @@ from official_bert.tasks.classification.processor import (
     checked_label,
     warn_of_lost_row,
 )
+from official_bert.tasks.classification.settings import ClassificationSettings
 
 FILE_FLAGS = ("train_file", "dev_file", "test_file")
 _TEXT_A = Role(
@@ -105,41 +106,43 @@ class TextProcessor(DataProcessor):
             self.main_metric = "micro_f1" if is_multi_label else "accuracy"
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes the processor of the flags; an export has no columns and takes pairs as its
-        record says, or both.
+    def from_settings(cls, settings: ClassificationSettings) -> Self:
+        """Makes the processor of a run or an export.
+
+        An export has no columns. Its record says whether it reads texts, pairs, or both.
         """
-        label_type, learnt = settings.get("label_type") or SINGLE, settings.get("checkpoint_labels")
-        label_checks.check_names("--labels", settings.get("labels") or ())
-        if label_type == SCORE and learnt:
+        label_type = settings.label_type or SINGLE
+        learnt_labels = settings.checkpoint_labels
+        label_checks.check_names("--labels", settings.labels or ())
+        if label_type == SCORE and learnt_labels:
             raise InputError(
                 f"--label_type={SCORE}: the checkpoint was trained on labels "
-                f"({', '.join(learnt)}), as labels.txt beside it says; leave the flag out"
+                f"({', '.join(learnt_labels)}), as labels.txt beside it says; leave the flag out"
             )
-        given = settings.get("columns")
-        named = parse_settings(given, COLUMNS) if given else {}
-        columns = COLUMNS | named
+        assigned = parse_settings(settings.columns, COLUMNS) if settings.columns else {}
+        columns = COLUMNS | assigned
         processor = cls(
-            named.get("text_a"),
-            named.get("text_b"),
-            named.get("label"),
+            assigned.get("text_a"),
+            assigned.get("text_b"),
+            assigned.get("label"),
             has_header=_truth(columns["header"]),
-            labels=settings.get("labels") or learnt,
+            labels=settings.labels or learnt_labels,
             is_multi_label=label_type == MULTI,
             label_separator=columns["separator"],
             is_regression=label_type == SCORE,
-            is_quoted=settings.get("quoting") == CSV,
-            data_format=settings.get("data_format"),
+            is_quoted=settings.quoting == CSV,
+            data_format=settings.data_format,
         )
-        if "columns" not in settings:
-            num_texts = settings.get("num_texts")
-            processor.has_pairs, processor.needs_pairs = num_texts != 1, num_texts == 2
+        if settings.is_export:
+            processor.has_pairs = settings.num_texts != 1
+            processor.needs_pairs = settings.num_texts == 2
         return processor
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "label_type": SCORE if self.is_regression else MULTI if self.is_multi_label else SINGLE
-        }
+        label_type = MULTI if self.is_multi_label else SINGLE
+        if self.is_regression:
+            label_type = SCORE
+        return ClassificationSettings(label_type=label_type).to_record()
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Reads the training examples, and takes the labels from them unless they were given."""

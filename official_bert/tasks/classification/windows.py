@@ -5,14 +5,15 @@ pooled by text.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from official_bert.data.model_inputs import doc_spans
 from official_bert.io.errors import InputError
 from official_bert.options.fine_tuning import TRUNCATE, WINDOW_POOLINGS, WINDOWS
+from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tokenization import FullTokenizer
 
 if TYPE_CHECKING:
@@ -29,12 +30,12 @@ class LongTexts:
     pooling: str
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self | None:
+    def from_settings(cls, settings: ClassificationSettings) -> Self | None:
         """Makes the rules of flags or of a record; None where texts are truncated."""
-        kind = settings.get("long_texts") or TRUNCATE
+        kind = settings.long_texts or TRUNCATE
         if kind == TRUNCATE:
             return None
-        stride, pooling = settings.get("doc_stride"), settings.get("pooling")
+        stride, pooling = settings.doc_stride, settings.pooling
         if (
             kind != WINDOWS
             or pooling not in WINDOW_POOLINGS
@@ -47,10 +48,6 @@ class LongTexts:
                 "of the model"
             )
         return cls(stride, pooling)
-
-    def settings(self) -> dict[str, Any]:
-        """Returns the flags that make these rules again."""
-        return {"long_texts": WINDOWS} | dataclasses.asdict(self)
 
     def windows(
         self, tokenizer: FullTokenizer, text: str, max_seq_length: int

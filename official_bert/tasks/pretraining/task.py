@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import types
 from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar, Self
 
@@ -23,8 +22,9 @@ from official_bert.features import (
 )
 from official_bert.io.errors import InputError
 from official_bert.modeling import BertPretrainer
+from official_bert.options.serving import POOLER
 from official_bert.options.shared import MaskingOptions
-from official_bert.tasks.base import DataFiles, Settings, TrainableTask
+from official_bert.tasks.base import DataFiles, TrainableTask
 from official_bert.tasks.clients import ServedModel
 from official_bert.tasks.pretraining.client import (
     MASK,
@@ -36,6 +36,7 @@ from official_bert.tasks.pretraining.client import (
     PretrainingClient,
 )
 from official_bert.tasks.pretraining.objective import LeftToRightObjective, PretrainingObjective
+from official_bert.tasks.settings import TaskSettings, recorded
 from official_bert.tokenization import FullTokenizer, load_vocab
 
 _POOLER, _MASKED_LM, _NEXT_SENTENCE = "bert/pooler", "cls/predictions", "cls/seq_relationship"
@@ -96,6 +97,31 @@ class RecordSet:
         return {feature.name: limits[feature.name] for feature in self.features}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingSettings(TaskSettings, MaskingOptions):
+    """The flags of run_pretraining.py that the task reads, and the setting of a client; flags have
+    their help texts.
+
+    Attributes:
+        pooling: how a client makes one vector of a text.
+    """
+
+    max_seq_length: int | None = recorded()
+    max_predictions_per_seq: int | None = recorded()
+    dynamic_masking: bool = False
+    use_next_sentence: bool = True
+    train_batch_size: int = 32
+    recompute_layers: bool = False
+    vocab_file: str | None = None
+    bert_config_file: str | None = None
+    pooling: str = POOLER
+
+    @property
+    def is_export(self) -> bool:
+        """Whether the settings are those of an export, which reads no records."""
+        return "input_file" not in self.values
+
+
 class PretrainingTask(TrainableTask):
     """The objectives of pre-training; of an export, the outputs of the encoder and of the heads
     of a checkpoint.
@@ -105,6 +131,7 @@ class PretrainingTask(TrainableTask):
             of the training may replace it.
     """
 
+    settings_class = PretrainingSettings
     trained_class: Callable[..., BertPretrainer] = BertPretrainer
     text_inputs: ClassVar = {"text_a": [None], "text_b": [None]}
 
@@ -113,21 +140,34 @@ class PretrainingTask(TrainableTask):
         tokens: Sequence[str] = (),
         has_pooler: bool = True,
         has_masked_lm: bool = True,
-        flags: Settings | None = None,
+        settings: PretrainingSettings | None = None,
     ):
-        """Sets the outputs of the model, and the flags of run_pretraining.py, which an export
-        has not.
+        """Sets the outputs of an export or the flags of a training.
+
+        Args:
+            tokens: the tokens of the vocabulary by id, for an export.
+            has_pooler: whether an export returns the pooled output.
+            has_masked_lm: whether an export fills masks.
+            settings: the flags of run_pretraining.py; None for an export.
         """
-        self.tokens, self.has_pooler, self.has_masked_lm = tokens, has_pooler, has_masked_lm
-        self._flags = flags
+        self.tokens = tokens
+        self.has_pooler = has_pooler
+        self.has_masked_lm = has_masked_lm
+        self._settings = settings
+
+    @property
+    def _run_settings(self) -> PretrainingSettings:
+        """The flags of run_pretraining.py."""
+        assert self._settings is not None, "only run_pretraining.py reads records"
+        return self._settings
 
     @classmethod
-    def from_settings(cls, variant: None, settings: Settings) -> Self:
+    def from_settings(cls, variant: None, settings: PretrainingSettings) -> Self:
         """Makes the task of an export or of run_pretraining.py."""
-        if "input_file" not in settings:
+        if settings.is_export:
             return cls()
         _check_masking(settings)
-        return cls(flags=settings)
+        return cls(settings=settings)
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, list[str]]:
         """Returns the names of the record files; those of the training set are evaluated if
@@ -139,15 +179,16 @@ class PretrainingTask(TrainableTask):
 
     def encode(self, examples: list[str], tokenizer, max_seq_length, set_name) -> RecordSet:
         # An evaluation may have fixed masks, which compare well.
-        if self._flags["dynamic_masking"] and not (
+        if self._run_settings.dynamic_masking and not (
             set_name == "dev" and pretraining_input.have_masks(examples)
         ):
-            return RecordSet(examples, unmasked_features(max_seq_length), self._masks)
+            return RecordSet(examples, unmasked_features(max_seq_length), self._make_masks)
         return RecordSet(examples, pretraining_features(**self.settings()))
 
-    def _masks(self, seed: int) -> DynamicMasks:
-        vocabulary = InstanceVocabulary.of(load_vocab(self._flags["vocab_file"]))
-        return DynamicMasks(vocabulary, mask_config(types.SimpleNamespace(**self._flags)), seed)
+    def _make_masks(self, seed: int) -> DynamicMasks:
+        settings = self._run_settings
+        vocabulary = InstanceVocabulary.of(load_vocab(settings.vocab_file))
+        return DynamicMasks(vocabulary, mask_config(settings), seed)
 
     def objective(
         self, model: BertPretrainer, batch_size: int | None = None
@@ -158,15 +199,14 @@ class PretrainingTask(TrainableTask):
             model: the model.
             batch_size: the examples of an evaluation batch, over all replicas; None in training.
         """
-        batch_size = batch_size or self._flags["train_batch_size"]
+        batch_size = batch_size or self._run_settings.train_batch_size
         if model.config.direction == LEFT_TO_RIGHT:
             return LeftToRightObjective(model, batch_size)
-        return PretrainingObjective(model, batch_size, self._flags["use_next_sentence"])
+        return PretrainingObjective(model, batch_size, self._run_settings.use_next_sentence)
 
     def settings(self) -> dict[str, int]:
         """Returns the lengths of the records; none for an export."""
-        names = ("max_seq_length", "max_predictions_per_seq") if self._flags else ()
-        return {name: self._flags[name] for name in names}
+        return self._settings.to_record() if self._settings else {}
 
     def for_checkpoint(
         self, names: Collection[str], tokenizer: FullTokenizer, config
@@ -187,7 +227,7 @@ class PretrainingTask(TrainableTask):
         return PretrainingTask(_tokens(tokenizer, config), has[_POOLER], has[_MASKED_LM])
 
     def build_model(self, config, **arguments) -> BertPretrainer:
-        if self._flags:
+        if self._settings:
             return self._build_trained_model(config, **arguments)
         model = BertPretrainer(config, **arguments)
         absent = {_POOLER: not self.has_pooler, _MASKED_LM: not self.has_masked_lm}
@@ -198,14 +238,14 @@ class PretrainingTask(TrainableTask):
         return model
 
     def _build_trained_model(self, config, use_one_hot_embeddings: bool) -> BertPretrainer:
-        flags = self._flags
+        settings = self._run_settings
         if config.num_layers_on_top:
             raise InputError(
-                f"{flags['bert_config_file']}: has num_bilstm_layers={config.num_layers_on_top}, "
+                f"{settings.bert_config_file}: has num_bilstm_layers={config.num_layers_on_top}, "
                 "which is for fine-tuning; remove the field"
             )
         return self.trained_class(
-            config, use_one_hot_embeddings, recompute_layers=flags["recompute_layers"]
+            config, use_one_hot_embeddings, recompute_layers=settings.recompute_layers
         )
 
     def serving_outputs(self, model, features: dict) -> dict:
@@ -280,22 +320,22 @@ class PretrainingTask(TrainableTask):
         }
 
     @classmethod
-    def client(cls, model: ServedModel, settings: Settings) -> PretrainingClient:
-        return PretrainingClient(model, settings["pooling"])
+    def client(cls, model: ServedModel, settings: PretrainingSettings) -> PretrainingClient:
+        return PretrainingClient(model, settings.pooling)
 
 
-def _check_masking(flags: Settings):
+def _check_masking(settings: PretrainingSettings):
     """Validates flags of masks, which need records without masks, and the vocabulary."""
-    if flags["dynamic_masking"]:
-        mask_config(types.SimpleNamespace(**flags))
-        if flags["vocab_file"] is None:
+    if settings.dynamic_masking:
+        mask_config(settings)
+        if settings.vocab_file is None:
             raise InputError(
                 "--dynamic_masking: needs the vocabulary that the records were made with; give "
                 "--vocab_file"
             )
         return
     for field in dataclasses.fields(MaskingOptions):
-        if flags[field.name] != field.default:
+        if getattr(settings, field.name) != field.default:
             raise InputError(
                 f"--{field.name}: the records have their masks; give --dynamic_masking with "
                 "records that have none, or give the flag to create_pretraining_data.py"

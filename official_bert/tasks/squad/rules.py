@@ -38,21 +38,25 @@ class SquadRules(SquadServing):
     verbose_logging: bool = False
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Makes the rules of flags or of an export; a threshold of None, "auto" or "auto:FILE"
-        has to be tuned.
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
+        """Makes the rules of flags or of an export.
+
+        Args:
+            values: values by flag name. Absent ones and None have the defaults of the fields. A
+                threshold of None, "auto" or "auto:FILE" has to be tuned.
         """
         names = [field.name for field in dataclasses.fields(cls)]
-        given = {name: settings[name] for name in names if settings.get(name) is not None}
-        threshold = settings.get("null_score_diff_threshold", 0.0)
-        is_auto = threshold is None or str(threshold).startswith(AUTO)
-        given["null_score_diff_threshold"] = None if is_auto else float(threshold)
-        if given["null_score_diff_threshold"] and not given.get("version_2_with_negative"):
+        fields = {name: values[name] for name in names if values.get(name) is not None}
+        value = values.get("null_score_diff_threshold", 0.0)
+        threshold = None
+        if value is not None and not str(value).startswith(AUTO):
+            threshold = float(value)
+        if threshold and not fields.get("version_2_with_negative"):
             errors.warn(
                 "--null_score_diff_threshold=%s: is ignored without --version_2_with_negative",
-                threshold,
+                value,
             )
-        return cls(**given)
+        return cls(**fields | {"null_score_diff_threshold": threshold})
 
     @property
     def is_tuned(self) -> bool:

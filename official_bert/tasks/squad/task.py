@@ -19,8 +19,9 @@ from official_bert.io.errors import InputError
 from official_bert.metrics.squad import Question, best_null_odds_threshold, evaluate_v1, evaluate_v2
 from official_bert.modeling import BertSpans
 from official_bert.modeling.losses import cross_entropy
-from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
+from official_bert.tasks.base import DataFiles, Task, TaskObjective
 from official_bert.tasks.clients import ServedModel
+from official_bert.tasks.settings import TaskSettings
 from official_bert.tasks.squad.answers import (
     Candidates,
     RawResult,
@@ -66,9 +67,42 @@ class SpanObjective(TaskObjective):
     reads_padding = True
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadSettings(TaskSettings):
+    """The flags of run_squad.py; the settings of a record are those of `SquadRules`."""
+
+    vocab_file: str | None = None
+    train_file: str | None = None
+    predict_file: str | None = None
+    do_predict: bool = False
+    eval_every_steps: int | None = None
+    eval_every_epochs: float | None = None
+    search: str | None = None
+    ensemble_dirs: Sequence[str] | None = None
+    null_score_diff_threshold: float | str | None = None
+
+    @property
+    def is_export(self) -> bool:
+        """Whether the settings are those of an export, which reads no file of questions."""
+        return "predict_file" not in self.values
+
+    @property
+    def eval_interval_flag(self) -> str | None:
+        """The flag that makes the training evaluate; None without one."""
+        if self.eval_every_steps is not None:
+            return "eval_every_steps"
+        return None if self.eval_every_epochs is None else "eval_every_epochs"
+
+    @property
+    def threshold_file(self) -> str:
+        """FILE of --null_score_diff_threshold=auto:FILE; "" without one."""
+        return str(self.null_score_diff_threshold).partition(":")[2]
+
+
 class SquadTask(Task):
     """The task of run_squad.py; `write_predictions` tunes a threshold that has to be tuned."""
 
+    settings_class = SquadSettings
     text_inputs: ClassVar = {"question": [None], "context": [None]}
 
     def __init__(
@@ -93,19 +127,18 @@ class SquadTask(Task):
         self._ensemble_dirs, self._answers_serve = ensemble_dirs, answers_serve
 
     @classmethod
-    def from_settings(cls, variant: None, settings: Settings) -> Self:
-        rules = SquadRules.from_settings(settings)
-        if "predict_file" not in settings:  # an export
+    def from_settings(cls, variant: None, settings: SquadSettings) -> Self:
+        """Makes the task of run_squad.py or of an export; see `ServedTask.from_settings`."""
+        rules = SquadRules.from_values(settings.values)
+        if settings.is_export:
             return cls(rules)
         _check_flags(settings, rules)
-        threshold_file = _threshold_file(settings) if settings["do_predict"] else None
-        ensemble_dirs = settings["ensemble_dirs"] or ()
         return cls(
             rules,
-            settings["vocab_file"],
-            threshold_file,
-            ensemble_dirs,
-            _answers_serve(settings, rules),
+            settings.vocab_file,
+            threshold_file=settings.threshold_file if settings.do_predict else None,
+            ensemble_dirs=settings.ensemble_dirs or (),
+            answers_serve=_answers_serve(settings, rules),
         )
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, QuestionSet]:
@@ -313,8 +346,8 @@ class SquadTask(Task):
         return dataclasses.asdict(self.rules)
 
     @classmethod
-    def client(cls, model: ServedModel, settings: Settings) -> SquadClient:
-        return SquadClient(model, SquadRules.from_settings(settings))
+    def client(cls, model: ServedModel, settings: SquadSettings) -> SquadClient:
+        return SquadClient(model, SquadRules.from_values(settings.values))
 
 
 def _position_loss(logits, positions):
@@ -361,57 +394,46 @@ def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> l
     return read_logits(path, made_from)
 
 
-def _check_flags(settings: Settings, rules: SquadRules):
+def _check_flags(settings: SquadSettings, rules: SquadRules):
     """Validates the flags of run_squad.py: the original's checks in its order, then those of the
     new flags.
     """
-    given, predicts = settings.get, settings["do_predict"]
-    evaluates = given("do_train") and _eval_interval_flag(settings)
-    if given("do_train") and not given("train_file"):
+    evaluates = settings.do_train and settings.eval_interval_flag
+    if settings.do_train and not settings.train_file:
         raise InputError("--train_file: must be given with --do_train")
     for is_needed, purpose in (
-        (predicts, "with --do_predict"),
+        (settings.do_predict, "with --do_predict"),
         (evaluates, "for evaluations during training"),
-        (given("search"), "with --search"),
+        (settings.search, "with --search"),
     ):
-        if is_needed and not given("predict_file"):
+        if is_needed and not settings.predict_file:
             raise InputError(f"--predict_file: must be given {purpose}")
     rules.check_room()
     if rules.null_score_diff_threshold is None and not rules.version_2_with_negative:
         raise InputError(
             "--null_score_diff_threshold=auto: only goes with --version_2_with_negative"
         )
-    if given("ensemble_dirs") is not None:
-        if not all(given("ensemble_dirs") or [""]):
+    if settings.ensemble_dirs is not None:
+        if not all(settings.ensemble_dirs or [""]):
             raise InputError(
                 "--ensemble_dirs: the name of a folder is empty; give output folders of runs, "
                 "separated by commas"
             )
-        if given("do_train") or not predicts:
+        if settings.do_train or not settings.do_predict:
             raise InputError("--ensemble_dirs: only goes with --do_predict, and without --do_train")
-    if given("search"):  # its runs, which start one by one, would read the file too late
+    # The runs of a search, which start one by one, would read the file too late.
+    if settings.search and settings.predict_file:
         _read_questions(
-            given("predict_file"), "compare the runs of a search by; give a file with answers"
+            settings.predict_file, "compare the runs of a search by; give a file with answers"
         )
 
 
-def _eval_interval_flag(settings: Settings) -> str | None:
-    """Returns the flag that makes the training evaluate; None without one."""
-    names = ("eval_every_steps", "eval_every_epochs")
-    return next((name for name in names if settings.get(name) is not None), None)
-
-
-def _threshold_file(settings: Settings) -> str:
-    """Returns FILE of --null_score_diff_threshold=auto:FILE; "" without one."""
-    return str(settings["null_score_diff_threshold"]).partition(":")[2]
-
-
-def _answers_serve(settings: Settings, rules: SquadRules) -> str:
+def _answers_serve(settings: SquadSettings, rules: SquadRules) -> str:
     """Returns what the flags need the answers of --predict_file for, with the remedy; "" if they
     are not needed.
     """
-    interval_flag = _eval_interval_flag(settings)
-    if settings.get("do_train") and interval_flag:
+    interval_flag = settings.eval_interval_flag
+    if settings.do_train and interval_flag:
         return f"evaluate with; leave out --{interval_flag}, or give a file with answers"
-    tunes_here = rules.is_tuned and settings["do_predict"] and not _threshold_file(settings)
+    tunes_here = rules.is_tuned and settings.do_predict and not settings.threshold_file
     return _TUNING if tunes_here else ""

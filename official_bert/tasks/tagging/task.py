@@ -2,6 +2,7 @@
 section 5.3.
 """
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -31,8 +32,9 @@ from official_bert.metrics.entities import entity_scores, find_entities
 from official_bert.modeling import BertTagger
 from official_bert.modeling.losses import cross_entropy
 from official_bert.tasks import temperature
-from official_bert.tasks.base import DataFiles, Settings, Task, TaskObjective
+from official_bert.tasks.base import DataFiles, Task, TaskObjective
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts
+from official_bert.tasks.settings import TaskSettings, recorded
 from official_bert.tasks.tagging.windows import (
     EncodedWords,
     check_words,
@@ -80,8 +82,27 @@ _ends_a_sentence = re.compile(r"[^\s.?!][.?!]\s*$").search
 _FILE_ENDINGS = (".conll", ".txt", *OTHER_ENDINGS)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingSettings(TaskSettings):
+    """The settings of run_ner.py and of the record of a tagger; flags have their help texts.
+
+    Attributes:
+        checkpoint_labels: the tags of the checkpoint that the run starts from; None if unknown.
+        split_punctuation: whether punctuation and ideographs of a text are words of their own.
+        temperature: what logits are divided by for probabilities; None for 1.
+    """
+
+    split_punctuation: bool = recorded(False)
+    temperature: float | None = recorded()
+    labels: Sequence[str] | None = None
+    checkpoint_labels: Sequence[str] | None = None
+    document_context: bool = False
+    calibrate: bool = False
+
+
 class TaggingTask(Task):
     main_metric = "eval_f1"
+    settings_class = TaggingSettings
     text_inputs: ClassVar = {"text": [None]}
     temperature: float | None = None  # by which logits are divided for probabilities; None for 1
     keeps_logits = False  # for an evaluation of the probabilities
@@ -94,8 +115,8 @@ class TaggingTask(Task):
         self.labels, self._document_context = labels, document_context
 
     @classmethod
-    def from_settings(cls, variant: None, settings: Settings) -> Self:
-        labels = settings.get("labels") or settings.get("checkpoint_labels")
+    def from_settings(cls, variant: None, settings: TaggingSettings) -> Self:
+        labels = settings.labels or settings.checkpoint_labels
         others = [label for label in labels or () if not is_tag(label)]
         if others:
             raise InputError(
@@ -106,10 +127,11 @@ class TaggingTask(Task):
             raise InputError(
                 f"--labels={','.join(labels)}: names a tag twice; name each output once"
             )
-        task = cls(labels, settings.get("document_context", False))
-        task.temperature = temperature.recorded(settings)
-        task.splits_punctuation = bool(settings.get("split_punctuation"))
-        task.keeps_logits = bool(settings.get("calibrate") or task.temperature)
+        task = cls(labels, settings.document_context)
+        if not settings.do_train:
+            task.temperature = temperature.check_temperature(settings.temperature)
+        task.splits_punctuation = bool(settings.split_punctuation)
+        task.keeps_logits = bool(settings.calibrate or task.temperature)
         return task
 
     def read(self, data_files: DataFiles, set_name: str) -> dict[str, ConllFile]:
@@ -258,12 +280,15 @@ class TaggingTask(Task):
         return tag_words(model, texts["text"], reader, self.labels)
 
     def settings(self) -> dict[str, Any]:
-        settings = {"split_punctuation": self.splits_punctuation}
-        return settings | ({"temperature": self.temperature} if self.temperature else {})
+        settings = TaggingSettings(
+            split_punctuation=self.splits_punctuation,
+            temperature=self.temperature or None,
+        )
+        return settings.to_record()
 
     @classmethod
-    def client(cls, model: ServedModel, settings: Settings) -> "TaggingClient":
-        return TaggingClient(model, bool(settings.get("split_punctuation")))
+    def client(cls, model: ServedModel, settings: TaggingSettings) -> "TaggingClient":
+        return TaggingClient(model, bool(settings.split_punctuation))
 
 
 class TaggingClient(TextClient):

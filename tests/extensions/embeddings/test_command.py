@@ -14,6 +14,7 @@ from official_bert import Predictor, SentenceEncoder
 from official_bert.data.text_tables import read_examples
 from official_bert.extensions.embeddings import evaluation
 from official_bert.extensions.embeddings.examples import all_texts
+from official_bert.extensions.embeddings.settings import EmbeddingSettings
 from official_bert.extensions.embeddings.task import EmbeddingTask
 from official_bert.io.errors import InputError
 from tests import fine_tuning_runs
@@ -442,6 +443,8 @@ def test_a_training_goes_on_with_the_vectors_of_the_folder(base, tmp_path):
         (theirs, {"pooling": "max", "normalize": False}),
     ):
         assert (
-            EmbeddingTask.from_settings(None, {"init_checkpoint": str(folder)}).settings()
+            EmbeddingTask.from_settings(
+                None, EmbeddingSettings.from_values({"init_checkpoint": str(folder)})
+            ).settings()
             == expected
         )

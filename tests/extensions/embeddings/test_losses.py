@@ -13,6 +13,7 @@ import tensorflow as tf
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.extensions.embeddings.losses import LOSSES, Matryoshka
 from official_bert.extensions.embeddings.options import LOSSES as LOSS_FLAG_VALUES
+from official_bert.extensions.embeddings.settings import EmbeddingSettings
 from tests import fine_tuning_runs
 from tests.commands.pretraining_run import checkpoint_values, scalars
 from tests.shared import in_test_long
@@ -27,7 +28,7 @@ KERNEL = "bert/encoder/layer_0/output/dense/kernel"
 
 
 def compute_loss(name: str, vectors=VECTORS, features=None, **settings) -> np.ndarray:
-    loss = LOSSES[name](settings)
+    loss = LOSSES[name](EmbeddingSettings(**settings))
     return loss(tf.constant(vectors), features or {}).numpy()
 
 
@@ -131,13 +132,13 @@ def test_mse_loss_is_the_mean_of_squares():
 
 
 def test_matryoshka_adds_up_the_losses_of_first_components():
-    ranking = Matryoshka(LOSSES["multiple_negatives_ranking"]({}), [8, 3])
+    ranking = Matryoshka(LOSSES["multiple_negatives_ranking"](EmbeddingSettings()), [8, 3])
     loss = ranking(VECTORS, {"text_ids": UNIQUE_TEXT_IDS}).numpy()
     whole = np.mean(ranking_losses(VECTORS))
     first_components = np.mean(ranking_losses(VECTORS[..., :3]))
     assert loss == pytest.approx(whole + first_components, rel=1e-5)
 
-    mse = Matryoshka(LOSSES["mse"]({}), [8, 2])
+    mse = Matryoshka(LOSSES["mse"](EmbeddingSettings()), [8, 2])
     differences = np.arange(8, dtype=np.float32)
     losses = mse(VECTORS, {"targets": VECTORS + differences}).numpy()
     expected = np.mean(differences**2) + 0.5

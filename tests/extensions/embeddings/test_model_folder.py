@@ -7,6 +7,7 @@ import pytest
 from official_bert import model_dir
 from official_bert.config import BertConfig
 from official_bert.extensions.embeddings.options import EMBEDDING, EmbeddingOptions
+from official_bert.extensions.embeddings.settings import EmbeddingSettings
 from official_bert.extensions.embeddings.task import EmbeddingTask
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
@@ -78,7 +79,9 @@ def test_modules_of_sentence_transformers_are_contradicted_by_a_training_only(tm
     folder = toy.write_sentence_modules(tmp_path)  # the mean, and no Normalize
 
     def task(**flags):
-        return EmbeddingTask.from_settings(None, {"init_checkpoint": str(folder), **flags})
+        return EmbeddingTask.from_settings(
+            None, EmbeddingSettings.from_values({"init_checkpoint": str(folder), **flags})
+        )
 
     assert (task().pooling, task().normalize) == ("mean", False)
     assert task(pooling="mean", normalize=False).pooling == "mean"
@@ -106,7 +109,10 @@ def test_a_run_in_its_folder_has_the_vectors_of_the_folder(tmp_path, trained, mo
     model_dir.write_record(trained, model_dir.TaskRecord(EMBEDDING, EMBEDDING, settings))
     (tmp_path / "trained" / "checkpoint").touch()
     task = EmbeddingTask.from_settings(
-        None, {"init_checkpoint": model and str(folder), "output_dir": trained, **flags}
+        None,
+        EmbeddingSettings.from_values(
+            {"init_checkpoint": model and str(folder), "output_dir": trained, **flags}
+        ),
     )
     assert (task.pooling, task.normalize) == ("cls", False)
 
@@ -115,17 +121,23 @@ def test_texts_that_the_library_lower_cases_first_are_warned_of(tmp_path, caplog
     folder = toy.write_sentence_modules(tmp_path)
     (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    EmbeddingTask.from_settings(None, {"init_checkpoint": str(folder), "do_train": True})
+    EmbeddingTask.from_settings(
+        None, EmbeddingSettings.from_values({"init_checkpoint": str(folder), "do_train": True})
+    )
     assert not caplog.records
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    EmbeddingTask.from_settings(None, {"init_checkpoint": str(folder), "do_train": True})
+    EmbeddingTask.from_settings(
+        None, EmbeddingSettings.from_values({"init_checkpoint": str(folder), "do_train": True})
+    )
     assert (
         "has do_lower_case beside a cased tokenizer, which the training leaves out" in caplog.text
     )
 
 
 def test_a_teacher_that_is_no_model_is_named_by_its_flag(tmp_path):
-    task = EmbeddingTask.from_settings(None, {"loss": "mse", "teacher": str(tmp_path / "none")})
+    task = EmbeddingTask.from_settings(
+        None, EmbeddingSettings.from_values({"loss": "mse", "teacher": str(tmp_path / "none")})
+    )
     with pytest.raises(InputError, match=r"^--teacher=.*/none: "):
         task._targets(["a text"])
 

@@ -5,6 +5,7 @@ import pytest
 from official_bert.data.tables import Row
 from official_bert.io.errors import InputError
 from official_bert.tasks.classification import labels
+from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tasks.classification.text import TextProcessor
 
 ROW = Row("a.csv", 2, [])
@@ -12,7 +13,9 @@ ROW = Row("a.csv", 2, [])
 
 def examples(values, label_type="multi", **settings):
     """The labels of the training set with these values in the column of the label."""
-    processor = TextProcessor.from_settings({"columns": None, "label_type": label_type, **settings})
+    processor = TextProcessor.from_settings(
+        ClassificationSettings.from_values({"columns": None, "label_type": label_type, **settings})
+    )
     fields = [
         ["text", "label"],
         *([f"text {number}", value] for number, value in enumerate(values)),
@@ -124,11 +127,13 @@ def test_labels_that_the_files_of_a_model_cannot_contain(label, label_type):
     ):
         examples([label, "c"], label_type)
     with pytest.raises(InputError, match=r"^--labels: the label .* has a tab or a line end"):
-        TextProcessor.from_settings({"labels": [label, "c"]})
+        TextProcessor.from_settings(ClassificationSettings.from_values({"labels": [label, "c"]}))
 
 
 def test_labels_of_a_model_of_hugging_face_may_have_a_tab_where_no_file_is_written(tmp_path):
-    processor = TextProcessor.from_settings({"checkpoint_labels": ["a\tb", "c"]})
+    processor = TextProcessor.from_settings(
+        ClassificationSettings.from_values({"checkpoint_labels": ["a\tb", "c"]})
+    )
     assert processor.get_labels() == ["a\tb", "c"]
     (tmp_path / "dev.tsv").write_text("text\tlabel\nx\tc\n")
     with pytest.raises(InputError, match=r"dev.tsv: the label 'a\\tb' has a tab or a line end"):

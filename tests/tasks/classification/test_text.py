@@ -8,6 +8,7 @@ import pytest
 
 from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import InputExample
+from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tasks.classification.text import TextProcessor
 
 
@@ -60,7 +61,9 @@ def test_a_number_that_is_a_column_name_is_the_name(write):
 def test_several_labels_at_once(write):
     data_dir = write(train="text\tlabel\na\tx; y\nb\t\nc\tz;\n")
     processor = TextProcessor.from_settings(
-        {"columns": "text_a=text, label=label,separator=;", "label_type": "multi"}
+        ClassificationSettings.from_values(
+            {"columns": "text_a=text, label=label,separator=;", "label_type": "multi"}
+        )
     )
     assert [example.label for example in processor.get_train_examples(data_dir)] == [
         ("x", "y"),
@@ -180,7 +183,7 @@ def test_columns_are_known_by_their_names_in_every_format(tmp_path, ending, head
         separator = "," if ending == ".csv" else "\t"
         lines = [separator.join(fields) for fields in (names, *rows)]
     (tmp_path / f"train{ending}").write_text("".join(f"{line}\n" for line in lines))
-    processor = TextProcessor.from_settings({"columns": None})
+    processor = TextProcessor.from_settings(ClassificationSettings.from_values({"columns": None}))
     if isinstance(expected, str):
         with pytest.raises(InputError, match=re.escape(expected)):
             processor.get_train_examples(str(tmp_path))
@@ -195,7 +198,7 @@ def test_two_columns_without_usual_names_are_the_text_and_the_label_of_all_sets(
         dev="Kind\tBody\nx\tc\n".lower(),
         test="kind\tbody\nx\td\n",
     )
-    processor = TextProcessor.from_settings({"columns": None})
+    processor = TextProcessor.from_settings(ClassificationSettings.from_values({"columns": None}))
     assert [(one.text_a, one.label) for one in processor.get_train_examples(data_dir)] == [
         ("a", "x"),
         ("b", "y"),
@@ -212,7 +215,9 @@ def test_two_columns_without_usual_names_are_the_text_and_the_label_of_all_sets(
 )
 def test_a_second_text_is_read_or_left_out_as_columns_says(write, columns, text_b):
     data_dir = write(train="sentence1\tSentence2\tlabel\na\tb\tx\nc\td\ty\n")
-    processor = TextProcessor.from_settings({"columns": columns})
+    processor = TextProcessor.from_settings(
+        ClassificationSettings.from_values({"columns": columns})
+    )
     assert processor.get_train_examples(data_dir)[0] == InputExample("train-1", "a", text_b, "x")
 
 
@@ -222,15 +227,19 @@ def test_a_column_with_another_label_for_each_example(write, caplog):
     with pytest.raises(
         InputError, match="4 examples have 4 different labels in the column number; name the column"
     ):
-        TextProcessor.from_settings({"columns": None}).get_train_examples(data_dir)
-    TextProcessor.from_settings({"columns": "label=number"}).get_train_examples(data_dir)
+        TextProcessor.from_settings(
+            ClassificationSettings.from_values({"columns": None})
+        ).get_train_examples(data_dir)
+    TextProcessor.from_settings(
+        ClassificationSettings.from_values({"columns": "label=number"})
+    ).get_train_examples(data_dir)
     assert "4 examples have 4 different labels; check the label of --columns" in caplog.text
 
 
 def test_known_labels_are_as_many_as_they_are(write, caplog):
     rows = "a\tx\nb\ty\nc\tz\n"
     data_dir = write(train=f"text\tlabel\n{rows}{rows}", dev=f"text\tlabel\n{rows}")
-    processor = TextProcessor.from_settings({"columns": None})
+    processor = TextProcessor.from_settings(ClassificationSettings.from_values({"columns": None}))
     processor.get_train_examples(data_dir)
     processor.get_dev_examples(data_dir)
     TextProcessor("text", labels=["x", "y", "z"]).get_train_examples(
@@ -245,9 +254,9 @@ def test_labels_before_texts_that_repeat(write):
     with pytest.raises(
         InputError, match="20 examples have 18 different labels in the column review; name"
     ):
-        TextProcessor.from_settings({"columns": None}).get_train_examples(
-            write(train=f"kind\treview\n{rows}")
-        )
+        TextProcessor.from_settings(
+            ClassificationSettings.from_values({"columns": None})
+        ).get_train_examples(write(train=f"kind\treview\n{rows}"))
 
 
 def test_the_text_of_a_test_set_alone(write):
@@ -255,7 +264,9 @@ def test_the_text_of_a_test_set_alone(write):
 
     def texts(header: str, columns: str | None = None):
         processor = TextProcessor.from_settings(
-            {"columns": columns, "checkpoint_labels": ["x", "y"]}
+            ClassificationSettings.from_values(
+                {"columns": columns, "checkpoint_labels": ["x", "y"]}
+            )
         )
         data_dir = write(test=f"{header}\nx\tb c\ny\td\n")
         return [example.text_a for example in processor.get_test_examples(data_dir)]
@@ -279,16 +290,22 @@ def test_both_texts_of_qnli(write):
     with pytest.raises(
         InputError, match="the column question is a second text; name it, --columns=text_b=question"
     ):
-        TextProcessor.from_settings({"columns": None}).get_train_examples(data_dir)
+        TextProcessor.from_settings(
+            ClassificationSettings.from_values({"columns": None})
+        ).get_train_examples(data_dir)
     for columns, text_b in (("text_b=question", "a"), ("text_b=", None)):
-        processor = TextProcessor.from_settings({"columns": columns})
+        processor = TextProcessor.from_settings(
+            ClassificationSettings.from_values({"columns": columns})
+        )
         assert processor.get_train_examples(data_dir)[0].text_b == text_b
 
 
 @pytest.mark.parametrize(("label_type", "label"), [("score", "1"), ("single", None)])
 def test_a_column_called_score_is_that_of_a_regression(write, label_type, label):
     data_dir = write(train="text\tscore\tsplit\na\t1\tx\nb\t2\ty\n")
-    processor = TextProcessor.from_settings({"columns": None, "label_type": label_type})
+    processor = TextProcessor.from_settings(
+        ClassificationSettings.from_values({"columns": None, "label_type": label_type})
+    )
     if label:
         assert processor.get_train_examples(data_dir)[0].label == label
         return
@@ -300,7 +317,9 @@ def test_a_column_called_score_is_that_of_a_regression(write, label_type, label)
 def test_equal_scores(write, caplog, has_other_targets):
     """Nothing is learned of them alone."""
     data_dir = write(train="text\tlabel\na\t3\nb\t3.0\n", dev="text\tlabel\na\t2\nb\t2\n")
-    processor = TextProcessor.from_settings({"columns": None, "label_type": "score"})
+    processor = TextProcessor.from_settings(
+        ClassificationSettings.from_values({"columns": None, "label_type": "score"})
+    )
     processor.allows_equal_scores = has_other_targets
     processor.get_dev_examples(data_dir)
     assert (
@@ -321,9 +340,9 @@ def test_equal_scores(write, caplog, has_other_targets):
 def test_scores_are_plain_numbers(write, text):
     data_dir = write(train=f"text\tlabel\na\t{text}\nb\t2\n")
     with pytest.raises(InputError, match=f"line 2: has the score {text!r}, which is no number"):
-        TextProcessor.from_settings({"columns": None, "label_type": "score"}).get_train_examples(
-            data_dir
-        )
+        TextProcessor.from_settings(
+            ClassificationSettings.from_values({"columns": None, "label_type": "score"})
+        ).get_train_examples(data_dir)
 
 
 def test_the_header_of_a_second_file_is_refused(write):
@@ -364,14 +383,18 @@ def test_fields_in_quotes_are_read_with_quoting_csv_and_warned_of_without(
 ):
     data_dir = write(train=f"text\tlabel\n{rows}")
     with contextlib.suppress(InputError):
-        TextProcessor.from_settings({"quoting": "none"}).get_train_examples(data_dir)
+        TextProcessor.from_settings(
+            ClassificationSettings.from_values({"quoting": "none"})
+        ).get_train_examples(data_dir)
     warned = [message for message in caplog.messages if "give --quoting=csv" in message]
     assert [
         re.search(r"train.tsv: line (\d+): a field is in quotes", text)[1] for text in warned
     ] == [str(line)][: bool(line)]
     expected = list(csv.reader(io.StringIO(rows), delimiter="\t"))
     if line:
-        examples = TextProcessor.from_settings({"quoting": "csv"}).get_train_examples(data_dir)
+        examples = TextProcessor.from_settings(
+            ClassificationSettings.from_values({"quoting": "csv"})
+        ).get_train_examples(data_dir)
         assert [[example.text_a, example.label] for example in examples] == expected
 
 

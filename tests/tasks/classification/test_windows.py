@@ -18,6 +18,7 @@ from official_bert.tasks.classification.examples import (
     PaddingInputExample,
     encoded_examples,
 )
+from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tasks.classification.windows import LongTexts
 from tests import fine_tuning_runs
 from tests.fine_tuning_runs import figures
@@ -197,4 +198,6 @@ def test_a_record_that_no_training_wrote_is_refused(field):
         InputError,
         match=r"^--long_texts=.*, --doc_stride=.*, --pooling=.*: give windows, a positive",
     ):
-        LongTexts.from_settings(SETTINGS | {"pooling": "mean"} | field)
+        LongTexts.from_settings(
+            ClassificationSettings.from_values(SETTINGS | {"pooling": "mean"} | field)
+        )

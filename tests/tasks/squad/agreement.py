@@ -83,7 +83,7 @@ def agreement(
         for name, values in serve(question=questions, context=contexts).items():
             found[name].extend(values.numpy())
 
-    rules, examples = SquadRules.from_settings(vars(options)), examples_of(pairs)
+    rules, examples = SquadRules.from_values(vars(options)), examples_of(pairs)
     windows, results = _script(options, SquadTask(rules), examples)
     nbest = extract_candidates(examples, windows, results, rules).nbest
     own = collections.defaultdict(list)

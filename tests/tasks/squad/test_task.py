@@ -57,10 +57,10 @@ FILES = {"vocab_file": "v", "bert_config_file": "c"}
 
 
 def test_flags_not_given_are_the_original_defaults():
-    assert SquadRules.from_settings({}) == SquadRules()
-    assert SquadRules.from_settings(vars(SquadOptions(**FILES, output_dir=""))) == SquadRules()
+    assert SquadRules.from_values({}) == SquadRules()
+    assert SquadRules.from_values(vars(SquadOptions(**FILES, output_dir=""))) == SquadRules()
     exported = ExportOptions(**FILES, task_name="squad", export_dir="", init_checkpoint="")
-    rules = SquadRules.from_settings(vars(resolve(exported).options))
+    rules = SquadRules.from_values(vars(resolve(exported).options))
     assert rules == dataclasses.replace(SquadRules(), max_seq_length=128)
 
 
@@ -71,9 +71,9 @@ def test_every_rule_is_a_flag_of_the_script():
         "null_score_diff_threshold": "-1.5", "length_aware_batches": True, "verbose_logging": True,
     }  # fmt: skip
     assert given.keys() == {field.name for field in dataclasses.fields(SquadRules)}
-    rules = SquadRules.from_settings(vars(SquadOptions(**FILES, output_dir="", **given)))
+    rules = SquadRules.from_values(vars(SquadOptions(**FILES, output_dir="", **given)))
     assert dataclasses.asdict(rules) == given | {"null_score_diff_threshold": -1.5}
-    recorded = SquadRules.from_settings(SquadTask(rules).settings())
+    recorded = SquadRules.from_values(SquadTask(rules).settings())
     assert recorded == dataclasses.replace(rules, verbose_logging=recorded.verbose_logging)
 
 
@@ -99,18 +99,18 @@ def test_questions_without_an_answer(version_2_with_negative, tmp_path, caplog):
 @pytest.mark.parametrize("recorded", ["auto", None])
 def test_a_threshold_that_was_to_be_tuned_is_not_known(recorded):
     settings = {"null_score_diff_threshold": recorded, "version_2_with_negative": True}
-    rules = SquadRules.from_settings(settings)
+    rules = SquadRules.from_values(settings)
     assert rules.is_tuned
     assert SquadTask(rules).main_metric == "best_f1"
     assert not dataclasses.replace(rules, version_2_with_negative=False).is_tuned
-    assert not SquadRules.from_settings(settings | {"null_score_diff_threshold": 0.0}).is_tuned
+    assert not SquadRules.from_values(settings | {"null_score_diff_threshold": 0.0}).is_tuned
 
 
 @pytest.mark.parametrize(
     ("threshold", "has_negatives"), [("-1.5", False), ("-1.5", True), ("0.0", False)]
 )
 def test_a_threshold_without_negatives_is_warned_of(threshold, has_negatives, caplog):
-    SquadRules.from_settings(
+    SquadRules.from_values(
         {"null_score_diff_threshold": threshold, "version_2_with_negative": has_negatives}
     )
     message = "--null_score_diff_threshold=-1.5: is ignored without --version_2_with_negative"

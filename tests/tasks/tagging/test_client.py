@@ -7,7 +7,12 @@ import types
 import numpy as np
 import pytest
 
-from official_bert.tasks.tagging.task import TaggingClient, TaggingTask, split_words
+from official_bert.tasks.tagging.task import (
+    TaggingClient,
+    TaggingSettings,
+    TaggingTask,
+    split_words,
+)
 from official_bert.tokenization import BasicTokenizer
 
 TEXT = "The cat sat, (the 'dog') in the\u00a0north-east caf\u0065\u0301\u200b."
@@ -83,8 +88,8 @@ def test_running_text_for_a_model_of_words_is_warned_of_once(tokenizer, caplog, 
 
 def test_the_record_of_an_export_names_how_words_are_separated():
     assert TaggingTask.from_settings(
-        None, {"labels": ["O"], "split_punctuation": True}
+        None, TaggingSettings.from_values({"labels": ["O"], "split_punctuation": True})
     ).settings() == {"split_punctuation": True}
-    assert TaggingTask.from_settings(None, {"labels": ["O"]}).settings() == {
-        "split_punctuation": False
-    }
+    assert TaggingTask.from_settings(
+        None, TaggingSettings.from_values({"labels": ["O"]})
+    ).settings() == {"split_punctuation": False}

@@ -5,7 +5,7 @@ from official_bert.data.model_inputs import ModelInputs, RaggedRows
 from official_bert.data.tables import ConllFile, Sentence, to_iob2
 from official_bert.io.errors import InputError
 from official_bert.tasks.base import DataFiles
-from official_bert.tasks.tagging.task import TaggingTask
+from official_bert.tasks.tagging.task import TaggingSettings, TaggingTask
 from official_bert.tasks.tagging.windows import EncodedWords
 from tests.tasks.classification.test_task import Answering
 
@@ -83,7 +83,9 @@ def test_entities_without_types():
         ModelInputs([([9] * 4, 4)]),
         RaggedRows([[0, 2, 3, 0]]),
     )
-    task = TaggingTask.from_settings(None, {"checkpoint_labels": ["O", "B", "I"]})
+    task = TaggingTask.from_settings(
+        None, TaggingSettings.from_values({"checkpoint_labels": ["O", "B", "I"]})
+    )
     metrics = task.metrics(encoded, {"tags": np.int32([[0, 1, 2, 0]])})
     assert (metrics["eval_f1"], metrics["eval_f1__"]) == (1, 1)
 
@@ -97,14 +99,15 @@ def test_entities_without_types():
 )
 def test_labels_that_are_no_tags(labels, message):
     with pytest.raises(InputError, match=message):
-        TaggingTask.from_settings(None, {"labels": labels})
+        TaggingTask.from_settings(None, TaggingSettings.from_values({"labels": labels}))
 
 
 def test_predictions_of_types_with_blanks_are_refused_before_they_are_written(tmp_path):
     """A model of Hugging Face may have such types, and Predictor can say them."""
     (tmp_path / "test.conll").write_text("the\ncat\n")
     task = TaggingTask.from_settings(
-        None, {"checkpoint_labels": ["O", "B-Body Part", "I-Body Part"]}
+        None,
+        TaggingSettings.from_values({"checkpoint_labels": ["O", "B-Body Part", "I-Body Part"]}),
     )
     with pytest.raises(
         InputError, match=r"'B-Body Part': the tag has a blank, .* columns of predictions.conll"
