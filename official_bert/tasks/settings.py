@@ -41,14 +41,19 @@ class TaskSettings:
         Args:
             values: values by flag name, of the flags of a script, of a record, or of both.
         """
-        names = {field.name for field in dataclasses.fields(cls)} - {"values"}
-        fields = {name: value for name, value in values.items() if name in names}
+        fields = {}
+        for field in dataclasses.fields(cls):
+            if field.name != "values" and field.name in values:
+                fields[field.name] = values[field.name]
         return cls(values=values, **fields)
 
     def to_record(self) -> dict[str, Any]:
         """Returns the settings that a record keeps, as JSON values by flag name; a field of None
         is left out.
         """
-        names = [field.name for field in dataclasses.fields(self) if _IS_RECORDED in field.metadata]
-        fields = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in fields.items() if value is not None}
+        record = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if _IS_RECORDED in field.metadata and value is not None:
+                record[field.name] = value
+        return record

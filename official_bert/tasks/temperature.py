@@ -49,21 +49,20 @@ def fitted(logits: np.ndarray, targets: np.ndarray) -> float:
     """Returns the best temperature of a development set, and logs it; the arguments are those of
     `best_temperature`.
     """
-    found = calibration.best_temperature(logits, targets)
-    logging.info("  Temperature = %.4f, of %d predictions", found, len(targets))
-    if not 1.01 * calibration.LOWEST < found < 0.99 * calibration.HIGHEST:
+    temperature = calibration.best_temperature(logits, targets)
+    logging.info("  Temperature = %.4f, of %d predictions", temperature, len(targets))
+    if not 1.01 * calibration.LOWEST < temperature < 0.99 * calibration.HIGHEST:
         logging.warning(
             "The temperature is at its bound: is the set too small, or the model not trained?"
         )
-    return found
+    return temperature
 
 
 def scores(logits: np.ndarray, targets: np.ndarray, temperature: float) -> dict[str, float]:
     """Returns the calibration errors of logits as they are and divided by a temperature."""
-    before, after = (
-        calibration.reliability(logits / divisor, targets).error for divisor in (1.0, temperature)
-    )
-    return {"eval_ece": before, "eval_ece_calibrated": after}
+    before = calibration.reliability(logits / 1.0, targets)
+    after = calibration.reliability(logits / temperature, targets)
+    return {"eval_ece": before.error, "eval_ece_calibrated": after.error}
 
 
 def write_reliability(
