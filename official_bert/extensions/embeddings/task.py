@@ -74,14 +74,11 @@ class EmbeddingTask(Task):
         """Makes the task of the flags and of the model's folder; see `ServedTask.from_settings`."""
         typed = settings.to_record()
         # The model of a run is that of its folder, if there is one.
-        folder = settings.init_checkpoint
-        if settings.output_dir and has_checkpoints(settings.output_dir):
-            folder = settings.output_dir
-        recorded = {}
-        if folder:
-            recorded = _read_pooling_settings(folder)
-            if not settings.do_train:
-                _refuse_contradictions(folder, typed, recorded)
+        has_model = settings.output_dir and has_checkpoints(settings.output_dir)
+        folder = settings.output_dir if has_model else settings.init_checkpoint
+        recorded = _read_pooling_settings(folder) if folder else {}
+        if folder and not settings.do_train:
+            _refuse_contradictions(folder, typed, recorded)
         return cls(**recorded | typed, settings=settings)
 
     @property
@@ -211,12 +208,11 @@ class EmbeddingTask(Task):
         return self.serving_outputs(model, reader.inputs(texts["text_a"], None))
 
     def settings(self) -> dict[str, Any]:
-        settings = EmbeddingSettings(
+        return EmbeddingSettings(
             pooling=self.pooling,
             normalize=self.normalize,
             projection=self.projection,
-        )
-        return settings.to_record()
+        ).to_record()
 
     @classmethod
     def client(cls, model: ServedModel, settings: EmbeddingSettings) -> EmbeddingClient:
