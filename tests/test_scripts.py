@@ -66,12 +66,13 @@ def assert_flags_stand_under_headings(text: str, command: str, fields: list[Fiel
     }
 
 
-def test_the_flags_are_at_most_150_and_those_of_run_classifier_75():
+def test_the_commands_have_at_most_152_flags_and_run_classifier_75():
+    """Two came when the small language of --eval_every became three plain flags."""
     names = {
         command: {field.name for field in flag_fields(catalog.options_class(command))}
         for command in COMMANDS
     }
-    assert len(set().union(*names.values())) <= 150
+    assert len(set().union(*names.values())) <= 152
     assert len(names["run_classifier"]) <= 75
 
 

@@ -175,7 +175,8 @@ def score_words(
         positions: the positions of the words, int32[B, P].
         words: the right words, int32[B*P].
     """
-    if not vocabulary_loss.is_available():
+    # A model that looks up embeddings by products is a model for TPUs.
+    if pretrainer.use_one_hot_embeddings or not vocabulary_loss.is_available():
         return score_logits(out.masked_lm_logits, words)
     head = pretrainer.cls.predictions
     x = head.transform_outputs(out.encoded.sequence_output, positions)
