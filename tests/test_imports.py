@@ -324,7 +324,7 @@ def test_every_folder_of_tests_is_a_room():
         ("training.loop", "from official_bert.data import masking", "training is handed functions"),
         ("cellar.wine", "x = 1", "is in no room"),
         ("tasks.pretraining", "import keras", "imports keras with itself, not late"),
-        ("modeling.heads", "def f():\n    import tensorflow", "only modeling.layers does"),
+        ("modeling.heads", "def f():\n    import tensorflow", "which only these modules do"),
         (
             "checkpoints.tf1",
             "from safetensors.numpy import load",
