@@ -60,6 +60,14 @@ _MISSING = "must be given"
 _STRICT = "strict_flags"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
+# Flags of the original and of earlier versions, and what the script says about each of them.
+_FORMER_FLAGS = {
+    "bert_hub_module_handle": "Hub modules are not supported; leave this flag out and give the "
+    "model's files with --vocab_file, --bert_config_file and --init_checkpoint",
+    "eval_every": "this flag is now --eval_every_steps or --eval_every_epochs, and "
+    "--early_stopping_patience",
+}
+
 _DEFINE = {
     bool: flags.DEFINE_boolean,
     int: flags.DEFINE_integer,
@@ -183,7 +191,7 @@ def parse(argv):
         words = flags.FLAGS.read_flags_from_files(argv[1:])
         for word in words:
             files.check_name(word)
-            _refuse_hub(word)
+            _refuse_former_flag(word)
         # Said before the flags that are missing, for it may be the value of one of them.
         if words and not words[0].startswith("-"):
             raise _stray(words[0])
@@ -326,15 +334,13 @@ def _refuse_strays(argv, rest):
         before, before_is_unknown = word, is_left and bool(re.fullmatch("--?[^-=][^=]*", word))
 
 
-def _refuse_hub(word: str):
-    """Ends the script at the flag of the original's hub variant, without which the run would be
-    another one.
+def _refuse_former_flag(word: str):
+    """Ends the script at a flag that other versions have, without which the run would be another
+    one.
     """
-    if word.lstrip("-").partition("=")[0] == "bert_hub_module_handle":
-        raise InputError(
-            "--bert_hub_module_handle: Hub modules are not supported; leave this flag out and give "
-            "the model's files with --vocab_file, --bert_config_file and --init_checkpoint"
-        )
+    name = word.lstrip("-").partition("=")[0]
+    if word.startswith("-") and name in _FORMER_FLAGS:
+        raise InputError(f"--{name}: {_FORMER_FLAGS[name]}")
 
 
 def _stray(word: str, before: str = "") -> InputError:

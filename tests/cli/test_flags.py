@@ -193,6 +193,10 @@ def test_unknown_flags_are_named_and_left_alone(script):
             ["--input_file=a", "-bert_hub_module_handle=b"],
             "py: --bert_hub_module_handle: Hub modules are not supported",
         ),
+        (
+            ["--input_file=a", "--eval_every=500"],
+            "py: --eval_every: this flag is now --eval_every_steps or --eval_every_epochs",
+        ),
         (["--flagfile={0}/words"], "the word 'word' belongs to no flag"),
         (["--flagfile={0}/bytes"], "py: --flagfile: holds bytes that are no text"),
         (["--flagfile={0}/absent"], "Unable to open flagfile: [Errno 2] No such file or directory"),
