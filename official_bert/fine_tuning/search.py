@@ -21,19 +21,33 @@ from official_bert.io.errors import Diverged, InputError, did_you_mean
 from official_bert.io.folder_lock import locked
 from official_bert.io.reading import as_object
 from official_bert.options.fields import POSITIVE, PROCESSES, SIZE, Check
-from official_bert.options.fine_tuning import PAPER, FineTuningOptions
+from official_bert.options.fine_tuning import GLUE, PAPER, FineTuningOptions
 from official_bert.tasks import registry
 from official_bert.training.distribution import check_divides
 from official_bert.training.memory import forget_models
 
 RESULTS_FILE = "search_results.tsv"
 FLAGS_FILE = "search.json"
-# What a search tries: the values of the paper, and the check of each value.
-_SEARCHED: Mapping[str, tuple[list, Check]] = {
-    "learning_rate": ([5e-5, 3e-5, 2e-5], POSITIVE),
-    "train_batch_size": ([16, 32], SIZE),
-    "num_train_epochs": ([2.0, 3.0, 4.0], POSITIVE),
-    "restarts": ([1], PROCESSES),
+# The searches with a name: those of Devlin et al. (2019), appendix A.3, and of section 4.1 for GLUE.
+_GRIDS = {
+    PAPER: {
+        "learning_rate": [5e-5, 3e-5, 2e-5],
+        "train_batch_size": [16, 32],
+        "num_train_epochs": [2.0, 3.0, 4.0],
+        "restarts": [1],
+    },
+    GLUE: {
+        "learning_rate": [5e-5, 4e-5, 3e-5, 2e-5],
+        "train_batch_size": [32],
+        "num_train_epochs": [3.0],
+        "restarts": [1],
+    },
+}
+_CHECKS: Mapping[str, Check] = {
+    "learning_rate": POSITIVE,
+    "train_batch_size": SIZE,
+    "num_train_epochs": POSITIVE,
+    "restarts": PROCESSES,
 }
 _LARGE_FILES = ("*.tf_record", "*logits.npz")  # files that a run can write again
 # Flags that may change when a search is continued, because they do not change the scores.
@@ -184,17 +198,17 @@ def _make_trial_options(
 
 
 def _read_grid(search: str) -> dict[str, list]:
-    """Reads the values of --search: those of the paper, or of a file, which may leave out some."""
-    grid = {name: values for name, (values, _) in _SEARCHED.items()}
-    if search == PAPER:
-        return grid
+    """Reads the values of --search: those of a name, or of a file, which may leave out some."""
+    if search in _GRIDS:
+        return _GRIDS[search]
+    grid = dict(_GRIDS[PAPER])
     for name, value in reading.read_toml(search).items():
-        if name not in _SEARCHED:
-            remedy = did_you_mean(name, _SEARCHED) or f"it is one of {', '.join(_SEARCHED)}"
+        if name not in grid:
+            remedy = did_you_mean(name, grid) or f"it is one of {', '.join(grid)}"
             raise InputError(f"{search}: no such field: {name}; {remedy}")
-        paper_values, (is_valid, sentence) = _SEARCHED[name]
+        is_valid, sentence = _CHECKS[name]
         values = value if isinstance(value, list) else [value]
-        kind = type(paper_values[0])
+        kind = type(grid[name][0])
         if not values or not all(_is_number(each, kind) and is_valid(each) for each in values):
             raise InputError(f"{search}: {name}: give a list of numbers; each {sentence}")
         if name == "restarts" and len(values) > 1:

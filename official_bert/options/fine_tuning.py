@@ -20,7 +20,7 @@ from official_bert.options.fields import (
 from official_bert.options.shared import TokenizerOptions
 from official_bert.options.training import TrainingOptions
 
-PAPER = "paper"  # the search of the paper
+PAPER, GLUE = "paper", "glue"  # the searches with a name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,8 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     search: str | None = option(
         None,
         help="Train a model for each combination of values, each in a folder of its own in "
-        "--output_dir: paper, the values of the paper, or a TOML file with lists of values for "
+        "--output_dir: paper, the values of the paper's appendix A.3; glue, those of its section "
+        "4.1; or a TOML file with lists of values for "
         "learning_rate, train_batch_size and num_train_epochs, each by default those of the paper, "
         "and with restarts, the number of runs of each combination. Their seeds count upwards from "
         "--random_seed, or from 0. search_results.tsv lists the results, and the best run keeps "

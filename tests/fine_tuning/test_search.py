@@ -94,6 +94,13 @@ def test_the_papers_grid_is_the_default_and_seeds_count_upwards(grid):
     assert trials[0].folder == "batch8_lr0.0001_epochs3_seed5"
 
 
+def test_the_search_of_glue_tries_the_rates_of_section_4_1():
+    """Batches of 32, 3 epochs, and the best of four learning rates."""
+    assert list_trials(options_in("x", "glue")) == [
+        Trial(32, rate, 3.0, 0) for rate in (5e-5, 4e-5, 3e-5, 2e-5)
+    ]
+
+
 def test_every_combination_runs_and_the_best_is_marked_kept_and_predicts(tmp_path, grid):
     runs = Runs([0.5, math.nan, 0.75, 0.75])
     search(options_in(tmp_path, grid, do_predict=True, max_seq_length=64), runs)

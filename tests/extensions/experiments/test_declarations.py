@@ -9,12 +9,27 @@ from official_bert.extensions.experiments.declarations import (
     list_experiments,
     read_experiment,
 )
+from official_bert.fine_tuning.search import list_trials
 from official_bert.io.errors import InputError
+from official_bert.options.fine_tuning import ClassificationOptions
 from tests.experiment_data import CATALOGUE
 
 OURS = ["figure5", *(f"table{number}" for number in range(1, 9))]
 GOOD = 'title = "T"\nsource = "S"\ncolumns = [{ task = "CoLA" }]\n[[rows]]\nlabel = "A"\nencoder = "base"\n'
 TASK, ENCODER = '{ task = "CoLA" }', 'encoder = "base"'
+
+
+def test_the_searches_of_all_recipes_are_searches_of_fine_tuning():
+    searches = [
+        recipe["search"]
+        for scale in CATALOGUE.scales.values()
+        for recipe in (*scale.recipes.values(), *scale.recipes_from_text.values())
+        if "search" in recipe
+    ]
+    assert searches
+    for search in searches:
+        options = ClassificationOptions(task_name="CoLA", output_dir="out", search=search)
+        assert [trial.learning_rate for trial in list_trials(options)] == [5e-5, 4e-5, 3e-5, 2e-5]
 
 
 def test_the_papers_tables_are_all_there():
