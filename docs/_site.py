@@ -17,7 +17,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
-LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]*)(#[^)\s]*)?\)")
+LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)#\s]*)(#[^)\s]*)?\)")  # or an image
 
 
 def on_files(files, config):
@@ -45,7 +45,7 @@ def _relinked(markdown: str, folder: str, page: str) -> str:
     """
 
     def relinked(link: re.Match) -> str:
-        text, target, anchor = link[1], link[2], link[3] or ""
+        mark, text, target, anchor = link[1], link[2], link[3], link[4] or ""
         if not target or "://" in target:
             return link[0]
         path = posixpath.normpath(posixpath.join(folder, target))
@@ -53,6 +53,6 @@ def _relinked(markdown: str, folder: str, page: str) -> str:
         if on_site is None or not on_site.endswith((".md", ".png")):
             return text
         start = posixpath.dirname(page) or "."
-        return f"[{text}]({posixpath.relpath(on_site, start)}{anchor})"
+        return f"{mark}[{text}]({posixpath.relpath(on_site, start)}{anchor})"
 
     return LINK.sub(relinked, markdown)
