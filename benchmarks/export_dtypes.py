@@ -72,7 +72,7 @@ def read_requests(task: str, data: pathlib.Path) -> tuple[list[tuple[str, ...]],
     return texts, [each.label for each in examples]
 
 
-def call_function(task: str, version: pathlib.Path, requests: list[tuple[str, ...]]) -> list:
+def predict_targets(task: str, version: pathlib.Path, requests: list[tuple[str, ...]]) -> list:
     """Returns what an export answers: labels, scores or texts."""
     from official_bert import Predictor
 
@@ -102,7 +102,7 @@ def compare(task: str, data: pathlib.Path, model: pathlib.Path, work_dir: pathli
     for dtype in DTYPES:
         folder = work_dir / f"{model.name}-{dtype}"
         row[f"{dtype}_mb"] = round(export(model, folder, dtype), 1)
-        answers.append(call_function(task, folder, requests))
+        answers.append(predict_targets(task, folder, requests))
         for name, value in compute_metrics(task, targets, answers[-1]).items():
             row[f"{dtype}_{name}"] = round(value, 3)
     compared = [np.rint(each).astype(int) for each in answers] if task == "STS-B" else answers

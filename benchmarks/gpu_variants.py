@@ -423,10 +423,7 @@ def _log_total(logits):
 
 
 def _call_masked_lm_head(self, sequence_output, positions, embedding_table):
-    x = sequence_output
-    if positions is not None:
-        x = layers.gather_indexes(sequence_output, positions)
-    x = ops.cast(self.transform(x), self.compute_dtype)
+    x = self.transform_outputs(sequence_output, positions)
     missing = -self.config.vocab_size % _VOCAB_MULTIPLE
     table = tf.pad(ops.cast(embedding_table, self.compute_dtype), [[0, missing], [0, 0]])
     bias = tf.convert_to_tensor(self.output_bias)

@@ -57,7 +57,7 @@ class Arm(NamedTuple):
         dynamic: whether masks are drawn while training.
         dupe_factor: the number of passes of the generator over the text.
         dtype: the value of --dtype in training.
-        shuffle_for_training: whether training reads the files in the original's order.
+        has_original_order: whether training reads the files in the original's order.
         seeds: the seeds of the runs.
     """
 
@@ -67,7 +67,7 @@ class Arm(NamedTuple):
     dynamic: bool = True
     dupe_factor: int = SETTING.dupe_factor
     dtype: str = "float32"
-    shuffle_for_training: bool = False
+    has_original_order: bool = False
     seeds: tuple[int, ...] = (1,)
 
 
@@ -79,12 +79,12 @@ ARMS = {
     "files_twice": Arm(
         "`sharded`, files in the original's order",
         dynamic=False,
-        shuffle_for_training=True,
+        has_original_order=True,
         seeds=(1, 3),
     ),
     "dynamic": Arm(
         "`sharded`, dynamic masks, files in the original's order",
-        shuffle_for_training=True,
+        has_original_order=True,
         seeds=(1, 2, 3),
     ),
     "bfloat16": Arm(
@@ -168,7 +168,7 @@ def one_run(name: str, seed: int, work_dir: pathlib.Path) -> dict:
         "dtype": arm.dtype,
         "random_seed": seed,
     }
-    flags["file_order"] = "original" if arm.shuffle_for_training else "each_pass"
+    flags["file_order"] = "original" if arm.has_original_order else "each_pass"
     for flag in ("num_train_steps", "num_warmup_steps", "train_batch_size", "learning_rate"):
         flags[flag] = getattr(SETTING, flag)
     sharded = "-?????-of-?????" if arm.generator == "sharded" else ""

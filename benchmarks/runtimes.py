@@ -127,9 +127,8 @@ def main():
         map(json.loads, output.read_text(encoding="utf-8").splitlines()) if output.exists() else ()
     )
     finished = {row_key(row): row for row in rows}
-    threads = serving.prepare_threads(
-        [int(cpu) for cpu in flags.cpus.split(",")], keeps_freed_memory=True
-    )
+    cpus = [int(cpu) for cpu in flags.cpus.split(",")]
+    threads = serving.prepare_threads(cpus, tunes_heap=True)
     shapes = [(batch_size, length) for batch_size in flags.batch_sizes for length in flags.lengths]
     for model in flags.models:
         missing = [shape for shape in shapes if (model, *shape) not in finished]

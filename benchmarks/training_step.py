@@ -326,10 +326,10 @@ def machine() -> str:
     """
     facts = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     (name,) = re.findall(r"^model name\s*: (.*)$", facts, re.MULTILINE)
-    versions = [
+    units = [
         unit for unit in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if unit in facts.split()
     ]
-    return f"{name} with {', '.join(versions)}; cores: {len(os.sched_getaffinity(0))}"
+    return f"{name} with {', '.join(units)}; cores: {len(os.sched_getaffinity(0))}"
 
 
 def medians(rows: list[dict], clock: str = "") -> list[dict]:
