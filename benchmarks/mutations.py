@@ -303,7 +303,7 @@ extensions/embeddings/evaluation.py: extensions/embeddings/test_evaluation.py ex
     right and right != candidates: -> right:
     example.score() > 0 -> True
     scored = [example for example in examples if example.label] -> scored = examples
-training/trainer.py: training/test_trainer.py
+training/trainer.py: training/test_trainer.py training/test_fit.py
     checkpoints.restore_input(batches.state) -> pass
     self.finish_saving(if_ended=True) return False -> return False
     saves_in_background=True, -> saves_in_background=False,
