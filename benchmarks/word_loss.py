@@ -42,7 +42,7 @@ def make_features(batch_size: int) -> dict:
     }
 
 
-def make_pass(objective, features: dict, by_blocks: bool) -> Callable[[], float]:
+def make_pass(objective, features: dict, uses_blocks: bool) -> Callable[[], float]:
     """Returns a traced function of the forward and backward pass with one of the losses."""
     import tensorflow as tf
 
@@ -58,7 +58,7 @@ def make_pass(objective, features: dict, by_blocks: bool) -> Callable[[], float]
         # Each gradient is read, so that TensorFlow drops none.
         return loss, [tf.reduce_sum(tf.convert_to_tensor(each)) for each in gradients]
 
-    vocabulary_loss.is_available = lambda: by_blocks  # It is asked while the function is traced.
+    vocabulary_loss.is_available = lambda: uses_blocks  # It is asked while the function is traced.
     compute()
     return lambda: float(compute()[0])
 
@@ -82,7 +82,9 @@ def measure(size: str, dtype: str, repeats: int) -> dict:
     batch_size = BATCH_SIZES[size]
     objective = PretrainingObjective(BertPretrainer(config), batch_size)
     features = make_features(batch_size)
-    passes = {name: make_pass(objective, features, by_blocks) for name, by_blocks in LOSSES.items()}
+    passes = {
+        name: make_pass(objective, features, uses_blocks) for name, uses_blocks in LOSSES.items()
+    }
     clock_secs = {name: [] for name in passes}
     processor_secs = {name: [] for name in passes}
     for _ in range(repeats):

@@ -27,7 +27,10 @@ REFUSED_ALONE = {"known"}
 PHRASE_STARTS = {"out", "warn", "warned"}
 
 # Name -> why it stays.
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS: dict[str, str] = {
+    "in_features": "the name of PyTorch's Linear, which a config.json has",
+    "index_of": "a public method of Predictor and SentenceEncoder",
+}
 
 
 class Name(NamedTuple):
