@@ -377,7 +377,7 @@ class ModelSource:
                 "--nodo_lower_case",
                 options.output_dir,
             )
-        tokenizer = FullTokenizer(vocab_file, bool(settings.do_lower_case))
+        tokenizer = FullTokenizer(vocab_file, settings.do_lower_case)
         check_vocabulary(tokenizer, self.config.vocab_size, vocab_file)
         check_records_vocabulary(records, vocab_file, tokenizer.vocab)
         return vocab_file, settings

@@ -262,8 +262,10 @@ def test_the_vocabulary_of_a_pretraining_is_found_or_warned_of(make, tmp_path, c
     (folder / "tokenizer_config.json").unlink()
     assert found(do_lower_case=False, strip_accents=True)[1] == TokenizerConfig(False, True, 512)
     # The vocabulary has no capitals, but the text may have.
+    caplog.clear()
     assert found()[1] == TokenizerConfig(None, None, 512)
     assert "tokenizer_config.json in absent leaves it open" in caplog.text
+    assert "has no capitals, but the text keeps its own" not in caplog.text
     (tmp_path / "alone.json").write_text(json.dumps(toy.BERT_CONFIG))
     alone = str(tmp_path / "alone.json")
     (tmp_path / "vocab.txt").unlink()
