@@ -99,6 +99,7 @@ def one_run(flags, name: str, side: str, seed: int) -> dict:
 def vectors_run(flags, name: str, side: str, seed: int) -> dict:
     """Returns the Spearman correlations times 100 of the vectors of a side."""
     import embeddings
+    import embeddings_data
 
     from official_bert import SentenceEncoder
 
@@ -114,10 +115,10 @@ def vectors_run(flags, name: str, side: str, seed: int) -> dict:
             for line in path.open(encoding="utf-8")
         )
         texts = sorted(
-            {line.strip() for line in lines if len(line.split()) >= embeddings.FEWEST_WORDS}
+            {line.strip() for line in lines if len(line.split()) >= embeddings_data.FEWEST_WORDS}
         )
         file = flags.work_dir / f"sentences-{seed}.jsonl"
-        embeddings.write_lines(file, [{"text": text} for text in texts])
+        embeddings_data.write_lines(file, [{"text": text} for text in texts])
         begun = time.perf_counter()
         script(
             "run_embeddings",
@@ -137,7 +138,7 @@ def vectors_run(flags, name: str, side: str, seed: int) -> dict:
         secs = time.perf_counter() - begun
     encode = peer_encoder(flags) if side == PEER else SentenceEncoder(str(model)).encode
     correlations = {
-        one: 100 * embeddings._spearman(encode, embeddings.test_pairs(flags.data, one))
+        one: 100 * embeddings.compute_spearman(encode, embeddings_data.test_pairs(flags.data, one))
         for one in VECTOR_SETS
     }
     return {"train_secs": secs, "results": correlations}

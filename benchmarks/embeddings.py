@@ -25,7 +25,6 @@ measures the vectors.
 import argparse
 import csv
 import dataclasses
-import gzip
 import itertools
 import json
 import os
@@ -40,6 +39,27 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import numpy as np
+from embeddings_data import (
+    answered_questions,
+    loss_examples,
+    sts_benchmark,
+    test_pairs,
+    training_pairs,
+    write_lines,
+)
+from embeddings_steps import (
+    BATCH_SIZE,
+    LEARNING_RATE,
+    LOSSES,
+    MAX_LENGTH,
+    WARMUP_PROPORTION,
+    adamw,
+    encoded_batches,
+    our_losses,
+    their_loss,
+    their_losses,
+    their_model,
+)
 
 SIDES = ("ours", "theirs")
 WITH_THEIR_OPTIMIZER = "ours with their optimizer"
@@ -48,296 +68,15 @@ THEIR_OPTIMIZER = {
     "adam_epsilon": 1e-8,
     "weight_decay_rate": 0.0,
 }
-LEARNING_RATE, WARMUP_PROPORTION, BATCH_SIZE, MAX_LENGTH = 2e-5, 0.1, 32, 128
-LOSSES = {  # by name: the flags of ours, and the class of theirs
-    "multiple_negatives_ranking": ({}, "MultipleNegativesRankingLoss"),
-    "multiple_negatives_ranking, symmetric": (
-        {"symmetric": True},
-        "MultipleNegativesSymmetricRankingLoss",
-    ),
-    "multiple_negatives_ranking, matryoshka": (
-        {"matryoshka": ["384", "192", "96"]},
-        "MultipleNegativesRankingLoss",
-    ),
-    "multiple_negatives_ranking, hard negatives": ({}, "MultipleNegativesRankingLoss"),
-    "cosent": ({}, "CoSENTLoss"),
-    "cosine_similarity": ({}, "CosineSimilarityLoss"),
-    "triplet": ({}, "TripletLoss"),
-    "mse": ({}, "MSELoss"),
-    "simcse": ({}, "MultipleNegativesRankingLoss"),
-}
 NUM_STEPS, LOSS_BATCH_SIZE, TARGET = 50, 16, 1e-5
 TRAININGS = {
     "STS-B": ("cosent", "CoSENTLoss"),
     "SICK": ("multiple_negatives_ranking", "MultipleNegativesRankingLoss"),
     "Wikipedia": ("simcse", "MultipleNegativesRankingLoss"),  # of --pretrained
 }
-NUM_SENTENCES, FEWEST_WORDS = 100_000, 6
 SETS = ("STS-B", "STS12", "STS13", "STS15", "SICK")
-NEGATIVES_BATCHES, NUM_NEGATIVES_PAIRS, NEGATIVES_LENGTH = (32, 256, 2048), 4096, 64
+NEGATIVES_BATCHES, NEGATIVES_LENGTH = (32, 256, 2048), 64
 ROUNDS, TIMED_UPDATES, NUM_ENCODED = 3, 20, 10_000
-
-
-def sts_benchmark(data: pathlib.Path, split: str) -> list[dict]:
-    """Returns the pairs of a split of STS-B, with scores from 0 to 1."""
-    with gzip.open(data / "sts" / "stsbenchmark.tsv.gz", "rt", encoding="utf-8") as file:
-        rows = [line.rstrip("\n").split("\t") for line in file]
-    return [_pair(row[6], row[7], float(row[5]) / 5) for row in rows if row[0] == split]
-
-
-def sick(data: pathlib.Path, part: str, *judgments: str) -> list[dict]:
-    """Returns the pairs of a part of SICK, all or those of some judgments, with scores from 0 to
-    1.
-    """
-    lines = (data / "sick" / f"SICK_{part}.txt").read_text(encoding="utf-8").splitlines()[1:]
-    rows = [line.split("\t") for line in lines]
-    return [
-        _pair(row[1], row[2], (float(row[3]) - 1) / 4)
-        for row in rows
-        if not judgments or row[4] in judgments
-    ]
-
-
-def test_pairs(data: pathlib.Path, name: str) -> list[dict]:
-    """Returns the pairs that measure vectors; those of a year of STS are those of all its files
-    with a score.
-    """
-    if name == "STS-B":
-        return sts_benchmark(data, "test")
-    if name == "SICK":
-        return sick(data, "trial")
-    paths = sorted((data / "sts").glob(f"20{name[3:]}.*.test.tsv"))
-    rows = [
-        line.split("\t")
-        for path in paths
-        for line in path.read_text(encoding="utf-8").split("\n")
-        if line
-    ]
-    return [_pair(row[1], row[2], float(row[0]) / 5) for row in rows if row[0]]
-
-
-def training_pairs(data: pathlib.Path, name: str) -> list[dict]:
-    """Returns the pairs of a training; those of simcse are a sentence twice."""
-    if name == "Wikipedia":
-        lines = (
-            line
-            for path in sorted((data / "corpus").glob("wiki_*.txt"))
-            for line in path.open(encoding="utf-8")
-        )
-        sentences = sorted({line.strip() for line in lines if len(line.split()) >= FEWEST_WORDS})
-        return [
-            _pair(text, text, 0.0) for text in random.Random(0).sample(sentences, NUM_SENTENCES)
-        ]
-    return sts_benchmark(data, "train") if name == "STS-B" else sick(data, "train", "ENTAILMENT")
-
-
-def answered_questions(data: pathlib.Path) -> list[dict]:
-    """Returns questions of SQuAD, drawn once, each with the sentence of its answer."""
-    articles = json.loads((data / "squad" / "dev-v1.1.json").read_text(encoding="utf-8"))["data"]
-    pairs = {}
-    for paragraph in (one for article in articles for one in article["paragraphs"]):
-        text = paragraph["context"].replace("\n", " ")
-        for question in paragraph["qas"]:
-            place = question["answers"][0]["answer_start"]
-            start, end = text.rfind(". ", 0, place), text.find(". ", place)
-            pairs[question["question"].strip()] = text[
-                start + 2 if start >= 0 else 0 : end + 1 if end >= 0 else None
-            ]
-    listed = [{"anchor": question, "positive": answer} for question, answer in pairs.items()]
-    return random.Random(0).sample(listed, NUM_NEGATIVES_PAIRS)
-
-
-def _pair(first: str, second: str, score: float) -> dict:
-    return {"sentence1": first, "sentence2": second, "label": score}
-
-
-def loss_examples(data: pathlib.Path, name: str) -> list[dict]:
-    """Returns examples for a loss; without scores no text occurs twice, since equal texts are no
-    negatives in ours.
-    """
-    if name.startswith("cos"):
-        return sts_benchmark(data, "train")
-    different, seen = {}, set()
-    for judgment in ("ENTAILMENT", "CONTRADICTION"):
-        for pair in sick(data, "train", judgment):
-            if (
-                not seen & {pair["sentence1"], pair["sentence2"]}
-                and pair["sentence1"] != pair["sentence2"]
-            ):
-                seen |= {pair["sentence1"], pair["sentence2"]}
-                different.setdefault(judgment, {})[pair["sentence1"]] = pair["sentence2"]
-    positives, negatives = different["ENTAILMENT"], different["CONTRADICTION"]
-    if name in ("mse", "simcse"):
-        return [{"anchor": text} for text in positives]
-    if name in ("triplet", "multiple_negatives_ranking, hard negatives"):
-        return [
-            {"anchor": anchor, "positive": positive, "negative": negative}
-            for (anchor, positive), negative in zip(positives.items(), negatives, strict=False)
-        ]
-    return [{"anchor": anchor, "positive": positive} for anchor, positive in positives.items()]
-
-
-def write_lines(path: pathlib.Path, examples: list[dict]) -> pathlib.Path:
-    path.write_text("".join(json.dumps(example) + "\n" for example in examples), encoding="utf-8")
-    return path
-
-
-def encoded_batches(
-    flags, name: str, examples: list[dict], num_steps: int, batch_size: int
-) -> tuple:
-    """Returns our task for a loss, and batches of randomly drawn examples, padded to their
-    longest text.
-    """
-    from official_bert.data.text_tables import read_examples
-    from official_bert.extensions.embeddings.settings import EmbeddingSettings
-    from official_bert.extensions.embeddings.task import EmbeddingTask
-    from official_bert.tokenization import FullTokenizer
-
-    draws = np.random.default_rng(0)
-    settings = EmbeddingSettings(loss=name.partition(",")[0], **LOSSES[name][0])
-    task = EmbeddingTask(settings=settings)
-    if name == "mse":
-        task._targets = lambda texts: draws.normal(size=(len(texts), 384)).astype(np.float32)
-    with tempfile.TemporaryDirectory(dir=flags.work_dir) as folder:
-        path = write_lines(pathlib.Path(folder) / "train.jsonl", examples)
-        read = read_examples(str(path), "train_file", {})
-    encoded = task.encode(
-        read, FullTokenizer.from_pretrained(str(flags.model)), MAX_LENGTH, "train"
-    )
-    batches = []
-    for _ in range(num_steps):
-        rows = draws.choice(len(encoded.lengths), batch_size, replace=False)
-        batches.append(encoded.features(rows, int(encoded.lengths[rows].max())))
-    return task, batches
-
-
-def our_losses(flags, task, batches: list[dict], dropout: bool) -> tuple[list[float], list[float]]:
-    """Returns the loss before each update, and the seconds of each."""
-    import tensorflow as tf
-
-    from official_bert.checkpoints import load_checkpoint, named_variables
-    from official_bert.config import BertConfig, read_config
-    from official_bert.optimization import (
-        EXCLUDED_FROM_DECAY,
-        AdamWeightDecayOptimizer,
-        WarmupLinearDecay,
-    )
-    from official_bert.training.loop import compiled_steps
-    from official_bert.training.step import TrainingStep
-
-    settings = read_config(str(flags.model / "config.json"), 512).to_dict()
-    model = task.build_model(BertConfig.from_dict(settings | ({} if dropout else _NO_DROPOUT)))
-    load_checkpoint(model, str(flags.model))
-    trained = {
-        name: one.value
-        for name, one in named_variables(model).items()
-        if not name.startswith(model.unused_weights)
-    }
-    optimizer = AdamWeightDecayOptimizer(
-        WarmupLinearDecay(LEARNING_RATE, len(batches), int(len(batches) * WARMUP_PROPORTION)),
-        weight_decay_rate=0.01,
-        exclude_from_weight_decay=EXCLUDED_FROM_DECAY,
-    )
-    optimizer.build(trained.items())
-    step = TrainingStep(task.objective(model), list(trained.values()), optimizer, run_seed=1)
-    run = compiled_steps(tf.distribute.get_strategy(), step)
-    losses, secs = [], []
-    for batch in batches:
-        start = time.perf_counter()
-        losses.append(
-            run({name: tf.constant(values[None]) for name, values in batch.items()}, 1)["loss"]
-        )
-        secs.append(time.perf_counter() - start)
-    return losses, secs
-
-
-_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
-
-def their_losses(
-    flags, name: str, batches: list[dict], dropout: bool
-) -> tuple[list[float], list[float]]:
-    """Returns the loss of sentence-transformers before each update, and the seconds of each."""
-    import torch
-
-    model = their_model(flags.model, {} if dropout else _NO_DROPOUT)
-    compute_loss = their_loss(LOSSES[name][1], model)
-    if widths := LOSSES[name][0].get("matryoshka"):
-        from sentence_transformers import losses
-
-        compute_loss = losses.MatryoshkaLoss(model, compute_loss, [int(width) for width in widths])
-    update = adamw(model, len(batches)) if dropout else original_adam(model, len(batches))
-    keys = {
-        "input_ids": "input_ids",
-        "attention_mask": "input_mask",
-        "token_type_ids": "segment_ids",
-    }
-    model.train()
-    loss_values, secs = [], []
-    for batch in batches:
-        start = time.perf_counter()
-        columns = [
-            {
-                key: torch.from_numpy(batch[ours][:, column].astype(np.int64)).to(model.device)
-                for key, ours in keys.items()
-            }
-            for column in range(batch["input_ids"].shape[1])
-        ]
-        labels = (
-            batch["scores"] if "scores" in batch else batch.get("targets", np.zeros((1, 1)))[:, 0]
-        )
-        loss = compute_loss(columns, torch.from_numpy(labels).to(model.device))
-        loss.backward()
-        update()
-        loss_values.append(loss.item())
-        secs.append(time.perf_counter() - start)
-    return loss_values, secs
-
-
-def their_model(folder: pathlib.Path, config: dict | None = None):
-    import torch
-    from sentence_transformers import SentenceTransformer
-
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    torch.backends.cuda.matmul.allow_tf32 = True  # as TensorFlow does
-    model = SentenceTransformer(str(folder), config_kwargs=config or {})  # on a GPU if there is one
-    model.max_seq_length = MAX_LENGTH
-    return model
-
-
-def their_loss(name: str, model):
-    from sentence_transformers import losses
-
-    return getattr(losses, name)(model)
-
-
-def original_adam(model, num_steps: int):
-    from finetuning_losses import OriginalAdam
-
-    adam = OriginalAdam(
-        model.named_parameters(), num_steps, int(num_steps * WARMUP_PROPORTION), LEARNING_RATE
-    )
-    return adam.step
-
-
-def adamw(model, num_steps: int):
-    """Returns the update of their trainer's defaults: no weight decay, the fused AdamW."""
-    import torch
-    import transformers
-
-    adam = torch.optim.AdamW(
-        model.parameters(), lr=LEARNING_RATE, eps=1e-8, weight_decay=0.0, fused=True
-    )
-    warmup = int(num_steps * WARMUP_PROPORTION)
-    schedule = transformers.get_linear_schedule_with_warmup(adam, warmup, num_steps)
-
-    def update():
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        adam.step()
-        schedule.step()
-        adam.zero_grad()
-
-    return update
 
 
 def losses_run(flags, name: str) -> dict:
@@ -403,11 +142,13 @@ def quality_run(flags, name: str, side: str, seed: int) -> dict:
             model = their_model(flags.model)
             row = their_training(model, pairs, TRAININGS[name][1], seed)
             encode = lambda texts: model.encode(texts, batch_size=BATCH_SIZE)  # noqa: E731
-        spearman = {one: 100 * _spearman(encode, test_pairs(flags.data, one)) for one in SETS}
+        spearman = {
+            one: 100 * compute_spearman(encode, test_pairs(flags.data, one)) for one in SETS
+        }
     return {"updates": row["updates"], "train_secs": row["train_secs"], "spearman": spearman}
 
 
-def _spearman(encode, pairs: list[dict]) -> float:
+def compute_spearman(encode, pairs: list[dict]) -> float:
     from official_bert.extensions.embeddings import metrics as embeddings
 
     texts = list(dict.fromkeys(pair[name] for name in ("sentence1", "sentence2") for pair in pairs))
