@@ -1,7 +1,7 @@
 """Lists the commands, families, flags and hooks of the core and of the installed extensions.
 
-In: the records of the core and of the extensions. Out: functions that return parts of them. A module
-that a record names is imported when it is first used.
+In: the records of the core and of the extensions. Out: functions that return parts of them. A
+module that a record names is imported when it is first used.
 """
 
 import dataclasses

@@ -12,15 +12,15 @@ _CJK = (
     "\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
     "\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f"
 )
-# The characters other than the space that separate words. Some control characters that are whitespace
-# for str.split() are absent (U+000B, U+000C, U+001C to U+001F, U+0085): the rules remove them and
-# join the text around them.
+# The characters other than the space that separate words. Some control characters that are
+# whitespace for str.split() are absent (U+000B, U+000C, U+001C to U+001F, U+0085): the rules remove
+# them and join the text around them.
 _BLANK = "\t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 is_cjk = re.compile(f"[{_CJK}]").match
 has_boundary = re.compile(f"[{_CJK}{_BLANK}]").search
 split_at_boundaries = re.compile(f"[{_CJK}{_BLANK}]|[^{_CJK}{_BLANK}]+").findall
-# The parts of a text whose WordPieces, in order, are those of the text: each ideograph, and the text
-# between blanks and ideographs.
+# The parts of a text whose WordPieces, in order, are those of the text: each ideograph, and the
+# text between blanks and ideographs.
 find_words = re.compile(f"[{_CJK}]|[^{_CJK}{_BLANK} ]+").finditer
 # The words and punctuation characters of a text in ASCII.
 ascii_tokens = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]").findall
@@ -37,7 +37,7 @@ def is_control(char: str) -> bool:
 
 
 def is_punctuation(char: str) -> bool:
-    """Returns whether a character is Unicode punctuation, or one of the symbols $ + < = > ^ ` | ~."""
+    """Returns whether a character is Unicode punctuation, or one of $ + < = > ^ ` | ~."""
     is_ascii_symbol = "!" <= char <= "~" and not char.isalnum()
     return is_ascii_symbol or unicodedata.category(char).startswith("P")
 

@@ -1,8 +1,8 @@
 """The configuration of a model, from a bert_config.json, a Hugging Face config.json, or a named
 size.
 
-In: a dictionary, a JSON file or the name of a size. Out: a BertConfig. Code that builds a model calls
-its `validate`.
+In: a dictionary, a JSON file or the name of a size. Out: a BertConfig. Code that builds a model
+calls its `validate`.
 """
 
 import copy
@@ -33,8 +33,8 @@ SIZES |= {
 BIDIRECTIONAL, LEFT_TO_RIGHT = "bidirectional", "left_to_right"
 # Fields that the original release does not have.
 FURTHER_FIELDS = ("attention_direction", "num_bilstm_layers", "classifier_dropout")
-# Name -> Hugging Face's name. The function is Keras' of the same name, unless modeling/layers.py has
-# one. The original's gelu is the tanh form, and Hugging Face's is the erf form.
+# Name -> Hugging Face's name. The function is Keras' of the same name, unless modeling/layers.py
+# has one. The original's gelu is the tanh form, and Hugging Face's is the erf form.
 ACTIVATIONS = {
     "gelu": "gelu_new",
     "gelu_erf": "gelu",
@@ -79,8 +79,8 @@ class BertConfig:
     The dropout before the head of a fine-tuned model is 0.1, as in the original. It does not depend
     on these rates.
 
-    Three more fields exist only in a model that differs from the original. `from_dict` and the files
-    accept them:
+    Three more fields exist only in a model that differs from the original. `from_dict` and the
+    files accept them:
 
     - `attention_direction`: "left_to_right" for a model whose tokens attend to the left only.
     - `num_bilstm_layers`: the number of bidirectional LSTM layers between the encoder and the head
@@ -129,8 +129,8 @@ class BertConfig:
         Args:
             size: a key of SIZES, "tiny" to "large", or such as "L4_H256".
             vocab_size: the number of WordPieces in the vocabulary.
-            **overrides: fields with other values, by name. `intermediate_size` is 4 * hidden_size by
-                default.
+            **overrides: fields with other values, by name. `intermediate_size` is 4 * hidden_size
+                by default.
 
         Raises:
             InputError: there is no such size.
@@ -258,7 +258,8 @@ class BertConfig:
         name = None if callable(self.hidden_act) else self.hidden_act
         if name not in (None, "") and not _is_activation(name):
             raise InputError(
-                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {_shorten(name)}"
+                f"{source}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got "
+                f"{_shorten(name)}"
             )
 
     def _check_numbers(self, source: str):

@@ -67,7 +67,8 @@ _COMMANDS = {
     "predict": Command(
         options="official_bert.options.serving:PredictOptions",
         function="official_bert.commands.predict:run",
-        summary="Runs a trained or exported model on lines of text and writes its predictions as JSON lines.",
+        summary="Runs a trained or exported model on lines of text and writes its predictions as "
+        "JSON lines.",
     ),
     "convert_checkpoint": Command(
         options="official_bert.options.serving:ConversionOptions",

@@ -33,7 +33,8 @@ CONFIG_NAME, HUGGINGFACE_CONFIG_NAME = "bert_config.json", "config.json"
 LABELS_NAME = "labels.txt"
 TASK_NAME = "task.json"
 _RECORD_FIELDS = {"task_name": str, "family": str, "settings": dict}
-# Label type -> its name in Hugging Face's config.json. A model without the field has one label a text.
+# Label type -> its name in Hugging Face's config.json. A model without the field has one label a
+# text.
 PROBLEM_TYPES = {
     SINGLE: "single_label_classification",
     MULTI: "multi_label_classification",
@@ -42,8 +43,8 @@ PROBLEM_TYPES = {
 _LABEL_TYPES = {name: label_type for label_type, name in PROBLEM_TYPES.items()}
 _NUM_LABELS = 2  # the number of labels for a config.json with neither id2label nor num_labels
 _CLASSES_WITH_LABELS = (MODEL_CLASSES["classification"], MODEL_CLASSES["tagging"])
-# Label type -> the activations of a cross-encoder of sentence-transformers that compute the scores and
-# probabilities of this project.
+# Label type -> the activations of a cross-encoder of sentence-transformers that compute the scores
+# and probabilities of this project.
 _ACTIVATIONS = {
     SINGLE: ("Identity", "Softmax"),
     MULTI: ("Identity", "Sigmoid"),
@@ -248,7 +249,7 @@ class ModelFolder:
             )
 
     def output_names(self) -> list[str] | None:
-        """Returns the labels, or transformers' LABEL_0, LABEL_1, ... for outputs without a label."""
+        """Returns the labels, or transformers' LABEL_0, LABEL_1, ... for outputs without labels."""
         if labels := self.labels():
             return labels
         if self._has_huggingface_labels():

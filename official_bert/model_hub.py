@@ -3,9 +3,9 @@
     uncased_L-12_H-768_A-12                    an archive of the original's README, or release/name
     google-bert/bert-base-uncased@revision     a repository of the Hub; "@revision" may be absent
 
-In: the value of a flag such as --model. Out: an existing path as it is, or the folder of a cache into
-which the model was downloaded. The second time no network is needed. For the Hub, `huggingface_hub`
-provides the cache, tokens and the offline mode.
+In: the value of a flag such as --model. Out: an existing path as it is, or the folder of a cache
+into which the model was downloaded. The second time no network is needed. For the Hub,
+`huggingface_hub` provides the cache, tokens and the offline mode.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ _DEFAULTS = {
     ARCHIVES: "https://storage.googleapis.com/bert_models",
 }
 _SMALL = [(layers, hidden) for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)]
-# Release of the original -> its archives, from the latest to the first. Of two archives with one name,
-# the first is used.
+# Release of the original -> its archives, from the latest to the first. Of two archives with one
+# name, that of the earlier release is used.
 RELEASES = {
     "2020_02_20": [f"uncased_L-{layers}_H-{hidden}_A-{hidden // 64}" for layers, hidden in _SMALL],
     "2019_05_30": ["wwm_uncased_L-24_H-1024_A-16", "wwm_cased_L-24_H-1024_A-16"],
@@ -248,7 +248,7 @@ def _list_blobs(repository: str) -> set[str]:
 
 
 def _check_digests(model: str, blobs: list[str]):
-    """Compares new files with the SHA-256 of the Hub, which is the name of a large file in the cache."""
+    """Compares new files with the SHA-256 of the Hub, by which the cache names large files."""
     for path in blobs:
         name = os.path.basename(path)
         if not _SHA256.fullmatch(name):

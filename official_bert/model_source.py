@@ -113,7 +113,7 @@ class ModelSource:
 
     @property
     def max_seq_length(self) -> int:
-        """The number of tokens of an example, for code behind `complete` in scripts with the flag."""
+        """The number of tokens of an example, for code behind `complete` if there is the flag."""
         assert self.options.max_seq_length is not None, "complete has resolved the flag"
         return self.options.max_seq_length
 
@@ -244,7 +244,7 @@ class ModelSource:
         )
 
     def _read_task_settings(self, family: str | None) -> dict[str, Any]:
-        """Returns the recorded settings of a model that is used on a task of its family, untrained."""
+        """Returns the recorded settings; none if the run trains, or its task has another family."""
         record = self.task
         if self.dir is None or record is None or getattr(self.options, "do_train", False):
             return {}

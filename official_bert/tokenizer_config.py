@@ -16,8 +16,8 @@ from official_bert.tokenizer_files import SPECIAL_TOKENS
 T = TypeVar("T")
 
 MAX_INPUT_CHARS_PER_WORD = 200
-# The share of pieces with capitals above which a vocabulary is cased. An uncased one has capitals only
-# in control tokens such as <S>.
+# The share of pieces with capitals above which a vocabulary is cased. An uncased one has capitals
+# only in control tokens such as <S>.
 _CASED_SHARE = 0.001
 
 
@@ -26,8 +26,8 @@ class TokenizerConfig:
     """The settings of a model's tokenizer.
 
     Attributes:
-        do_lower_case: whether text is lower-cased. None, null in the file, means that it is unknown,
-            so that the user must pass the flag.
+        do_lower_case: whether text is lower-cased. None, null in the file, means that it is
+            unknown, so that the user must pass the flag.
         strip_accents: whether accents are removed; None means the value of do_lower_case.
         model_max_length: the number of positions of the model; None for no limit.
     """
@@ -58,7 +58,7 @@ class TokenizerConfig:
         return None if settings is None else cls(**settings)
 
     def to_json_string(self) -> str:
-        """Returns a tokenizer_config.json that makes transformers' AutoTokenizer give our tokens."""
+        """Returns a tokenizer_config.json with which transformers' AutoTokenizer has our tokens."""
         content = {
             **dataclasses.asdict(self),
             **SPECIAL_TOKENS,
@@ -80,7 +80,8 @@ class TokenizerConfig:
             vocab: WordPiece -> id.
 
         Returns:
-            The content; None if the casing is unknown, or the vocabulary lacks [UNK], [CLS] or [SEP].
+            The content; None if the casing is unknown, or the vocabulary lacks [UNK], [CLS] or
+            [SEP].
         """
         if self.do_lower_case is None or not {"[UNK]", "[CLS]", "[SEP]"} <= vocab.keys():
             return None

@@ -18,7 +18,8 @@ TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 TOKENIZER_NAME = "tokenizer.json"
 _VOCAB_NAME = "vocab.txt"
 _ADDED_TOKENS_NAME, _SPECIAL_TOKENS_NAME = "added_tokens.json", "special_tokens_map.json"
-# Classes with the rules of BERT. A generic class has the rules of tokenizer.json, which are checked.
+# Classes with the rules of BERT. A generic class has the rules of tokenizer.json, which are
+# checked.
 _CLASSES = (
     "BertTokenizer",
     "BertTokenizerFast",
@@ -266,7 +267,7 @@ def _find_part(library: Mapping[str, Any], name: str) -> dict[str, Any] | None:
 
 
 def _is_frame(part: Mapping[str, Any]) -> bool:
-    """Returns whether a post-processor makes [CLS] A [SEP] in segment 0, and B [SEP] in segment 1."""
+    """Returns whether a post-processor puts [CLS] A [SEP] in segment 0, and B [SEP] in 1."""
     if part.get("type") == "BertProcessing":
         tokens = [_first_item(part.get("cls")), _first_item(part.get("sep"))]
         return tokens == ["[CLS]", "[SEP]"]

@@ -16,8 +16,8 @@ from official_bert.io.errors import InputError
 from official_bert.model_dir import BEST_FOLDER, STATE_NAME
 
 INPUT_PREFIX = "input.ckpt-"
-# Files that a killed run may leave: an unfinished checkpoint, an unfinished list, or files of a step
-# without a checkpoint.
+# Files that a killed run may leave: an unfinished checkpoint, an unfinished list, or files of a
+# step without a checkpoint.
 _PART = re.compile(
     r"(model|input)\.ckpt-\d+(-\d+)?\.writing|\.?checkpoint\.tmp-.*"
     r"|model\.ckpt-(?P<model_step>\d+)\.data-.*|input\.ckpt-(?P<input_step>\d+)-\d+\.(index|data-.*)"
@@ -163,9 +163,9 @@ def newest(folder: str) -> str | None:
 def check_not_lost(folder: str) -> None:
     """Checks that a folder with a run's checkpoints has its `checkpoint` file.
 
-    Without the file a run would start from the beginning, and a reader of the best checkpoint would use the newest
-    one instead. A checkpoint of step 0 contains no update. A kill during the first save leaves it
-    without the file.
+    Without the file a run would start from the beginning, and a reader of the best checkpoint would
+    use the newest one instead. A checkpoint of step 0 contains no update. A kill during the first
+    save leaves it without the file.
 
     Args:
         folder: the folder of the run.

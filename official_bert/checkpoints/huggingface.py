@@ -160,7 +160,7 @@ def is_weights_file(path: str) -> bool:
 
 
 def is_huggingface(path: str) -> bool:
-    """Returns whether a path is a folder or a file with weights in one of Hugging Face's formats."""
+    """Returns whether a path has weights in a format of Hugging Face: a folder, or a file."""
     if is_weights_file(path):
         return True
     file_names = (WEIGHTS_FILE, SHARDS_FILE, *PICKLED_FILES)

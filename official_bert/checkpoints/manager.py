@@ -56,7 +56,7 @@ class CheckpointManager:
 
     `save` writes the files in this order, so that all listed checkpoints are complete:
 
-        input.ckpt-<step>-<worker>   the input position and the seed: the objects that `save` receives
+        input.ckpt-<step>-<worker>   the input position and the seed, which `save` receives
         model.ckpt-<step>            the weights, the Adam slots and `global_step`
         checkpoint                   the list of checkpoints
 
@@ -106,7 +106,7 @@ class CheckpointManager:
 
     @property
     def latest(self) -> str | None:
-        """The prefix of the newest checkpoint that is not known to be corrupt; see folder.newest."""
+        """The prefix of the newest checkpoint that is not known as corrupt; see folder.newest."""
         return self._list_valid_paths()[-1] if self._corrupt else folder.newest(self.output_dir)
 
     def _list_valid_paths(self) -> list[str]:
@@ -117,8 +117,8 @@ class CheckpointManager:
         """Reads the newest checkpoint and, while that is corrupt, the one before it.
 
         It is for a run that resumes a training. From then on `latest`, and the list that the next
-        `save` writes, leave out the corrupt checkpoints. Their files stay, until a checkpoint of the
-        same step replaces them.
+        `save` writes, leave out the corrupt checkpoints. Their files stay, until a checkpoint of
+        the same step replaces them.
 
         Args:
             read: a function without arguments that reads `latest`.
@@ -227,7 +227,7 @@ class CheckpointManager:
         return prefix
 
     def remove_leftovers(self) -> None:
-        """Deletes the parts of checkpoints that a killed run left, and checkpoints beyond `keep_max`.
+        """Deletes the parts of checkpoints that a killed run left, and those beyond `keep_max`.
 
         Only the first worker does so.
         """

@@ -25,8 +25,8 @@ class Entry(NamedTuple):
     """The two names of a weight.
 
     Attributes:
-        tf1: the name in a TF1 checkpoint, where kernels are [in, out] and the weights of small heads
-            are [out, in].
+        tf1: the name in a TF1 checkpoint, where kernels are [in, out] and the weights of small
+            heads are [out, in].
         huggingface: the name in a Hugging Face checkpoint, where all matrices are [out, in].
         transposed: whether the matrix of one is the transposed matrix of the other.
     """

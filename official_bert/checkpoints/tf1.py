@@ -164,8 +164,8 @@ def read_weight(checkpoint: Readable, name: str) -> np.ndarray:
         weight = np.asarray(checkpoint.read(name), np.float32)
     if not _is_valid(weight):
         raise InputError(
-            f"{checkpoint.path}: {name} holds {_format_invalid_value(weight)}, so the checkpoint is "
-            "corrupt or of a run that diverged; give an earlier checkpoint"
+            f"{checkpoint.path}: {name} holds {_format_invalid_value(weight)}, so the checkpoint "
+            "is corrupt or of a run that diverged; give an earlier checkpoint"
         )
     return weight
 
@@ -211,8 +211,8 @@ def _compute_half_squared_norm(variable: tf.Variable) -> tf.Tensor:
 def copy_to_host(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
     """Returns the present values of variables, in the memory of the host.
 
-    On a CPU nothing is copied: while the returned tensor exists, the next assignment of its variable
-    allocates other memory.
+    On a CPU nothing is copied: while the returned tensor exists, the next assignment of its
+    variable allocates other memory.
 
     Args:
         variables: the variables by name. A mirrored one has the value of one copy.

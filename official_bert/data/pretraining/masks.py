@@ -162,7 +162,7 @@ def _true_in_rows(values: np.ndarray) -> np.ndarray:
 
 
 def _take_last(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Returns [B, 1]: of the first `counts` values of each row the last one, or 0 if there is none."""
+    """Returns [B, 1]: the last of the first `counts` values of each row, or 0 if there is none."""
     columns = np.maximum(counts - 1, 0)[:, None]
     return np.take_along_axis(rows, columns, axis=1) * (counts > 0)[:, None]
 

@@ -1,8 +1,8 @@
 """Random numbers of many independent streams at once, without a state.
 
 A stream is a 64-bit key, and its numbers are the outputs of SplitMix64 (Steele, Lea and Flood,
-2014) from that key on: number k is a function of the key and k alone, whatever other numbers are drawn, in
-any order and process.
+2014) from that key on: number k is a function of the key and k alone, whatever other numbers are
+drawn, in any order and process.
 """
 
 import numpy as np
