@@ -38,8 +38,8 @@ def attend(
         seed: the seed of dropout, which should differ between layers.
         lengths: int32[B], the number of tokens of each text. Padding has to follow them.
         bias: [B, 1, S, S] in the type of the query, added to the scores instead of `lengths`.
-        is_in_module: whether the call is part of a StableHLO module, which chooses the layout of the
-            results. Otherwise it is an XlaCustomCallV2.
+        is_in_module: whether the call is part of a StableHLO module, which chooses the layout of
+            the results. Otherwise it is an XlaCustomCallV2.
 
     Returns:
         The context of each position, like `query`.

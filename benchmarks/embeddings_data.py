@@ -1,6 +1,7 @@
-"""The data of embeddings.py: pairs that train and measure sentence embeddings, and examples for losses.
+"""The data of embeddings.py: pairs that train and measure embeddings, and examples for losses.
 
-In: the folder of real data, with sts, sick, squad and ranking. Out: lists of dicts, an example each.
+In: the folder of real data, with sts, sick, squad and corpus. Out: lists of dicts, an example
+each.
 """
 
 import gzip

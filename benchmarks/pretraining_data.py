@@ -208,7 +208,8 @@ def print_comparison(rows: list[dict]):
             if len(seed_values) < 2:
                 continue
             mean, deviation = statistics.mean(seed_values), statistics.stdev(seed_values)
-            line = f"| {ARMS[name].title} | {len(seed_values)} | {title} | {mean:.2%} | {deviation:.2%} |"
+            line = f"| {ARMS[name].title} | {len(seed_values)} | {title} | {mean:.2%} "
+            line += f"| {deviation:.2%} |"
             if name != "exact" and len(values["exact"]) > 1:
                 difference = mean - statistics.mean(values["exact"])
                 pair = seed_values, values["exact"]
