@@ -1,4 +1,4 @@
-"""The steps of embeddings.py: updates of both sides on the same batches, their losses and seconds."""
+"""The steps of embeddings.py: updates of both sides on the same batches, losses and seconds."""
 
 import os
 import pathlib

@@ -71,7 +71,7 @@ class MappedPretrainer(BertPretrainer):
 
 
 class PretrainingPlugin(TrainingPlugin):
-    """Pre-trains a model on the records, and on the states of --teacher that --distillation names."""
+    """Pre-trains a model on the records, and on the states of --teacher in --distillation."""
 
     def __init__(self, options: PretrainingOptions, config: BertConfig, task: PretrainingTask):
         """Reads the flags of the extension.

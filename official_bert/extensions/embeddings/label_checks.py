@@ -1,5 +1,6 @@
-"""Rejects labels and texts that a loss does not read, and sets without content; warns of those of an
-evaluation.
+"""Rejects labels and texts that a loss does not read, and sets without content.
+
+An evaluation only warns of what it does not read.
 """
 
 from collections.abc import Callable, Iterable, Sequence

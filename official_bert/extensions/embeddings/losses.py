@@ -203,7 +203,7 @@ LOSSES = {
 
 
 def _stack_columns(values: Tensor) -> Tensor:
-    """Returns [C, ...] of [B, N, ...]: the first texts of all examples, then the second, and so on."""
+    """Returns [C, ...] of [B, N, ...]: the first texts of all examples, then the second ..."""
     shape = ops.shape(values)
     further_axes = range(2, len(shape))
     columns = ops.transpose(values, (1, 0, *further_axes))

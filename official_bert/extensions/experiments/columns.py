@@ -98,7 +98,7 @@ def choose_columns(
 
 
 def _replace_missing_tasks(experiment: Experiment, scale: Scale) -> dict[str, str]:
-    """Returns the tasks to run by the names of the declared tasks, without those that are omitted."""
+    """Returns the tasks to run by the names of the declared ones, without the omitted ones."""
     declared_names = [column.task for column in experiment.columns if column.task]
     names = {name: name for name in declared_names if name in scale.tasks}
     for name in declared_names:

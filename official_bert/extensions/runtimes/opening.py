@@ -132,7 +132,7 @@ def _check_files(export: OpenedExport, file: str) -> int:
 
 
 def _open_fastest(export: OpenedExport, formats: Sequence[str], opening: Opening) -> Runtime:
-    """Opens the files of each format whose runtime is installed, and returns the fastest runtime."""
+    """Opens the files of each format with an installed runtime; returns the fastest runtime."""
     num_rows = min(opening.batch_size, _MAX_ROWS)
     length = min(export.record.settings["max_seq_length"], _TIMED_LENGTH)
     secs: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Writes exports in the formats of --export_format, and rejects those that 8 bits change too much."""
+"""Writes exports in the formats of --export_format; rejects those that 8 bits change too much."""
 
 from __future__ import annotations
 

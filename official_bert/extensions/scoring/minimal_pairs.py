@@ -135,7 +135,7 @@ def accuracies(pairs: Sequence[Pair], scores: Sequence[tuple[float, float]]) -> 
 
 
 def _summarize(name: str, rows: Sequence[Accuracy]) -> Accuracy:
-    """Returns the row of several paradigms: the sum of their pairs, the mean of their accuracies."""
+    """Returns the row of several paradigms: the sum of the pairs, the mean of the accuracies."""
     num_pairs = sum(row.num_pairs for row in rows)
     return Accuracy(name, "all", num_pairs, statistics.mean(row.value for row in rows))
 
