@@ -36,7 +36,8 @@ from official_bert.training import distribution, precision
 
 _TABLE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 _DECIMALS = 6
-# A number is formatted into these characters: sign, three digits, point, six decimals, comma, space.
+# A number is formatted into these characters: sign, three digits, point, six decimals, comma,
+# space.
 _POINT = 4
 _COMMA = _POINT + _DECIMALS + 1
 _WIDTH = _COMMA + 2

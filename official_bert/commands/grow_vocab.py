@@ -63,8 +63,8 @@ def run(options: GrowthOptions) -> None:
         _write_text(folder, VOCAB_NAME, "\n".join(lines))
         _write_weights(folder, checkpoint, grown_weights)
         settings = source.folder.tokenizer_config() or source.tokenizer_config
-        # The config.json of a Hugging Face folder names the task and the labels, so that other files
-        # need not.
+        # The config.json of a Hugging Face folder names the task and the labels, so that other
+        # files need not.
         record = source.task if source.folder.task_file else None
         labels = source.labels if source.folder.labels_file else None
         model_dir.write_companion_files(folder, None, settings, record, labels)
@@ -152,7 +152,9 @@ def _copy(source: str, target: str):
 
 
 def _read_new_words(path: str, tokenizer: FullTokenizer) -> dict[str, list[int]]:
-    """Returns the words that the vocabulary lacks, in the tokenizer's case: word -> ids of its pieces."""
+    """Returns the words that the vocabulary lacks, in the tokenizer's case: word -> ids of its
+    pieces.
+    """
     new_words: dict[str, list[int]] = {}
     num_in_vocabulary = 0
     wordpiece = tokenizer.wordpiece_tokenizer

@@ -1,8 +1,8 @@
 """Answers lines of text: the runner of official-bert predict.
 
-In: a model, and lines from a file or a pipe. Out: a JSON object for each line, in order, or the file
-of a mode (predict_mode.py). Available lines are answered at once: a line that is typed at a terminal
-gets its answer, and a long file is answered in batches of similar length.
+In: a model, and lines from a file or a pipe. Out: a JSON object for each line, in order, or the
+file of a mode (predict_mode.py). Available lines are answered at once: a line that is typed at a
+terminal gets its answer, and a long file is answered in batches of similar length.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ Requests = Sequence[Sequence[str]]
 
 
 def _warn_about_other_format(first_line: bytes, columns: Sequence[str], options: PredictOptions):
-    """Warns about an input that looks like JSON, CSV or a table with a header, but is read as texts.
+    """Warns about an input that looks like JSON, CSV or a table with a header; its lines are texts.
 
     The lines of a log may look so on purpose.
     """
@@ -439,14 +439,17 @@ def list_model_files(model: str) -> list[str]:
 
 @contextlib.contextmanager
 def _open_standard_output() -> Iterator[BinaryIO]:
-    """Yields standard output. If its reader closes the pipe, as `| head` does, the job ends quietly."""
+    """Yields standard output. If its reader closes the pipe, as `| head` does, the job ends
+    quietly.
+    """
     try:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     except OSError as error:
         if error.filename is not None:
             raise
-        # Data that is not yet flushed goes to another file, so that Python reports no error at exit.
+        # Data that is not yet flushed goes to another file, so that Python reports no error at
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             hint = writing.find_remedy(error) or "name a file with --output_file"

@@ -67,9 +67,9 @@ class Predictor(Extensible):
         """Loads a model.
 
         Args:
-            model_dir: the path of a model, or its name, which is downloaded. The path is a version of
-                an export, an export_dir, whose newest version is loaded, or the folder of a model,
-                such as the output_dir of a training.
+            model_dir: the path of a model, or its name, which is downloaded. The path is a version
+                of an export, an export_dir, whose newest version is loaded, or the folder of a
+                model, such as the output_dir of a training.
             batch_size: number of examples of a call of the model.
             **settings: further flags of official-bert predict that change the answers of a model,
                 such as null_score_diff_threshold=-1.5. None means the default.
@@ -369,7 +369,7 @@ def _list_texts(request: Any) -> Texts:
 
 
 def _check_arguments(settings: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
-    """Checks the arguments of a Predictor by their flags; returns the settings that are not None."""
+    """Checks the arguments of a Predictor by their flags; returns the settings without None."""
     fields = {field.name: field for field in setting_fields() if field.name != "model"}
     for name in settings:
         if name not in fields:

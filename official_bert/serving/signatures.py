@@ -149,8 +149,8 @@ def replace_default_signature(
     Args:
         signatures: what `make_tensor_signatures` returns. Its `serving_default` stays available as
             `serving_tensors`.
-        default: the inputs of the new `serving_default`. "examples" is serialized records. "tensors"
-            is the three encoder features and `label_ids`, int32[batch], which is ignored.
+        default: the inputs of the new `serving_default`. "examples" is serialized records.
+            "tensors" is the three encoder features and `label_ids`, int32[batch], which is ignored.
 
     Returns:
         The tf.functions by name.
