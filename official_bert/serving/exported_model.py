@@ -248,6 +248,7 @@ class SavedModelRuntime:
     """The signatures of a SavedModel, computed by TensorFlow. It is a `Runtime`."""
 
     FILE = "saved_model.pb"
+    errors: tuple[type[Exception], ...] = (tf.errors.OpError,)
 
     def __init__(self, path: str, num_threads: int | None = None):
         """Loads a SavedModel.
@@ -256,7 +257,6 @@ class SavedModelRuntime:
             path: the folder of the SavedModel.
             num_threads: number of threads to compute with; by default all processors.
         """
-        self.errors: tuple[type[Exception], ...] = (tf.errors.OpError,)
         set_threads(num_threads)
         with _silence_warnings():
             model = tf.saved_model.load(path)

@@ -3,6 +3,7 @@
 Both have the same signatures. `export` is the runner of official-bert export_saved_model.
 """
 
+import abc
 import contextlib
 import dataclasses
 import os
@@ -204,7 +205,7 @@ def _refuse_unread_flags(typed_options: ServedOptions, task: ServedTask):
         )
 
 
-class _Model:
+class _Model(abc.ABC):
     """A model with signatures, in the form of tasks/clients.py's ServedModel.
 
     Attributes:
@@ -232,9 +233,9 @@ class _Model:
         self._batch_size = batch_size
         self._has_warned_about_unknown = False
 
+    @abc.abstractmethod
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs a signature on arrays by name."""
-        raise NotImplementedError
 
     @property
     def reads_text(self) -> bool:
@@ -341,18 +342,7 @@ class InMemoryModel(_Model):
         self.outputs: Collection[str] = set(outputs)
 
     def __call__(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs a signature.
-
-        Args:
-            signature: the name of the signature.
-            inputs: the arrays by name. Those that the signature does not have are ignored.
-
-        Returns:
-            The outputs, as arrays by name.
-
-        Raises:
-            InputError: the model refuses the inputs.
-        """
+        """Runs a signature; see `OpenedExport.__call__`."""
         arrays = {name: inputs[name] for name in self.inputs[signature]}
         try:
             return call_function(self._signatures[signature], arrays)
