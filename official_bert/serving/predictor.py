@@ -15,7 +15,7 @@ from official_bert import catalog
 from official_bert.io import reading
 from official_bert.io.errors import InputError
 from official_bert.options.fields import fault_of, kind_of
-from official_bert.options.serving import POOLER, PredictorOptions, PredictorSettings
+from official_bert.options.serving import PredictorOptions, PredictorSettings
 from official_bert.serving.extensible import Extensible
 from official_bert.serving.model import Export, InMemoryModel, open_model
 from official_bert.tasks import registry
@@ -96,7 +96,6 @@ class Predictor(Extensible):
         self.task_name = record.task_name
         self.cache: dict[str, Any] = {}
         values = {
-            "pooling": POOLER,
             **record.settings,
             "labels": model.labels,
             **core_settings,
