@@ -166,9 +166,9 @@ def save_pretrained(
 def _make_task_record(model: ConfiguredModel, labels: Sequence[str]) -> TaskRecord:
     """Returns the record by which Predictor opens a classifier or tagger with these labels."""
     number = model.num_outputs if model.needs_num_outputs else 0
+    are_texts = all(isinstance(label, str) and "\n" not in label for label in labels)
     are_distinct = len({*labels, ""}) == len(labels) + 1  # and none of them is empty
-    has_line_end = any("\n" in label for label in labels)
-    if number < 2 or len(labels) != number or not are_distinct or has_line_end:
+    if number < 2 or len(labels) != number or not are_texts or not are_distinct:
         raise InputError(
             f"labels: must be {number} different texts, one for each output of the model"
         )

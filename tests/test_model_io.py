@@ -226,7 +226,7 @@ def test_a_checkpoint_of_another_model_is_not_replaced(tmp_path, form, there):
 
 def test_labels_stay_with_a_model(tmp_path):
     model = BertClassifier(SMALL, 2)
-    for labels in (["a"], ["a", "a"], ["a", "b\nc"], ["a", ""]):
+    for labels in (["a"], ["a", "a"], ["a", "b\nc"], ["a", ""], [0], [0, 1]):
         with pytest.raises(
             InputError, match="labels: must be 2 different texts, one for each output of the model"
         ):
