@@ -454,7 +454,8 @@ def _list_ids(ids: Any) -> list[int]:
         )
     if array.size and array.dtype.kind not in "iu":
         raise InputError(f"ids: must be whole numbers, got {array.dtype}")
-    return [int(number) for number in array]
+    numbers: Any = array.tolist()
+    return numbers
 
 
 class BasicTokenizer:

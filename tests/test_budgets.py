@@ -31,7 +31,7 @@ MAX_STATEMENTS = {
     "io": 867,
     "metrics": 289,
     "modeling": 953,
-    "modules": 1772,
+    "modules": 1773,
     "optimization": 286,
     "options": 439,
     "serving": 954,
