@@ -43,12 +43,12 @@ def choose_format(path: str, data_format: str | None = None) -> str:
     )
 
 
-def expand_paths(given: str, flag: str) -> list[str]:
+def expand_paths(flag_value: str, flag: str) -> list[str]:
     """Returns the files that the value of a flag names; the name of one may have commas or
     brackets, too.
     """
-    is_one = files.exists(given) or not re.search(r"[,*?[]", given)
-    return [given] if is_one else files.expand(given.split(","), flag)
+    is_one = files.exists(flag_value) or not re.search(r"[,*?[]", flag_value)
+    return [flag_value] if is_one else files.expand(flag_value.split(","), flag)
 
 
 def find_table(folder: str, stem: str, data_format: str | None = None) -> str:
@@ -92,7 +92,7 @@ def has_table_ending(path: str) -> bool:
 
 
 def read_records(
-    given: str,
+    flag_value: str,
     flag: str,
     data_format: str | None = None,
     has_header: bool = True,
@@ -101,7 +101,7 @@ def read_records(
     """Yields the rows of tables and their fields by column; without a header the columns are 0,
     1 and so on.
     """
-    for path in expand_paths(given, flag):
+    for path in expand_paths(flag_value, flag):
         names: Sequence[str] = ()
         for row in read_rows(path, data_format, is_quoted):
             is_header = not names and (has_header or not row.line)
@@ -151,7 +151,7 @@ def parse_label(row: Row, value: Any) -> str:
     return parse_text(row, value, "the label").strip()
 
 
-def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
+def read_tagged(flag_value: str, flag: str, labelled: bool = True) -> ConllFile:
     """Reads sentences as `read_conll` does, from the columns `tokens` and `ner_tags`, or `tags`,
     of their tags.
     """
@@ -160,7 +160,7 @@ def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
     tokens_name: str | None = None
     tags_name: str | None = None
     roles = (_TOKENS, _TAGS._replace(is_required=labelled))
-    for row, record in read_records(given, flag):
+    for row, record in read_records(flag_value, flag):
         if path != row.path:
             path, names = row.path, list(record)
             decided = decide_columns(path, names, roles, flag=None)
@@ -195,8 +195,8 @@ def read_tagged(given: str, flag: str, labelled: bool = True) -> ConllFile:
             of_words = list(map(list, zip(*columns, strict=True)))
             read = tables.to_iob2(tags) if labelled else None
             sentences.append(Sentence(row.line, document, of_words, read, row.where))
-    scheme = tables.logged_scheme(given, written) if written else tables.IOB2
-    return ConllFile(given, tables.not_empty(sentences, given), scheme, has_documents)
+    scheme = tables.logged_scheme(flag_value, written) if written else tables.IOB2
+    return ConllFile(flag_value, tables.not_empty(sentences, flag_value), scheme, has_documents)
 
 
 def _texts(row: Row, record: dict[str, Any], name: str) -> list[str]:

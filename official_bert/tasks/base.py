@@ -52,8 +52,8 @@ class DataFiles(NamedTuple):
 
         Names match in any case.
         """
-        if given := self.named.get(set_name):
-            return given
+        if path := self.named.get(set_name):
+            return path
         if not self.data_dir or not names:
             raise InputError(
                 f"--{set_name}_file: must be given{', or --data_dir' if names else ''}"

@@ -27,9 +27,9 @@ def variables(step: int = 0, weight: float = 1.0) -> dict[str, tf.Variable]:
     }
 
 
-def advance(own: dict[str, tf.Variable], step: int):
-    own["global_step"].assign(step)
-    own["w"].assign([step, -step])
+def advance(saved_variables: dict[str, tf.Variable], step: int):
+    saved_variables["global_step"].assign(step)
+    saved_variables["w"].assign([step, -step])
 
 
 def models_in(folder) -> list[str]:
@@ -37,10 +37,10 @@ def models_in(folder) -> list[str]:
 
 
 def test_weights_slots_and_step_come_back(tmp_path):
-    own = variables()
-    manager = CheckpointManager(str(tmp_path / "new" / "run"), own)
+    saved_variables = variables()
+    manager = CheckpointManager(str(tmp_path / "new" / "run"), saved_variables)
     assert (manager.latest, manager.latest_step(), manager.restore()) == (None, None, False)
-    advance(own, 20)
+    advance(saved_variables, 20)
     manager.save(20)
     assert manager.latest_step() == 20
     assert manager.latest == str(tmp_path / "new" / "run" / "model.ckpt-20")
@@ -86,8 +86,10 @@ def test_every_worker_may_have_its_own_input(tmp_path):
             waited.append(self.index)
 
     def manager(worker, **values):
-        own = variables(**values)
-        return CheckpointManager(str(tmp_path), own, workers=Worker(worker), saves_all_inputs=True)
+        saved_variables = variables(**values)
+        return CheckpointManager(
+            str(tmp_path), saved_variables, workers=Worker(worker), saves_all_inputs=True
+        )
 
     for worker in (1, 0):
         state = tf.train.Checkpoint(position=tf.Variable(100 + worker))
@@ -125,10 +127,10 @@ def saved_run(folder, steps=(10, 20, 30)) -> CheckpointManager:
     """Saves checkpoints whose inputs have the step's tenth as seed, and returns the manager of a
     new process.
     """
-    own = variables()
-    manager = CheckpointManager(str(folder), own, keep_max=0)
+    saved_variables = variables()
+    manager = CheckpointManager(str(folder), saved_variables, keep_max=0)
     for step in steps:
-        advance(own, step)
+        advance(saved_variables, step)
         manager.save(step, tf.train.Checkpoint(seed=tf.Variable(step // 10)))
     return CheckpointManager(str(folder), variables(), keep_max=0)
 
@@ -263,10 +265,10 @@ def test_an_input_of_another_kind_is_an_error(tmp_path):
 
 def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
     run = tmp_path / "run"
-    own = variables()
-    manager = CheckpointManager(str(run), own, keep_max=2)
+    saved_variables = variables()
+    manager = CheckpointManager(str(run), saved_variables, keep_max=2)
     for step in (10, 20, 30):
-        advance(own, step)
+        advance(saved_variables, step)
         manager.save(step, tf.train.Checkpoint(position=tf.Variable(step)))
     assert models_in(run) == [
         f"{kind}.ckpt-{end}.index"
@@ -280,7 +282,7 @@ def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
     moved = tmp_path / "moved"
     shutil.move(run, moved)
     # A new process: only the file knows of the earlier run's checkpoints.
-    manager = CheckpointManager(str(moved), own, keep_max=2)
+    manager = CheckpointManager(str(moved), saved_variables, keep_max=2)
     assert manager.latest == str(moved / "model.ckpt-30")
     manager.save(40)
     assert models_in(moved) == [
@@ -296,19 +298,21 @@ def test_the_newest_are_kept_and_the_folder_can_be_moved(tmp_path):
 
 
 def test_zero_keeps_all_and_foreign_files_stay(tmp_path):
-    own = variables()
+    saved_variables = variables()
     (tmp_path / "eval_results.txt").write_text("loss = 1\n")
-    tf1.write(str(tmp_path / "model.ckpt-1"), own)  # not in the checkpoint file: not ours to delete
-    tf1.write(str(tmp_path / "elsewhere" / "model.ckpt-2"), own)
+    tf1.write(
+        str(tmp_path / "model.ckpt-1"), saved_variables
+    )  # not in the checkpoint file: not ours to delete
+    tf1.write(str(tmp_path / "elsewhere" / "model.ckpt-2"), saved_variables)
     tf.compat.v1.train.update_checkpoint_state(
         str(tmp_path),
         str(tmp_path / "elsewhere" / "model.ckpt-2"),
     )
-    manager = CheckpointManager(str(tmp_path), own, keep_max=0)
+    manager = CheckpointManager(str(tmp_path), saved_variables, keep_max=0)
     for step in range(3, 10):
         manager.save(step)
     assert models_in(tmp_path) == [f"model.ckpt-{step}.index" for step in (1, *range(3, 10))]
-    CheckpointManager(str(tmp_path), own, keep_max=1).save(10)
+    CheckpointManager(str(tmp_path), saved_variables, keep_max=1).save(10)
     assert models_in(tmp_path) == ["model.ckpt-1.index", "model.ckpt-10.index"]
     assert models_in(tmp_path / "elsewhere") == ["model.ckpt-2.index"]
     assert (tmp_path / "eval_results.txt").exists()
@@ -322,17 +326,17 @@ def test_a_kill_while_saving_loses_only_that_save(
     def die(*_):
         raise KeyboardInterrupt
 
-    own = variables()
+    saved_variables = variables()
     manager = CheckpointManager(
         str(tmp_path),
-        own,
+        saved_variables,
         keep_max=1,
         saves_in_background=saves_in_background,
     )
-    advance(own, 10)
+    advance(saved_variables, 10)
     manager.save(10, tf.train.Checkpoint(position=tf.Variable(10)))
     manager.wait()
-    advance(own, 20)
+    advance(saved_variables, 20)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_folder if killed_in == "write_state" else tf1, killed_in, die)
         with pytest.raises(KeyboardInterrupt):
@@ -354,8 +358,11 @@ class HeldWriting:
     `log` has the order.
     """
 
-    def __init__(self, folder, own, monkeypatch):
-        self.manager, self.log = CheckpointManager(str(folder), own, saves_in_background=True), []
+    def __init__(self, folder, saved_variables, monkeypatch):
+        self.manager, self.log = (
+            CheckpointManager(str(folder), saved_variables, saves_in_background=True),
+            [],
+        )
         self.begun, self._may_go_on = threading.Event(), threading.Event()
         self._write, self._find, self._wait = tf1.write, tf1.find_invalid, self.manager.wait
         monkeypatch.setattr(tf1, "write", self.write)
@@ -382,9 +389,9 @@ def test_the_values_of_the_step_are_written_while_the_variables_go_on(tmp_path, 
     """The thread is held in front of its writing, while variables are changed in all ways, until
     the next save.
     """
-    own = variables()
-    held = HeldWriting(tmp_path, own, monkeypatch)
-    advance(own, 10)
+    saved_variables = variables()
+    held = HeldWriting(tmp_path, saved_variables, monkeypatch)
+    advance(saved_variables, 10)
     position = tf.Variable(10)
     held.manager.save(10, tf.train.Checkpoint(position=position))
     assert held.begun.wait(60)
@@ -392,16 +399,16 @@ def test_the_values_of_the_step_are_written_while_the_variables_go_on(tmp_path, 
 
     @tf.function(jit_compile=True)
     def update():
-        own["w"].assign_add([1.0, 1.0])
-        own["w/adam_m"].assign(2.0 * own["w/adam_m"])
+        saved_variables["w"].assign_add([1.0, 1.0])
+        saved_variables["w/adam_m"].assign(2.0 * saved_variables["w/adam_m"])
 
     update()
-    own["w"].scatter_update(tf.IndexedSlices(tf.constant([7.0]), tf.constant([0])))
-    own["w/adam_v"][:1].assign([9.0])
-    own["w/adam_v"].assign_sub([1.0, 1.0])
-    own["global_step"].assign_add(10)
+    saved_variables["w"].scatter_update(tf.IndexedSlices(tf.constant([7.0]), tf.constant([0])))
+    saved_variables["w/adam_v"][:1].assign([9.0])
+    saved_variables["w/adam_v"].assign_sub([1.0, 1.0])
+    saved_variables["global_step"].assign_add(10)
     position.assign(20)
-    assert own["w/adam_v"].numpy().tolist() == [8.0, 1.0]
+    assert saved_variables["w/adam_v"].numpy().tolist() == [8.0, 1.0]
     assert (models_in(tmp_path), held.manager.latest, held.log) == (
         ["input.ckpt-10-0.index"],
         None,
@@ -428,8 +435,8 @@ def test_the_values_of_the_step_are_written_while_the_variables_go_on(tmp_path, 
 
 
 def test_a_write_that_failed_is_said_once_with_its_sentence(tmp_path):
-    own = variables()
-    manager = CheckpointManager(str(tmp_path), own, saves_in_background=True)
+    saved_variables = variables()
+    manager = CheckpointManager(str(tmp_path), saved_variables, saves_in_background=True)
     manager.save(10)
     assert manager.wait() == str(tmp_path / "model.ckpt-10")
     (tmp_path / f"model.ckpt-20.{DATA}" / "full").mkdir(parents=True)
@@ -444,17 +451,17 @@ def test_a_write_that_failed_is_said_once_with_its_sentence(tmp_path):
 
 
 def test_the_chief_looks_through_the_values_for_all_workers(tmp_path):
-    own, answers = variables(), []
-    own["w"].assign([np.nan, 0.0])
+    saved_variables, answers = variables(), []
+    saved_variables["w"].assign([np.nan, 0.0])
 
     class WithInvalidChief(LoneWorker):
         def any_worker(self, condition):
             answers.append(condition)
             return True
 
-    CheckpointManager(str(tmp_path), own, workers=LoneWorker(1)).save(3)
+    CheckpointManager(str(tmp_path), saved_variables, workers=LoneWorker(1)).save(3)
     for worker, workers in ((0, LoneWorker()), (1, WithInvalidChief(1))):
-        manager = CheckpointManager(str(tmp_path), own, workers=workers)
+        manager = CheckpointManager(str(tmp_path), saved_variables, workers=workers)
         with pytest.raises(
             Diverged,
             match=f"since {'the chief finds them invalid' if worker else 'w holds nan'}",
@@ -465,21 +472,21 @@ def test_the_chief_looks_through_the_values_for_all_workers(tmp_path):
 
 
 def test_what_a_kill_left_of_old_checkpoints_goes(tmp_path):
-    own = variables()
-    manager = CheckpointManager(str(tmp_path), own, keep_max=3)
+    saved_variables = variables()
+    manager = CheckpointManager(str(tmp_path), saved_variables, keep_max=3)
     for step in (10, 20, 30):
         manager.save(step, tf.train.Checkpoint(position=tf.Variable(step)))
     newest = tmp_path / "model.ckpt-30.index"
     content, before = newest.read_bytes(), sorted(os.listdir(tmp_path))
     newest.unlink()
-    CheckpointManager(str(tmp_path), own, keep_max=1).remove_leftovers()
+    CheckpointManager(str(tmp_path), saved_variables, keep_max=1).remove_leftovers()
     newest.write_bytes(content)
     assert sorted(os.listdir(tmp_path)) == before, "without the newest an older one is needed"
 
     (tmp_path / "model.ckpt-10.index").unlink()  # the kill came while it was deleted
     for name in ("model.ckpt-20.index", f"model.ckpt-20.{DATA}", "input.ckpt-20-0.index"):
         (tmp_path / name).unlink()
-    CheckpointManager(str(tmp_path), own, keep_max=1).remove_leftovers()
+    CheckpointManager(str(tmp_path), saved_variables, keep_max=1).remove_leftovers()
     assert sorted(os.listdir(tmp_path)) == [
         "checkpoint",
         "input.ckpt-30-0.data-00000-of-00001", "input.ckpt-30-0.index",
@@ -489,10 +496,10 @@ def test_what_a_kill_left_of_old_checkpoints_goes(tmp_path):
 
 
 def test_what_diverged_is_not_saved(tmp_path):
-    own = variables(step=3)
-    manager = CheckpointManager(str(tmp_path), own)
+    saved_variables = variables(step=3)
+    manager = CheckpointManager(str(tmp_path), saved_variables)
     manager.save(3)
-    own["w/adam_v"].assign([1.0, 3e30])
+    saved_variables["w/adam_v"].assign([1.0, 3e30])
     with pytest.raises(
         Diverged,
         match=r"the weights of step 4 are not saved, since w/adam_v holds 3e\+30",
@@ -502,33 +509,39 @@ def test_what_diverged_is_not_saved(tmp_path):
 
 
 def test_a_run_of_another_model_is_not_resumed_in_part(tmp_path):
-    own = variables(step=5)
-    CheckpointManager(str(tmp_path), own | {"layer_9/kernel": own["w"]}).save(5)
-    before = own["w"].numpy().tolist()
-    own["w"].assign(own["w"] + 1)
+    saved_variables = variables(step=5)
+    CheckpointManager(
+        str(tmp_path), saved_variables | {"layer_9/kernel": saved_variables["w"]}
+    ).save(5)
+    before = saved_variables["w"].numpy().tolist()
+    saved_variables["w"].assign(saved_variables["w"] + 1)
     with pytest.raises(
         InputError,
         match=r"cannot resume, since the model has no layer_9/kernel; give the config",
     ):
-        CheckpointManager(str(tmp_path), own).restore()
-    assert own["w"].numpy().tolist() == [value + 1 for value in before], "nothing was restored"
+        CheckpointManager(str(tmp_path), saved_variables).restore()
+    assert saved_variables["w"].numpy().tolist() == [value + 1 for value in before], (
+        "nothing was restored"
+    )
 
-    CheckpointManager(str(tmp_path), {key: own[key] for key in ("w", "global_step")}).save(5)
+    CheckpointManager(
+        str(tmp_path), {key: saved_variables[key] for key in ("w", "global_step")}
+    ).save(5)
     with pytest.raises(
         InputError,
         match=r"model\.ckpt-5: cannot resume, since it lacks w/adam_m, w/adam_v;",
     ):
-        CheckpointManager(str(tmp_path), own).restore()
-    wider = {"w": tf.Variable([1.0, 2.0, 3.0]), "global_step": own["global_step"]}
+        CheckpointManager(str(tmp_path), saved_variables).restore()
+    wider = {"w": tf.Variable([1.0, 2.0, 3.0]), "global_step": saved_variables["global_step"]}
     with pytest.raises(
         InputError,
         match=r"w has shape \[2\] in the checkpoint and \[3\] in the model",
     ):
         CheckpointManager(str(tmp_path), wider).restore()
-    tf1.write(str(tmp_path / "model.ckpt-6"), {"w": own["w"]})
+    tf1.write(str(tmp_path / "model.ckpt-6"), {"w": saved_variables["w"]})
     checkpoint_folder.write_state(str(tmp_path), ["model.ckpt-6"])
     with pytest.raises(InputError, match="no global_step"):
-        CheckpointManager(str(tmp_path), own).latest_step()
+        CheckpointManager(str(tmp_path), saved_variables).latest_step()
 
 
 def test_a_checkpoint_is_found_by_prefix_folder_and_state_file(tmp_path):

@@ -267,11 +267,11 @@ def test_words_without_pieces_can_be_counted_as_unknown(toy_pair):
 def test_every_text_keeps_its_words_and_offsets(pair):
     """Any text gives the words and WordPieces of the scripts, and offsets in increasing order."""
     strings = [text.encode("utf-8", "ignore").decode() for text in random_texts(300, seed=4)]
-    found = zip(*(values.to_list() for values in pair.pieces(strings)), strict=True)
+    row_pieces = zip(*(values.to_list() for values in pair.pieces(strings)), strict=True)
     num_exact = 0
     for text, (ids, starts, ends, words, word_starts, word_ends) in zip(
         strings,
-        found,
+        row_pieces,
         strict=True,
     ):
         matches = list(re.finditer("[^ \t\r\n\u202f]+", text))
@@ -339,8 +339,8 @@ CLASSES = {do_lower_case: class_tests(do_lower_case) for do_lower_case in (True,
 )
 def test_what_a_character_is(char, uncased, cased):
     for do_lower_case, expected in ((True, uncased), (False, cased)):
-        found = [name for name, holds in CLASSES[do_lower_case].items() if holds(char)]
-        assert found == expected.split()
+        class_names = [name for name, holds in CLASSES[do_lower_case].items() if holds(char)]
+        assert class_names == expected.split()
 
 
 def test_the_classes_are_those_of_unicode():
@@ -385,8 +385,8 @@ def test_every_code_point_gives_the_words_of_the_rules(pair):
         words = in_graph._split_by_text(characters, tokens.strings, tokens.firsts).to_list()
         tokenize = pair.full.basic_tokenizer.tokenize
         differing = [
-            (text, found)
-            for text, found in zip(texts, words, strict=True)
-            if tokenize(text) != [word.decode() for word in found]
+            (text, graph_words)
+            for text, graph_words in zip(texts, words, strict=True)
+            if tokenize(text) != [word.decode() for word in graph_words]
         ]
         assert differing == []

@@ -198,11 +198,11 @@ class TextProcessor(DataProcessor):
         return _Table(rows, columns)
 
     def _all_rows(self, data_dir: str | None, set_name: str) -> list[Row]:
-        given = self.named.get(set_name)
-        if isinstance(given, list):
-            return given
-        if given:
-            paths = expand_paths(given, f"{set_name}_file")
+        rows_or_file = self.named.get(set_name)
+        if isinstance(rows_or_file, list):
+            return rows_or_file
+        if rows_or_file:
+            paths = expand_paths(rows_or_file, f"{set_name}_file")
         elif data_dir:
             paths = [find_table(data_dir, set_name, self._data_format)]
         else:

@@ -133,8 +133,8 @@ def test_a_student_of_sentence_transformers_says_how_vectors_are_made(teacher, t
     encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
     huggingface.write(str(model), encoder, LAYERS)
     toy.write_sentence_modules(model)
-    out, found = make_student(model, keep_layers=["0", "1", "2", "3", "4", "5"])
-    assert_has_layers(found, encoder, range(6))
+    out, tensors = make_student(model, keep_layers=["0", "1", "2", "3", "4", "5"])
+    assert_has_layers(tensors, encoder, range(6))
     record = ModelFolder(str(out)).task()
     assert (record.family, record.settings) == (
         "embedding",

@@ -54,10 +54,10 @@ def layout(tmp_path, monkeypatch):
 
 
 def step(name: str, *needed: Step, kind: str = "fine-tuning", **flags) -> Step:
-    given = {"name": name, "output_dir": Place(OUTPUT), **flags}
+    step_flags = {"name": name, "output_dir": Place(OUTPUT), **flags}
     if needed:
-        given["needs"] = tuple(map(Place, needed))
-    return Step(kind, name, "toy", tuple(given.items()))
+        step_flags["needs"] = tuple(map(Place, needed))
+    return Step(kind, name, "toy", tuple(step_flags.items()))
 
 
 def order() -> list[str]:
