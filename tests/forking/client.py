@@ -7,6 +7,7 @@ it. Signals are forwarded.
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -19,6 +20,19 @@ FORWARDED = {
     signal.SIGUSR1,
     signal.SIGUSR2,
 }
+
+
+def await_answer(server: socket.socket):
+    """Waits until the server has sent something.
+
+    A signal that arrives just before a blocking call would not end it, and Python would run the
+    handler only after the call. Therefore each signal also writes to a socket that is waited for.
+    """
+    signals, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.fileno())
+    while server not in select.select([server, signals], [], [])[0]:
+        signals.recv(64)  # Python has run the handlers
 
 
 def main(address: str, executable: str, *words: str):
@@ -38,6 +52,7 @@ def main(address: str, executable: str, *words: str):
         for number in FORWARDED:
             signal.signal(number, lambda number, _: os.kill(process_id, number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+        await_answer(server)
         status = int(server.recv(64))
     if status < 0:
         if status != -signal.SIGKILL:
