@@ -112,13 +112,12 @@ BATCH_FEATURES = {feature.name for feature in _ALL_FEATURES} | {"label_mask", "e
 
 
 class EncodedSet(Protocol):
-    """A data set in memory without padding, which is padded batch by batch.
+    """A data set in memory without padding, which is padded batch by batch."""
 
-    Attributes:
-        lengths: int[n], the number of tokens of each example, special tokens included.
-    """
-
-    lengths: np.ndarray
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of each example, special tokens included: int[n]."""
+        ...
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns the features of some examples, padded to one length.

@@ -13,7 +13,7 @@ from official_bert.io.errors import InputError
 from official_bert.tokenization import FullTokenizer
 
 Texts = Sequence[str]  # the texts of one request
-Row = dict[str, np.ndarray]  # the outputs for one request
+Row = dict[str, Any]  # the outputs for one request: an array, a number or bytes by name
 
 
 class ServedModel(Protocol):
