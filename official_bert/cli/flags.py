@@ -66,6 +66,9 @@ _FORMER_FLAGS = {
     "model's files with --vocab_file, --bert_config_file and --init_checkpoint",
     "eval_every": "this flag is now --eval_every_steps or --eval_every_epochs, and "
     "--early_stopping_patience",
+    "columns": "this flag is now --text_a_column, --text_b_column, --label_column, --has_header and "
+    "--label_separator; run_embeddings and mine_hard_negatives have --anchor_column, "
+    "--positive_column, --negative_columns, --label_column and --has_header",
 }
 
 _DEFINE = {

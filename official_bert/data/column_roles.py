@@ -1,7 +1,7 @@
 """Decides which column of a table has which role: one function for all tasks and all formats.
 
 In: the names of the columns, the roles of a task with the usual names of their columns, and the
-    value of --columns.
+    columns that flags assign, such as --label_column=kind.
 Out: the columns of each role, by number. Names match without regard to case and to blanks around
     them.
 """
@@ -25,9 +25,9 @@ class Role(NamedTuple):
     """A role of columns.
 
     Attributes:
-        name: what --columns calls it.
-        usual_names: the names, in lower case, of a column that has the role where --columns does
-            not assign one.
+        name: the name of the role, for messages.
+        usual_names: the names, in lower case, of a column that has the role where no flag assigns
+            one.
         is_required: whether a table without such a column is refused.
         is_list: whether several columns may have the role; then `<usual name>_<number>` is a usual
             name, too.
@@ -36,6 +36,7 @@ class Role(NamedTuple):
         can_be_guessed: whether the only column that is left has the role.
         is_read: whether the task reads the columns; others are only known, so that no other role
             gets them.
+        flag: the flag that assigns columns, such as label_column; None for tasks without one.
     """
 
     name: str
@@ -45,6 +46,11 @@ class Role(NamedTuple):
     position: int | None = None
     can_be_guessed: bool = False
     is_read: bool = True
+    flag: str | None = None
+
+    def format_flag(self, column: object = "...") -> str:
+        """Returns the flag that assigns a column to the role, as a user types it."""
+        return f"--{self.flag}={column}"
 
 
 class Columns(NamedTuple):
@@ -76,9 +82,8 @@ def decide_columns(
     path: str,
     names: Sequence[str],
     roles: Sequence[Role],
-    assigned: Mapping[str, str] | None = None,
+    assigned: Mapping[str, str | Sequence[str]] | None = None,
     width: int | None = None,
-    flag: str | None = "--columns",
 ) -> Columns:
     """Decides the columns of each role, and logs them in one line.
 
@@ -86,10 +91,9 @@ def decide_columns(
         path: the table, for messages.
         names: the names of its columns; empty for a file that does not name them.
         roles: the roles of the task, the most important first.
-        assigned: role -> column, from --columns: a name or a number, negative from the end; "" for
-            no column, and several with commas for a list.
+        assigned: role -> column, from flags: a name or a number, negative from the end; "" for no
+            column. For a role with several columns it is a list of them.
         width: the number of columns; by default that of the names.
-        flag: the flag that assigns columns, for messages; None for tasks without one.
 
     Raises:
         InputError: a column is missing, has two roles, or could be one of several.
@@ -97,34 +101,41 @@ def decide_columns(
     width = len(names) if width is None else width
     assigned = assigned or {}
     by_role: dict[str, list[int]] = {}
-    assignments: dict[int, str] = {}  # what assigned a column, by its number
+    assignments: dict[int, str] = {}  # the flag that assigned a column, by its number
     for role in roles:
         if role.name not in assigned:
             continue
-        text = assigned[role.name]
-        if not text and role.is_required:
-            raise InputError(f"{flag}={role.name}=: is empty; name the column")
-        parts = text.split(",") if role.is_list else [text]
+        value = assigned[role.name]
+        if not value and role.is_required:
+            raise InputError(f"{role.format_flag('')}: is empty; name the column")
         by_role[role.name] = []
-        for part in parts if text else ():
-            number = _find(path, names, part, f"{flag}={role.name}={part}", width)
+        for column in _list_columns(value):
+            flag = role.format_flag(column)
+            number = _find(path, names, column, flag, width)
             if number in assignments:
                 raise InputError(
-                    f"{flag}={role.name}={part}: is the column of {assignments[number]}, too; give "
-                    "each a column of its own"
+                    f"{flag}: is the column of {assignments[number]}, too; give each a column of "
+                    "its own"
                 )
             by_role[role.name].append(number)
-            assignments[number] = f"{role.name}={part}"
+            assignments[number] = flag
     for role in roles:
         if role.name not in by_role:
             by_role[role.name] = (
-                _usual(path, names, role, assignments, flag) if names else _at_position(role, width)
+                _usual(path, names, role, assignments) if names else _at_position(role, width)
             )
-    _check_apart(path, names, by_role, flag)
-    guessed = _guess(path, names, roles, by_role, assignments, flag)
+    _check_apart(path, names, roles, by_role)
+    guessed = _guess(path, names, roles, by_role, assignments)
     columns = Columns(path, names, by_role, frozenset(guessed))
     _log(columns, roles)
     return columns
+
+
+def _list_columns(value: str | Sequence[str]) -> Sequence[str]:
+    """Returns the columns that a flag assigns: none for "", one for a text, or a list of them."""
+    if isinstance(value, str):
+        return [value] if value else []
+    return value
 
 
 def fold_name(name: str) -> str:
@@ -162,7 +173,7 @@ def _find(path: str, names: Sequence[str], column: str, where: str, width: int) 
 
 
 def _usual(
-    path: str, names: Sequence[str], role: Role, assignments: Mapping[int, str], flag: str | None
+    path: str, names: Sequence[str], role: Role, assignments: Mapping[int, str]
 ) -> list[int]:
     """Returns the columns of usual names, without those that a flag assigns to another role."""
     matches = [number for number, name in enumerate(names) if _is_usual(fold_name(name), role)]
@@ -170,13 +181,13 @@ def _usual(
     if len(free) > 1 and not role.is_list:
         several = " and ".join(names[number] for number in free)
         remedy = "rename all but one"
-        if flag:
-            remedy = f"name the right one, {flag}={role.name}=..., or its number from 0"
+        if role.flag:
+            remedy = f"name the right one, {role.format_flag()}, or its number from 0"
         raise InputError(f"{path}: each of the columns {several} could be {role.name}; {remedy}")
     if matches and not free and role.is_required:
         raise InputError(
-            f"{flag}={assignments[matches[0]]}: is the column that {role.name} is read from; name "
-            f"that of {role.name}, too"
+            f"{assignments[matches[0]]}: is the column that {role.name} is read from; name that of "
+            f"{role.name}, too, {role.format_flag()}"
         )
     return free
 
@@ -194,21 +205,21 @@ def _at_position(role: Role, width: int) -> list[int]:
 
 
 def _check_apart(
-    path: str, names: Sequence[str], by_role: Mapping[str, list[int]], flag: str | None
+    path: str, names: Sequence[str], roles: Sequence[Role], by_role: Mapping[str, list[int]]
 ):
     """Raises InputError if two roles have one column, as in a file without names whose only
     column is the text.
     """
-    role_names: dict[int, str] = {}
-    for role, numbers in by_role.items():
-        for number in numbers:
-            if number in role_names:
+    column_roles: dict[int, Role] = {}
+    for role in roles:
+        for number in by_role[role.name]:
+            other = column_roles.setdefault(number, role)
+            if other is not role:
                 name = names[number] if number < len(names) else number
                 raise InputError(
-                    f"{flag}: {role} and {role_names[number]} of {path} are one column, {name}; "
-                    f"name both, {flag}={role_names[number]}=...,{role}=..."
+                    f"{path}: {other.name} and {role.name} are one column, {name}; name both, "
+                    f"{other.format_flag()} {role.format_flag()}"
                 )
-            role_names[number] = role
 
 
 def _guess(
@@ -217,7 +228,6 @@ def _guess(
     roles: Sequence[Role],
     by_role: dict[str, list[int]],
     assignments: Mapping[int, str],
-    flag: str | None,
 ) -> list[str]:
     """Adds columns of required roles that no name tells, and returns these roles.
 
@@ -233,7 +243,7 @@ def _guess(
         for number in range(len(names))
         if number not in used_numbers and fold_name(names[number]) not in _ROW_NAMES
     ]
-    _refuse_other_delimiter(path, names, missing[0].name, flag)
+    _refuse_other_delimiter(path, names, missing[0])
     is_clear = len(free_numbers) == len(missing) == 1 or (
         len(names) <= 2 and len(free_numbers) >= len(missing)
     )
@@ -243,26 +253,24 @@ def _guess(
         return [role.name for role in missing]
     role = missing[0]
     what = f"{len(names)} columns, {', '.join(names)}" if names else "no names of columns"
-    if not flag:
+    if not role.flag:
         raise InputError(
             f"{path}: has {what}, and none called {' or '.join(role.usual_names)}; name it so"
         )
     if role.can_be_guessed:
-        raise InputError(
-            f"{flag}: {path} has {what}; name that of {role.name}, {flag}={role.name}=..."
-        )
+        raise InputError(f"{path}: has {what}; name that of {role.name}, {role.format_flag()}")
     raise InputError(
         f"{path}: none of its columns {', '.join(names)} has a usual name; name them, as in "
-        f"{flag}={role.name}=question"
+        f"{role.format_flag('question')}"
     )
 
 
-def _refuse_other_delimiter(path: str, names: Sequence[str], role: str, flag: str | None):
+def _refuse_other_delimiter(path: str, names: Sequence[str], role: Role):
     """Raises InputError for a table of one column whose name has a delimiter, perhaps that of
     another format.
     """
     if len(names) == 1 and (delimiter := _match_delimiter(names[0])):
-        remedy = f", or name the column, {flag}={role}=0" if flag else ""
+        remedy = f", or name the column, {role.format_flag(0)}" if role.flag else ""
         raise InputError(
             f"{path}: has one column, {names[0]!r}, which may be several with {delimiter[0]!r} "
             "between them; write commas into a .csv and tabs into a .tsv, give "

@@ -163,7 +163,7 @@ def read_tagged(flag_value: str, flag: str, labelled: bool = True) -> ConllFile:
     for row, record in read_records(flag_value, flag):
         if path != row.path:
             path, names = row.path, list(record)
-            decided = decide_columns(path, names, roles, flag=None)
+            decided = decide_columns(path, names, roles)
             tokens_name = decided.column_name("tokens")
             tags_name = decided.column_name("tags")
         assert tokens_name is not None, "the role is a required one"

@@ -15,14 +15,25 @@ from official_bert.data.column_roles import Role, decide_columns, fold_name
 from official_bert.data.tables import Row, not_empty, numbered_lines, parse_number
 from official_bert.io import errors
 from official_bert.io.errors import InputError
-from official_bert.options.fields import parse_settings
 from official_bert.options.fine_tuning import CSV
-from official_bert.options.table_columns import COLUMNS
+from official_bert.options.table_columns import USUAL_NAMES
 
-ANCHOR, POSITIVE, NEGATIVE, LABEL, HEADER = COLUMNS
+ANCHOR, POSITIVE, NEGATIVE, LABEL = USUAL_NAMES
+COLUMN_FLAGS = {
+    ANCHOR: "anchor_column",
+    POSITIVE: "positive_column",
+    NEGATIVE: "negative_columns",
+    LABEL: "label_column",
+}
 _ROLES = [
-    Role(name, COLUMNS[name], is_required=name == ANCHOR, is_list=name == NEGATIVE)
-    for name in (ANCHOR, POSITIVE, NEGATIVE, LABEL)
+    Role(
+        name,
+        usual_names,
+        is_required=name == ANCHOR,
+        is_list=name == NEGATIVE,
+        flag=COLUMN_FLAGS[name],
+    )
+    for name, usual_names in USUAL_NAMES.items()
 ]
 _LINES = (".txt", ".txt.gz")
 # Of JSON and Parquet, and in any case of pandas' and other programs' CSV.
@@ -62,26 +73,28 @@ def read_examples(
         flag: its name, for messages.
         settings: the flags that say how tables are read.
         is_corpus: whether a table may have positives alone, such as a column called passage; the
-            anchors are "" then. No --columns is for such a table.
+            anchors are "" then. The flags of columns are not for such a table.
     """
-    columns = settings.get("columns")
-    column_settings = parse_settings(columns, COLUMNS) if columns else {}
+    assigned = {}
+    for role, flag_name in COLUMN_FLAGS.items():
+        if settings.get(flag_name) is not None:
+            assigned[role] = settings[flag_name]
     paths = table_formats.expand_paths(flag_value, flag)
     lines = [
         path for path in paths if path.lower().endswith(_LINES) and not settings.get("data_format")
     ]
     examples = []
     for path in lines:
-        if column_settings:
+        if assigned:
             errors.warn(
-                "--columns: is not read for %s, which has one text a line; for a table, give "
-                "--data_format",
+                "%s: not read for %s, which has one text a line; for a table, give --data_format",
+                " and ".join(f"--{COLUMN_FLAGS[role]}" for role in assigned),
                 path,
             )
         examples += _read_lines(path)
     for path in paths:
         if path not in lines:
-            examples += _read_table(path, flag, column_settings, settings, is_corpus)
+            examples += _read_table(path, flag, assigned, settings, is_corpus)
     return not_empty(examples, flag_value)
 
 
@@ -107,22 +120,21 @@ def _warn_of_tabs(path: str):
 def _read_table(
     path: str,
     flag: str,
-    column_settings: Mapping[str, str],
+    assigned: Mapping[str, str | Sequence[str]],
     settings: Mapping[str, Any],
     is_corpus: bool,
 ) -> Iterator[Example]:
-    assigned = {role: column for role, column in column_settings.items() if role != HEADER}
-    if column_settings.get(HEADER, "true") not in ("true", "false"):
-        raise InputError(f"--columns: header={column_settings[HEADER]}: must be true or false")
-    is_quoted, has_header = settings.get("quoting") == CSV, column_settings.get(HEADER) != "false"
-    columns, names, columns_flag = {}, None, None if is_corpus else "--columns"
+    is_quoted = settings.get("quoting") == CSV
+    has_header = settings.get("has_header", True)
+    columns: dict[str, list[str]] = {}
+    names: list[str] | None = None
     for row, record in table_formats.read_records(
         path, flag, settings.get("data_format"), has_header, is_quoted
     ):
         if names != list(record):
             names = list(record)
             table_columns = decide_columns(
-                row.path, names, _choose_roles(names, is_corpus), assigned, flag=columns_flag
+                row.path, names, _choose_roles(names, is_corpus), assigned
             )
             columns = {
                 role: [names[number] for number in numbers]
@@ -143,12 +155,14 @@ def _read_table(
 
 def _choose_roles(names: Sequence[str], is_corpus: bool) -> list[Role]:
     """Returns the roles of a table's columns: a corpus with positives needs no anchor."""
-    has_positives = any(fold_name(name) in COLUMNS[POSITIVE] for name in names)
-    return (
-        [role._replace(is_required=False) for role in _ROLES]
-        if is_corpus and has_positives
-        else _ROLES
-    )
+    if not is_corpus:
+        return _ROLES
+    has_positives = any(fold_name(name) in USUAL_NAMES[POSITIVE] for name in names)
+    roles = []
+    for role in _ROLES:
+        is_required = role.is_required and not has_positives
+        roles.append(role._replace(is_required=is_required, flag=None))
+    return roles
 
 
 def _texts(row: Row, record: Mapping[str, Any], columns: Iterable[str]) -> tuple[str, ...]:

@@ -27,8 +27,8 @@ from official_bert.tasks.registry import CLASSIFICATION
 _COMMAND = "run_classifier"
 # Flags that arguments of `train` replace, and flags of files.
 _EXCLUDED_FLAGS = """
-task_name labels output_dir do_train do_eval do_predict search columns data_dir train_file dev_file test_file
-data_format quoting
+task_name labels output_dir do_train do_eval do_predict search data_dir train_file dev_file test_file
+text_a_column text_b_column label_column has_header label_separator data_format quoting
 """
 
 
@@ -156,12 +156,13 @@ class Classifier(Predictor):
         sets = _table_rows(data, dev)
         if "label_type" not in flags:
             data.warn_of_whole_scores()
+        column_flags = {f"{name}_column": name for name in sets["train"][0].fields}
         options = catalog.options_class(_COMMAND)(
             task_name="text",
             output_dir=os.fspath(folder),
-            columns=",".join(f"{name}={name}" for name in sets["train"][0].fields),
             do_train=True,
             do_eval=dev is not None,
+            **column_flags,
             **{"label_type": data.label_type, "model": model and os.fspath(model)}
             | _checked(flags),
         )

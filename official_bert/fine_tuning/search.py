@@ -22,6 +22,7 @@ from official_bert.io.folder_lock import locked
 from official_bert.io.reading import as_object
 from official_bert.options.fields import POSITIVE, PROCESSES, SIZE, Check
 from official_bert.options.fine_tuning import GLUE, PAPER, FineTuningOptions
+from official_bert.options.former_flags import upgrade_flags
 from official_bert.tasks import registry
 from official_bert.training.distribution import check_divides
 from official_bert.training.memory import forget_models
@@ -233,7 +234,7 @@ def _check_same_flags(options: FineTuningOptions):
     }
     path = os.path.join(options.output_dir, FLAGS_FILE)
     if files.exists(path):
-        earlier = as_object(reading.read_json(path), path)
+        earlier = upgrade_flags(as_object(reading.read_json(path), path))
         if "task_name" in shared and registry.is_same(
             shared["task_name"], str(earlier.get("task_name"))
         ):

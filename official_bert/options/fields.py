@@ -2,7 +2,7 @@
 
 import dataclasses
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Check = tuple[Callable[[Any], bool], str]
@@ -133,36 +133,6 @@ def format_flag(name: str, value: object) -> str:
 def format_value(value: object) -> str:
     """Returns the value of a flag as a user types it."""
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def parse_settings(text: str, names: Collection[str]) -> dict[str, str]:
-    """Reads `name=value,name=value`, the value of a flag that holds several settings; a value may
-    have commas.
-
-    Blanks around a name do not count.
-
-    Raises:
-        ValueError: a part has another form, or a name is unknown or there twice.
-    """
-    settings: dict[str, str] = {}
-    for part in text.split(","):
-        name, equals, value = part.partition("=")
-        name = name.strip()
-        if name in names and equals and name not in settings:
-            settings[name], last = value, name
-        elif settings and not equals:
-            settings[last] += f",{part}"
-        else:
-            raise ValueError(f"{part!r} is not one of {'=..., '.join(names)}=..., each once")
-    return settings
-
-
-def are_settings(text: str, names: Collection[str]) -> bool:
-    try:
-        parse_settings(text, names)
-    except ValueError:
-        return False
-    return True
 
 
 def option(

@@ -14,7 +14,6 @@ from official_bert.options.fields import (
     PROBABILITY,
     SIZE,
     TEXT,
-    are_settings,
     option,
 )
 from official_bert.options.shared import TokenizerOptions
@@ -212,8 +211,6 @@ SINGLE, MULTI, SCORE = "single", "multi", "score"
 LABEL_TYPES = (SINGLE, MULTI, SCORE)
 NO_QUOTING, CSV = "none", "csv"
 DATA_FORMATS = ("tsv", CSV, "jsonl", "parquet")
-# How the files of --task_name=text are read without --columns.
-COLUMNS = {"text_a": "0", "text_b": "", "label": "-1", "header": "true", "separator": ","}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,20 +219,35 @@ class TextOptions:
 
     chapter: ClassVar[str] = TEXT
 
-    columns: str | None = option(
+    text_a_column: str | None = option(
         None,
         basic=True,
-        check=(
-            lambda text: are_settings(text, COLUMNS),
-            'must have the form "text_a=text,text_b=other,label=kind,header=true,separator=,", or be a part of that',
-        ),
-        help="With text, the columns by name or number, such as --columns=text_a=text,label=kind; "
-        "names match in any case. Without this flag text_a is the column called text, sentence or "
-        "sentence1 and label the one called label, or else the only one that is left, of two "
-        "columns the first and the last. text_b is the second text if the examples are pairs; "
-        "text_b= leaves a column called sentence2 out. With header=false the first line is an "
-        "example, too. separator=, stands between the labels of an example with "
-        '--label_type=multi; in a shell, quote a semicolon: --columns="separator=;".',
+        help="With text, the column of the text, by name or by number from 0; negative numbers "
+        "count from the end. Names match in any case. Without this flag it is the column called "
+        "text, sentence or sentence1. If there is none, it is the only remaining column, or the "
+        "first of two.",
+    )
+    text_b_column: str | None = option(
+        None,
+        basic=True,
+        help="With text, the column of the second text of pairs. An empty value ignores a column "
+        "called sentence2.",
+    )
+    label_column: str | None = option(
+        None,
+        basic=True,
+        help="With text, the column of the label. Without this flag it is the column called label. "
+        "If there is none, it is the only remaining column, or the last of two.",
+    )
+    has_header: bool = option(
+        True,
+        help="With text, whether the first line of a TSV or CSV file names the columns. Without a "
+        "header, columns are numbers from 0.",
+    )
+    label_separator: str = option(
+        ",",
+        help="With text and --label_type=multi, what separates the labels of an example. In a "
+        'shell, quote a semicolon: --label_separator=";".',
     )
     quoting: str = option(
         NO_QUOTING,

@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from official_bert.options.fields import are_settings, option
+from official_bert.options.fields import option
 from official_bert.options.fine_tuning import CSV, DATA_FORMATS, NO_QUOTING
 
 # The parts of an example, and the usual names of their columns, in lower case.
-COLUMNS = {
+USUAL_NAMES = {
     "anchor": (
         "anchor",
         "query",
@@ -20,7 +20,6 @@ COLUMNS = {
     "positive": ("positive", "answer", "passage", "document", "sentence2", "sentence_b", "text_b"),
     "negative": ("negative", "negatives"),
     "label": ("label", "score", "similarity_score", "similarity", "relatedness_score"),
-    "header": (),
 }
 
 
@@ -28,20 +27,34 @@ COLUMNS = {
 class TextTables:
     """How the tables of texts that belong together are read."""
 
-    columns: str | None = option(
+    anchor_column: str | None = option(
         None,
         basic=True,
-        check=(
-            lambda text: are_settings(text, COLUMNS),
-            'must have the form "anchor=question,positive=answer,negative=wrong,label=score,header=true", or be a part '
-            "of that",
-        ),
-        help="The columns of the texts, by name or, with header=false, by number from 0, such as "
-        "--columns=anchor=question,positive=answer. negative may be several columns, label is the "
-        "score of a pair or the class of a text; label= leaves a column of that name out. Without "
-        "this flag columns of usual names are read, in any case: anchor, query, sentence1, text; "
-        "positive, answer, sentence2; negative, negative_1; label, score. Files .txt have one "
-        "sentence a line.",
+        help="The column of the first text, by name or by number from 0. Names match in any case. "
+        "Without this flag it is a column of a usual name, such as anchor, query, sentence1 or "
+        "text. Files .txt have no columns, but one sentence a line.",
+    )
+    positive_column: str | None = option(
+        None,
+        basic=True,
+        help="The column of the text that belongs to the first one; empty for none. Without this "
+        "flag it is a column of a usual name, such as positive, answer or sentence2.",
+    )
+    negative_columns: list[str] | None = option(
+        None,
+        help="The columns of texts that do not belong to the first one, separated by commas; empty "
+        "for none. Without this flag they are the columns called negative, negative_1 and so on.",
+    )
+    label_column: str | None = option(
+        None,
+        basic=True,
+        help="The column of the score of a pair or of the class of a text; empty for none. Without "
+        "this flag it is a column of a usual name, such as label or score.",
+    )
+    has_header: bool = option(
+        True,
+        help="Whether the first line of a TSV or CSV file names the columns. Without a header, "
+        "columns are numbers from 0.",
     )
     quoting: str = option(
         NO_QUOTING,

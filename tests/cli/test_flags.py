@@ -197,6 +197,10 @@ def test_unknown_flags_are_named_and_left_alone(script):
             ["--input_file=a", "--eval_every=500"],
             "py: --eval_every: this flag is now --eval_every_steps or --eval_every_epochs",
         ),
+        (
+            ["--input_file=a", "--columns=text_a=text,label=kind"],
+            "py: --columns: this flag is now --text_a_column, --text_b_column, --label_column",
+        ),
         (["--flagfile={0}/words"], "the word 'word' belongs to no flag"),
         (["--flagfile={0}/bytes"], "py: --flagfile: holds bytes that are no text"),
         (["--flagfile={0}/absent"], "Unable to open flagfile: [Errno 2] No such file or directory"),
@@ -331,7 +335,7 @@ def test_a_flag_without_a_value_it_can_have_is_said_plainly(arguments, sentence)
         (ClassificationOptions, "model", flags.MODEL),
         (ClassificationOptions, "vocab_file", flags.MODEL),
         (ClassificationOptions, "class_weights", flags.THIS_SCRIPT),
-        (ClassificationOptions, "columns", flags.TEXT),
+        (ClassificationOptions, "text_a_column", flags.TEXT),
         (ClassificationOptions, "num_train_epochs", flags.COMMON),
         (ClassificationOptions, "tpu_zone", flags.DEVICES),
         # Which has a default of its own there.

@@ -54,7 +54,8 @@ def test_a_task_of_ones_own_is_learnt_evaluated_and_predicted(base, tmp_path):
     model = flag_list(
         task_name="tsv",
         data_dir=tmp_path,
-        columns="text_a=text,label=kind",
+        text_a_column="text",
+        label_column="kind",
         max_seq_length=32,
         vocab_file=base / "vocab.txt",
         bert_config_file=base / "bert_config.json",

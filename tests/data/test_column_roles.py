@@ -7,16 +7,18 @@ import pytest
 from official_bert.data.column_roles import Role, decide_columns
 from official_bert.io.errors import InputError
 
-ANCHOR = Role("anchor", ("anchor", "text"), is_required=True)
-POSITIVE = Role("positive", ("positive",))
-NEGATIVE = Role("negative", ("negative", "negatives"), is_list=True)
-LABEL = Role("label", ("label", "score"))
+ANCHOR = Role("anchor", ("anchor", "text"), is_required=True, flag="anchor_column")
+POSITIVE = Role("positive", ("positive",), flag="positive_column")
+NEGATIVE = Role("negative", ("negative", "negatives"), is_list=True, flag="negative_columns")
+LABEL = Role("label", ("label", "score"), flag="label_column")
 ROLES = (ANCHOR, POSITIVE, NEGATIVE, LABEL)
 
 
 def decide(names: str, flag: str = "", **more):
     """The names of the columns of each role that has some."""
     assigned = dict(part.split("=") for part in flag.split(" ")) if flag else {}
+    if "negative" in assigned:
+        assigned["negative"] = assigned["negative"].split(",")
     columns = decide_columns("a.csv", names.split(","), ROLES, assigned, **more)
     return {
         role: [columns.name(number) for number in numbers]
@@ -55,7 +57,7 @@ def test_roles(names, flag, expected):
         (
             "text,Anchor,positive",
             "",
-            "each of the columns text and Anchor could be anchor; name the right one, --col",
+            "each of the columns text and Anchor could be anchor; name the right one, --anchor_column",
         ),
         (
             "anchor,label,score",
@@ -66,31 +68,40 @@ def test_roles(names, flag, expected):
         (
             "anchor,b",
             "positive=b negative=b",
-            "--columns=negative=b: is the column of positive=b, too; give each",
+            "--negative_columns=b: is the column of --positive_column=b, too; give each",
         ),
-        ("anchor,b", "positive=b label=-1", "--columns=label=-1: is the column of positive=b, too"),
-        ("anchor,b", "negative=b,B", "--columns=negative=B: is the column of negative=b, too"),
+        (
+            "anchor,b",
+            "positive=b label=-1",
+            "--label_column=-1: is the column of --positive_column=b, too",
+        ),
+        (
+            "anchor,b",
+            "negative=b,B",
+            "--negative_columns=B: is the column of --negative_columns=b, too",
+        ),
         (
             "anchor,b",
             "positive=anchor",
-            "--columns=positive=anchor: is the column that anchor is read from; name",
+            "--positive_column=anchor: is the column that anchor is read from; name that of anchor, "
+            "too, --anchor_column=...",
         ),
-        ("anchor,b", "anchor=", "--columns=anchor=: is empty; name the column"),
+        ("anchor,b", "anchor=", "--anchor_column=: is empty; name the column"),
         (
             "anchor,B,b",
             "positive=β",
-            "--columns=positive=β: a.csv has no such column, only anchor, B, b",
+            "--positive_column=β: a.csv has no such column, only anchor, B, b",
         ),
         (
             "anchor,Bb,bb",
             "positive=BB",
-            "--columns=positive=BB: a.csv has several columns of this name; give its num",
+            "--positive_column=BB: a.csv has several columns of this name; give its num",
         ),
         (
             "x,y",
             "",
             "a.csv: none of its columns x, y has a usual name; name them, as in "
-            "--columns=anchor=question",
+            "--anchor_column=question",
         ),
     ],
 )
@@ -102,7 +113,7 @@ def test_columns_that_are_not_clear(names, flag, message):
 
 @pytest.mark.parametrize("delimiter", [";", "\t", ",", "|"])
 def test_columns_of_another_format(delimiter):
-    role = Role("text_a", ("text",), is_required=True, can_be_guessed=True)
+    role = Role("text_a", ("text",), is_required=True, can_be_guessed=True, flag="text_a_column")
     names = [f"text{delimiter}label"]
     message = f"has one column, {names[0]!r}, which may be several with {delimiter!r} between them"
     with pytest.raises(InputError, match=re.escape(message)):
@@ -112,9 +123,9 @@ def test_columns_of_another_format(delimiter):
 
 
 def test_names_of_rows_are_never_guessed():
-    role = Role("text_a", ("text",), is_required=True, can_be_guessed=True)
+    role = Role("text_a", ("text",), is_required=True, can_be_guessed=True, flag="text_a_column")
     assert decide_columns("a.csv", ["ID", "review"], (role,)).by_role == {"text_a": [1]}
-    with pytest.raises(InputError, match=r"a.csv has 1 columns, id; name that of text_a"):
+    with pytest.raises(InputError, match=r"^a.csv: has 1 columns, id; name that of text_a, --"):
         decide_columns("a.csv", ["id"], (role,))
 
 
@@ -139,23 +150,23 @@ def test_without_a_flag_the_remedy_is_to_rename():
     with pytest.raises(
         InputError, match=r"each of the columns tags and Tags could be tags; rename all but one$"
     ):
-        decide_columns("a", ["tags", "Tags"], (Role("tags", ("tags",)),), flag=None)
+        decide_columns("a", ["tags", "Tags"], (Role("tags", ("tags",)),))
     with pytest.raises(
         InputError, match=r"^a: has 1 columns, x, and none called ner_tags or tags; name it so$"
     ):
-        decide_columns(
-            "a", ["x"], (Role("tags", ("ner_tags", "tags"), is_required=True),), flag=None
-        )
+        decide_columns("a", ["x"], (Role("tags", ("ner_tags", "tags"), is_required=True),))
 
 
 def test_a_file_without_names_has_positions():
     text, label = (
-        Role(name, is_required=True, position=number)
+        Role(name, is_required=True, position=number, flag=f"{name}_column")
         for name, number in (("text_a", 0), ("label", -1))
     )
     columns = decide_columns("a", (), (text, label), width=3)
     assert columns.by_role == {"text_a": [0], "label": [2]}
     with pytest.raises(
-        InputError, match=r"^--columns: label and text_a of a are one column, 0; name both"
+        InputError,
+        match=r"^a: text_a and label are one column, 0; name both, "
+        r"--text_a_column=... --label_column=...$",
     ):
         decide_columns("a", (), (text, label), width=1)

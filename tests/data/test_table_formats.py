@@ -87,7 +87,7 @@ def write(path, data: bytes | str):
 def examples(named: str | None, folder=None, **settings):
     """Texts and labels of a training set."""
     processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"columns": None, **settings})
+        ClassificationSettings.from_values({"has_header": True, **settings})
     )
     processor.named = {"train": named}
     return [(one.text_a, one.label) for one in processor.get_train_examples(folder and str(folder))]
@@ -191,25 +191,30 @@ GOOD = '{"text": "a", "label": "x"}\n'
         ("a.csv", 'text,label\n"a,x\nb,y\n', "line 3: unexpected end of data; check the quotes up to here"),
         ("a.csv", "text,label\na\rb,x\n", "line 2: new-line character seen in unquoted field"),
         ("a.csv", "text,text,label\na,b,x\n", "has several columns of this name; give its number"),
-        ("a.csv", "text,kind\na,x\n", "--columns=label=label: .* has no such column, only text, kind"),
+        ("a.csv", "text,kind\na,x\n", "--label_column=label: .* has no such column, only text, kind"),
         ("a.csv", "", "a.csv: holds no example"),
         ("a.csv", "text,label\n", "a.csv: holds no example"),
         ("a.jsonl", "", "a.jsonl: holds no example"),
         ("a.jsonl", f'{GOOD}["a"]\n', "line 2: is no object; it should be one, in braces"),
         ("a.jsonl", f'{GOOD}{{"text": "b"\n', r"line 2: no JSON \(.*\); give one JSON object a line"),
         ("a.jsonl", '{"text": "a", "text": "b", "label": "x"}', r"line 1: no JSON \(a name stands twice in an object"),
-        ("a.jsonl", '{"text": ["a"], "label": "x"}', "line 1: --columns=text_a=text is no text; give it a text"),
-        ("a.jsonl", f'{GOOD}{{"label": "y"}}', "line 2: --columns=text_a=text is missing; give it a text"),
+        ("a.jsonl", '{"text": ["a"], "label": "x"}', "line 1: --text_a_column=text is no text; give it a text"),
+        ("a.jsonl", f'{GOOD}{{"label": "y"}}', "line 2: --text_a_column=text is missing; give it a text"),
         ("a.jsonl", f'{GOOD}{{"text": "b", "label": null}}', "line 2: has no label; complete the row"),
         ("a.jsonl", f'{GOOD}{{"text": "b", "label": NaN}}', "line 2: has no label; complete the row"),
         ("a.jsonl", f'{GOOD}{{"text": "b", "label": ["y"]}}', "line 2: the label is a list; .* --label_type=multi"),
-        ("a.jsonl", '{"text": "\\ud800", "label": "x"}', r"line 1: --columns=text_a=text has '\\ud800', half of"),
+        ("a.jsonl", '{"text": "\\ud800", "label": "x"}', r"line 1: --text_a_column=text has '\\ud800', half of"),
         pytest.param("a.parquet", b"PAR1 and more", r"cannot be read as Parquet \(.*\); write it", marks=needs_pyarrow),
     ],
 )  # fmt: skip
 def test_tables_that_cannot_be_used(tmp_path, name, data, message):
     with pytest.raises(InputError, match=message):
-        examples(write(tmp_path / name, data), columns="text_a=text,label=label", labels=["x", "y"])
+        examples(
+            write(tmp_path / name, data),
+            text_a_column="text",
+            label_column="label",
+            labels=["x", "y"],
+        )
 
 
 @pytest.mark.parametrize("name", ["a.tsv", *TABLES])
@@ -234,10 +239,10 @@ def test_an_unknown_label_has_its_file_and_line(tmp_path, name, settings):
 def test_a_table_that_names_its_columns_has_a_header(tmp_path):
     with pytest.raises(
         InputError,
-        match=r"^--columns: header=false: .*a.jsonl names its columns in each row; leave",
+        match=r"^--has_header=false: .*a.jsonl names its columns in each row; leave",
     ):
-        examples(write(tmp_path / "a.jsonl", GOOD), columns="header=false")
-    assert examples(write(tmp_path / "a.csv", "b,x\na,y\n"), columns="header=false") == [
+        examples(write(tmp_path / "a.jsonl", GOOD), has_header=False)
+    assert examples(write(tmp_path / "a.csv", "b,x\na,y\n"), has_header=False) == [
         ("b", "x"),
         ("a", "y"),
     ]

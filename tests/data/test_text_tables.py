@@ -40,16 +40,26 @@ def read(path, content: str, **settings) -> list[Example]:
         (
             "a.tsv",
             "4\ta\tb\n",
-            {"columns": "header=false,label=0,anchor=1,positive=2"},
+            {
+                "has_header": False,
+                "label_column": "0",
+                "anchor_column": "1",
+                "positive_column": "2",
+            },
             ("a", ("b",), (), "4"),
         ),
         (
             "a.tsv",
             'x\ty\n"a"\tb\n',
-            {"columns": "anchor=x,positive=y", "quoting": "csv"},
+            {"anchor_column": "x", "positive_column": "y", "quoting": "csv"},
             ("a", ("b",), (), ""),
         ),
-        ("a.tsv", "text\tx\ty\na\tb\tc\n", {"columns": "negative=x,y"}, ("a", (), ("b", "c"), "")),
+        (
+            "a.tsv",
+            "text\tx\ty\na\tb\tc\n",
+            {"negative_columns": ["x", "y"]},
+            ("a", (), ("b", "c"), ""),
+        ),
         ("a.txt", "\n\n a text \n", {}, (" a text ", (), (), "")),
         ("a.txt", "text\tanswer\na\tb\n", {"data_format": "tsv"}, ("a", ("b",), (), "")),
         ("a.tsv", "Text\tAnswer\tNegative_1\na\tb\tc\n", {}, ("a", ("b",), ("c",), "")),
@@ -59,14 +69,14 @@ def read(path, content: str, **settings) -> list[Example]:
             {},
             ("a", ("b",), ("c",), ""),
         ),
-        ("a.csv", "anchor,positive,label\na,b,0\n", {"columns": "label="}, ("a", ("b",), (), "")),
+        ("a.csv", "anchor,positive,label\na,b,0\n", {"label_column": ""}, ("a", ("b",), (), "")),
         (
             "a.csv",
             "Frage,Antwort\na,b\n",
-            {"columns": "anchor=frage,positive=ANTWORT"},
+            {"anchor_column": "frage", "positive_column": "ANTWORT"},
             ("a", ("b",), (), ""),
         ),
-        ("a.csv", "sentence1,sentence2\na,b\n", {"columns": "anchor=sentence2"}, ("b", (), (), "")),
+        ("a.csv", "sentence1,sentence2\na,b\n", {"anchor_column": "sentence2"}, ("b", (), (), "")),
     ],
 )
 def test_columns_of_usual_and_of_given_names(tmp_path, name, content, settings, expected):
@@ -76,33 +86,41 @@ def test_columns_of_usual_and_of_given_names(tmp_path, name, content, settings, 
 
 
 @pytest.mark.parametrize(
-    ("names", "columns", "message"),
+    ("names", "settings", "message"),
     [
-        ("a,b", "anchor=a,positive=a", "--columns=positive=a: is the column of anchor=a, too"),
+        (
+            "a,b",
+            {"anchor_column": "a", "positive_column": "a"},
+            "--positive_column=a: is the column of --anchor_column=a, too",
+        ),
         (
             "text,b",
-            "positive=b,negative=b",
-            "--columns=negative=b: is the column of positive=b, too",
+            {"positive_column": "b", "negative_columns": ["b"]},
+            "--negative_columns=b: is the column of --positive_column=b, too",
         ),
-        ("a,b", "anchor=a,label=a", "--columns=label=a: is the column of anchor=a, too"),
+        (
+            "a,b",
+            {"anchor_column": "a", "label_column": "a"},
+            "--label_column=a: is the column of --anchor_column=a, too",
+        ),
         (
             "text,question",
-            "",
+            {},
             "each of the columns text and question could be anchor; name the right one",
         ),
-        ("Anchor,anchor", "", "each of the columns Anchor and anchor could be anchor"),
-        ("text,score,label", "", "each of the columns score and label could be label"),
+        ("Anchor,anchor", {}, "each of the columns Anchor and anchor could be anchor"),
+        ("text,score,label", {}, "each of the columns score and label could be label"),
     ],
 )
 @pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
-def test_columns_that_are_not_clear(tmp_path, ending, names, columns, message):
+def test_columns_that_are_not_clear(tmp_path, ending, names, settings, message):
     names = names.split(",")
     separator = "\t" if ending == ".tsv" else ","
     content = "".join(separator.join(row) + "\n" for row in (names, ["x"] * len(names)))
     if ending == ".jsonl":
         content = json.dumps(dict.fromkeys(names, "x"))
     with pytest.raises(InputError, match=re.escape(message)):
-        read(tmp_path / f"a{ending}", content, columns=columns)
+        read(tmp_path / f"a{ending}", content, **settings)
 
 
 @pytest.mark.parametrize("label", ["1_0", "\u0663", "one", "inf"])
@@ -122,8 +140,12 @@ def test_lines_that_are_rows_of_a_table_are_warned_of(tmp_path, content, caplog)
 
 
 def test_columns_of_lines_are_warned_of(tmp_path, caplog):
-    read(tmp_path / "a.txt", "a\n", columns="anchor=q")
-    assert f"--columns: is not read for {tmp_path}/a.txt, which has one text a line" in caplog.text
+    read(tmp_path / "a.txt", "a\n", anchor_column="q", label_column="")
+    sentence = (
+        f"--anchor_column and --label_column: not read for {tmp_path}/a.txt, which has one text a "
+        "line"
+    )
+    assert sentence in caplog.text
     with pytest.raises(InputError, match=r"a.tsv: line 3: has the names of the columns again, as"):
         read(tmp_path / "a.tsv", "anchor\tpositive\na\tb\nanchor\tpositive\n")
 

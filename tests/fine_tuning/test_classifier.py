@@ -51,8 +51,8 @@ def test_a_csv_of_tickets_becomes_a_classifier_as_by_the_script(base, tmp_path):
         f"{name}_file": write_csv(tmp_path / f"{name}.csv", *sets)
         for name, sets in (("train", train), ("dev", dev))
     }
-    columns = "text_a=message,label=team"
-    given = FLAGS | {"num_train_epochs": 8, "model": base, "columns": columns, "task_name": "text"}
+    columns = {"text_a_column": "message", "label_column": "team"}
+    given = FLAGS | columns | {"num_train_epochs": 8, "model": base, "task_name": "text"}
     run_here(
         "run_classifier.py",
         "--do_train",
@@ -83,7 +83,7 @@ def test_a_csv_of_tickets_becomes_a_classifier_as_by_the_script(base, tmp_path):
     # The earlier name of the task reads the folder, too, and the folder of files.
     ended = end_of(
         "run_classifier.py", "--do_eval",
-        *flag_list(task_name="tsv", data_dir=tmp_path, columns=columns, model=tmp_path / "memory",
+        *flag_list(task_name="tsv", data_dir=tmp_path, model=tmp_path / "memory", **columns,
                    output_dir=tmp_path / "again"),
     )  # fmt: skip
     assert ended.status == 0, ended.sentence
@@ -171,7 +171,7 @@ NO_FLAG = "Classifier.train takes no such flag"
             ["a", 3],
             ["x", "y"],
             {},
-            "^train: row 2: --columns=text_a=text_a is no text; give it a text",
+            "^train: row 2: --text_a_column=text_a is no text; give it a text",
         ),
         (["a", "b"], ["x", float("nan")], {}, "^train: row 2: has no label"),
         (

@@ -29,7 +29,7 @@ def options(tmp_path_factory):
     base = toy.make_bert_base_dir(folder / "base")
     write_task(folder)
     return ClassificationOptions(
-        task_name="tsv", data_dir=str(folder), columns="text_a=text,label=kind", max_seq_length=16,
+        task_name="tsv", data_dir=str(folder), text_a_column="text", label_column="kind", max_seq_length=16,
         vocab_file=str(base / "vocab.txt"), bert_config_file=str(base / "bert_config.json"),
         init_checkpoint=str(base / "bert_model.ckpt"), output_dir="", do_train=True, num_train_epochs=1.5,
         train_batch_size=16, learning_rate=2e-2, random_seed=1, eval_batch_size=64, steps_per_loop=4,

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 import math
 import pathlib
 import weakref
@@ -11,10 +12,10 @@ import tensorflow as tf
 
 from official_bert.fine_tuning import search as search_module
 from official_bert.fine_tuning.finetuner import Score
-from official_bert.fine_tuning.search import Trial, list_trials, search
+from official_bert.fine_tuning.search import FLAGS_FILE, Trial, list_trials, search
 from official_bert.io.errors import Diverged, InputError
 from official_bert.modeling.layers import gelu
-from official_bert.options.fine_tuning import ChoiceOptions
+from official_bert.options.fine_tuning import ChoiceOptions, ClassificationOptions
 from official_bert.training.memory import forget_models
 
 
@@ -40,12 +41,12 @@ def grid(tmp_path_factory):
     return path
 
 
-def options_in(folder, search, **changes):
+def options_in(folder, search, options_class=ChoiceOptions, **changes):
     given = {
         "vocab_file": "v", "bert_config_file": "c", "output_dir": str(folder), "do_train": True, "search": str(search),
         "max_seq_length": 128, "do_lower_case": True,
     }  # fmt: skip
-    return ChoiceOptions(**given | changes)
+    return options_class(**given | changes)
 
 
 class Runs:
@@ -207,6 +208,24 @@ def test_the_model_of_a_run_is_freed_before_the_next(tmp_path, forget, monkeypat
 
     search(options_in(tmp_path, grid), run)
     assert len(graphs) == 4
+
+
+def test_resumes_a_search_of_an_earlier_version_with_one_flag_for_all_columns(tmp_path, grid):
+    flags = {
+        "options_class": ClassificationOptions,
+        "task_name": "text",
+        "text_a_column": "text",
+        "label_column": "kind",
+    }
+    search(options_in(tmp_path, grid, **flags), Runs([1, 2, 3, 4]))
+    path = tmp_path / FLAGS_FILE
+    recorded = json.loads(path.read_text())
+    for name in ("text_a_column", "text_b_column", "label_column", "has_header", "label_separator"):
+        del recorded[name]
+    recorded["columns"] = "text_a=text,label=kind"
+    path.write_text(json.dumps(recorded))
+    search(options_in(tmp_path, grid, **flags), Runs([]))
+    assert json.loads(path.read_text())["text_a_column"] == "text"
 
 
 def test_what_cannot_be_searched_is_named(tmp_path, grid):

@@ -194,10 +194,10 @@ ROWS = [
             ("--margin=-0.1", "must lie between 0 and 2"),
             ("--max_score=1.5", "must lie between -1 and 1"),
             ("--num_negatives=0", "must be at least 1"),
-            ("--columns=anchor", 'must have the form "anchor=question,positive=answer'),
-            ("--columns=anchor=a,text=b", 'must have the form "anchor=question,positive=answer'),
+            ("--has_header=no", "--has_header=no: must be true or false"),
+            ("--columns=anchor=a", "--columns: this flag is now --text_a_column"),
             ("--data_format=xml", "value should be one of <tsv|csv|jsonl|parquet>"),
-            ("--columns=anchor=query", "pairs.tsv has no such column, only anchor, positive"),
+            ("--anchor_column=query", "pairs.tsv has no such column, only anchor, positive"),
             (
                 "--data_format=csv",
                 "pairs.tsv: has one column, 'anchor\\tpositive', which may be several with",
@@ -221,10 +221,10 @@ ROWS = [
             ("--projection=0", "--projection=0"),
             ("--pooling=min", "--pooling=min"),
             ("--eval_task=ndcg", "--eval_task=ndcg"),
-            ("--columns=anchor", 'must have the form "anchor=question,positive=answer'),
+            ("--columns=anchor=a", "run_embeddings and mine_hard_negatives have --anchor_column"),
             (
-                "--columns=positive=b",
-                "--columns=positive=b: ",
+                "--positive_column=b",
+                "--positive_column=b: ",
                 "no such column, only anchor, positive",
             ),
             (
@@ -299,7 +299,7 @@ ROWS = [
     row(
         "a table of pairs for single texts",
         lambda folder: table_of(folder, PAIRS),
-        "the column Sentence2 is a second text; name it, --columns=text_b=Sentence2",
+        "the column Sentence2 is a second text; name it, --text_b_column=Sentence2",
     ),
     row(
         "table with one label",
@@ -308,8 +308,8 @@ ROWS = [
     ),
     row(
         "table with a column name twice",
-        lambda folder: table_of(folder, NAMED_TWICE, "--columns=text_a=x"),
-        "--columns=text_a=x: ",
+        lambda folder: table_of(folder, NAMED_TWICE, "--text_a_column=x"),
+        "--text_a_column=x: ",
         "several columns of this name",
     ),
 ]
@@ -331,7 +331,9 @@ def test_flags(row, folder, monkeypatch):
 def test_an_example_taken_for_the_header_is_warned_of(tmp_path, caplog, text, settings, label):
     (tmp_path / "train.tsv").write_text(f"{text}fine\t{label}\n")
     processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"columns": "label=1", "labels": None, **settings})
+        ClassificationSettings.from_values(
+            {"has_header": True, "label_column": "1", "labels": None, **settings}
+        )
     )
     processor.get_train_examples(str(tmp_path))
     warned = (

@@ -156,7 +156,7 @@ ROWS = [
             (b"anchor\tpositive\n", "holds no example; check the file"),
             (
                 b"anchor\tother\na\tb\n",
-                "holds no pair; name the columns, --columns=anchor=...,positive=...",
+                "holds no pair; name the columns, --anchor_column=... --positive_column=...",
             ),
             (
                 b"anchor\tanchor\tpositive\na\tb\tc\n",

@@ -25,8 +25,8 @@ TRAININGS = (
 
 # Flags that change no update of a training, by the reason.
 DATA_AND_MODEL = """
-model vocab_file bert_config_file allow_missing_weights random_seed input_file data_dir train_file task_name columns
-quoting data_format labels
+model vocab_file bert_config_file allow_missing_weights random_seed input_file data_dir train_file task_name
+text_a_column text_b_column label_column has_header label_separator quoting data_format labels
 """  # whose content is compared, or which is kept with the checkpoint
 DEVICES = """
 use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores iterations_per_loop steps_per_loop distribution_strategy

@@ -157,7 +157,9 @@ def test_what_names_no_task_is_said(modules, task_name, sentence):
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
-        ("columns", "text_a=1"),
+        ("text_a_column", "1"),
+        ("has_header", False),
+        ("label_separator", ";"),
         ("quoting", "csv"),
         ("label_type", "multi"),
         ("class_weights", ["1"]),

@@ -82,11 +82,11 @@ def _read_pairs(
     for example in scored:
         if not example.positives:
             raise InputError(
-                f"{example.where}: has no second text; name its column, --columns=positive=..."
+                f"{example.where}: has no second text; name its column, --positive_column=..."
             )
     if not scored:
         raise InputError(
-            f"{examples[0].where}: no pair has a score; name their column, --columns=label=..."
+            f"{examples[0].where}: no pair has a score; name their column, --label_column=..."
         )
     first_rows = []
     second_rows = []
@@ -130,7 +130,7 @@ def _prepare_pairs(examples: Sequence[Example], rows: TextRows) -> Metrics:
         raise InputError(
             f"{examples[0].where}: all pairs have label {labels[0]:g}, and --eval_task=pairs tells "
             "those of label 1 from those of label 0; give both, or leave the labels out, "
-            "--columns=label=, for --eval_task=retrieval"
+            "--label_column=, for --eval_task=retrieval"
         )
     return lambda vectors: pair_classification(cosines(vectors[first], vectors[second]), labels)
 
@@ -143,7 +143,7 @@ def _prepare_triplets(examples: Sequence[Example], rows: TextRows) -> Metrics:
                 row_triplets.append([rows(example.anchor), rows(positive), rows(negative)])
     if not row_triplets:
         raise InputError(
-            f"{examples[0].where}: has no negative text; name its column, --columns=negative=..."
+            f"{examples[0].where}: has no negative text; name its column, --negative_columns=..."
         )
     anchors, positives, negatives = np.array(row_triplets).T
     num_same = int(np.sum((negatives == positives) | (negatives == anchors)))
@@ -169,8 +169,8 @@ def _prepare_retrieval(examples: Sequence[Example], rows: TextRows) -> Metrics:
             queries.append(query)
     if not queries:
         raise InputError(
-            f"{examples[0].where}: no query has a text to find among others; check --columns, or "
-            "give more examples"
+            f"{examples[0].where}: no query has a text to find among others; check "
+            "--anchor_column and --positive_column, or give more examples"
         )
     if len(queries) < len(ranked):
         num_omitted = len(ranked) - len(queries)
@@ -223,7 +223,7 @@ def _read_classes(examples: Sequence[Example], rows: TextRows) -> tuple[np.ndarr
     """Returns the rows of the texts and their classes."""
     for example in examples:
         if not example.label:
-            raise InputError(f"{example.where}: has no label; name its column, --columns=label=...")
+            raise InputError(f"{example.where}: has no label; name its column, --label_column=...")
     text_rows = np.array([rows(example.anchor) for example in examples])
     classes = np.array([example.label for example in examples])
     return text_rows, classes
@@ -302,8 +302,8 @@ def choose_kind(examples: Sequence[Example]) -> str:
     if labelled:
         return "clustering"
     raise InputError(
-        f"{examples[0].where}: has one text and no label, so nothing can be measured; check "
-        "--columns"
+        f"{examples[0].where}: has one text and no label, so nothing can be measured; name "
+        "its column, --positive_column=... or --label_column=..."
     )
 
 

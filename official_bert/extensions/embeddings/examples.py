@@ -138,7 +138,7 @@ def build_example_rows(
             needed = "an anchor, a positive and a negative text" if fewest == 3 else "two texts"
             raise InputError(
                 f"{example.where}: --loss={name} needs {needed} in each example; name them with "
-                "--columns"
+                "--anchor_column, --positive_column and --negative_columns"
             )
     num_negatives = _choose_num_negatives(examples, most - 2)
     rows = TextRows()

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from absl import logging
 
-from official_bert.data.text_tables import LABEL, NEGATIVE, POSITIVE, Example
+from official_bert.data.text_tables import COLUMN_FLAGS, LABEL, NEGATIVE, POSITIVE, Example
 from official_bert.io import errors
 from official_bert.io.errors import InputError
 
-_LEAVE_OUT = "leave the column out with --columns={}="
+_LEAVE_OUT = "leave the column out with --{}="
 
 
 def check_training(examples: Sequence[Example], loss: str) -> None:
@@ -34,7 +34,8 @@ def _check_ranking(examples: Sequence[Example], loss: str):
             raise InputError(
                 f"{example.where}: has the label {example.label}, but --loss={loss} takes each "
                 "pair for one that belongs together; keep the pairs with label 1, choose "
-                f"--loss=cosent, which learns scores, or {_LEAVE_OUT.format(LABEL)}"
+                "--loss=cosent, which learns scores, or "
+                f"{_LEAVE_OUT.format(COLUMN_FLAGS[LABEL])}"
             )
     if len(examples) < 2 or any(example.negatives for example in examples):
         return
@@ -44,7 +45,8 @@ def _check_ranking(examples: Sequence[Example], loss: str):
         if len(texts) == 1:
             raise InputError(
                 f"{examples[0].where}: all {len(examples)} examples have the same {name} text, so "
-                f"--loss={loss} has no other text to tell it from; check --columns"
+                f"--loss={loss} has no other text to tell it from; check --anchor_column and "
+                "--positive_column"
             )
 
 
@@ -60,7 +62,7 @@ def _check_triplets(examples: Sequence[Example], loss: str):
     if labelled:
         raise InputError(
             f"{labelled.where}: has the label {labelled.label}, which --loss={loss} does not read; "
-            f"{_LEAVE_OUT.format(LABEL)}"
+            f"{_LEAVE_OUT.format(COLUMN_FLAGS[LABEL])}"
         )
 
 
@@ -69,7 +71,7 @@ def _check_ordered_scores(examples: Sequence[Example], loss: str):
     if _is_constant(example.score() for example in examples):
         raise InputError(
             f"{examples[0].where}: all pairs have the label {examples[0].label}, and --loss={loss} "
-            "orders them; check the label of --columns"
+            "orders them; check --label_column"
         )
 
 
@@ -91,7 +93,8 @@ def _reject_negatives(examples: Sequence[Example], loss: str):
     if with_negatives:
         raise InputError(
             f"{with_negatives.where}: has a negative text, which --loss={loss} does not read; "
-            f"choose --loss=multiple_negatives_ranking, or {_LEAVE_OUT.format(NEGATIVE)}"
+            "choose --loss=multiple_negatives_ranking, or "
+            f"{_LEAVE_OUT.format(COLUMN_FLAGS[NEGATIVE])}"
         )
 
 

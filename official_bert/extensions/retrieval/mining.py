@@ -210,7 +210,7 @@ def _read_pairs(options: MiningOptions) -> list[Pair]:
         anchor = example.anchor.strip()
         pairs += [Pair(anchor, positive.strip()) for positive in example.positives]
     if not pairs:
-        remedy = "name the columns, --columns=anchor=...,positive=..."
+        remedy = "name the columns, --anchor_column=... --positive_column=..."
         if not (options.data_format or has_table_ending(options.input_file)):
             remedy = "each line of a .txt file is one text; give a table, or --data_format=tsv"
         raise InputError(f"{options.input_file}: holds no pair; {remedy}")
@@ -258,7 +258,7 @@ def _read_corpus_file(
 ) -> Iterator[str]:
     """Yields the texts of a file of lines, or of a table its positives.
 
-    A table without positives gives its anchors. The flags of tables, such as --columns, are those
+    A table without positives gives its anchors. The flags of tables, such as --anchor_column, are those
     of the input; a table that is no input has the usual columns.
     """
     is_input = any(writing.is_same_file(path, other) for other in input_paths)

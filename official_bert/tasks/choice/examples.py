@@ -131,7 +131,7 @@ def _read_swag(rows: Iterator[Row], path: str, guid: str, labelled: bool) -> lis
     names = header.fields if header else []
     wanted = (*_SWAG_TEXTS, "label") if labelled else _SWAG_TEXTS
     _check_swag_header(path, [fold_name(name) for name in names], wanted)
-    decided = decide_columns(path, names, [Role(name, (name,)) for name in wanted], flag=None)
+    decided = decide_columns(path, names, [Role(name, (name,)) for name in wanted])
     columns = [decided.number(name) for name in wanted]
     examples = []
     for number, row in enumerate(rows, start=1):

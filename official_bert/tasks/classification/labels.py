@@ -123,8 +123,7 @@ def refuse_other_separators(path: str, label_lists: Sequence[Sequence[str]], sep
         if several and other != separator:
             raise InputError(
                 f"{path}: no example has several labels, but {several[0]!r} may be some; write "
-                f"them with {separator!r} "
-                f'between them, or give --columns="separator={other}"'
+                f'them with {separator!r} between them, or give --label_separator="{other}"'
             )
 
 
@@ -198,11 +197,11 @@ def check_variety(path: str, labels: Sequence[str], guessed: str | None, is_lear
     if guessed is not None and has_too_many:
         raise InputError(
             f"{path}: {number} examples have {distinct} different labels in the column {guessed}; "
-            "name the column of the label, --columns=label=..."
+            "name the column of the label, --label_column=..."
         )
     if has_too_many:
         errors.warn(
-            "%s: %d examples have %d different labels; check the label of --columns, or choose "
+            "%s: %d examples have %d different labels; check --label_column, or choose "
             "--label_type=score for numbers",
             path,
             number,
@@ -218,7 +217,5 @@ def check_scores(path: str, scores: Sequence[str], can_train: bool):
         return
     sentence = f"{path}: all examples have the score {scores[0]}"
     if not can_train:
-        raise InputError(
-            f"{sentence}, so that there is nothing to learn; check the label of --columns"
-        )
+        raise InputError(f"{sentence}, so that there is nothing to learn; check --label_column")
     errors.warn("%s, with which no correlation is defined", sentence)

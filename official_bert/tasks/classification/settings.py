@@ -26,7 +26,11 @@ class ClassificationSettings(TaskSettings):
     task_name: str | None = None
     labels: Sequence[str] | None = None
     checkpoint_labels: Sequence[str] | None = None
-    columns: str | None = None
+    text_a_column: str | None = None
+    text_b_column: str | None = None
+    label_column: str | None = None
+    has_header: bool = True
+    label_separator: str = ","
     quoting: str | None = None
     data_format: str | None = None
     class_weights: Sequence[str] | None = None
@@ -35,4 +39,4 @@ class ClassificationSettings(TaskSettings):
     @property
     def is_export(self) -> bool:
         """Whether the settings are those of an export, which reads no tables."""
-        return "columns" not in self.values
+        return "has_header" not in self.values

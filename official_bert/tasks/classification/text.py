@@ -21,8 +21,8 @@ from official_bert.data.table_formats import (
 )
 from official_bert.data.tables import Row, not_empty
 from official_bert.io.errors import InputError
-from official_bert.options.fields import parse_settings, without_flag
-from official_bert.options.fine_tuning import COLUMNS, MULTI, SCORE, SINGLE, TextOptions
+from official_bert.options.fields import without_flag
+from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE, TextOptions
 from official_bert.tasks.classification import labels as label_checks
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import (
@@ -34,10 +34,22 @@ from official_bert.tasks.classification.settings import ClassificationSettings
 
 FILE_FLAGS = ("train_file", "dev_file", "test_file")
 _TEXT_A = Role(
-    "text_a", ("text", "text_a", "sentence", "sentence1"), True, position=0, can_be_guessed=True
+    "text_a",
+    ("text", "text_a", "sentence", "sentence1"),
+    is_required=True,
+    position=0,
+    can_be_guessed=True,
+    flag="text_a_column",
 )
-_TEXT_B = Role("text_b", ("text_b", "sentence2"))
-_LABEL = Role("label", ("label", "labels"), True, position=-1, can_be_guessed=True)
+_TEXT_B = Role("text_b", ("text_b", "sentence2"), flag="text_b_column")
+_LABEL = Role(
+    "label",
+    ("label", "labels"),
+    is_required=True,
+    position=-1,
+    can_be_guessed=True,
+    flag="label_column",
+)
 _SCORE = _LABEL._replace(usual_names=("label", "score"))
 
 
@@ -77,7 +89,7 @@ class TextProcessor(DataProcessor):
             )
         if is_multi_label and not label_separator:
             raise InputError(
-                "--columns: separator= is empty; give what stands between the labels of an example"
+                "--label_separator=: is empty; give what separates the labels of an example"
             )
         if labels and len(set(labels)) < len(labels):
             raise InputError(f"--labels={','.join(labels)}: names a label twice")
@@ -119,16 +131,14 @@ class TextProcessor(DataProcessor):
                 f"--label_type={SCORE}: the checkpoint was trained on labels "
                 f"({', '.join(learnt_labels)}), as labels.txt beside it says; leave the flag out"
             )
-        assigned = parse_settings(settings.columns, COLUMNS) if settings.columns else {}
-        columns = COLUMNS | assigned
         processor = cls(
-            assigned.get("text_a"),
-            assigned.get("text_b"),
-            assigned.get("label"),
-            has_header=_truth(columns["header"]),
+            settings.text_a_column,
+            settings.text_b_column,
+            settings.label_column,
+            has_header=settings.has_header,
             labels=settings.labels or learnt_labels,
             is_multi_label=label_type == MULTI,
-            label_separator=columns["separator"],
+            label_separator=settings.label_separator,
             is_regression=label_type == SCORE,
             is_quoted=settings.quoting == CSV,
             data_format=settings.data_format,
@@ -193,7 +203,7 @@ class TextProcessor(DataProcessor):
             name = columns.name(unread)
             raise InputError(
                 f"{columns.path}: the column {name} is a second text; name it, "
-                f"--columns=text_b={name}, or write --columns=text_b= for single texts"
+                f"{_TEXT_B.format_flag(name)}, or write {_TEXT_B.format_flag('')} for single texts"
             )
         return _Table(rows, columns)
 
@@ -221,7 +231,7 @@ class TextProcessor(DataProcessor):
             _warn_of_quotes(rows)
         if not self._has_header and not rows[0].line:
             raise InputError(
-                f"--columns: header=false: {path} names its columns in each row; leave it out"
+                f"--has_header=false: {path} names its columns in each row; leave it out"
             )
         width = len(rows[0].fields)
         for row in rows[1:] if self._has_header else ():
@@ -240,11 +250,11 @@ class TextProcessor(DataProcessor):
         labels_of = self._labels_of(table)
         found = {label for row in not_empty(table.rows, table.path) for label in labels_of(row)}
         if not found:
-            raise InputError(f"{table.path}: holds no label; check the label of --columns")
+            raise InputError(f"{table.path}: holds no label; check --label_column")
         if len(found) == 1 and not self.is_multi_label:
             raise InputError(
                 f"{table.path}: all examples have the label {found.pop()!r}, so that there is "
-                "nothing to learn; check the label of --columns, or name all labels with --labels"
+                "nothing to learn; check --label_column, or name all labels with --labels"
             )
         try:
             labels = sorted(found, key=lambda label: (int(label), label))
@@ -284,7 +294,7 @@ class TextProcessor(DataProcessor):
                 table.path,
                 [example.text_a for example in examples],
                 self._labels or (),
-                "name it, --columns=text_a=...",
+                f"name it, {_TEXT_A.format_flag()}",
             )
         if is_labelled:
             texts = [text for example in examples for text in (example.text_a, example.text_b)]
@@ -366,12 +376,6 @@ def _question_beside_sentence(names: Sequence[str]) -> int | None:
     return folded.index("question") if {"question", "sentence"} <= set(folded) else None
 
 
-def _truth(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise InputError(f"--columns: header={text}: must be true or false")
-    return text == "true"
-
-
 def _in_columns_of(header: Row, rows: Sequence[Row]) -> list[Row]:
     """Returns the rows of another file, below its header, with the columns of the first one."""
     names, other_names = header.fields, rows[0].fields
@@ -417,11 +421,15 @@ class _Table:
     def column(self, role: str) -> Callable[[Row], Any]:
         """Returns a function from a row to the field of a role's column."""
         number = self.columns.number(role)
-        name = f"--columns={role}={self.columns.name(number)}"
-        return lambda row: row.field(number, name)
+        flag = self._format_flag(role)
+        return lambda row: row.field(number, flag)
 
     def text(self, role: str) -> Callable[[Row], str]:
         """Returns a function from a row to the text of a role's column."""
         field = self.column(role)
-        name = f"--columns={role}={self.columns.name(self.columns.number(role))}"
-        return lambda row: parse_text(row, field(row), name)
+        flag = self._format_flag(role)
+        return lambda row: parse_text(row, field(row), flag)
+
+    def _format_flag(self, role: str) -> str:
+        """Returns the flag that names a role's column, for messages."""
+        return f"--{role}_column={self.columns.column_name(role)}"

@@ -156,7 +156,7 @@ def _records(given: str, flag: str) -> Iterator[tuple[Row, dict[str, Any]]]:
     for row, record in read_records(given, flag):
         if path != row.path:
             path = row.path
-            decided = decide_columns(path, list(record), _ROLES, flag=None)
+            decided = decide_columns(path, list(record), _ROLES)
             columns = {role.name: decided.column_name(role.name) for role in _ROLES}
         yield row, {name: record[column] for name, column in columns.items() if column is not None}
 

@@ -340,8 +340,8 @@ def test_the_texts_are_in_the_order_of_the_file(tmp_path):
         (
             "a.tsv",
             "text\nx\n",
-            {"columns": "positive=answer"},
-            "--columns=positive=answer: .*a.tsv has no such column",
+            {"positive_column": "answer"},
+            "--positive_column=answer: .*a.tsv has no such column",
         ),
         ("a.tsv", "text\ttwo\nx\n", {}, "a.tsv: line 2: has 1 columns, the first one 2"),
         (
@@ -377,8 +377,8 @@ def test_the_texts_are_in_the_order_of_the_file(tmp_path):
         (
             "a.tsv",
             "x\ty\n",
-            {"columns": "anchor=0,header=no"},
-            "--columns: header=no: must be true or false",
+            {"anchor_column": "x", "has_header": False},
+            "--anchor_column=x: .*a.tsv has no such column, only 0, 1",
         ),
         (
             "a.jsonl",

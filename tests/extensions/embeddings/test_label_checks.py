@@ -66,7 +66,7 @@ def test_classes_without_pairs_lack_the_second_text():
         (
             RANKING,
             pairs("0.5"),
-            "choose --loss=cosent, which learns scores, or leave the column out with --columns=lab",
+            "choose --loss=cosent, which learns scores, or leave the column out with --label_co",
         ),
         (RANKING, pairs(answers="ssssssss"), "line 2: all 8 examples have the same second text"),
         (RANKING, pairs(texts="aaaa"), "line 2: all 4 examples have the same first text"),

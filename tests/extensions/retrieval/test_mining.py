@@ -87,7 +87,8 @@ def make_options(folder: pathlib.Path, model: str, **changes) -> MiningOptions:
         "input_file": str(folder / "pairs.tsv"),
         "output_file": str(folder / "mined.jsonl"),
         "model": model,
-        "columns": "anchor=question,positive=answer",
+        "anchor_column": "question",
+        "positive_column": "answer",
     }
     return MiningOptions(**flags | changes)
 

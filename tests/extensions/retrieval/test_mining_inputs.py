@@ -115,7 +115,8 @@ def test_the_pairs_are_a_corpus_of_their_positives(tmp_path):
     assert negatives(tmp_path, name="train.tsv") == wanted
     renamed = {
         "pairs": TRAIN.replace("anchor", "q").replace("positive", "a"),
-        "columns": "anchor=q,positive=a",
+        "anchor_column": "q",
+        "positive_column": "a",
     }
     assert negatives(tmp_path, name="train.tsv", **renamed) == wanted
     os.link(tmp_path / "train.tsv", tmp_path / "same")

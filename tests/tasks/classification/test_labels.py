@@ -14,7 +14,9 @@ ROW = Row("a.csv", 2, [])
 def examples(values, label_type="multi", **settings):
     """The labels of the training set with these values in the column of the label."""
     processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"columns": None, "label_type": label_type, **settings})
+        ClassificationSettings.from_values(
+            {"has_header": True, "label_type": label_type, **settings}
+        )
     )
     fields = [
         ["text", "label"],
@@ -95,10 +97,10 @@ def test_zeros_and_ones_that_are_named():
 @pytest.mark.parametrize(
     ("values", "separator", "message"),
     [
-        (["a;b", "b"], ",", """'a;b' may be some; .* give --columns="separator=;"$"""),
-        (["a | b", "c|d"], ",", """'a \\| b' may be some; .* give --columns="separator=\\|"$"""),
+        (["a;b", "b"], ",", """'a;b' may be some; .* give --label_separator=";"$"""),
+        (["a | b", "c|d"], ",", """'a \\| b' may be some; .* give --label_separator="\\|"$"""),
         (["a,b", "b"], ";", "'a,b' may be some; write them with ';' between them"),
-        (["x y", "y", "x"], ",", """'x y' may be some; .* give --columns="separator= "$"""),
+        (["x y", "y", "x"], ",", """'x y' may be some; .* give --label_separator=" "$"""),
         (["very good", "good"], ",", None),  # a name of two words
         (["a;b", "b,c"], ",", None),
         (["a", "b"], ",", None),
@@ -109,7 +111,7 @@ def test_other_separators_than_that_of_the_labels(values, separator, message):
         examples(values)
         return
     with pytest.raises(InputError, match=message):
-        examples(values, columns=f"separator={separator}")
+        examples(values, label_separator=separator)
 
 
 @pytest.mark.parametrize("value", [["a"], "['a']", '["a", "b"]'])

@@ -62,7 +62,12 @@ def test_several_labels_at_once(write):
     data_dir = write(train="text\tlabel\na\tx; y\nb\t\nc\tz;\n")
     processor = TextProcessor.from_settings(
         ClassificationSettings.from_values(
-            {"columns": "text_a=text, label=label,separator=;", "label_type": "multi"}
+            {
+                "text_a_column": "text",
+                "label_column": "label",
+                "label_separator": ";",
+                "label_type": "multi",
+            }
         )
     )
     assert [example.label for example in processor.get_train_examples(data_dir)] == [
@@ -98,40 +103,44 @@ def test_scores(write):
         (
             "",
             {"text_a_column": "body"},
-            r"--columns=text_a=body: .*has no such column, only text, label$",
+            r"--text_a_column=body: .*has no such column, only text, label$",
         ),
         (
             "",
             {"text_a_column": "text", "has_header": False},
-            r"--columns=text_a=text: .*; give its number from 0",
+            r"--text_a_column=text: .*; give its number from 0",
         ),
         (
             "",
             {"text_a_column": "7", "labels": ["x", "y"]},
-            r"line 2: has 2 columns, but --columns=text_a=7 is expected in column 8",
+            r"line 2: has 2 columns, but --text_a_column=7 is expected in column 8",
         ),
         ("", {"labels": ["a"], "is_regression": True}, "--labels: a regression has scores"),
         ("", {"labels": ["a", "b", "a"]}, "--labels=a,b,a: names a label twice"),
-        ("", {"is_multi_label": True, "label_separator": ""}, "--columns: separator= is empty"),
+        ("", {"is_multi_label": True, "label_separator": ""}, "--label_separator=: is empty"),
         # Counted from its own end, the label of this row would be its text.
         (
             "sunny\n",
             {},
-            r"line 3: has 1 columns, but --columns=label=label is expected in column 2",
+            r"line 3: has 1 columns, but --label_column=label is expected in column 2",
         ),
         ("a\tb\tx\n", {}, r"line 3: has 3 columns, the header 2; take the tabs out"),
         ("a\t \n", {}, r"line 3: has no label; complete the row"),
-        ("", {"label_column": "text"}, r"--columns=label=text: is the column of text_a=0, too"),
-        ("", {"text_b_column": "1"}, r"--columns=label=-1: is the column of text_b=1, too"),
+        (
+            "",
+            {"label_column": "text"},
+            r"--label_column=text: is the column of --text_a_column=0, too",
+        ),
+        ("", {"text_b_column": "1"}, r"--label_column=-1: is the column of --text_b_column=1, too"),
         (
             "",
             {"text_a_column": None, "label_column": "0"},
-            "--columns=label=0: is the column that text_a is read from; name that of text_a",
+            "--label_column=0: is the column that text_a is read from; name that of text_a",
         ),
         (
             "b\ty\n",
             {"text_a_column": None, "text_b_column": "0"},
-            "text_b=0: is the column that text_a is read from;",
+            "--text_b_column=0: is the column that text_a is read from;",
         ),
     ],
 )
@@ -154,11 +163,11 @@ def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
         ("text\tkind\tid", ("a", "b")),  # the column that is left
         (
             "id\tkind\tReview Text",
-            "has 3 columns, id, kind, Review Text; name that of text_a, --columns=text_a=...",
+            "has 3 columns, id, kind, Review Text; name that of text_a, --text_a_column=...",
         ),
         (
             "text\tkind\tdate",
-            "has 3 columns, text, kind, date; name that of label, --columns=label=...",
+            "has 3 columns, text, kind, date; name that of label, --label_column=...",
         ),
         (
             "text\tsentence\tlabel",
@@ -170,7 +179,7 @@ def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
         ),
         (
             "sentence1\tsentence2\tlabel",
-            "the column sentence2 is a second text; name it, --columns=text_b=sentence2",
+            "the column sentence2 is a second text; name it, --text_b_column=sentence2",
         ),
     ],
 )
@@ -183,7 +192,9 @@ def test_columns_are_known_by_their_names_in_every_format(tmp_path, ending, head
         separator = "," if ending == ".csv" else "\t"
         lines = [separator.join(fields) for fields in (names, *rows)]
     (tmp_path / f"train{ending}").write_text("".join(f"{line}\n" for line in lines))
-    processor = TextProcessor.from_settings(ClassificationSettings.from_values({"columns": None}))
+    processor = TextProcessor.from_settings(
+        ClassificationSettings.from_values({"has_header": True})
+    )
     if isinstance(expected, str):
         with pytest.raises(InputError, match=re.escape(expected)):
             processor.get_train_examples(str(tmp_path))
@@ -198,7 +209,9 @@ def test_two_columns_without_usual_names_are_the_text_and_the_label_of_all_sets(
         dev="Kind\tBody\nx\tc\n".lower(),
         test="kind\tbody\nx\td\n",
     )
-    processor = TextProcessor.from_settings(ClassificationSettings.from_values({"columns": None}))
+    processor = TextProcessor.from_settings(
+        ClassificationSettings.from_values({"has_header": True})
+    )
     assert [(one.text_a, one.label) for one in processor.get_train_examples(data_dir)] == [
         ("a", "x"),
         ("b", "y"),
@@ -210,13 +223,17 @@ def test_two_columns_without_usual_names_are_the_text_and_the_label_of_all_sets(
 
 
 @pytest.mark.parametrize(
-    ("columns", "text_b"),
-    [("text_b=", None), ("text_b=sentence2", "b"), ("text_a=sentence1", None)],
+    ("settings", "text_b"),
+    [
+        ({"text_b_column": ""}, None),
+        ({"text_b_column": "sentence2"}, "b"),
+        ({"text_a_column": "sentence1"}, None),
+    ],
 )
-def test_a_second_text_is_read_or_left_out_as_columns_says(write, columns, text_b):
+def test_a_second_text_is_read_or_left_out_as_columns_says(write, settings, text_b):
     data_dir = write(train="sentence1\tSentence2\tlabel\na\tb\tx\nc\td\ty\n")
     processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"columns": columns})
+        ClassificationSettings.from_values({"has_header": True, **settings})
     )
     assert processor.get_train_examples(data_dir)[0] == InputExample("train-1", "a", text_b, "x")
 
@@ -228,18 +245,20 @@ def test_a_column_with_another_label_for_each_example(write, caplog):
         InputError, match="4 examples have 4 different labels in the column number; name the column"
     ):
         TextProcessor.from_settings(
-            ClassificationSettings.from_values({"columns": None})
+            ClassificationSettings.from_values({"has_header": True})
         ).get_train_examples(data_dir)
     TextProcessor.from_settings(
-        ClassificationSettings.from_values({"columns": "label=number"})
+        ClassificationSettings.from_values({"has_header": True, "label_column": "number"})
     ).get_train_examples(data_dir)
-    assert "4 examples have 4 different labels; check the label of --columns" in caplog.text
+    assert "4 examples have 4 different labels; check --label_column" in caplog.text
 
 
 def test_known_labels_are_as_many_as_they_are(write, caplog):
     rows = "a\tx\nb\ty\nc\tz\n"
     data_dir = write(train=f"text\tlabel\n{rows}{rows}", dev=f"text\tlabel\n{rows}")
-    processor = TextProcessor.from_settings(ClassificationSettings.from_values({"columns": None}))
+    processor = TextProcessor.from_settings(
+        ClassificationSettings.from_values({"has_header": True})
+    )
     processor.get_train_examples(data_dir)
     processor.get_dev_examples(data_dir)
     TextProcessor("text", labels=["x", "y", "z"]).get_train_examples(
@@ -255,27 +274,28 @@ def test_labels_before_texts_that_repeat(write):
         InputError, match="20 examples have 18 different labels in the column review; name"
     ):
         TextProcessor.from_settings(
-            ClassificationSettings.from_values({"columns": None})
+            ClassificationSettings.from_values({"has_header": True})
         ).get_train_examples(write(train=f"kind\treview\n{rows}"))
 
 
 def test_the_text_of_a_test_set_alone(write):
     """Without a training set only the names of the columns tell which is the text."""
 
-    def texts(header: str, columns: str | None = None):
+    def texts(header: str, text_a_column: str | None = None):
         processor = TextProcessor.from_settings(
             ClassificationSettings.from_values(
-                {"columns": columns, "checkpoint_labels": ["x", "y"]}
+                {
+                    "has_header": True,
+                    "text_a_column": text_a_column,
+                    "checkpoint_labels": ["x", "y"],
+                }
             )
         )
         data_dir = write(test=f"{header}\nx\tb c\ny\td\n")
         return [example.text_a for example in processor.get_test_examples(data_dir)]
 
     assert (
-        texts("id\treview")
-        == texts("\treview")
-        == texts("kind\treview", "text_a=review")
-        == ["b c", "d"]
+        texts("id\treview") == texts("\treview") == texts("kind\treview", "review") == ["b c", "d"]
     )
     assert texts("text\tother") == ["x", "y"]
     with pytest.raises(
@@ -288,14 +308,14 @@ def test_the_text_of_a_test_set_alone(write):
 def test_both_texts_of_qnli(write):
     data_dir = write(train="question\tsentence\tlabel\tidx\na\tb\t0\t0\nc\td\t1\t1\n")
     with pytest.raises(
-        InputError, match="the column question is a second text; name it, --columns=text_b=question"
+        InputError, match="the column question is a second text; name it, --text_b_column=question"
     ):
         TextProcessor.from_settings(
-            ClassificationSettings.from_values({"columns": None})
+            ClassificationSettings.from_values({"has_header": True})
         ).get_train_examples(data_dir)
-    for columns, text_b in (("text_b=question", "a"), ("text_b=", None)):
+    for column, text_b in (("question", "a"), ("", None)):
         processor = TextProcessor.from_settings(
-            ClassificationSettings.from_values({"columns": columns})
+            ClassificationSettings.from_values({"has_header": True, "text_b_column": column})
         )
         assert processor.get_train_examples(data_dir)[0].text_b == text_b
 
@@ -304,12 +324,12 @@ def test_both_texts_of_qnli(write):
 def test_a_column_called_score_is_that_of_a_regression(write, label_type, label):
     data_dir = write(train="text\tscore\tsplit\na\t1\tx\nb\t2\ty\n")
     processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"columns": None, "label_type": label_type})
+        ClassificationSettings.from_values({"has_header": True, "label_type": label_type})
     )
     if label:
         assert processor.get_train_examples(data_dir)[0].label == label
         return
-    with pytest.raises(InputError, match="name that of label, --columns=label="):
+    with pytest.raises(InputError, match="name that of label, --label_column="):
         processor.get_train_examples(data_dir)
 
 
@@ -318,7 +338,7 @@ def test_equal_scores(write, caplog, has_other_targets):
     """Nothing is learned of them alone."""
     data_dir = write(train="text\tlabel\na\t3\nb\t3.0\n", dev="text\tlabel\na\t2\nb\t2\n")
     processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"columns": None, "label_type": "score"})
+        ClassificationSettings.from_values({"has_header": True, "label_type": "score"})
     )
     processor.allows_equal_scores = has_other_targets
     processor.get_dev_examples(data_dir)
@@ -341,7 +361,7 @@ def test_scores_are_plain_numbers(write, text):
     data_dir = write(train=f"text\tlabel\na\t{text}\nb\t2\n")
     with pytest.raises(InputError, match=f"line 2: has the score {text!r}, which is no number"):
         TextProcessor.from_settings(
-            ClassificationSettings.from_values({"columns": None, "label_type": "score"})
+            ClassificationSettings.from_values({"has_header": True, "label_type": "score"})
         ).get_train_examples(data_dir)
 
 
@@ -417,9 +437,7 @@ def test_labels_that_are_given_keep_their_order_and_others_must_be_known(write):
     assert TextProcessor("text", labels=["yes", "no"]).get_labels() == ["yes", "no"]
     with pytest.raises(InputError, match="--labels: are not known; name them"):
         TextProcessor("text").get_dev_examples(write(dev="text\tlabel\na\tx\n"))
-    with pytest.raises(
-        InputError, match=r"train.tsv: holds no label; check the label of --columns"
-    ):
+    with pytest.raises(InputError, match=r"train.tsv: holds no label; check --label_column"):
         TextProcessor("text", is_multi_label=True).get_train_examples(
             write(train="text\tlabel\na\t\n")
         )

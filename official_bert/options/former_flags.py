@@ -1,0 +1,54 @@
+"""Recorded flags of earlier versions, as the flags of today.
+
+In: the flags of a run by name, as run.jsonl or search.json records them.
+Out: the same, where each flag whose value had a language of its own is replaced by plain flags.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+# The settings in a value of the former flag --columns, and the flags that replace them.
+_COLUMN_FLAGS = {
+    "text_a": "text_a_column",
+    "text_b": "text_b_column",
+    "anchor": "anchor_column",
+    "positive": "positive_column",
+    "negative": "negative_columns",
+    "label": "label_column",
+    "header": "has_header",
+    "separator": "label_separator",
+}
+
+
+def upgrade_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return recorded flags under the names and with the values of this version.
+
+    Args:
+        flags: the flags of a run by name, of this version or of an earlier one.
+    """
+    upgraded = dict(flags)
+    if "columns" in upgraded:
+        columns = upgraded.pop("columns")
+        upgraded |= _upgrade_columns(columns or "")
+    return upgraded
+
+
+def _upgrade_columns(columns: str) -> dict[str, Any]:
+    """Returns the flags that mean the same as a value of --columns: `name=value,name=value`.
+
+    A value may have commas.
+    """
+    flags: dict[str, Any] = {"has_header": True, "label_separator": ","}
+    name = ""
+    for part in columns.split(","):
+        setting, equals, value = part.partition("=")
+        if equals and setting.strip() in _COLUMN_FLAGS:
+            name = _COLUMN_FLAGS[setting.strip()]
+            flags[name] = value
+        elif name:
+            flags[name] += f",{part}"
+    if "negative_columns" in flags:
+        names = flags["negative_columns"]
+        flags["negative_columns"] = names.split(",") if names else []
+    flags["has_header"] = flags["has_header"] in (True, "true")
+    return flags

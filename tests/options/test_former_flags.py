@@ -1,0 +1,47 @@
+"""Flags that earlier versions recorded, read as the flags of today."""
+
+import pytest
+
+from official_bert.options.former_flags import upgrade_flags
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        pytest.param(None, {}, id="no columns"),
+        pytest.param(
+            "text_a=text, label=kind",
+            {"text_a_column": "text", "label_column": "kind"},
+            id="a text and a label",
+        ),
+        pytest.param(
+            "text_b=,header=false,separator=;",
+            {"text_b_column": "", "has_header": False, "label_separator": ";"},
+            id="no second text, no header and another separator",
+        ),
+        pytest.param("separator=,", {"label_separator": ","}, id="a comma as the separator"),
+        pytest.param(
+            "anchor=a, b,positive=c,negative=d,e",
+            {
+                "anchor_column": "a, b",
+                "positive_column": "c",
+                "negative_columns": ["d", "e"],
+            },
+            id="names with commas and a list",
+        ),
+        pytest.param("negative=", {"negative_columns": []}, id="an empty list"),
+    ],
+)
+def test_columns_become_plain_flags(columns, expected):
+    flags = {"task_name": "text", "columns": columns}
+    assert upgrade_flags(flags) == {
+        "task_name": "text",
+        "has_header": True,
+        "label_separator": ",",
+        **expected,
+    }
+
+
+def test_flags_of_this_version_stay_as_they_are():
+    flags = {"text_a_column": "text", "has_header": False, "learning_rate": 0.1}
+    assert upgrade_flags(flags) == flags
