@@ -117,6 +117,7 @@ class EncodedSet(Protocol):
     @property
     def lengths(self) -> np.ndarray:
         """The number of tokens of each example, special tokens included: int[n]."""
+        ...
 
     def features(self, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns the features of some examples, padded to one length.

@@ -31,7 +31,7 @@ MAX_STATEMENTS = {
     "io": 867,
     "metrics": 289,
     "modeling": 953,
-    "modules": 1773,
+    "modules": 1774,
     "optimization": 286,
     "options": 454,
     "serving": 954,
