@@ -24,7 +24,7 @@ MAX_STATEMENTS = {
     "checkpoints": 965,
     "cli": 298,
     "commands": 1059,
-    "compat": 240,
+    "compat": 241,
     "data": 2436,
     "fine_tuning": 929,
     "graph_text": 408,
@@ -35,7 +35,7 @@ MAX_STATEMENTS = {
     "optimization": 286,
     "options": 454,
     "serving": 954,
-    "tasks": 3341,
+    "tasks": 3393,
     "training": 1676,
 }
 MAX_STATEMENTS_OF_AN_EXTENSION = 1210
@@ -69,7 +69,6 @@ MAX_DENSITY_OF_DENSE_FILES = {
     "modeling/vocabulary_loss.py": 5.9,
     "optimization/adam.py": 5.4,
     "tasks/choice/examples.py": 5.1,
-    "tasks/classification/label_report.py": 6.3,
     "tasks/clients.py": 5.3,
     "tasks/pretraining/client.py": 5.1,
     "tasks/pretraining/objective.py": 5.1,

@@ -21,9 +21,10 @@ from official_bert.tasks.classification.examples import (
     LOGGED_EXAMPLES,
     InputExample,
     PaddingInputExample,
-    encoded_examples,
+    encode_examples,
+    log_first_examples,
     log_input_example,
-    target_maker,
+    make_target_encoder,
 )
 from official_bert.tokenization import FullTokenizer
 
@@ -151,7 +152,7 @@ def convert_single_example(
         )
     tokens, segment_ids = model_input(tokenizer, example.text_a, example.text_b, max_seq_length)
     padding = [0] * (max_seq_length - len(tokens))
-    target = target_maker(label_list)(example)
+    target = make_target_encoder(label_list)(example)
     features = InputFeatures(
         input_ids=tokenizer.convert_tokens_to_ids(tokens) + padding,
         input_mask=[1] * len(tokens) + padding,
@@ -186,7 +187,8 @@ def file_based_convert_examples_to_features(
     output_file: str,
 ) -> None:
     """Writes the features of each example, padded to `max_seq_length`, as a TFRecord file."""
-    encoded = encoded_examples(examples, label_list, max_seq_length, tokenizer, logs_first=True)
+    encoded = encode_examples(examples, label_list, max_seq_length, tokenizer)
+    log_first_examples(examples, encoded, max_seq_length, tokenizer)
     write_encoded_set(
         output_file, len(encoded), lambda rows: encoded.features(rows, max_seq_length)
     )

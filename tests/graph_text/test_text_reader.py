@@ -136,7 +136,7 @@ def test_document_windows_are_those_of_run_squad(
 def test_text_windows_are_those_of_run_classifier(tokenizer, max_seq_length, doc_stride):
     rng, rules = random.Random(doc_stride), LongTexts(doc_stride, "mean")
     texts = ["", *(" ".join(random_words(rng, 60)) for _ in range(40))]
-    windows = [rules.windows(tokenizer, text, max_seq_length) for text in texts]
+    windows = [rules.encode_windows(tokenizer, text, max_seq_length) for text in texts]
     encoded = ModelInputs(joined(windows))
     expected = encoded.features(np.arange(len(encoded)), int(encoded.lengths.max()))
     rows = [tokenizer.encode(text) for text in texts]

@@ -12,11 +12,12 @@ from official_bert.metrics import calibration
 from official_bert.tasks.classification.windows import LongTexts
 from official_bert.tasks.clients import Row, ServedModel, TextClient, Texts, numbers, rows_of
 
-LIKELY = 0.5  # the model predicts those of several labels whose probability exceeds this
+# A multi-label model predicts the labels whose probability exceeds this.
+LIKELY = 0.5
 
 
 class ClassificationClient(TextClient):
-    """A client that asks for the label, the labels or the score of a text or a pair."""
+    """A client that requests the label, the labels or the score of a text or a pair."""
 
     method = "classify"
 
@@ -28,71 +29,105 @@ class ClassificationClient(TextClient):
         long_texts: LongTexts | None = None,
         abstain_below: float | None = None,
     ):
-        """Connects the client; `num_texts` is 1 or 2, or None for a model of both; `labels` are
-        None in regression.
+        """Connect the client to an export.
+
+        Args:
+            model: the export.
+            labels: the labels in the order of the outputs; None in regression.
+            num_texts: 1 or 2 texts for each request; None if a request may be a text or a pair.
+            long_texts: how texts are cut into windows; None truncates them.
+            abstain_below: the probability below which the best label is not an answer. None leaves
+                that to the export.
         """
         super().__init__(model, ("text_a", "text_b")[:num_texts], num_texts or 1)
-        self._labels, self._long_texts, self._abstain_below = labels, long_texts, abstain_below
+        self._labels = list(labels or ())
+        self._long_texts = long_texts
+        self._abstain_below = abstain_below
 
     def is_cut(self, texts: Texts) -> bool:
-        """Tells whether a text is truncated; in windows it is read as a whole."""
+        """Return whether a text is truncated; windows cover the whole text.
+
+        Args:
+            texts: the text or the pair of a request.
+        """
         return not self._long_texts and super().is_cut(texts)
 
     def answers(self, requests: Sequence[Texts]) -> list[dict]:
-        """Answers requests; the logits of a text's windows are pooled here, or in the graph of
-        an export of text.
+        """Answer requests.
+
+        The logits of a text's windows are pooled here, or in the graph of an export of text.
+
+        Args:
+            requests: the texts or pairs.
+
+        Returns:
+            The `answer` to each request.
         """
-        model, long_texts = self.model, self._long_texts
+        model = self.model
+        long_texts = self._long_texts
         if model.reads_text or not long_texts:
             return super().answers(requests)
-        windows = [
-            long_texts.windows(model.tokenizer, text, model.max_seq_length) for (text,) in requests
+        window_lists = [
+            long_texts.encode_windows(model.tokenizer, text, model.max_seq_length)
+            for (text,) in requests
         ]
-        outputs = model.run(ModelInputs(itertools.chain.from_iterable(windows)))
-        counts = np.array([len(found) for found in windows])
-        return [
-            self.answer(row)
-            for row in rows_of(long_texts.outputs_of_texts(outputs, counts, self._of_logits))
-        ]
+        outputs = model.run(ModelInputs(itertools.chain.from_iterable(window_lists)))
+        counts = np.array([len(windows) for windows in window_lists])
+        pooled = long_texts.pool_outputs(outputs, counts, self._compute_outputs)
+        return [self.answer(row) for row in rows_of(pooled)]
 
-    def _of_logits(self, logits: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the outputs of the model's graph for logits, as far as an answer needs them;
-        none of a score.
+    def _compute_outputs(self, logits: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the outputs of the model's graph for pooled logits, as far as an answer needs
+        them; a score needs none.
         """
-        if self._labels is None:
+        if not self._labels:
             return {}
         is_multi_label = "labels" in self.model.outputs
         probabilities = calibration.probabilities(logits, is_multi_label)
         names = np.array([label.encode() for label in self._labels], object)
         if is_multi_label:
-            chosen = {"labels": np.where(probabilities > LIKELY, names, b"")}
-        else:
-            chosen = {"label": names[probabilities.argmax(-1)]}
-        return {"probabilities": probabilities} | chosen
+            labels = np.where(probabilities > LIKELY, names, b"")
+            return {"probabilities": probabilities, "labels": labels}
+        return {"probabilities": probabilities, "label": names[probabilities.argmax(-1)]}
 
     def answer(self, row: Row) -> dict:
-        """Returns `label`, None without one, and `probabilities`; or `labels` and
-        `probabilities`; or `score`.
+        """Return the answer for the outputs of one request.
+
+        Args:
+            row: the outputs.
+
+        Returns:
+            `label`, which is None if the model abstains, and `probabilities`; for several labels
+            `labels` and `probabilities`; in regression `score`.
         """
         if "score" in row:
             return {"score": numbers([row["score"]])[0]}
-        by_label = {
-            "probabilities": dict(zip(self._labels, numbers(row["probabilities"]), strict=True))
-        }
+        values = numbers(row["probabilities"])
+        probabilities = dict(zip(self._labels, values, strict=True))
         if "label" in row:
-            label, best = row["label"].decode() or None, row["probabilities"].argmax()
-            if self._abstain_below is not None:  # may be another threshold than that of the graph
-                label = (
-                    self._labels[best]
-                    if row["probabilities"][best] >= self._abstain_below
-                    else None
-                )
-            return {"label": label} | by_label
-        return {"labels": [label.decode() for label in row["labels"] if label]} | by_label
+            return {"label": self._choose_label(row), "probabilities": probabilities}
+        labels = [label.decode() for label in row["labels"] if label]
+        return {"labels": labels, "probabilities": probabilities}
+
+    def _choose_label(self, row: Row) -> str | None:
+        """Returns the label of a request, or None if the model abstains."""
+        if self._abstain_below is None:
+            return row["label"].decode() or None
+        # The threshold may be another one than that of the graph.
+        best = row["probabilities"].argmax()
+        is_likely = row["probabilities"][best] >= self._abstain_below
+        return self._labels[best] if is_likely else None
 
     def postprocess(self, texts: Texts, answer: dict) -> dict | list[dict]:
-        """Returns `label` and `score`, its probability; a list of them with several labels;
-        `score` in regression.
+        """Return an answer in the form of the pipelines of transformers.
+
+        Args:
+            texts: the text or the pair of the request.
+            answer: the `answer` to it.
+
+        Returns:
+            `label` and `score`, its probability; for several labels a list of such answers; in
+            regression `score`.
         """
         if "labels" in answer:
             return [

@@ -24,7 +24,7 @@ class DataProcessor:
         is_multi_label: whether an example has a tuple of any number of labels.
         has_pairs: whether an example may have a second text.
         needs_pairs: whether every example has a second text.
-        takes_unknown: whether a dev set may have labels that are none of the task's, and so are out
+        allows_unknown_labels: whether a dev set may have labels that are none of the task's, and so are out
             of its scope.
         shuffle_buffer_size: as in tasks/base.py.
     """
@@ -35,7 +35,7 @@ class DataProcessor:
     is_multi_label = False
     has_pairs = True
     needs_pairs = False
-    takes_unknown = False
+    allows_unknown_labels = False
     shuffle_buffer_size: ClassVar[int] = 0
 
     @classmethod

@@ -24,7 +24,8 @@ from official_bert.tasks.classification.client import ClassificationClient
 from official_bert.tasks.classification.examples import (
     EncodedExamples,
     InputExample,
-    encoded_examples,
+    encode_examples,
+    log_first_examples,
 )
 from official_bert.tasks.classification.glue import PROCESSORS
 from official_bert.tasks.classification.label_report import report_labels
@@ -78,7 +79,7 @@ class ClassificationTask(Task):
         """
         self.processor, self.long_texts = processor, long_texts
         self.abstain_below, self.temperature = abstain_below, temperature
-        processor.takes_unknown = abstain_below is not None
+        processor.allows_unknown_labels = abstain_below is not None
         self._data_dir = None  # the folder of the test sets, once they are read
         self.main_metric = f"eval_{processor.main_metric}"
         self.output_kind = output_kind(processor, abstain_below)
@@ -168,9 +169,16 @@ class ClassificationTask(Task):
             )
 
     def encode(self, examples, tokenizer, max_seq_length, set_name) -> EncodedExamples:
-        takes_unknown = self.processor.takes_unknown and set_name == "dev"
-        more = {"logs_first": True, "long_texts": self.long_texts, "takes_unknown": takes_unknown}
-        encoded = encoded_examples(examples, self.labels, max_seq_length, tokenizer, **more)
+        allows_unknown_labels = self.processor.allows_unknown_labels and set_name == "dev"
+        encoded = encode_examples(
+            examples,
+            self.labels,
+            max_seq_length,
+            tokenizer,
+            long_texts=self.long_texts,
+            allows_unknown_labels=allows_unknown_labels,
+        )
+        log_first_examples(examples, encoded, max_seq_length, tokenizer)
         # Not inherited: a user's subclass of an original processor is no task of the original.
         buffer_size = vars(type(self.processor)).get("shuffle_buffer_size", 0)
         return dataclasses.replace(
@@ -220,7 +228,7 @@ class ClassificationTask(Task):
         With examples out of scope there is the `loss_weight` of the others, float32[n].
         """
         if self.long_texts:
-            outputs = self.long_texts.outputs_of_texts(
+            outputs = self.long_texts.pool_outputs(
                 outputs,
                 encoded.num_windows,
                 lambda pooled: self.output_kind.window_outputs(pooled, encoded.label_ids),
@@ -354,7 +362,7 @@ class ClassificationTask(Task):
         features, of_windows = reader.text_windows(ids, self.long_texts.doc_stride)
         logits = in_batches(lambda batch: tf.cast(model(batch), tf.float32), features, tf.float32)
         logits = tf.ensure_shape(logits, [None, len(self.labels or [SCORE])])
-        return self._answers(self.long_texts.pooled_in_graph(logits, of_windows))
+        return self._answers(self.long_texts.pool_in_graph(logits, of_windows))
 
     def settings(self) -> dict[str, Any]:
         """Returns the processor's settings and `num_texts`: 1 or 2, or None if an example may be

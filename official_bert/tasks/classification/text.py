@@ -279,7 +279,7 @@ class TextProcessor(DataProcessor):
         # The encoder turns () into a zero for each label.
         unknown = () if self.is_multi_label else None
         target_of = (
-            self._target_of(table, self.takes_unknown and guid == "dev")
+            self._target_of(table, self.allows_unknown_labels and guid == "dev")
             if is_labelled
             else lambda row: unknown
         )
@@ -320,7 +320,7 @@ class TextProcessor(DataProcessor):
             label_checks.check_variety(table.path, labels, guessed, is_learnt)
 
     def _target_of(
-        self, table: "_Table", takes_unknown: bool
+        self, table: "_Table", allows_unknown_labels: bool
     ) -> Callable[[Row], str | tuple[str, ...]]:
         """Returns a function from a row to the label, the labels or the score of its example."""
         labels, labels_of = self.get_labels(), self._labels_of(table)
@@ -328,7 +328,7 @@ class TextProcessor(DataProcessor):
             return lambda row: label_checks.check_repeated(
                 row, [checked_label(row, label, labels) for label in labels_of(row)]
             )
-        if takes_unknown:
+        if allows_unknown_labels:
             return lambda row: labels_of(row)[0]  # the encoder looks at it
         return lambda row: checked_label(row, *labels_of(row), labels)
 

@@ -1,5 +1,5 @@
-"""Texts that are longer than the model's input: they are cut into windows, whose logits are
-pooled by text.
+"""Texts that are longer than the model's input: they are cut into windows, and the logits of a
+text's windows are pooled.
 """
 
 from __future__ import annotations
@@ -24,80 +24,133 @@ Outputs = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class LongTexts:
-    """The rules of --long_texts=windows: the fields are named like the flags."""
+    """The rules of --long_texts=windows.
+
+    Attributes:
+        doc_stride: the number of tokens from the start of a window to the start of the next one.
+        pooling: how the logits of a text's windows become one: mean, max or first.
+    """
 
     doc_stride: int
     pooling: str
 
     @classmethod
     def from_settings(cls, settings: ClassificationSettings) -> Self | None:
-        """Makes the rules of flags or of a record; None where texts are truncated."""
-        kind = settings.long_texts or TRUNCATE
-        if kind == TRUNCATE:
+        """Read the rules from flags or from a record.
+
+        Args:
+            settings: the settings of a run or of an export.
+
+        Returns:
+            The rules, or None if long texts are truncated.
+
+        Raises:
+            InputError: a setting has a value that no training writes.
+        """
+        long_texts = settings.long_texts or TRUNCATE
+        if long_texts == TRUNCATE:
             return None
-        stride, pooling = settings.doc_stride, settings.pooling
+        stride = settings.doc_stride
+        pooling = settings.pooling
         if (
-            kind != WINDOWS
+            long_texts != WINDOWS
             or pooling not in WINDOW_POOLINGS
             or not isinstance(stride, int)
             or stride < 1
         ):
             raise InputError(
-                f"--long_texts={kind}, --doc_stride={stride}, --pooling={pooling}: give {WINDOWS}, "
-                f"a positive stride and one of {', '.join(WINDOW_POOLINGS)}, or restore the record "
-                "of the model"
+                f"--long_texts={long_texts}, --doc_stride={stride}, --pooling={pooling}: give "
+                f"{WINDOWS}, a positive stride and one of {', '.join(WINDOW_POOLINGS)}, or restore "
+                "the record of the model"
             )
         return cls(stride, pooling)
 
-    def windows(
+    def encode_windows(
         self, tokenizer: FullTokenizer, text: str, max_seq_length: int
     ) -> list[tuple[list[int], int]]:
-        """Returns the ids of each window, `[CLS] window [SEP]`, and their number; a text has at
-        least one window.
-        """
-        ids, room = tokenizer.encode(text), max(1, max_seq_length - 2)
-        cls_id, sep_id = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
-        spans = doc_spans(len(ids), room, self.doc_stride) or [(0, 0)]
-        return [
-            ([cls_id, *ids[start : start + length], sep_id], length + 2) for start, length in spans
-        ]
+        """Cut a text into windows, `[CLS] window [SEP]`.
 
-    def pooled(self, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Pools float32[windows, ...] of texts, which have int[texts] windows each, in order:
-        float32[texts, ...].
+        Args:
+            tokenizer: the tokenizer of the model.
+            text: the text.
+            max_seq_length: the largest length of a window in tokens, [CLS] and [SEP] included.
+
+        Returns:
+            The ids of each window, and their number. An empty text has one window.
+        """
+        ids = tokenizer.encode(text)
+        max_tokens = max(1, max_seq_length - 2)
+        cls_id = tokenizer.vocab["[CLS]"]
+        sep_id = tokenizer.vocab["[SEP]"]
+        windows = []
+        for start, length in doc_spans(len(ids), max_tokens, self.doc_stride) or [(0, 0)]:
+            window = [cls_id, *ids[start : start + length], sep_id]
+            windows.append((window, len(window)))
+        return windows
+
+    def pool(self, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Pool the values of each text's windows.
+
+        Args:
+            values: the values of all windows in the order of the texts, float32[windows, ...].
+            counts: the number of windows of each text, int[texts].
+
+        Returns:
+            The pooled values, float32[texts, ...].
         """
         starts = np.cumsum(counts) - counts
         if self.pooling == "first":
             return values[starts]
         if self.pooling == "max":
             return np.maximum.reduceat(values, starts)
-        numbers = counts.astype(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
-        return np.add.reduceat(values, starts) / numbers
+        divisors = _broadcastable(counts.astype(values.dtype), values)
+        return np.add.reduceat(values, starts) / divisors
 
-    def pooled_in_graph(self, values: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
-        """Pools float32[windows, K] in a graph; `texts`, int32[windows], are the texts of the
-        windows, in order.
+    def pool_in_graph(self, values: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+        """Pool the values of each text's windows in a graph.
+
+        Args:
+            values: the values of all windows in the order of the texts, float32[windows, K].
+            texts: the index of each window's text, int32[windows].
+
+        Returns:
+            The pooled values, float32[texts, K].
         """
         import tensorflow as tf
 
         if self.pooling == "first":
-            return tf.boolean_mask(values, tf.concat([[-1], texts[:-1]], axis=0) != texts)
-        return (tf.math.segment_max if self.pooling == "max" else tf.math.segment_mean)(
-            values, texts
-        )
+            previous_texts = tf.concat([[-1], texts[:-1]], axis=0)
+            return tf.boolean_mask(values, previous_texts != texts)
+        if self.pooling == "max":
+            return tf.math.segment_max(values, texts)
+        return tf.math.segment_mean(values, texts)
 
-    def outputs_of_texts(
-        self, outputs: Outputs, counts: np.ndarray, further: Callable[[np.ndarray], Outputs]
+    def pool_outputs(
+        self, outputs: Outputs, counts: np.ndarray, recompute: Callable[[np.ndarray], Outputs]
     ) -> Outputs:
-        """Returns a model's outputs for texts from those for their windows.
+        """Compute the outputs for texts from the outputs for their windows.
 
-        `further` computes what follows of pooled logits or scores; a text of one window keeps what
-        the model said.
+        Args:
+            outputs: the outputs of the model for all windows, each [windows, ...].
+            counts: the number of windows of each text, int[texts].
+            recompute: computes the outputs that depend on the logits or scores from pooled ones. A
+                text of one window keeps the outputs of the model.
+
+        Returns:
+            The outputs for the texts, each [texts, ...].
         """
-        name = "score" if "score" in outputs else "logits"
-        found = {key: values[np.cumsum(counts) - counts] for key, values in outputs.items()}
-        found[name] = self.pooled(outputs[name], counts)
-        for key, values in further(found[name]).items():
-            is_pooled = (counts > 1).reshape(-1, *[1] * (values.ndim - 1))
-            found[key] = np.where(is_pooled, values, found[key]).astype(found[key].dtype)
-        return found
+        starts = np.cumsum(counts) - counts
+        pooled = {name: values[starts] for name, values in outputs.items()}
+        pooled_name = "score" if "score" in outputs else "logits"
+        pooled[pooled_name] = self.pool(outputs[pooled_name], counts)
+        for name, values in recompute(pooled[pooled_name]).items():
+            has_several_windows = _broadcastable(counts > 1, values)
+            model_values = pooled[name]
+            chosen = np.where(has_several_windows, values, model_values)
+            pooled[name] = chosen.astype(model_values.dtype)
+        return pooled
+
+
+def _broadcastable(text_values: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Appends axes of length 1 to [texts], so that it broadcasts with values [texts, ...]."""
+    return text_values.reshape(-1, *[1] * (values.ndim - 1))

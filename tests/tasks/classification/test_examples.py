@@ -14,7 +14,7 @@ from official_bert.io.errors import InputError
 from official_bert.tasks.classification.examples import (
     InputExample,
     PaddingInputExample,
-    encoded_examples,
+    encode_examples,
 )
 from official_bert.tokenization import FullTokenizer
 from tests import toy
@@ -79,7 +79,7 @@ def as_arrays(features: list[InputFeatures]):
 def test_the_bulk_path_and_the_file_give_the_same_numbers(tokenizer, tmp_path):
     labels, length = ["yes", "no"], 8
     expected = as_arrays(convert_examples_to_features(EXAMPLES, labels, length, tokenizer))
-    encoded = encoded_examples(EXAMPLES, labels, length, tokenizer)
+    encoded = encode_examples(EXAMPLES, labels, length, tokenizer)
     assert (len(encoded), encoded.lengths.tolist()) == (5, [8, 3, 0, 5, 5])
     batch = encoded.features(np.arange(5), length)
     assert (
@@ -100,7 +100,7 @@ def test_the_bulk_path_and_the_file_give_the_same_numbers(tokenizer, tmp_path):
 
 
 def test_a_batch_is_as_long_as_it_needs(tokenizer):
-    batch = encoded_examples(EXAMPLES, ["yes", "no"], 128, tokenizer).features(np.array([3, 1]), 5)
+    batch = encode_examples(EXAMPLES, ["yes", "no"], 128, tokenizer).features(np.array([3, 1]), 5)
     pieces = [tokenizer.convert_ids_to_tokens(row) for row in batch["input_ids"].tolist()]
     assert pieces == [
         ["[CLS]", "rain", "start", "##ed", "[SEP]"],
@@ -111,14 +111,14 @@ def test_a_batch_is_as_long_as_it_needs(tokenizer):
 
 def test_scores_and_several_labels(tokenizer):
     examples = [InputExample("a", "rain", None, "2.5"), PaddingInputExample()]
-    encoded = encoded_examples(examples, None, 8, tokenizer)
+    encoded = encode_examples(examples, None, 8, tokenizer)
     assert (encoded.label_ids.dtype, encoded.label_ids.tolist()) == (np.float32, [2.5, 0.0])
     examples = [
         InputExample("a", "rain", None, ("x", "z")),
         InputExample("b", "cat", None, ()),
         PaddingInputExample(),
     ]
-    encoded = encoded_examples(examples, ["x", "y", "z"], 8, tokenizer)
+    encoded = encode_examples(examples, ["x", "y", "z"], 8, tokenizer)
     assert encoded.label_ids.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 0]]
 
 
@@ -130,7 +130,7 @@ def test_an_unknown_label_is_refused(tokenizer, label):
     ):
         convert_single_example(0, example, ["yes", "no"], 8, tokenizer)
     with pytest.raises(InputError, match="dev-7"):
-        encoded_examples([example], ["yes", "no"], 8, tokenizer)
+        encode_examples([example], ["yes", "no"], 8, tokenizer)
 
 
 def test_no_examples(tokenizer, tmp_path):
@@ -161,7 +161,7 @@ def test_the_originals_features_of_made_up_words(tmp_path, key, labels, length):
         examples.append(InputExample(str(number), text_a, text_b or None, label))
     tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, vocabulary))
     one_by_one = as_arrays(convert_examples_to_features(examples, labels, length, tokenizer))
-    in_bulk = encoded_examples(examples, labels, length, tokenizer).features(
+    in_bulk = encode_examples(examples, labels, length, tokenizer).features(
         np.arange(len(examples)), length
     )
     for name in ("input_ids", "input_mask", "segment_ids", "label_ids"):

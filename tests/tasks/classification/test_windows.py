@@ -16,7 +16,7 @@ from official_bert.serving import model as serving_model
 from official_bert.tasks.classification.examples import (
     InputExample,
     PaddingInputExample,
-    encoded_examples,
+    encode_examples,
 )
 from official_bert.tasks.classification.settings import ClassificationSettings
 from official_bert.tasks.classification.windows import LongTexts
@@ -37,7 +37,7 @@ def test_windows_share_the_label_and_the_weight_of_their_text(tokenizer):
         PaddingInputExample(),
         InputExample("c", "rain", "", "no"),
     ]
-    encoded = encoded_examples(
+    encoded = encode_examples(
         examples, ["yes", "no"], 5, tokenizer, long_texts=LongTexts(2, "mean")
     )
     batch = encoded.features(np.arange(6), 5)
@@ -54,7 +54,7 @@ def test_windows_share_the_label_and_the_weight_of_their_text(tokenizer):
     with pytest.raises(
         InputError, match=r"^--long_texts=windows: is for single texts, and example dev-3 is a pair"
     ):
-        encoded_examples(pair, ["yes", "no"], 5, tokenizer, long_texts=LongTexts(2, "mean"))
+        encode_examples(pair, ["yes", "no"], 5, tokenizer, long_texts=LongTexts(2, "mean"))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "first"])
@@ -65,10 +65,10 @@ def test_pooling_in_numpy_and_in_the_graph(pooling):
     pool = {"mean": np.mean, "max": np.max, "first": lambda window, axis: window[0]}[pooling]
     wanted = [pool(row, axis=0) for row in rows]
     rules = LongTexts(2, pooling)
-    np.testing.assert_allclose(rules.pooled(values, counts), wanted, rtol=1e-6)
-    np.testing.assert_array_equal(rules.pooled(values, counts)[0], values[0])
+    np.testing.assert_allclose(rules.pool(values, counts), wanted, rtol=1e-6)
+    np.testing.assert_array_equal(rules.pool(values, counts)[0], values[0])
     np.testing.assert_allclose(
-        rules.pooled_in_graph(values, np.int32([0, 1, 1, 1, 2, 2])), wanted, rtol=1e-6
+        rules.pool_in_graph(values, np.int32([0, 1, 1, 1, 2, 2])), wanted, rtol=1e-6
     )
 
 
