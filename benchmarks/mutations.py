@@ -254,7 +254,7 @@ tasks/classification/task.py: tasks/classification/test_task.py
 tasks/classification/text.py: tasks/classification/test_text.py
     sorted(found, key=lambda label: (int(label), label)) -> sorted(found)
 tasks/classification/windows.py: tasks/classification/test_windows.py
-    starts = np.cumsum(counts) - counts -> starts = np.cumsum(counts) - 1
+    return np.cumsum(counts) - counts -> return np.cumsum(counts) - 1
 tasks/tagging/windows.py: tasks/tagging/test_windows.py
     start + room, side="right") -> start + room, side="left")
     for mark in "BI" -> for mark in "IB"

@@ -98,7 +98,7 @@ class LongTexts:
         Returns:
             The pooled values, float32[texts, ...].
         """
-        starts = np.cumsum(counts) - counts
+        starts = _first_windows(counts)
         if self.pooling == "first":
             return values[starts]
         if self.pooling == "max":
@@ -139,7 +139,7 @@ class LongTexts:
         Returns:
             The outputs for the texts, each [texts, ...].
         """
-        starts = np.cumsum(counts) - counts
+        starts = _first_windows(counts)
         pooled = {name: values[starts] for name, values in outputs.items()}
         pooled_name = "score" if "score" in outputs else "logits"
         pooled[pooled_name] = self.pool(outputs[pooled_name], counts)
@@ -149,6 +149,11 @@ class LongTexts:
             chosen = np.where(has_several_windows, values, model_values)
             pooled[name] = chosen.astype(model_values.dtype)
         return pooled
+
+
+def _first_windows(counts: np.ndarray) -> np.ndarray:
+    """Returns the index of each text's first window, int[texts]."""
+    return np.cumsum(counts) - counts
 
 
 def _broadcastable(text_values: np.ndarray, values: np.ndarray) -> np.ndarray:
