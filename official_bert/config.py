@@ -179,7 +179,7 @@ class BertConfig:
             InputError: the file is missing or not a JSON object, or it describes a Hugging Face
                 model that this project does not support.
         """
-        json_object = reading.as_object(
+        json_object = reading.check_object(
             reading.read_json(files.check_model_file(json_file)), json_file
         )
         if "model_type" in json_object:

@@ -287,7 +287,7 @@ class ModelFolder:
         names = config.get("id2label")
         if names is None:
             number = config.get("num_labels", _NUM_LABELS)
-            if not reading.is_of_kind(number, int) or not 1 <= number <= MAX_SIZE:
+            if not reading.has_type(number, int) or not 1 <= number <= MAX_SIZE:
                 number = _NUM_LABELS
             names = dict(enumerate(make_default_labels(number)))
         elif not isinstance(names, dict):

@@ -25,7 +25,7 @@ from official_bert.data.records.record_files import (
 )
 from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
-from official_bert.io.reading import is_of_kind
+from official_bert.io.reading import has_type
 from official_bert.model_dir import (
     ModelFolder,
     TaskRecord,
@@ -520,7 +520,7 @@ def _check_recorded(field: dataclasses.Field, value: Any, source: str | None):
         return
     kind = kind_of(field)
     is_infinite = isinstance(value, float) and kind is float  # as a threshold may be
-    is_typed = is_infinite or is_of_kind(value, kind)
+    is_typed = is_infinite or has_type(value, kind)
     if not is_typed or fault_of(field, value) is not None:
         raise InputError(
             f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what "

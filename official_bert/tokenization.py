@@ -23,7 +23,7 @@ from official_bert.characters import (
 from official_bert.characters import find_words as find_words
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
-from official_bert.io.reading import field, is_of_kind
+from official_bert.io.reading import field, has_type
 from official_bert.tokenizer_call import model_inputs
 from official_bert.tokenizer_config import (
     MAX_INPUT_CHARS_PER_WORD,
@@ -110,7 +110,7 @@ def vocabulary_lines(vocab_file: str) -> list[str]:
     if model.get("type") == "WordPiece":
         vocab = field(model, "vocab", dict, f"{vocab_file}: model")
     is_valid = all(
-        is_of_kind(number, int) and 0 <= number < _MOST_PIECES for number in vocab.values()
+        has_type(number, int) and 0 <= number < _MOST_PIECES for number in vocab.values()
     )
     if not vocab or not is_valid:
         raise InputError(

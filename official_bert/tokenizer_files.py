@@ -11,7 +11,7 @@ from typing import Any
 
 from official_bert.io import errors, files, reading
 from official_bert.io.errors import InputError
-from official_bert.io.reading import is_of_kind
+from official_bert.io.reading import has_type
 
 TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 # The file of the library tokenizers, with the vocabulary and the rules.
@@ -96,7 +96,7 @@ def _read_object(path: str) -> dict[str, Any] | None:
     if not files.exists(path):
         return None
     content = reading.read_json(files.check_model_file(path))
-    return reading.as_object(content, path)
+    return reading.check_object(content, path)
 
 
 def _read_library_file(folder: str) -> dict[str, Any] | None:
@@ -139,11 +139,7 @@ def _merge_settings(
         if value is not None and not is_open:
             settings[name] = value
     length = config.get("model_max_length")
-    if (
-        not isinstance(length, int)
-        or not is_of_kind(length, int)
-        or not 0 < length < _LARGEST_LENGTH
-    ):
+    if not isinstance(length, int) or not has_type(length, int) or not 0 < length < _LARGEST_LENGTH:
         length = None
     return settings | {"model_max_length": length}
 
@@ -221,7 +217,7 @@ def _check_parts(library: dict[str, Any], path: str):
         if name in library:
             _check_part(library, name, path)
     longest = model.get("max_input_chars_per_word")
-    if is_of_kind(longest, int) and longest < _USUAL_WORD_LENGTH:
+    if has_type(longest, int) and longest < _USUAL_WORD_LENGTH:
         errors.warn(
             "%s: max_input_chars_per_word is %d, but longer words are split into pieces here, too",
             path,
@@ -349,7 +345,7 @@ def _read_library_vocabulary(library: dict[str, Any]) -> dict[str, int]:
     vocab = library["model"].get("vocab")
     if not isinstance(vocab, dict):
         return {}
-    items = [(piece, number) for piece, number in vocab.items() if is_of_kind(number, int)]
+    items = [(piece, number) for piece, number in vocab.items() if has_type(number, int)]
     return _strip_pieces(sorted(items, key=lambda item: item[1]))
 
 
@@ -428,7 +424,7 @@ def _list_tokens(tokens: Any) -> dict[str, int | None]:
         text = _get_token_text(value)
         if isinstance(text, str):
             number = value.get("id") if isinstance(value, dict) else None
-            ids[text] = number if is_of_kind(number, int) else None
+            ids[text] = number if has_type(number, int) else None
     return ids
 
 

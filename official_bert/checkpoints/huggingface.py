@@ -88,7 +88,7 @@ class HuggingFaceCheckpoint:
         path = os.path.join(folder, CONFIG_FILE)
         if not files.exists(path):
             return ()
-        config = reading.as_object(reading.read_json(path), path)
+        config = reading.check_object(reading.read_json(path), path)
         classes = config.get("architectures")
         if not isinstance(classes, list) or len(classes) != 1:
             return ()

@@ -59,7 +59,7 @@ def find_table(folder: str, stem: str, data_format: str | None = None) -> str:
     known = _ENDINGS if data_format is None else {data_format: _ENDINGS[data_format]}
     names = [f"{stem}{ending}" for endings in known.values() for ending in endings]
     names += [f"{name}.gz" for name in names if not name.endswith(_ENDINGS[PARQUET])]
-    paths = files.in_any_case(folder, names)
+    paths = files.find_ignoring_case(folder, names)
     if len(paths) > 1:
         several = " and ".join(map(os.path.basename, paths))
         raise InputError(f"{folder}: has {several}; name the one to read with --{stem}_file")
@@ -224,7 +224,7 @@ def _read_json_lines(path: str) -> Iterator[Row]:
             raise InputError(
                 f"{path}: line {line}: {error}; give one JSON object a line"
             ) from error
-        objects.append((line, reading.as_object(value, f"{path}: line {line}")))
+        objects.append((line, reading.check_object(value, f"{path}: line {line}")))
     tables.log_blank(path, num_blank)
     names = list(dict.fromkeys(name for _, fields in objects for name in fields))
     if objects:

@@ -184,7 +184,7 @@ def list_folder(path: str) -> list[str]:
     return _gfile().listdir(path) if is_remote(path) else os.listdir(path)
 
 
-def in_any_case(folder: str, names: Iterable[str]) -> list[str]:
+def find_ignoring_case(folder: str, names: Iterable[str]) -> list[str]:
     """Returns the paths in a folder that have one of these names in any case, in the order of the
     names.
 

@@ -179,7 +179,7 @@ def _send(number: int, processes: Iterable[subprocess.Popen], send: Callable[[in
             send(process.pid, number)
 
 
-class CallsOfThreads:
+class ThreadCalls:
     """The calls of Python functions by threads of another library, for whose end the exit of Python
     waits.
 
@@ -220,12 +220,12 @@ class CallsOfThreads:
             return not self._num_running and time.monotonic() - self._last_end_secs > _IDLE_SECS
 
 
-_calls_of_threads = CallsOfThreads()
-atexit.register(_calls_of_threads.wait_until_idle)
-awaited_at_exit = _calls_of_threads.counted
+_thread_calls = ThreadCalls()
+atexit.register(_thread_calls.wait_until_idle)
+awaited_at_exit = _thread_calls.counted
 
 
-def result_of(call: Callable[[], T], waiting_for: str, limit_secs: float) -> T:
+def wait_for_result(call: Callable[[], T], waiting_for: str, limit_secs: float) -> T:
     """Returns the result of a call that may block in the operating system or in TensorFlow.
 
     The call runs in a thread of its own. One that is blocked cannot be ended: after the time limit,

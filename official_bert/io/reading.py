@@ -202,7 +202,7 @@ def half_pair_in(text: str) -> str | None:
     return half and f"{half[0]!a}, half of a surrogate pair, which is no character"
 
 
-_NAMES_OF_TYPES = {
+_TYPE_NAMES = {
     str: "a text",
     list: "a list",
     dict: "an object",
@@ -212,7 +212,7 @@ _NAMES_OF_TYPES = {
 }
 
 
-def as_object(value: Any, where: str) -> dict[str, Any]:
+def check_object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{where}: is no object; it should be one, in braces")
     return value
@@ -226,13 +226,13 @@ def field(holder: Any, name: str, kind: type, where: str) -> Any:
     if not isinstance(holder, dict):
         raise InputError(f'{where}: is no object; it should be one with the field "{name}"')
     value = holder.get(name)
-    if not is_of_kind(value, kind):
-        fault = "is missing" if name not in holder else f"is not {_NAMES_OF_TYPES[kind]}"
-        raise InputError(f'{where}: "{name}" {fault}; give it {_NAMES_OF_TYPES[kind]}')
+    if not has_type(value, kind):
+        fault = "is missing" if name not in holder else f"is not {_TYPE_NAMES[kind]}"
+        raise InputError(f'{where}: "{name}" {fault}; give it {_TYPE_NAMES[kind]}')
     return value
 
 
-def is_of_kind(value: Any, kind: type) -> bool:
+def has_type(value: Any, kind: type) -> bool:
     """Tells whether a JSON value has a type of `field`; true and false are no numbers."""
     if kind in (int, float):
         if isinstance(value, bool) or not isinstance(value, (int, kind)):

@@ -22,7 +22,7 @@ from official_bert import catalog
 from official_bert.data.model_inputs import check_vocabulary
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError, brief
-from official_bert.io.reading import field, is_of_kind
+from official_bert.io.reading import field, has_type
 from official_bert.model_dir import LABELS_NAME, read_labels, summarize_labels
 from official_bert.options.fine_tuning import AUTO, SquadServing
 from official_bert.tokenization import FullTokenizer
@@ -89,7 +89,7 @@ class Record(NamedTuple):
         content = reading.read_json(path)
         kinds = {"task_name": str, "family": str, "settings": dict, "flags": dict, "versions": dict}
         for name in ("labels", "checkpoint", "converted"):
-            if is_of_kind(content, dict) and content.get(name):
+            if has_type(content, dict) and content.get(name):
                 kinds[name] = dict
         record = cls(**{name: field(content, name, kind, path) for name, kind in kinds.items()})
         _check_settings(record.settings, f"{path}: settings")
@@ -117,7 +117,7 @@ def _check_settings(settings: dict[str, Any], source: str):
         if value is None or is_threshold:
             continue
         is_negative = isinstance(value, int) and kind is int and value < 0
-        if not is_of_kind(value, kind) or is_negative:
+        if not has_type(value, kind) or is_negative:
             raise InputError(
                 f"{source}: {squad_field.name} is {value!r}, which the flag does not accept; "
                 "export it again"

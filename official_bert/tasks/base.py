@@ -58,7 +58,7 @@ class DataFiles(NamedTuple):
             raise InputError(
                 f"--{set_name}_file: must be given{', or --data_dir' if names else ''}"
             )
-        existing = files.in_any_case(self.data_dir, names)
+        existing = files.find_ignoring_case(self.data_dir, names)
         if not existing and len(names) > 1:
             raise InputError(
                 f"{self.data_dir}: has neither {' nor '.join(names)}; check --data_dir"

@@ -9,7 +9,7 @@ from absl import logging
 
 from official_bert.io import writing
 from official_bert.io.errors import InputError
-from official_bert.io.reading import is_of_kind
+from official_bert.io.reading import has_type
 from official_bert.metrics import calibration
 
 
@@ -37,7 +37,7 @@ def check_number(name: str, value: float | None, lowest: float, highest: float) 
     Raises:
         InputError: the value is no number, or out of bounds.
     """
-    if value is None or (is_of_kind(value, float) and lowest <= value <= highest):
+    if value is None or (has_type(value, float) and lowest <= value <= highest):
         return value
     raise InputError(
         f"the model's record has {name} {value!r}, which no training wrote; restore it, or "

@@ -242,7 +242,7 @@ def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
     )
     addresses = ", ".join(address for hosts in cluster.hosts.values() for address in hosts)
     try:
-        strategy = processes.result_of(
+        strategy = processes.wait_for_result(
             lambda: tf.distribute.MultiWorkerMirroredStrategy(resolver, communication),
             f"all workers ({addresses})",
             _WORKERS_LIMIT_SECS,
@@ -275,7 +275,7 @@ def _tpu(options: DistributionOptions) -> tf.distribute.Strategy:
         return resolver
 
     try:
-        resolver = processes.result_of(connect, f"the TPU {address}", _TPU_LIMIT_SECS)
+        resolver = processes.wait_for_result(connect, f"the TPU {address}", _TPU_LIMIT_SECS)
     except (tf.errors.OpError, OSError, ValueError, RuntimeError, ImportError) as error:
         reason = str(error).split(". ")[0].split("\n")[0]
         raise InputError(

@@ -120,9 +120,9 @@ def test_a_block_that_ends_leaves_no_process_of_a_tree(ignores):
 
 
 def test_the_result_and_the_error_of_a_call_are_its_own():
-    assert processes.result_of(lambda: 3, "three", limit_secs=10) == 3
+    assert processes.wait_for_result(lambda: 3, "three", limit_secs=10) == 3
     with pytest.raises(KeyError, match="lost"):
-        processes.result_of(lambda: {}["lost"], "nothing", limit_secs=10)
+        processes.wait_for_result(lambda: {}["lost"], "nothing", limit_secs=10)
 
 
 def test_messages_say_what_is_waited_for_until_the_limit(monkeypatch, caplog):
@@ -132,7 +132,7 @@ def test_messages_say_what_is_waited_for_until_the_limit(monkeypatch, caplog):
     never = threading.Event()
     start_secs = time.monotonic()
     with pytest.raises(TimeoutError, match=r"no answer within 0\.1 s"):
-        processes.result_of(never.wait, "the moon", limit_secs=0.1)
+        processes.wait_for_result(never.wait, "the moon", limit_secs=0.1)
     assert time.monotonic() - start_secs >= 0.09
     assert "waiting for the moon, for 0 s more at most" in caplog.text
     never.set()
@@ -168,7 +168,7 @@ def test_the_exit_waits_for_the_calls_of_the_threads_of_other_libraries():
 
 def test_the_exit_does_not_wait_for_a_call_without_end(monkeypatch):
     monkeypatch.setattr(processes, "_MAX_IDLE_WAIT_SECS", 0.2)
-    calls, never = processes.CallsOfThreads(), threading.Event()
+    calls, never = processes.ThreadCalls(), threading.Event()
     threading.Thread(target=calls.counted(never.wait), daemon=True).start()
     start_secs = time.monotonic()
     calls.wait_until_idle()

@@ -315,7 +315,7 @@ def _kept_report(job: ShardJob, number: int, key: str) -> dict | None:
     if not files.exists(path):
         return None
     try:
-        report = reading.as_object(reading.read_json(path), path)
+        report = reading.check_object(reading.read_json(path), path)
     except InputError:  # corrupt
         return None
     for record_file in (job.finished_file(number), job.record_file(number)):

@@ -20,7 +20,7 @@ from official_bert.data.records.framing import ExampleFiles, is_compressed, open
 from official_bert.io import files, reading
 from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
-from official_bert.io.reading import as_object, field
+from official_bert.io.reading import check_object, field
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -122,10 +122,10 @@ def manifest_beside(path: str) -> tuple[str, dict] | None:
     """
     for manifest_file in (hidden_manifest(path), SHARD_NAME.sub("", path) + MANIFEST_SUFFIX):
         if files.exists(manifest_file):
-            manifest = as_object(reading.read_json(manifest_file), manifest_file)
+            manifest = check_object(reading.read_json(manifest_file), manifest_file)
             known = {"file": os.path.basename(path), "bytes": files.size(path)}
             shards = field(manifest, "shards", list, manifest_file)
-            if any(known.items() <= as_object(shard, manifest_file).items() for shard in shards):
+            if any(known.items() <= check_object(shard, manifest_file).items() for shard in shards):
                 return manifest_file, manifest
     return None
 

@@ -26,7 +26,7 @@ from official_bert.extensions.embeddings.sentence_folder import (
 )
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
-from official_bert.io.reading import is_of_kind
+from official_bert.io.reading import has_type
 from official_bert.modeling import BertModel
 from official_bert.modeling.heads import POOLINGS, pooled
 from official_bert.serving.exported_model import DEFAULT, OpenedExport, is_export, set_threads
@@ -195,7 +195,7 @@ class SentenceEncoder(Extensible):
             prompt: a text to put before each text, such as `encoder.prompts["query"]`. None puts
                 the default prompt of the folder there, if it has one; "" puts nothing there.
         """
-        if not is_of_kind(batch_size, int) or batch_size < 1:
+        if not has_type(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size={batch_size!r}: must be a positive whole number")
         texts = list_texts("texts", texts)
         if prompt := self._default_prompt if prompt is None else prompt:

@@ -17,7 +17,7 @@ from official_bert.checkpoints.loading import open_checkpoint
 from official_bert.extensions.embeddings.options import EMBEDDING
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
-from official_bert.io.reading import as_object, field, is_of_kind
+from official_bert.io.reading import check_object, field, has_type
 from official_bert.model_dir import ModelFolder, TaskRecord
 from official_bert.options.serving import POOLINGS
 from official_bert.tokenizer_config import TokenizerConfig
@@ -196,7 +196,7 @@ class SentenceModules(NamedTuple):
 
     def _checked(self, where: str) -> Self:
         length = self.max_seq_length
-        if length is not None and (not is_of_kind(length, int) or length < 1):
+        if length is not None and (not has_type(length, int) or length < 1):
             raise InputError(
                 f"{where}: its max_seq_length is {length!r}; write a positive whole number"
             )
@@ -327,7 +327,7 @@ def _library_settings(folder: str) -> dict[str, Any]:
             "to them"
         )
     width = settings.get("truncate_dim")
-    if width is not None and (not is_of_kind(width, int) or width < 1):
+    if width is not None and (not has_type(width, int) or width < 1):
         raise InputError(f"{path}: truncate_dim is {width!r}; write a positive whole number")
     similarity = settings.get("similarity_fn_name") or COSINE
     if similarity not in _SIMILARITIES:
@@ -345,7 +345,7 @@ def _library_settings(folder: str) -> dict[str, Any]:
 def _settings(folder: str, name: str = "config.json") -> dict[str, Any]:
     """Returns the content of a module's file, empty if there is none."""
     path = os.path.join(folder, name)
-    return as_object(reading.read_json(path), path) if files.exists(path) else {}
+    return check_object(reading.read_json(path), path) if files.exists(path) else {}
 
 
 def _read_pooling(folder: str) -> str:

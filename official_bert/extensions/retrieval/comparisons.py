@@ -14,7 +14,7 @@ import numpy as np
 from official_bert.extensions.retrieval import vector_search
 from official_bert.extensions.retrieval.index import Index
 from official_bert.io.errors import InputError
-from official_bert.io.reading import is_of_kind
+from official_bert.io.reading import has_type
 from official_bert.metrics.cosines import all_cosines
 from official_bert.serving.predictor import Predictor
 from official_bert.tasks.clients import numbers
@@ -254,6 +254,6 @@ def _check_comparison(encoder: Encoder):
 
 
 def _check_number(name: str, value: Any, kind: type, lowest: int):
-    if not is_of_kind(value, kind) or value < lowest:
+    if not has_type(value, kind) or value < lowest:
         noun = "whole number" if kind is int else "number"
         raise InputError(f"{name}={value!r}: must be a {noun} from {lowest}")

@@ -376,7 +376,7 @@ def _is_same_run(header: str, identity: dict[str, Any]) -> bool:
     vector = stored.get("vector")
     if not isinstance(vector, list) or len(vector) != len(identity["vector"]):
         return False
-    if not all(reading.is_of_kind(value, float) for value in vector):
+    if not all(reading.has_type(value, float) for value in vector):
         return False
     return np.allclose(vector, identity["vector"], atol=_VECTOR_TOLERANCE)
 

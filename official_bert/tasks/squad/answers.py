@@ -22,7 +22,7 @@ from official_bert.io import reading, writing
 from official_bert.io.arrays import read_npz
 from official_bert.io.errors import InputError, brief
 from official_bert.io.progress import counted
-from official_bert.io.reading import as_object
+from official_bert.io.reading import check_object
 from official_bert.tasks.squad.examples import SquadExample
 from official_bert.tasks.squad.rules import SquadRules
 from official_bert.tasks.squad.windows import InputFeatures, dense
@@ -258,7 +258,7 @@ def read_logits(path: str, made_from: Mapping[str, object]) -> list[RawResult]:
     remedy = "predict again in its folder"
     arrays = read_npz(path, (*_LOGIT_ARRAYS, "made_from"), remedy)
     try:
-        written_for = as_object(reading.parse_json(str(arrays["made_from"])), "made_from")
+        written_for = check_object(reading.parse_json(str(arrays["made_from"])), "made_from")
         columns = [arrays[name] for name in _LOGIT_ARRAYS]
         if not all(np.isfinite(column).all() for column in columns):
             raise ValueError("it holds values that are not finite")

@@ -16,7 +16,7 @@ from official_bert.data.table_formats import is_table, read_records
 from official_bert.data.tables import Row
 from official_bert.io import reading
 from official_bert.io.errors import InputError
-from official_bert.io.reading import field, is_of_kind
+from official_bert.io.reading import field, has_type
 from official_bert.metrics.squad import Question
 
 # The separators of a document's words; other white space, such as the no-break space, is part of a
@@ -186,7 +186,7 @@ def _id(question: Any, where: str) -> str:
     """Returns the id of a question; a number is converted to the string that the files of
     answers contain.
     """
-    if isinstance(question, dict) and is_of_kind(question.get("id"), int):
+    if isinstance(question, dict) and has_type(question.get("id"), int):
         return str(question["id"])
     return field(question, "id", str, where)
 
