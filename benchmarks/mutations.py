@@ -246,7 +246,7 @@ metrics/entities.py: metrics/test_entities.py
     before in "BI" and type_ == type_before -> before in "BI"
 tasks/classification/glue.py: tasks/classification/test_glue.py
     labelled = Layout(text_a=3, label=1, has_header=False) -> labelled = Layout(text_a=3, label=1)
-    labels = ("contradiction", "entailment", "neutral") -> labels = ("entailment", "contradiction", "neutral")
+    _NLI_LABELS = ("contradiction", "entailment", "neutral") -> _NLI_LABELS = ("entailment", "contradiction", "neutral")
     _HIGHEST_SCORE = 5.0 -> _HIGHEST_SCORE = 10.0
     "contradictory": "contradiction" -> "contradictory": "neutral"
 tasks/classification/task.py: tasks/classification/test_task.py

@@ -89,7 +89,7 @@ _FAMILIES = {
     "classification": Family(
         task="official_bert.tasks.classification.task:ClassificationTask",
         script="run_classifier",
-        variants="official_bert.tasks.classification.by_name:TASKS",
+        variants="official_bert.tasks.classification.task_table:TASKS",
         huggingface_class="BertForSequenceClassification",
         # A record of an earlier version says tsv, the old name of text.
         conversion_tasks=("text", "tsv"),

@@ -21,7 +21,7 @@ import pytest
 
 from official_bert.metrics.classification import spearman
 from official_bert.tasks import registry
-from official_bert.tasks.classification import by_name
+from official_bert.tasks.classification import task_table
 from official_bert.training import run_log
 from tests import toy
 from tests.fine_tuning_runs import figures
@@ -251,7 +251,7 @@ def test_a_task_of_a_new_kind_is_served_and_answers(folder):
 def test_a_line_in_the_table_gives_a_name(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     processor = importlib.import_module("tickets").TicketProcessor
-    names = {"TASKS": dict(by_name.TASKS), "TicketProcessor": processor}
+    names = {"TASKS": dict(task_table.TASKS), "TicketProcessor": processor}
     exec(TABLE_LINE, names)
-    monkeypatch.setattr(by_name, "TASKS", names["TASKS"])
+    monkeypatch.setattr(task_table, "TASKS", names["TASKS"])
     assert registry.make_task("Tickets", {"task_name": "Tickets"}).labels == ["low", "high"]

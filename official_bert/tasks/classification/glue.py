@@ -15,29 +15,32 @@ from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import (
     DataProcessor,
     Layout,
-    checked_label,
+    check_label,
     read_layout,
 )
 from official_bert.tasks.classification.settings import ClassificationSettings
 
-_HIGHEST_SCORE = 5.0  # of STS-B
+_HIGHEST_SCORE = 5.0  # Scores of STS-B are from 0 to 5.
+_NLI_LABELS = ("contradiction", "entailment", "neutral")
+# AX is distributed under several names, and some releases have labels.
 _LABEL_HEADERS = ("label", "gold_label")
 _AX_FILES = ("AX.tsv", "diagnostic.tsv", "AX/AX.tsv", "diagnostic/diagnostic.tsv")
 
 
 class GlueProcessor(DataProcessor):
-    """A GLUE task, with GLUE's name.
+    """The processor of a GLUE task.
 
     Attributes:
-        labels: in the order of the model's outputs; None in regression.
-        labelled: layout of the files for training and evaluation.
-        unlabelled: layout of the files for prediction.
-        has_index: whether their first column is GLUE's index, as the files for GLUE's site need it.
-        dev_files, test_files: the files for evaluation and for prediction, by the suffix of their
-            result files.
-        submissions: GLUE's submission files, by the same suffix, if they are not named like the
-            task.
-        skip_short_rows: whether the labelled files are known to contain rows that lack columns.
+        name: the name that GLUE gives the task.
+        labels: the labels in the order of the model's outputs; None in regression.
+        labelled: the layout of the files for training and evaluation.
+        unlabelled: the layout of the files for prediction.
+        has_index: whether the first column of a file for prediction is GLUE's index, which files
+            for GLUE's site need.
+        dev_files: the files for evaluation by the suffix of their result files.
+        test_files: the files for prediction by the suffix of their result files.
+        submissions: suffix -> GLUE's name of the submission file, if it is not the task's name.
+        skip_short_rows: whether rows of labelled files that lack columns are skipped.
     """
 
     name: ClassVar[str]
@@ -52,6 +55,7 @@ class GlueProcessor(DataProcessor):
 
     @property
     def has_pairs(self) -> bool:
+        """Whether an example has a second text."""
         return self.unlabelled.text_b is not None
 
     needs_pairs = has_pairs
@@ -79,14 +83,19 @@ class GlueProcessor(DataProcessor):
         }
 
     def _read_labelled(self, data_dir: str, file: str) -> list[InputExample]:
-        path, guid = os.path.join(data_dir, file), file.removesuffix(".tsv")
-        return read_layout(path, guid, self.labelled, self.labels, self.skip_short_rows)
+        return read_layout(
+            os.path.join(data_dir, file),
+            guid=file.removesuffix(".tsv"),
+            layout=self.labelled,
+            labels=self.labels,
+            skip_short_rows=self.skip_short_rows,
+        )
 
     def _read_unlabelled(self, data_dir: str, suffix: str) -> list[InputExample]:
         guid = self.test_files[suffix].removesuffix(".tsv") if suffix else "test"
         path = self._test_path(data_dir, suffix)
         examples = read_layout(path, guid, self.unlabelled, self.labels)
-        # In the layout of a labelled file the column may have the labels or the ids of the texts.
+        # A file in the layout of a labelled file may have labels or ids in the column of the texts.
         if all(example.text_a.isdecimal() for example in examples):
             raise InputError(
                 f"{path}: each text, in column {self.unlabelled.text_a + 1}, is a number, the "
@@ -101,33 +110,40 @@ class GlueProcessor(DataProcessor):
     def write_submission(
         self, folder: str, data_dir: str, predictions: np.ndarray, suffix: str = ""
     ) -> str:
-        """Writes the predictions of a test set in the format of GLUE's site and returns the path of
-        the file.
+        """Write the predictions of a test set in the format of GLUE's site.
 
-        `predictions` are label ids, int[n], or scores, float[n], in the order of the test file.
+        Args:
+            folder: the folder of the new file.
+            data_dir: the folder of the data set, whose test file has the indices.
+            predictions: label ids, int[n], or scores, float[n], in the order of the test file.
+            suffix: the suffix of the test set.
+
+        Returns:
+            The path of the file.
         """
         rows = self.unlabelled.rows(self._test_path(data_dir, suffix))
-        ids = [row.field(0, "the index") for row in rows]
+        indices = [row.field(0, "the index") for row in rows]
         files.make_folder(folder)
         path = os.path.join(folder, self.submissions.get(suffix, f"{self.name}.tsv"))
         with writing.replacing(path) as file:
             file.write("index\tprediction\n")
-            for number, answer in zip(ids, self._answers(predictions), strict=True):
-                file.write(f"{number}\t{answer}\n")
+            for index, answer in zip(indices, self._answers(predictions), strict=True):
+                file.write(f"{index}\t{answer}\n")
         return path
 
     def _answers(self, predictions: np.ndarray) -> list[str]:
         if self.labels is None:
-            return [f"{score:.6g}" for score in np.clip(predictions, 0.0, _HIGHEST_SCORE)]
+            scores = np.clip(predictions, 0.0, _HIGHEST_SCORE)
+            return [f"{score:.6g}" for score in scores]
         return [self.labels[number] for number in predictions]
 
 
 def _present(data_dir: str, names: dict[str, str]) -> dict[str, str]:
-    """Returns the first file, which must exist, and those other files that exist."""
+    """Returns the first file, which must exist, and the other files that exist."""
     present = {}
     for suffix, name in names.items():
         if suffix and not files.exists(os.path.join(data_dir, name)):
-            logging.info("%s: has no %s, which is left out", data_dir, name)
+            logging.info("%s: has no %s; skipping it", data_dir, name)
         else:
             present[suffix] = name
     return present
@@ -138,7 +154,8 @@ class ColaProcessor(GlueProcessor):
 
     name = "CoLA"
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
-    metrics, main_metric = ("accuracy", "matthews"), "matthews"
+    metrics = ("accuracy", "matthews")
+    main_metric = "matthews"
     labelled = Layout(text_a=3, label=1, has_header=False)
     unlabelled = Layout(text_a=1)
 
@@ -156,7 +173,8 @@ class MrpcProcessor(GlueProcessor):
 
     name = "MRPC"
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
-    metrics, main_metric = ("accuracy", "f1"), "f1"
+    metrics = ("accuracy", "f1")
+    main_metric = "f1"
     labelled = Layout(text_a=3, text_b=4, label=0)
     unlabelled = Layout(text_a=3, text_b=4)
 
@@ -165,7 +183,8 @@ class StsbProcessor(GlueProcessor):
     """STS-B: how similar in meaning are two sentences, from 0 to 5?"""
 
     name = "STS-B"
-    metrics, main_metric = ("pearson", "spearman"), "spearman"
+    metrics = ("pearson", "spearman")
+    main_metric = "spearman"
     is_regression = True
     labels = None
     labelled = Layout(text_a=7, text_b=8, label=9)
@@ -176,19 +195,21 @@ class QqpProcessor(GlueProcessor):
     """QQP: do two questions ask the same?"""
 
     name = "QQP"
-    metrics, main_metric = ("accuracy", "f1"), "f1"
+    metrics = ("accuracy", "f1")
+    main_metric = "f1"
     labelled = Layout(text_a=3, text_b=4, label=5)
     skip_short_rows = True
 
 
 class MnliProcessor(GlueProcessor):
-    """MNLI: does a sentence follow from another? The suffix "_mm" marks the sets from genres
-    absent in training.
+    """MNLI: does a sentence follow from another?
+
+    The sets with the suffix "_mm" have the genres that are absent from the training set.
     """
 
     name = "MNLI"
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
-    labels = ("contradiction", "entailment", "neutral")
+    labels = _NLI_LABELS
     labelled = Layout(text_a=8, text_b=9, label=-1, id_column=0)
     unlabelled = Layout(text_a=8, text_b=9, id_column=0)
     dev_files: ClassVar = {"": "dev_matched.tsv", "_mm": "dev_mismatched.tsv"}
@@ -217,19 +238,16 @@ class WnliProcessor(GlueProcessor):
 
 
 class AxProcessor(GlueProcessor):
-    """AX, GLUE's diagnostic set: a model trained on MNLI predicts it, and is evaluated if the
-    file has labels.
-    """
+    """AX, GLUE's diagnostic set for models trained on MNLI; a file with labels is evaluated."""
 
     name = "AX"
-    metrics, main_metric = ("accuracy", "matthews"), "matthews"
-    labels = MnliProcessor.labels
+    metrics = ("accuracy", "matthews")
+    main_metric = "matthews"
+    labels = _NLI_LABELS
     unlabelled = Layout(text_a=1, text_b=2, id_column=0)
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        raise InputError(
-            "AX has no training file; train on MNLI, and predict AX with the model that comes out"
-        )
+        raise InputError("AX has no training file; train a model on MNLI, and predict AX with it")
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
         sets = self.dev_sets(data_dir)
@@ -242,15 +260,17 @@ class AxProcessor(GlueProcessor):
         path = self._test_path(data_dir)
         header = next(read_tsv(path), None)
         names = [name.lower() for name in header.fields] if header else []
-        label = next((names.index(name) for name in _LABEL_HEADERS if name in names), None)
-        if label is None:
-            logging.warning("%s: has no column 'label' to evaluate with", path)
-            return {}
-        return {"": read_layout(path, "test", self.unlabelled._replace(label=label), self.labels)}
+        for label_name in _LABEL_HEADERS:
+            if label_name in names:
+                layout = self.unlabelled._replace(label=names.index(label_name))
+                return {"": read_layout(path, "test", layout, self.labels)}
+        logging.warning("%s: has no column 'label' to evaluate with", path)
+        return {}
 
     def _test_path(self, data_dir: str, suffix: str = "") -> str:
         for file in _AX_FILES:
-            if files.exists(path := os.path.join(data_dir, file)):
+            path = os.path.join(data_dir, file)
+            if files.exists(path):
                 return path
         raise InputError(f"{data_dir}: has none of {', '.join(_AX_FILES)}; check --data_dir")
 
@@ -273,31 +293,51 @@ PROCESSORS = {
 }
 
 
-_OTHER_NAMES = {"contradictory": "contradiction"}  # label in the training files -> label
-_LANGUAGE, _LABEL, _TEXT_A, _TEXT_B = 0, 1, 6, 7
+# Label in XNLI's training files -> label.
+_OTHER_NAMES = {"contradictory": "contradiction"}
+# The columns of XNLI's files for evaluation and prediction.
+_LANGUAGE = 0
+_LABEL = 1
+_TEXT_A = 6
+_TEXT_B = 7
 
 
 def plain_name(task_name: str) -> str:
-    """Removes what does not count in the name of a task: case, hyphens and underscores."""
+    """Return the name of a task without its case, hyphens and underscores, for comparison.
+
+    Args:
+        task_name: the value of --task_name.
+    """
     return task_name.lower().replace("-", "").replace("_", "")
 
 
 def xnli_language(task_name: str) -> str | None:
-    """Returns the language of a name of XNLI, such as XNLI-de, zh if it names none; None for
-    another task.
+    """Return the language that a name of XNLI such as XNLI-de has; the default is zh.
+
+    Args:
+        task_name: the value of --task_name.
+
+    Returns:
+        The language; None if the name is not one of XNLI.
     """
-    found = re.fullmatch("xnli([a-z]{2})?", plain_name(task_name))
-    return found and (found[1] or "zh")
+    match = re.fullmatch("xnli([a-z]{2})?", plain_name(task_name))
+    if match is None:
+        return None
+    return match[1] or "zh"
 
 
 class XnliProcessor(DataProcessor):
-    """Trains on the machine-translated training file of a language and evaluates on the rows in
-    that language.
+    """The processor of XNLI in one language.
+
+    The training file of a language is machine-translated; the other files have all languages.
+
+    Attributes:
+        language: the code of the language, such as de.
     """
 
     needs_pairs = True
     shuffle_buffer_size = ORIGINAL_BUFFER_SIZE
-    labels = MnliProcessor.labels
+    labels: ClassVar[tuple[str, ...]] = _NLI_LABELS
 
     def __init__(self, language: str = "zh"):
         self.language = language
@@ -311,21 +351,20 @@ class XnliProcessor(DataProcessor):
         path = os.path.join(data_dir, "multinli", f"multinli.train.{self.language}.tsv")
         return read_layout(
             path,
-            "train",
-            Layout(text_a=0, text_b=1, label=2),
-            self.labels,
+            guid="train",
+            layout=Layout(text_a=0, text_b=1, label=2),
+            labels=self.labels,
             other_names=_OTHER_NAMES,
         )
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
         rows = self._rows(data_dir, "xnli.dev.tsv")
-        labels = [checked_label(row, row.field(_LABEL, "the label"), self.labels) for row in rows]
+        labels = [check_label(row, row.field(_LABEL, "the label"), self.labels) for row in rows]
         return [_example("dev", row, label) for row, label in zip(rows, labels, strict=True)]
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        return [
-            _example("test", row, self.labels[0]) for row in self._rows(data_dir, "xnli.test.tsv")
-        ]
+        rows = self._rows(data_dir, "xnli.test.tsv")
+        return [_example("test", row, self.labels[0]) for row in rows]
 
     def get_labels(self) -> list[str]:
         return list(self.labels)
@@ -334,16 +373,20 @@ class XnliProcessor(DataProcessor):
         """Returns the rows in the language from a file that contains all languages."""
         path = os.path.join(data_dir, file)
         rows = list(read_tsv(path))[1:]
-        in_language = [row for row in rows if row.fields[_LANGUAGE] == self.language]
-        if not in_language:
+        language_rows = [row for row in rows if row.fields[_LANGUAGE] == self.language]
+        if not language_rows:
             languages = sorted({row.fields[_LANGUAGE] for row in rows})
             raise InputError(
                 f"{path}: has no row in the language {self.language!r}, but in "
                 f"{', '.join(languages[:20]) or 'none'}; write --task_name=XNLI-en, for instance"
             )
-        return in_language
+        return language_rows
 
 
 def _example(set_name: str, row: Row, label: str) -> InputExample:
-    text_a, text_b = row.field(_TEXT_A, "the premise"), row.field(_TEXT_B, "the hypothesis")
-    return InputExample(f"{set_name}-{row.line - 1}", text_a, text_b, label)
+    return InputExample(
+        guid=f"{set_name}-{row.line - 1}",
+        text_a=row.field(_TEXT_A, "the premise"),
+        text_b=row.field(_TEXT_B, "the hypothesis"),
+        label=label,
+    )

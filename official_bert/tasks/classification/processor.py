@@ -1,4 +1,4 @@
-"""The base class of processors, which read the files of a text classification or regression task."""
+"""The base class of processors, which read the files of a classification or regression task."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,21 +16,21 @@ class DataProcessor:
     """Reads the examples of a task and names its metrics.
 
     Attributes:
-        metrics: names of the metrics, keys of the tables at the top of
-            tasks/classification/task.py; "precision" brings the precision, recall and F1 of each
-            label and, of more than two, their micro_ and macro_ averages.
+        metrics: the names of the metrics; the tables at the top of
+            tasks/classification/output_kinds.py have them. "precision" adds the precision, recall
+            and F1 of each label; with more than two labels also their micro and macro averages.
         main_metric: the metric by which checkpoints are chosen.
         is_regression: whether labels are scores; then `get_labels` returns None.
         is_multi_label: whether an example has a tuple of any number of labels.
         has_pairs: whether an example may have a second text.
         needs_pairs: whether every example has a second text.
-        allows_unknown_labels: whether a dev set may have labels that are none of the task's, and so are out
-            of its scope.
+        allows_unknown_labels: whether a dev set may have examples out of scope, whose labels are
+            none of the task's.
         shuffle_buffer_size: as in tasks/base.py.
     """
 
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
-    main_metric: ClassVar[str] = "accuracy"
+    metrics: tuple[str, ...] = ("accuracy",)
+    main_metric: str = "accuracy"
     is_regression = False
     is_multi_label = False
     has_pairs = True
@@ -40,45 +40,72 @@ class DataProcessor:
 
     @classmethod
     def from_settings(cls, settings: ClassificationSettings) -> Self:
-        """Makes the processor of a run or of an export.
+        """Make the processor of a run or of an export.
 
         Args:
-            settings: the flags of the run, or the recorded settings. What `settings` of this class
-                has recorded is in their `values`.
+            settings: the flags of the run, or the recorded settings. Their `values` have what the
+                method `settings` of this class returned for the record.
+
+        Returns:
+            The processor.
         """
         return cls()
 
     def settings(self) -> dict[str, Any]:
-        """Returns the flags, by name, without which another script could not make this processor
-        again.
+        """Return the flags that a record needs, so that `from_settings` makes this processor again.
+
+        Returns:
+            The values by flag name.
         """
         return {}
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        """Reads the training examples."""
+        """Read the training examples.
+
+        Args:
+            data_dir: the folder of the data set; "" if flags name every file.
+        """
         raise NotImplementedError
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        """Reads the examples for evaluation."""
+        """Read the examples for evaluation.
+
+        Args:
+            data_dir: the folder of the data set; "" if flags name every file.
+        """
         raise NotImplementedError
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        """Reads the examples for prediction; their labels are ignored."""
+        """Read the examples for prediction; their labels are ignored.
+
+        Args:
+            data_dir: the folder of the data set; "" if flags name every file.
+        """
         raise NotImplementedError
 
     def get_labels(self) -> list[str] | None:
-        """Returns all labels, in the order of the model's outputs; None in regression."""
+        """Return all labels, in the order of the model's outputs; None in regression."""
         raise NotImplementedError
 
     def dev_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
-        """Reads every set for evaluation, by the suffix of its result files; the first suffix is
-        "".
+        """Read every set for evaluation.
+
+        Args:
+            data_dir: the folder of the data set; "" if flags name every file.
+
+        Returns:
+            The sets by the suffix of their result files; the first suffix is "".
         """
         return {"": self.get_dev_examples(data_dir)}
 
     def test_sets(self, data_dir: str) -> dict[str, list[InputExample]]:
-        """Reads every set for prediction, by the suffix of its result files; the first suffix is
-        "".
+        """Read every set for prediction.
+
+        Args:
+            data_dir: the folder of the data set; "" if flags name every file.
+
+        Returns:
+            The sets by the suffix of their result files; the first suffix is "".
         """
         return {"": self.get_test_examples(data_dir)}
 
@@ -95,9 +122,12 @@ class Layout(NamedTuple):
     """The layout of a TSV file; columns count from 0, or from the end if negative.
 
     Attributes:
-        label: column of the label; None in a test set.
-        id_column: column whose value completes an example's name; None for the number of the row,
-            counting the header.
+        text_a: the column of the text, or of the first text of a pair.
+        text_b: the column of the second text; None for single texts.
+        label: the column of the label; None in a test set.
+        id_column: the column whose value completes an example's name; None for the number of the
+            row, counting the header.
+        has_header: whether the first row has the names of the columns.
     """
 
     text_a: int
@@ -107,8 +137,11 @@ class Layout(NamedTuple):
     has_header: bool = True
 
     def rows(self, path: str, labels: Sequence[str] | None = ()) -> list[Row]:
-        """Reads the rows below the header; warns of a header that has one of the labels, or a
-        score for None.
+        """Read the rows below the header, and warn of a header that looks like an example.
+
+        Args:
+            path: the file.
+            labels: the labels of the task; None in regression.
         """
         rows = list(read_tsv(path))
         if rows and self.has_header and self.label is not None:
@@ -117,13 +150,15 @@ class Layout(NamedTuple):
 
     @property
     def num_columns(self) -> int:
-        columns = [
-            column for column in (self.text_a, self.text_b, self.id_column) if column is not None
-        ]
+        """The least number of columns that a row needs."""
+        optional_columns = (self.text_b, self.id_column)
+        columns = [self.text_a, *(column for column in optional_columns if column is not None)]
         num_columns = max(columns) + 1
         if self.label is None:
             return num_columns
-        return max(num_columns, self.label + 1) if self.label >= 0 else num_columns - self.label
+        if self.label < 0:
+            return num_columns - self.label
+        return max(num_columns, self.label + 1)
 
 
 def read_layout(
@@ -134,11 +169,22 @@ def read_layout(
     skip_short_rows: bool = False,
     other_names: Mapping[str, str] | None = None,
 ) -> list[InputExample]:
-    """Reads the examples of a file, whose names begin with `guid`.
+    """Read the examples of a file.
 
-    A test set's examples get the first label, or "0.0" in regression, where `labels` is None.
-    `other_names` are labels by their name in the file. Rows that lack a column are skipped with a
-    warning or an error, by `skip_short_rows`.
+    Args:
+        path: the file.
+        guid: the start of the examples' names.
+        layout: the columns of the file.
+        labels: the labels of the task; None in regression. The examples of a test set get the first
+            label, or "0.0" in regression.
+        skip_short_rows: whether rows that lack a column are skipped with a warning.
+        other_names: name in the file -> label, for labels that the file names differently.
+
+    Returns:
+        The examples.
+
+    Raises:
+        InputError: a row lacks a column or has an invalid label, or the file has no examples.
     """
     num_columns = layout.num_columns
     examples = []
@@ -156,41 +202,55 @@ def read_layout(
         if layout.label is None:
             label = labels[0] if labels else "0.0"
         else:
-            label = row.fields[layout.label]
-            label = checked_label(row, (other_names or {}).get(label, label), labels)
-        name = row.line - 1 if layout.id_column is None else row.fields[layout.id_column]
-        examples.append(InputExample(f"{guid}-{name}", row.fields[layout.text_a], text_b, label))
+            name = row.fields[layout.label]
+            label = check_label(row, (other_names or {}).get(name, name), labels)
+        example_id = row.line - 1 if layout.id_column is None else row.fields[layout.id_column]
+        text_a = row.fields[layout.text_a]
+        examples.append(InputExample(f"{guid}-{example_id}", text_a, text_b, label))
     if num_short:
         logging.warning("%s: skipped %d rows with too few columns", path, num_short)
     return not_empty(examples, path)
 
 
-def warn_of_lost_row(header: Row, column: int, labels: Sequence[str] | None):
-    """Warns of a first row that is taken for the header and looks like an example."""
+def warn_of_lost_row(header: Row, column: int, labels: Sequence[str] | None) -> None:
+    """Warn of a first row that is read as the header and looks like an example.
+
+    Args:
+        header: the first row.
+        column: the column of the label; a negative one counts from the end.
+        labels: the labels of the task; None in regression.
+    """
     if not -len(header.fields) <= column < len(header.fields):
         return
     name = header.fields[column].strip()
     try:
-        checked_label(header, name, labels)
+        check_label(header, name, labels)
     except InputError:
         return
     logging.warning(
-        "%s: line %d is taken for the names of the columns, but that of the labels would be %r; "
-        "give the file a header",
+        "%s: line %d is read as the names of the columns, but the column of the labels would be "
+        "called %r; give the file a header",
         header.path,
         header.line,
         name,
     )
 
 
-def checked_label(row: Row, label: str, labels: Sequence[str] | None) -> str:
-    """Returns the label of a row after validating that it is known or, if `labels` is None, a
-    finite score.
+def check_label(row: Row, label: str, labels: Sequence[str] | None) -> str:
+    """Return the label of a row after validating it.
+
+    Args:
+        row: the row, for the error message.
+        label: its label or score.
+        labels: the labels of the task; None in regression.
+
+    Raises:
+        InputError: the label is none of the labels, or the score is not a usable number.
     """
     if labels is None:
         score = parse_number(label)
         if not math.isfinite(score):
-            raise row.error(f"has the score {label!r}, which is no number; correct it")
+            raise row.error(f"has the score {label!r}, which is not a number; correct it")
         if abs(score) > LARGEST_SCORE:
             raise row.error(
                 f"has the score {label!r}, whose square is too large to train on; scale the scores "

@@ -8,11 +8,11 @@ from official_bert.tasks.settings import TaskSettings, recorded
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationSettings(TaskSettings):
-    """The settings of a classifier or a regression; the help texts of the flags explain the others.
+    """The settings of a classifier or a regression. `--help` explains the fields that are flags.
 
     Attributes:
         num_texts: 1 or 2 texts for each example; None if an example may be a text or a pair.
-        temperature: what logits are divided by for probabilities; None for 1.
+        temperature: the divisor of the logits before probabilities are computed; None for 1.
         checkpoint_labels: the labels of the checkpoint that the run starts from; None if unknown.
     """
 

@@ -27,7 +27,7 @@ from official_bert.tasks.classification import labels as label_checks
 from official_bert.tasks.classification.examples import InputExample
 from official_bert.tasks.classification.processor import (
     DataProcessor,
-    checked_label,
+    check_label,
     warn_of_lost_row,
 )
 from official_bert.tasks.classification.settings import ClassificationSettings
@@ -326,11 +326,11 @@ class TextProcessor(DataProcessor):
         labels, labels_of = self.get_labels(), self._labels_of(table)
         if self.is_multi_label:
             return lambda row: label_checks.check_repeated(
-                row, [checked_label(row, label, labels) for label in labels_of(row)]
+                row, [check_label(row, label, labels) for label in labels_of(row)]
             )
         if allows_unknown_labels:
             return lambda row: labels_of(row)[0]  # the encoder looks at it
-        return lambda row: checked_label(row, *labels_of(row), labels)
+        return lambda row: check_label(row, *labels_of(row), labels)
 
     def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:
         """Returns a function from a row to the values of its label column, without surrounding

@@ -117,7 +117,7 @@ def test_qqp_skips_its_short_rows_and_no_other_task_does(tmp_path, caplog):
         ("header\n", "holds no example; check the file$"),
         (
             "h\n\n0\tg\tf\ty\to\ts1\ts2\tA.\tB.\tnan\n",
-            "line 3: has the score 'nan', which is no number; correct it$",
+            "line 3: has the score 'nan', which is not a number; correct it$",
         ),
     ],
 )
@@ -133,8 +133,8 @@ def test_mismatched_sets_are_read_when_they_are_there(tmp_path, caplog):
     processor = glue.MnliProcessor()
     assert list(processor.dev_sets(data_dir)) == list(processor.test_sets(data_dir)) == [""]
     assert caplog.messages == [
-        f"{data_dir}: has no dev_mismatched.tsv, which is left out",
-        f"{data_dir}: has no test_mismatched.tsv, which is left out",
+        f"{data_dir}: has no dev_mismatched.tsv; skipping it",
+        f"{data_dir}: has no test_mismatched.tsv; skipping it",
     ]
     write(tmp_path, dev_mismatched=f"h\n{row}\n{row}\n", test_mismatched=f"h\n{test_row}\n")
     dev, test = processor.dev_sets(data_dir), processor.test_sets(data_dir)

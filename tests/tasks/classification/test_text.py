@@ -92,7 +92,7 @@ def test_scores(write):
     assert processor.get_labels() is None
     assert processor.metrics == ("pearson", "spearman")
     with pytest.raises(
-        InputError, match=r"dev.tsv: line 2: has the score 'low', which is no number"
+        InputError, match=r"dev.tsv: line 2: has the score 'low', which is not a number"
     ):
         processor.get_dev_examples(data_dir)
 
@@ -359,7 +359,7 @@ def test_equal_scores(write, caplog, has_other_targets):
 @pytest.mark.parametrize("text", ["1_0", "\u0663", "0x1", "1,5", "inf", "nan"])
 def test_scores_are_plain_numbers(write, text):
     data_dir = write(train=f"text\tlabel\na\t{text}\nb\t2\n")
-    with pytest.raises(InputError, match=f"line 2: has the score {text!r}, which is no number"):
+    with pytest.raises(InputError, match=f"line 2: has the score {text!r}, which is not a number"):
         TextProcessor.from_settings(
             ClassificationSettings.from_values({"has_header": True, "label_type": "score"})
         ).get_train_examples(data_dir)

@@ -1,4 +1,4 @@
-"""The tasks of run_classifier by name: those of GLUE, XNLI, and `text` for files of the user."""
+"""The processors of run_classifier.py by task name: GLUE, XNLI, and `text` for files of the user."""
 
 from official_bert.tasks.classification.glue import PROCESSORS, XnliProcessor
 from official_bert.tasks.classification.text import TextProcessor
