@@ -337,8 +337,8 @@ def test_an_example_taken_for_the_header_is_warned_of(tmp_path, caplog, text, se
     )
     processor.get_train_examples(str(tmp_path))
     warned = (
-        "train.tsv: line 1 is read as the names of the columns, but the column of the labels would be called "
-        f"'{label}'"
+        "train.tsv: line 1 is read as the names of the columns, but the column of the labels would "
+        f"be called '{label}'"
     )
     assert warned in caplog.text
 

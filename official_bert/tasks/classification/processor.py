@@ -187,6 +187,7 @@ def read_layout(
         InputError: a row lacks a column or has an invalid label, or the file has no examples.
     """
     num_columns = layout.num_columns
+    label_names: Mapping[str, str] = other_names or {}
     examples = []
     num_short = 0
     for row in layout.rows(path, labels):
@@ -202,8 +203,8 @@ def read_layout(
         if layout.label is None:
             label = labels[0] if labels else "0.0"
         else:
-            name = row.fields[layout.label]
-            label = check_label(row, (other_names or {}).get(name, name), labels)
+            label_name: str = row.fields[layout.label]
+            label = check_label(row, label_names.get(label_name, label_name), labels)
         example_id = row.line - 1 if layout.id_column is None else row.fields[layout.id_column]
         text_a = row.fields[layout.text_a]
         examples.append(InputExample(f"{guid}-{example_id}", text_a, text_b, label))

@@ -159,7 +159,7 @@ def test_ax_without_labels_is_only_predicted(tmp_path, place):
         InputError, match="has no column 'label' to evaluate with; predict it instead"
     ):
         ax.get_dev_examples(str(tmp_path))
-    with pytest.raises(InputError, match="train on MNLI"):
+    with pytest.raises(InputError, match="train a model on MNLI"):
         ax.get_train_examples(str(tmp_path))
 
 
