@@ -100,11 +100,12 @@ extensions/distillation/losses.py: extensions/distillation/test_pretraining.py
 modeling/losses.py: modeling/test_pretrainer.py tasks/pretraining/test_objective.py
     MASKED_LM_EPSILON = 1e-5 -> MASKED_LM_EPSILON = 1e-1
 modeling/vocabulary_loss.py: modeling/test_vocabulary_loss.py
-    total * tf.exp(largest - shift) + -> total +
-    tf.exp(block.shift - largest) / total -> 1.0 / total
+    total *= tf.exp(largest - shift) -> total *= 1.0
+    tf.exp(block.shift - shift) * rate -> rate
     label_logits >= largest -> label_logits > largest
-    columns < values.shape[1] -> columns <= values.shape[1]
-    tensor_scatter_nd_sub(bias_gradient -> tensor_scatter_nd_add(bias_gradient
+    columns < logits.shape[1] -> columns <= logits.shape[1]
+    tensor_scatter_nd_add(bias_gradient -> tensor_scatter_nd_sub(bias_gradient
+    tf.where(is_inside, -math.inf, values) -> tf.identity(values)
 characters.py: test_tokenization.py
     \u3400-\u4dbf -> \u3401-\u4dbf
     in ("Cc", "Cf") -> in ("Cc",)

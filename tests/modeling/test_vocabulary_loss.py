@@ -35,9 +35,11 @@ def expected_scores(x, table, bias, labels, upstream):
     return losses, gradients, logits[rows, labels] == logits.max(axis=1)
 
 
-def computed_scores(x, table, bias, labels, upstream, block_size, dtype=tf.float32):
+def computed_scores(
+    x, table, bias, labels, upstream, block_size, dtype=tf.float32, table_dtype=None
+):
     x = tf.constant(x, dtype)
-    table = tf.constant(table, dtype)
+    table = tf.constant(table, table_dtype or dtype)
     bias = tf.constant(bias, tf.float32)
     with tf.GradientTape() as tape:
         tape.watch([x, table, bias])
@@ -88,6 +90,39 @@ def test_a_label_that_ties_with_another_word_is_correct():
     bias[[3, 9]] = 2.0
     scores, _ = computed_scores(x, table, bias, labels, np.ones(NUM_WORDS), block_size=4)
     np.testing.assert_array_equal(scores.is_correct, [0.0, 0.0, 1.0, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+def test_gradients_of_likely_words_keep_their_precision_in_16_bits(dtype):
+    """The probability minus 1 is a small difference, and the sum over a frequent word is long."""
+    num_words = 600
+    table = np.eye(WIDTH)
+    bias = np.zeros(WIDTH)
+    labels = np.full(num_words, 2)
+    labels[:20] = 1
+    x = 8.0 * table[labels]
+    upstream = np.random.default_rng(0).uniform(0.5, 1.0, num_words)
+    losses, gradients, _ = expected_scores(x, table, bias, labels, upstream)
+    assert losses.max() < 0.002
+    scores, computed_gradients = computed_scores(
+        x, table, bias, labels, upstream, block_size=3, dtype=dtype, table_dtype=tf.float32
+    )
+    np.testing.assert_allclose(scores.losses, losses, rtol=1e-3)
+    assert computed_gradients[1].dtype == tf.float32
+    for computed, expected in zip(computed_gradients, gradients, strict=True):
+        np.testing.assert_allclose(tf.cast(computed, tf.float32), expected, rtol=0.02)
+
+
+def test_a_word_that_is_impossible_has_no_gradient():
+    x, table, bias, labels = make_inputs()
+    bias[[0, 5]] = -np.inf
+    labels[0] = 1
+    upstream = np.ones(NUM_WORDS)
+    losses, gradients, _ = expected_scores(x, table, bias, labels, upstream)
+    scores, computed_gradients = computed_scores(x, table, bias, labels, upstream, block_size=1)
+    np.testing.assert_allclose(scores.losses, losses, rtol=1e-5, atol=1e-6)
+    for computed, expected in zip(computed_gradients, gradients, strict=True):
+        np.testing.assert_allclose(computed, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_products_in_bfloat16_have_gradients_of_their_type():

@@ -180,7 +180,7 @@ def score_words(
         return score_logits(out.masked_lm_logits, words)
     head = pretrainer.cls.predictions
     x = head.transform_outputs(out.encoded.sequence_output, positions)
-    table = ops.cast(pretrainer.bert.embedding_table, x.dtype)
+    table = pretrainer.bert.embedding_table
     return vocabulary_loss.score_words(x, table, head.output_bias, words)
 
 
