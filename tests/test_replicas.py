@@ -178,7 +178,7 @@ def assert_same_results(family: str, one: pathlib.Path, several: pathlib.Path, n
     assert [record["num_replicas"] for record in records] == [num_replicas]
 
 
-RAMP = {"train_batch_size_ramp": "16:0.5"}
+RAMP = {"train_batch_size_ramp": "16", "train_batch_size_boundaries": "0.5"}
 
 
 @pytest.mark.parametrize(

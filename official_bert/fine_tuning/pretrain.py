@@ -19,6 +19,8 @@ from official_bert.data.records.record_files import (
 from official_bert.fine_tuning.plugin import TrainingPlugin, TrainingRun, make_plugin
 from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
+from official_bert.options.fields import format_flag
+from official_bert.options.former_flags import is_former_ramp, upgrade_flags
 from official_bert.options.training import OF_EACH_PASS, OF_OWN_FILES, PretrainingOptions
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles
@@ -167,29 +169,55 @@ def _make_trainer(
 
 
 def _ramp(options: PretrainingOptions) -> Ramp:
-    """Reads --train_batch_size_ramp."""
-    names = options.train_batch_size_ramp or []
+    """Reads --train_batch_size_ramp and --train_batch_size_boundaries."""
+    sizes = options.train_batch_size_ramp or []
+    shares = options.train_batch_size_boundaries or []
+    ramp_flag = format_flag("train_batch_size_ramp", sizes)
+    if is_former_ramp(sizes):
+        flags = upgrade_flags({"train_batch_size_ramp": sizes})
+        replacement = " ".join(format_flag(name, value) for name, value in flags.items())
+        raise InputError(f"{ramp_flag}: the sizes and their boundaries are now {replacement}")
+    if len(shares) != len(sizes):
+        raise InputError(
+            f"{ramp_flag}: has {len(sizes)} sizes, and --train_batch_size_boundaries "
+            f"{len(shares)} shares; give each size the share of the updates after which it begins"
+        )
     multiples = [1]
     starts = [0]
-    for name in names:
-        size, _, share = name.partition(":")
-        try:
-            multiple, remainder = divmod(int(size), options.train_batch_size)
-            start = math.ceil(float(share) * options.num_train_steps - _ROUNDING)
-        except (ValueError, OverflowError):
-            multiple, remainder, start = 0, 0, 0
-        is_larger_multiple = not remainder and multiple > multiples[-1]
+    for size, share in zip(sizes, shares, strict=True):
+        multiple = _find_multiple(size, options.train_batch_size)
+        start = _find_start(share, options.num_train_steps)
         is_later = starts[-1] < start < options.num_train_steps
-        if not is_larger_multiple or not is_later:
+        if multiple <= multiples[-1]:
             raise InputError(
-                f"--train_batch_size_ramp={','.join(names)}: {name!r} must be a larger multiple of "
-                f"--train_batch_size, here {options.train_batch_size}, than the one before, and "
-                "behind a colon the share of the updates after which it begins, at least an update "
-                "later and before the end, as 256:0.1,1024:0.6"
+                f"{ramp_flag}: {size!r} must be a larger multiple of --train_batch_size, here "
+                f"{options.train_batch_size}, than the size before"
+            )
+        if not is_later:
+            raise InputError(
+                f"{format_flag('train_batch_size_boundaries', shares)}: {share!r} must be a share "
+                "of the updates, at least an update after the one before and before the end"
             )
         multiples.append(multiple)
         starts.append(start)
     return Ramp(tuple(starts), tuple(multiples))
+
+
+def _find_multiple(size: str, batch_size: int) -> int:
+    """Returns how many batches a larger batch has; 0 if it is no multiple or no number."""
+    try:
+        multiple, remainder = divmod(int(size), batch_size)
+    except ValueError:
+        return 0
+    return 0 if remainder else multiple
+
+
+def _find_start(share: str, num_train_steps: int) -> int:
+    """Returns the update after a share of all updates; 0 if the share is no number."""
+    try:
+        return math.ceil(float(share) * num_train_steps - _ROUNDING)
+    except (ValueError, OverflowError):
+        return 0
 
 
 def _make_tokenizer(

@@ -4,7 +4,7 @@ In: the flags of a run by name, as run.jsonl or search.json records them.
 Out: the same, where each flag whose value had a language of its own is replaced by plain flags.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # The settings in a value of the former flag --columns, and the flags that replace them.
@@ -29,8 +29,21 @@ def upgrade_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     upgraded = dict(flags)
     if "columns" in upgraded:
         columns = upgraded.pop("columns")
-        upgraded |= _upgrade_columns(columns or "")
+        upgraded |= _upgrade_columns(str(columns or ""))
+    ramp = upgraded.get("train_batch_size_ramp")
+    if is_former_ramp(ramp):
+        upgraded["train_batch_size_ramp"] = [part.partition(":")[0] for part in ramp]
+        upgraded["train_batch_size_boundaries"] = [part.partition(":")[2] for part in ramp]
     return upgraded
+
+
+def is_former_ramp(ramp: Sequence[str] | None) -> bool:
+    """Return whether a value of --train_batch_size_ramp has the former form `size:share`.
+
+    Args:
+        ramp: the elements of the value; None without the flag.
+    """
+    return any(":" in str(part) for part in ramp or ())
 
 
 def _upgrade_columns(columns: str) -> dict[str, Any]:

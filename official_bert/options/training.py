@@ -288,10 +288,16 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
     train_batch_size_ramp: list[str] | None = option(
         None,
         changes_training=True,
-        help="Larger batches later in the training, each with the share of the updates after which "
-        "it begins: 256:0.1,1024:0.6 is --train_batch_size at first, 256 from a tenth of the "
-        "updates on and 1,024 from 0.6 on. Each is a multiple of --train_batch_size, in parts of "
-        "which it is computed.",
+        help="The sizes of larger batches later in the training, separated by commas, such as "
+        "256,1024. Each is a larger multiple of --train_batch_size, in parts of which it is "
+        "computed. --train_batch_size_boundaries says when they begin.",
+    )
+    train_batch_size_boundaries: list[str] | None = option(
+        None,
+        changes_training=True,
+        only_with={"train_batch_size_ramp": ()},
+        help="For each size of --train_batch_size_ramp, the share of the updates after which it "
+        "begins, such as 0.1,0.6.",
     )
     max_eval_steps: int = option(
         100,

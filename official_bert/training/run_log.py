@@ -31,6 +31,7 @@ from absl import logging
 from official_bert.io import files, reading, writing
 from official_bert.io.errors import InputError
 from official_bert.options.fields import flag_names, format_value
+from official_bert.options.former_flags import upgrade_flags
 from official_bert.version import __version__
 
 FILE = "run.jsonl"
@@ -146,8 +147,15 @@ def read(output_dir: str, kind: str) -> list[dict]:
 
 
 def trainings(output_dir: str) -> list[dict]:
-    """Returns the lines of the starts that had updates to make, in their order."""
-    return [line for line in read(output_dir, START) if line.get("num_updates")]
+    """Returns the lines of the starts that had updates to make, in their order.
+
+    Flags that an earlier version recorded have the names and the values of this one.
+    """
+    lines = [line for line in read(output_dir, START) if line.get("num_updates")]
+    for line in lines:
+        if isinstance(line.get("flags"), dict):
+            line["flags"] = upgrade_flags(line["flags"])
+    return lines
 
 
 def _lines(output_dir: str) -> Iterator[dict]:

@@ -520,14 +520,28 @@ def test_parts_and_recomputation_give_the_numbers_of_the_plain_run(made, config,
             "--learning_rate",
         ),
         *(
-            ({"train_batch_size_ramp": ramp}, f"--train_batch_size_ramp={ramp}: {message}")
-            for ramp, message in (
-                ("12:0.5", "'12:0.5' must be a larger multiple of .* here 8, than"),
-                ("16:0.5,32:0.5", "'32:0.5' must be .* at least an update later"),
-                ("16:0.5,8:0.7", "'8:0.7' must be"),
-                ("16", "'16' must be .* behind a colon the share"),
-                ("16:1", "'16:1' must be"),
+            (
+                {"train_batch_size_ramp": ramp, "train_batch_size_boundaries": shares},
+                f"--train_batch_size_{message}",
             )
+            for ramp, shares, message in (
+                ("12", "0.5", "ramp=12: '12' must be a larger multiple of .* here 8, than"),
+                ("16,8", "0.5,0.7", "ramp=16,8: '8' must be a larger multiple"),
+                ("many", "0.5", "ramp=many: 'many' must be a larger multiple"),
+                ("16,32", "0.5,0.5", "boundaries=0.5,0.5: '0.5' must be .* at least an update"),
+                ("16", "1", "boundaries=1: '1' must be a share of the updates"),
+                ("16", "late", "boundaries=late: 'late' must be a share of the updates"),
+                ("16,32", "0.5", "ramp=16,32: has 2 sizes, and --train_batch_size_boundaries 1 sh"),
+            )
+        ),
+        (
+            {"train_batch_size_ramp": "16:0.5,32:0.7"},
+            "--train_batch_size_ramp=16:0.5,32:0.7: the sizes and their boundaries are now "
+            "--train_batch_size_ramp=16,32 --train_batch_size_boundaries=0.5,0.7",
+        ),
+        (
+            {"train_batch_size_boundaries": "0.5"},
+            "--train_batch_size_boundaries=0.5: has no effect without --train_batch_size_ramp",
         ),
         ({"max_train_hours": 0}, "--max_train_hours=0"),
         # Of masks that cannot be drawn; no vocabulary lies beside the config.
@@ -584,7 +598,8 @@ def test_larger_batches_hold_the_records_that_come_next(base, tmp_path):
         "train_batch_size": 4,
     }
     run(base, tmp_path / "plain", **flags, num_train_steps=16)
-    run(base, tmp_path / "ramp", **flags, num_train_steps=8, train_batch_size_ramp="8:0.25,12:0.75")
+    ramp_flags = {"train_batch_size_ramp": "8,12", "train_batch_size_boundaries": "0.25,0.75"}
+    run(base, tmp_path / "ramp", **flags, **ramp_flags, num_train_steps=8)
     plain, ramp = (
         list(scalars(tmp_path / name, "next_sentence_loss").values()) for name in ("plain", "ramp")
     )

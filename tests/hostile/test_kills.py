@@ -45,7 +45,8 @@ TRAINING = ("--do_train", "--do_eval", "--save_checkpoints_steps=2", "--keep_che
 BY_TIME = (
     *TRAINING,
     "--max_train_hours=0.002",
-    "--train_batch_size_ramp=16:0.5,24:0.8",
+    "--train_batch_size_ramp=16,24",
+    "--train_batch_size_boundaries=0.5,0.8",
     "--steps_per_loop=1",
 )
 BY_TIME += ("--num_train_steps=100", "--lr_schedule=wsd")

@@ -42,6 +42,14 @@ def test_columns_become_plain_flags(columns, expected):
     }
 
 
+def test_a_ramp_becomes_sizes_and_boundaries():
+    flags = {"train_batch_size_ramp": ["256:0.1", "1024:0.6"]}
+    assert upgrade_flags(flags) == {
+        "train_batch_size_ramp": ["256", "1024"],
+        "train_batch_size_boundaries": ["0.1", "0.6"],
+    }
+
+
 def test_flags_of_this_version_stay_as_they_are():
-    flags = {"text_a_column": "text", "has_header": False, "learning_rate": 0.1}
+    flags = {"text_a_column": "text", "has_header": False, "train_batch_size_ramp": ["256"]}
     assert upgrade_flags(flags) == flags

@@ -53,6 +53,24 @@ def test_lines_of_lost_steps_are_not_read(tmp_path):
     assert [line["num_updates"] for line in run_log.trainings(folder)] == [100, 80]
 
 
+def test_flags_of_an_earlier_version_are_read_as_those_of_this_one(tmp_path):
+    folder = str(tmp_path)
+    flags = {"train_batch_size_ramp": ["16:0.5"], "columns": None, "dtype": "float32"}
+    run_log.write(folder, run_log.START, {"num_updates": 10, "flags": flags})
+    run_log.write(folder, run_log.START, {"num_updates": 10, "flags": None})
+    flags_before = [line["flags"] for line in run_log.trainings(folder)]
+    assert flags_before == [
+        {
+            "train_batch_size_ramp": ["16"],
+            "train_batch_size_boundaries": ["0.5"],
+            "has_header": True,
+            "label_separator": ",",
+            "dtype": "float32",
+        },
+        None,
+    ]
+
+
 def test_corrupt_lines_are_left_out(tmp_path):
     folder = str(tmp_path)
     run_log.write(folder, run_log.TRAIN, {"step": 10, "loss": 3.0})
