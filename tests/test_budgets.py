@@ -24,7 +24,7 @@ MAX_STATEMENTS = {
     "checkpoints": 965,
     "cli": 298,
     "commands": 1059,
-    "compat": 241,
+    "compat": 242,
     "data": 2436,
     "fine_tuning": 946,
     "graph_text": 408,

@@ -166,6 +166,10 @@ def write_predictions(
         null_score_diff_threshold: the null odds above which a question has no answer.
         verbose_logging: whether words that cannot be aligned with the text are logged.
         strip_accents: whether the tokenizer strips accents; None for as it lower-cases.
+
+    Raises:
+        TypeError: version 2 has no file for the null odds. The other files are written, as in the
+            original.
     """
     logging.info("Writing predictions to: %s", output_prediction_file)
     logging.info("Writing nbest to: %s", output_nbest_file)
@@ -181,5 +185,8 @@ def write_predictions(
     write_json(output_prediction_file, choose_answers(nbest, null_odds, null_score_diff_threshold))
     write_json(output_nbest_file, nbest)
     if version_2_with_negative:
-        assert output_null_log_odds_file is not None  # version 2 needs it, as in the original
+        if output_null_log_odds_file is None:
+            raise TypeError(
+                "output_null_log_odds_file: is None, but version 2 has null odds; give a path"
+            )
         write_json(output_null_log_odds_file, null_odds)

@@ -45,7 +45,7 @@ class TrainingInstance:
         segment_ids: 0 for [CLS], a and the first [SEP], 1 for b and the last [SEP].
         masked_lm_positions: the positions of the predictions, in increasing order.
         masked_lm_labels: the tokens at these positions before masking.
-        is_random_next: whether b was masked_positions at random.
+        is_random_next: whether b was drawn at random.
     """
 
     tokens: list[str]

@@ -66,6 +66,29 @@ def test_recorded_files_of_the_original_byte_for_byte(tmp_path, name):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == expected
 
 
+def test_null_odds_without_a_file_are_refused_after_the_answers_as_in_the_original(tmp_path):
+    settings, examples, features = recorded("squad_v2")
+    start_logits, end_logits = fed_logits(len(features), settings["max_seq_length"])
+    results = []
+    for index, feature in enumerate(features):
+        results.append(RawResult(feature.unique_id, start_logits[index], end_logits[index]))
+    with pytest.raises(TypeError, match=r"output_null_log_odds_file: is None, .*; give a path"):
+        write_predictions(
+            examples,
+            features,
+            results,
+            settings["n_best_size"],
+            settings["max_answer_length"],
+            settings["do_lower_case"],
+            output_prediction_file=str(tmp_path / "predictions.json"),
+            output_nbest_file=str(tmp_path / "nbest_predictions.json"),
+            output_null_log_odds_file=None,
+            version_2_with_negative=True,
+        )
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"predictions.json", "nbest_predictions.json"}
+
+
 def test_the_threshold_is_strict():
     candidates = in_one_window([1, 3, 0, 0], [1, 0, 0, 0])  # 2 for no answer, 3 for the best
     assert candidates.null_odds == {"q": -1.0}
