@@ -33,7 +33,7 @@ MAX_STATEMENTS = {
     "modeling": 979,
     "modules": 1774,
     "optimization": 286,
-    "options": 461,
+    "options": 466,
     "serving": 954,
     "tasks": 3413,
     "training": 1681,

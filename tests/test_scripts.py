@@ -66,13 +66,13 @@ def assert_flags_stand_under_headings(text: str, command: str, fields: list[Fiel
     }
 
 
-def test_the_commands_have_at_most_160_flags_and_run_classifier_79():
-    """Ten came when the values of four flags that had a small language became plain flags."""
+def test_the_commands_have_at_most_161_flags_and_run_classifier_79():
+    """Eleven came when the values of four flags that had a small language became plain flags."""
     names = {
         command: {field.name for field in flag_fields(catalog.options_class(command))}
         for command in COMMANDS
     }
-    assert len(set().union(*names.values())) <= 160
+    assert len(set().union(*names.values())) <= 161
     assert len(names["run_classifier"]) <= 79
 
 

@@ -388,11 +388,7 @@ AUTO = "auto"
 
 def _is_threshold(text: str) -> bool:
     try:
-        return (
-            text == AUTO
-            or (text.startswith(f"{AUTO}:") and text != f"{AUTO}:")
-            or not math.isnan(float(text))
-        )
+        return text == AUTO or not math.isnan(float(text))
     except ValueError:
         return False
 
@@ -493,10 +489,19 @@ class SquadOptions(SquadServing, FineTuningOptions):
     )
     null_score_diff_threshold: str = option(
         "0.0",
-        check=(_is_threshold, f"must be a number, {AUTO} or {AUTO}:FILE"),
-        help="The null odds above which a question of SQuAD 2.0 is left unanswered. auto takes the "
-        "threshold with the best F1 on --predict_file itself, auto:FILE that on another file in "
-        "SQuAD's format.",
+        check=(
+            _is_threshold,
+            f"must be a number or {AUTO}; the file of {AUTO} is --null_score_diff_file=FILE",
+        ),
+        help="The null odds above which a question of SQuAD 2.0 is left unanswered. auto chooses "
+        "the threshold with the best F1 on --null_score_diff_file, or without that flag on "
+        "--predict_file.",
+    )
+    null_score_diff_file: str | None = option(
+        None,
+        only_with={"null_score_diff_threshold": (AUTO,)},
+        help="The questions with answers, in SQuAD's format, on which "
+        "--null_score_diff_threshold=auto chooses the threshold.",
     )
     ensemble_dirs: list[str] | None = option(
         None,

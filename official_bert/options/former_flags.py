@@ -34,6 +34,10 @@ def upgrade_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     if is_former_ramp(ramp):
         upgraded["train_batch_size_ramp"] = [part.partition(":")[0] for part in ramp]
         upgraded["train_batch_size_boundaries"] = [part.partition(":")[2] for part in ramp]
+    threshold = upgraded.get("null_score_diff_threshold")
+    if isinstance(threshold, str) and threshold.startswith("auto:"):
+        upgraded["null_score_diff_threshold"] = "auto"
+        upgraded["null_score_diff_file"] = threshold.removeprefix("auto:")
     return upgraded
 
 

@@ -191,7 +191,8 @@ def test_a_checkpoint_predicts_alone_and_a_threshold_comes_from_another_file(tra
             predict_batch_size=7,
             init_checkpoint=folder / "trained",
             output_dir=again,
-            null_score_diff_threshold=f"auto:{dev}",
+            null_score_diff_threshold="auto",
+            null_score_diff_file=dev,
             length_aware_batches=True,
         ),
     )
@@ -301,7 +302,11 @@ def test_files_are_read_before_the_training(base, tmp_path, flag, given, questio
         "output_dir": str(tmp_path / "out"),
     }
     if flag == "threshold":
-        files |= {"version_2_with_negative": True, "null_score_diff_threshold": f"auto:{path}"}
+        files |= {
+            "version_2_with_negative": True,
+            "null_score_diff_threshold": "auto",
+            "null_score_diff_file": str(path),
+        }
     else:
         files["predict_file"] = str(path)
     with pytest.raises(InputError, match=f"^{path}: {message}"):
@@ -320,7 +325,7 @@ def test_files_are_read_before_the_training(base, tmp_path, flag, given, questio
         (
             True,
             "/threshold_logits.npz: no such file; run_squad.py with --do_predict and "
-            "--null_score_diff_threshold=",
+            "--null_score_diff_file writes it",
         ),
     ],
 )
@@ -329,7 +334,7 @@ def test_an_ensemble_says_how_its_logits_are_made(base, tmp_path, tunes, message
     flags = {"do_predict": True, "predict_file": path, "version_2_with_negative": True}
     if tunes:
         run(base, **flags, allow_missing_weights=True, output_dir=str(tmp_path / "member"))
-        flags["null_score_diff_threshold"] = f"auto:{path}"
+        flags |= {"null_score_diff_threshold": "auto", "null_score_diff_file": path}
     with pytest.raises(InputError, match=f"^{tmp_path}/member{message}"):
         run(
             base,

@@ -35,7 +35,8 @@ num_devices collective jit_compile num_accumulation_steps recompute_layers
 AROUND_THE_TRAINING = """
 output_dir do_train do_eval do_predict save_checkpoints_steps keep_checkpoint_max log_every_steps search calibrate
 eval_input_file dev_file test_file predict_file eval_batch_size predict_batch_size max_eval_steps
-abstain_below n_best_size max_answer_length null_score_diff_threshold verbose_logging ensemble_dirs
+abstain_below n_best_size max_answer_length null_score_diff_threshold null_score_diff_file verbose_logging
+ensemble_dirs
 """
 # In pre-training that of the records, for the users of the model.
 CASING = {"do_lower_case", "strip_accents"}

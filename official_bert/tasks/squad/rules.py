@@ -43,7 +43,7 @@ class SquadRules(SquadServing):
 
         Args:
             values: values by flag name. Absent ones and None have the defaults of the fields. A
-                threshold of None, "auto" or "auto:FILE" has to be tuned.
+                threshold of None or "auto" has to be tuned, and "auto:FILE" of an earlier version.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         fields = {name: values[name] for name in names if values.get(name) is not None}

@@ -46,8 +46,8 @@ from official_bert.tasks.squad.windows import (
 
 UNTUNED_THRESHOLD = 0.0
 _TUNING = (
-    "tune the threshold on; give a number as --null_score_diff_threshold, or auto:FILE with a file "
-    "that has them"
+    "tune the threshold on; give a number as --null_score_diff_threshold, or a file that has them "
+    "as --null_score_diff_file"
 )
 SHUFFLE_SEED = 12345  # shuffles the training questions before they are cut into windows
 
@@ -80,6 +80,7 @@ class SquadSettings(TaskSettings):
     search: str | None = None
     ensemble_dirs: Sequence[str] | None = None
     null_score_diff_threshold: float | str | None = None
+    null_score_diff_file: str | None = None
 
     @property
     def is_export(self) -> bool:
@@ -92,11 +93,6 @@ class SquadSettings(TaskSettings):
         if self.eval_every_steps is not None:
             return "eval_every_steps"
         return None if self.eval_every_epochs is None else "eval_every_epochs"
-
-    @property
-    def threshold_file(self) -> str:
-        """FILE of --null_score_diff_threshold=auto:FILE; "" without one."""
-        return str(self.null_score_diff_threshold).partition(":")[2]
 
 
 class SquadTask(Task):
@@ -136,7 +132,7 @@ class SquadTask(Task):
         return cls(
             rules,
             settings.vocab_file,
-            threshold_file=settings.threshold_file if settings.do_predict else None,
+            threshold_file=settings.null_score_diff_file if settings.do_predict else None,
             ensemble_dirs=settings.ensemble_dirs or (),
             answers_serve=_answers_serve(settings, rules),
         )
@@ -156,7 +152,7 @@ class SquadTask(Task):
             }
         tuning = {}
         if self._threshold_file:
-            questions = _read_questions(self._threshold_file, _TUNING, "null_score_diff_threshold")
+            questions = _read_questions(self._threshold_file, _TUNING, "null_score_diff_file")
             tuning["_threshold"] = questions._replace(tunes_threshold=True)
         questions = _read_questions(path, self._answers_serve)
         if not self.rules.version_2_with_negative:
@@ -386,7 +382,7 @@ def _warn_of_unanswerable(questions: QuestionSet):
 def _logits_of_run(folder: str, name: str, made_from: Mapping[str, object]) -> list[RawResult]:
     path = os.path.join(folder, name)
     if not files.exists(path):
-        tuned = " and --null_score_diff_threshold=auto:FILE" if name.startswith("threshold") else ""
+        tuned = " and --null_score_diff_file" if name.startswith("threshold") else ""
         raise InputError(
             f"{path}: no such file; run_squad.py with --do_predict{tuned} writes it into its "
             "--output_dir"
@@ -435,5 +431,5 @@ def _answers_serve(settings: SquadSettings, rules: SquadRules) -> str:
     interval_flag = settings.eval_interval_flag
     if settings.do_train and interval_flag:
         return f"evaluate with; leave out --{interval_flag}, or give a file with answers"
-    tunes_here = rules.is_tuned and settings.do_predict and not settings.threshold_file
+    tunes_here = rules.is_tuned and settings.do_predict and not settings.null_score_diff_file
     return _TUNING if tunes_here else ""
