@@ -220,7 +220,7 @@ class Urgency(DataProcessor):
     ("train", "changes", "sentence"),
     [
         ((0, 1, 1), {"do_eval": True}, "the development example dev-1 has no label; give it one"),
-        ((0, 1, 1), {"do_predict": True}, "holds no test example of the task; check --data_dir"),
+        ((0, 1, 1), {"do_predict": True}, "has no test examples of the task; check --data_dir"),
         (
             (0, 1, 1),
             {"class_weights": ["1"]},
@@ -229,10 +229,10 @@ class Urgency(DataProcessor):
         (
             (1, None, 0),
             {},
-            "the training example train-1 has no label; give it one, or leave it out",
+            "the training example train-1 has no label; give it one, or remove it",
         ),
         ((1, 7), {"train_batch_size": 2}, "train-1: has the label 7; the labels are 0, 1"),
-        ((), {}, "holds no training example of the task; check --data_dir"),
+        ((), {}, "has no training examples of the task; check --data_dir"),
     ],
 )
 def test_what_a_task_of_ones_own_lets_through_is_refused(

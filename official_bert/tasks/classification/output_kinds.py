@@ -1,7 +1,7 @@
-"""What a classifier's outputs are: one label, several labels, or a score of each example.
+"""What a classifier's outputs are: one label, several labels, or a score for each example.
 
 An `OutputKind` has all that differs between them: loss, probabilities, predictions, metrics, and
-what an export answers. `output_kind` chooses the kind of a processor.
+the outputs of an export. `choose_output_kind` chooses the kind of a processor.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from official_bert.tasks.classification.processor import DataProcessor
 Arrays = dict[str, np.ndarray]
 
 LABEL_SCORES = ("precision", "recall", "f1")
-# A processor that names one of these metrics, apart from "f1", gets all three of each label, and
-# with two labels those of the second one, with more the averages.
+# A processor that names one of these metrics, apart from "f1", gets the three scores of each label.
+# With two labels it also gets those of the second one without a prefix, with more the averages.
 PER_LABEL_METRICS = {
-    f"{average}{name}" for average in ("", "micro_", "macro_") for name in LABEL_SCORES
+    *LABEL_SCORES,
+    *(f"micro_{name}" for name in LABEL_SCORES),
+    *(f"macro_{name}" for name in LABEL_SCORES),
 }
 _LABEL_METRICS = {
     "accuracy": classification.accuracy,
@@ -51,43 +53,81 @@ class OutputKind(abc.ABC):
     metric_names: ClassVar[frozenset[str]] = frozenset({*_LABEL_METRICS, *PER_LABEL_METRICS})
 
     @abc.abstractmethod
-    def losses(self, logits, targets):
-        """Returns the loss of each example, float32[B], for logits float32[B, outputs]."""
+    def losses(self, logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Return the loss of each example, float32[B].
+
+        Args:
+            logits: the logits, float32[B, outputs].
+            targets: the `label_ids` of the examples, [B, ...].
+        """
 
     @abc.abstractmethod
     def constant_losses(self, targets: np.ndarray) -> np.ndarray:
-        """Returns the losses of the best constant output on a training set, float[n]."""
+        """Return the losses of the best constant output on a training set, float[n].
+
+        Args:
+            targets: the `label_ids` of the set, [n, ...].
+        """
 
     @abc.abstractmethod
-    def outputs(self, logits) -> dict:
-        """Returns what is computed from logits, float32[B, outputs]: a dict of [B, ...]."""
+    def outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the outputs of a batch, each [B, ...].
+
+        Args:
+            logits: the logits, float32[B, outputs].
+        """
 
     @abc.abstractmethod
-    def window_outputs(self, pooled: np.ndarray, targets: np.ndarray) -> Arrays:
-        """Returns what is computed from the pooled logits or scores of texts in windows."""
+    def pooled_outputs(self, pooled: np.ndarray, targets: np.ndarray) -> Arrays:
+        """Return the outputs and losses of texts that were read in windows, each [n, ...].
+
+        Args:
+            pooled: the pooled logits, float32[n, outputs], or scores, float32[n].
+            targets: the `label_ids` of the texts, [n, ...].
+        """
 
     @abc.abstractmethod
     def predictions(self, outputs: Arrays) -> np.ndarray:
-        """Returns label ids, int[n]; with several labels 0 or 1, int[n, labels]; or scores."""
+        """Return label ids, int[n]; for several labels 0 or 1, int[n, labels]; or scores, float[n].
+
+        Args:
+            outputs: the outputs of a set, each [n, ...].
+        """
 
     @abc.abstractmethod
     def columns(self, outputs: Arrays) -> np.ndarray:
-        """Returns the columns of test_results.tsv, float[n, columns]."""
+        """Return the columns of test_results.tsv, float[n, columns].
+
+        Args:
+            outputs: the outputs of a set, each [n, ...].
+        """
 
     @abc.abstractmethod
-    def answers(self, logits: tf.Tensor, labels: Sequence[str] | None) -> dict[str, tf.Tensor]:
-        """Returns the outputs of an export for logits, with the labels as strings."""
+    def answers(self, logits: tf.Tensor, labels: Sequence[str]) -> dict[str, tf.Tensor]:
+        """Return the outputs of an export, each [B, ...].
+
+        Args:
+            logits: the logits, float32[B, outputs].
+            labels: the labels in the order of the outputs; empty in regression.
+        """
 
     def metrics(
         self,
         names: Sequence[str],
         targets: np.ndarray,
         predictions: np.ndarray,
-        labels: Sequence[str] | None,
+        labels: Sequence[str],
     ) -> dict[str, float]:
-        """Returns the metrics with these names, and those that come with them."""
+        """Return the named metrics, and those that come with them.
+
+        Args:
+            names: the names of the metrics, each of them in `metric_names`.
+            targets: the `label_ids` of the examples, [n, ...].
+            predictions: the predictions for them, [n, ...].
+            labels: the labels in the order of the outputs; empty in regression.
+        """
         scores: dict[str, float] = {}
-        has_label_scores = self.scores_labels(names)
+        has_label_scores = self.has_label_scores(names)
         if has_label_scores:
             scores |= classification.per_label(targets, predictions, labels)
         for name in names:
@@ -95,16 +135,20 @@ class OutputKind(abc.ABC):
                 scores |= _LABEL_METRICS[name](targets, predictions)
         return scores
 
-    def scores_labels(self, names: Sequence[str]) -> bool:
-        """Returns whether the metrics with these names need the scores of each label."""
+    def has_label_scores(self, names: Sequence[str]) -> bool:
+        """Return whether one of the named metrics needs the scores of each label.
+
+        Args:
+            names: the names of the metrics.
+        """
         return not (PER_LABEL_METRICS - _LABEL_METRICS.keys()).isdisjoint(names)
 
 
 class SingleLabel(OutputKind):
-    """One label of an example: a softmax over the labels.
+    """One label for each example: a softmax over the labels.
 
     Attributes:
-        abstain_below: the probability below which the best label is no answer; None answers all.
+        abstain_below: the probability below which the model abstains; None if it never does.
     """
 
     label_type = SINGLE
@@ -113,17 +157,17 @@ class SingleLabel(OutputKind):
     def __init__(self, abstain_below: float | None = None):
         self.abstain_below = abstain_below
 
-    def losses(self, logits, targets):
+    def losses(self, logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         return cross_entropy(logits, targets)
 
     def constant_losses(self, targets: np.ndarray) -> np.ndarray:
         shares = np.bincount(targets) / len(targets)
         return -np.log(shares)[targets]
 
-    def outputs(self, logits) -> dict:
+    def outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"logits": logits, "probabilities": ops.softmax(logits)}
 
-    def window_outputs(self, pooled: np.ndarray, targets: np.ndarray) -> Arrays:
+    def pooled_outputs(self, pooled: np.ndarray, targets: np.ndarray) -> Arrays:
         return {
             "probabilities": calibration.probabilities(pooled),
             "loss": calibration.losses(pooled, targets),
@@ -135,10 +179,8 @@ class SingleLabel(OutputKind):
     def columns(self, outputs: Arrays) -> np.ndarray:
         return outputs["probabilities"]
 
-    def answers(self, logits: tf.Tensor, labels: Sequence[str] | None) -> dict[str, tf.Tensor]:
-        """Returns `logits`, `probabilities`, and `label`, string[B], which is "" if the model
-        abstains.
-        """
+    def answers(self, logits: tf.Tensor, labels: Sequence[str]) -> dict[str, tf.Tensor]:
+        """Return `logits`, `probabilities`, and `label`, string[B]: "" where the model abstains."""
         outputs = self.outputs(logits)
         best = tf.argmax(outputs["logits"], axis=-1)
         if self.abstain_below is None:
@@ -149,25 +191,26 @@ class SingleLabel(OutputKind):
 
 
 class MultiLabel(OutputKind):
-    """Any number of labels of an example: a sigmoid of each label."""
+    """Any number of labels for each example: a sigmoid of each label."""
 
     label_type = MULTI
 
-    def losses(self, logits, targets):
-        """Returns the mean cross-entropy of all labels; targets are 0 and 1, [B, labels]."""
+    def losses(self, logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Return the mean cross-entropy of all labels; targets are 0 and 1, [B, labels]."""
         targets = ops.cast(targets, "float32")
         # softplus(x) - x t is the cross-entropy of sigmoid(x) against t.
         return ops.mean(ops.softplus(logits) - logits * targets, axis=-1)
 
     def constant_losses(self, targets: np.ndarray) -> np.ndarray:
-        # The probabilities of the values that the labels have.
-        shares = np.where(targets, targets.mean(0), 1 - targets.mean(0))
-        return -np.log(shares).mean(-1)
+        # The best constant output is the share of the examples that have each label.
+        label_shares = targets.mean(0)
+        target_shares = np.where(targets, label_shares, 1 - label_shares)
+        return -np.log(target_shares).mean(-1)
 
-    def outputs(self, logits) -> dict:
+    def outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"logits": logits, "probabilities": ops.sigmoid(logits)}
 
-    def window_outputs(self, pooled: np.ndarray, targets: np.ndarray) -> Arrays:
+    def pooled_outputs(self, pooled: np.ndarray, targets: np.ndarray) -> Arrays:
         return {
             "probabilities": calibration.probabilities(pooled, is_multi_label=True),
             "loss": calibration.losses(pooled, targets),
@@ -179,32 +222,33 @@ class MultiLabel(OutputKind):
     def columns(self, outputs: Arrays) -> np.ndarray:
         return outputs["probabilities"]
 
-    def answers(self, logits: tf.Tensor, labels: Sequence[str] | None) -> dict[str, tf.Tensor]:
-        """Returns `logits`, `probabilities`, and `labels`, string[B, labels]: those with a
+    def answers(self, logits: tf.Tensor, labels: Sequence[str]) -> dict[str, tf.Tensor]:
+        """Return `logits`, `probabilities`, and `labels`, string[B, labels]: those with a
         probability above 0.5, and "" in place of the others.
         """
         outputs = self.outputs(logits)
+        is_likely = outputs["probabilities"] > LIKELY
         # LiteRT lacks tf.where for strings.
-        chosen = tf.where(outputs["probabilities"] > LIKELY, tf.range(1, len(labels) + 1), 0)
+        chosen = tf.where(is_likely, tf.range(1, len(labels) + 1), 0)
         return outputs | {"labels": tf.gather(tf.constant(["", *labels]), chosen)}
 
 
 class Score(OutputKind):
-    """A number of an example: regression with the squared error."""
+    """A score for each example: regression with the squared error."""
 
     label_type = SCORE
     metric_names = frozenset(_SCORE_METRICS)
 
-    def losses(self, logits, targets):
+    def losses(self, logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         return ops.square(logits[:, 0] - targets)
 
     def constant_losses(self, targets: np.ndarray) -> np.ndarray:
         return np.square(targets - np.mean(targets))
 
-    def outputs(self, logits) -> dict:
+    def outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"score": logits[:, 0]}
 
-    def window_outputs(self, pooled: np.ndarray, targets: np.ndarray) -> Arrays:
+    def pooled_outputs(self, pooled: np.ndarray, targets: np.ndarray) -> Arrays:
         return {"loss": np.square(pooled - targets)}
 
     def predictions(self, outputs: Arrays) -> np.ndarray:
@@ -213,7 +257,7 @@ class Score(OutputKind):
     def columns(self, outputs: Arrays) -> np.ndarray:
         return outputs["score"][:, None]
 
-    def answers(self, logits: tf.Tensor, labels: Sequence[str] | None) -> dict[str, tf.Tensor]:
+    def answers(self, logits: tf.Tensor, labels: Sequence[str]) -> dict[str, tf.Tensor]:
         return self.outputs(logits)
 
     def metrics(
@@ -221,19 +265,23 @@ class Score(OutputKind):
         names: Sequence[str],
         targets: np.ndarray,
         predictions: np.ndarray,
-        labels: Sequence[str] | None,
+        labels: Sequence[str],
     ) -> dict[str, float]:
         scores: dict[str, float] = {}
         for name in names:
             scores |= _SCORE_METRICS[name](targets, predictions)
         return scores
 
-    def scores_labels(self, names: Sequence[str]) -> bool:
+    def has_label_scores(self, names: Sequence[str]) -> bool:
         return False
 
 
-def output_kind(processor: DataProcessor, abstain_below: float | None = None) -> OutputKind:
-    """Returns the kind of the outputs that a processor's examples have.
+def choose_output_kind(processor: DataProcessor, abstain_below: float | None = None) -> OutputKind:
+    """Return the kind of outputs that fits the examples of a processor.
+
+    Args:
+        processor: the processor.
+        abstain_below: the probability below which a model of one label abstains; None for never.
 
     Raises:
         InputError: the processor names a metric that its outputs do not have.
@@ -244,10 +292,10 @@ def output_kind(processor: DataProcessor, abstain_below: float | None = None) ->
         kind = MultiLabel()
     else:
         kind = SingleLabel(abstain_below)
-    names = (*processor.metrics, processor.main_metric)
-    if unknown := [name for name in names if name not in kind.metric_names]:
-        raise InputError(
-            f"{type(processor).__name__}: names the metric {unknown[0]}, which is none of "
-            f"{', '.join(sorted(kind.metric_names))}; correct it"
-        )
+    for name in (*processor.metrics, processor.main_metric):
+        if name not in kind.metric_names:
+            raise InputError(
+                f"{type(processor).__name__}: names the metric {name}, which is none of "
+                f"{', '.join(sorted(kind.metric_names))}; correct it"
+            )
     return kind
