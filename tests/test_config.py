@@ -168,7 +168,7 @@ def test_null_is_the_default_of_a_hugging_face_field(tmp_path):
     ("content", "sentence"),
     [
         (b'{"vocab_size": 5,\n "hidden_size" 4}', "line 2, column 16: no JSON"),
-        (b"[1, 2]", "is no object"),
+        (b"[1, 2]", "is not an object"),
         (b"\xff\xfe\x00", r"byte \d+ is no utf-"),
     ],
 )

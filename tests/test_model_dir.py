@@ -183,7 +183,7 @@ def test_a_file_that_may_never_end_is_not_read(tmp_path, name, read):
     """A FIFO, too, is no regular file; with /dev/null, this test ends even if the file is read."""
     (tmp_path / name).symlink_to("/dev/null")
     with pytest.raises(
-        InputError, match=f"{name}: is no regular file, but a device or a pipe; put the model's own"
+        InputError, match=f"{name}: is not a regular file, but a device or a pipe; put the model's"
     ):
         read(str(tmp_path))
     if name.endswith((".json", ".txt")):
@@ -238,7 +238,7 @@ def test_what_is_written_is_read_again_and_complete_for_hugging_face(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("[]", "tokenizer_config.json: is no object"),
+        ("[]", "tokenizer_config.json: is not an object"),
         ("{", "tokenizer_config.json: line 1, column 2: no JSON"),
         (
             {"do_lower_case": "no"},

@@ -177,7 +177,7 @@ def test_an_interrupted_download_goes_on(server, tmp_path, knows_ranges, cuts, l
     size = len(serve(server))
     server.cuts, server.knows_ranges = cuts, knows_ranges
     with pytest.raises(
-        InputError, match=rf"\(1,000 of {size:,} bytes arrived\); .*it goes on behind 1,000 bytes"
+        InputError, match=rf"\(1,000 of {size:,} bytes arrived\); .*it continues after 1,000 bytes"
     ):
         model_hub.local_path(NAME)
     assert cached(tmp_path) == {f"{NAME}.zip"}
@@ -192,7 +192,7 @@ def test_an_interrupted_download_goes_on(server, tmp_path, knows_ranges, cuts, l
 def test_two_parts_of_different_files_are_refused(server, tmp_path):
     serve(server)
     server.cuts = [1000, 0]
-    with pytest.raises(InputError, match="it goes on behind 1,000 bytes"):
+    with pytest.raises(InputError, match="it continues after 1,000 bytes"):
         model_hub.local_path(NAME)
     serve(server, {name: content.swapcase() for name, content in CONTENT.items()})
     with pytest.raises(InputError, match=r"is no archive of a model .*start again to download it"):

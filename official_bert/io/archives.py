@@ -1,4 +1,4 @@
-"""Reads .zip files; whatever a damaged one makes zipfile raise becomes one sentence."""
+"""Reads .zip files. Whatever zipfile raises for a damaged one becomes one sentence."""
 
 import contextlib
 import zipfile
@@ -12,7 +12,7 @@ _PART_BYTES = 1 << 20
 
 
 class DamagedArchive(InputError):
-    """A file is no .zip file, or is damaged; `reason` says why in a few words."""
+    """A file is not a .zip file, or is damaged; `reason` says why in a few words."""
 
     def __init__(self, path: str, reason: str, remedy: str):
         super().__init__(f"{path}: cannot be read as a .zip file ({reason}); {remedy}")
@@ -24,8 +24,13 @@ def read_entries(
 ) -> Iterator[tuple[str, bytes]]:
     """Yields the names and contents of the wanted entries of a .zip file, sorted by name.
 
+    Args:
+        path: the .zip file, local or remote.
+        is_wanted: returns whether the entry of a name is read.
+        remedy: what the user can do about a damaged file; it ends the error message.
+
     Raises:
-        DamagedArchive: the file is no .zip file, or is damaged; the sentence ends with the remedy.
+        DamagedArchive: the file is not a .zip file, or is damaged.
     """
     with _opened(path, is_wanted, remedy) as (archive, entries):
         for entry in entries:
@@ -35,19 +40,29 @@ def read_entries(
 
 
 def entry_names(path: str, remedy: str) -> list[str]:
-    """Returns the names of the entries of a .zip file, sorted; raises DamagedArchive as
-    `read_entries` does.
+    """Returns the names of the entries of a .zip file, sorted.
+
+    Args:
+        path: the .zip file, local or remote.
+        remedy: what the user can do about a damaged file; it ends the error message.
+
+    Raises:
+        DamagedArchive: the file is not a .zip file, or is damaged.
     """
     with _opened(path, lambda name: True, remedy) as (_, entries):
         return [entry.filename for entry in entries]
 
 
 def copy_entries(path: str, targets: Mapping[str, str], remedy: str) -> None:
-    """Copies entries of a .zip file to the paths of `targets`, which has one for the name of each
-    wanted entry.
+    """Copies entries of a .zip file to other paths.
+
+    Args:
+        path: the .zip file, local or remote.
+        targets: the path of the copy by the name of each wanted entry.
+        remedy: what the user can do about a damaged file; it ends the error message.
 
     Raises:
-        DamagedArchive: the file is no .zip file, or is damaged; the sentence ends with the remedy.
+        DamagedArchive: the file is not a .zip file, or is damaged.
     """
     with _opened(path, targets.__contains__, remedy) as (archive, entries):
         for entry in entries:
@@ -63,15 +78,14 @@ def _opened(
     """Yields a .zip file and its wanted entries, sorted by name."""
     if files.is_special(path) and not files.is_folder(path):
         raise InputError(
-            f"{path}: is a device or a pipe, and a .zip file is read from its end; name a regular "
+            f"{path}: is a device or a pipe, but a .zip file is read from its end; name a regular "
             "file"
         )
     with files.open_file(path, "rb") as file:
         with _naming_damage(path, remedy):
             archive = zipfile.ZipFile(file)
-            entries = sorted(
-                (entry for entry in archive.infolist() if is_wanted(entry.filename)), key=_name
-            )
+            entries = [entry for entry in archive.infolist() if is_wanted(entry.filename)]
+            entries.sort(key=lambda entry: entry.filename)
             _check(entries, files.size(path))
         yield archive, entries
 
@@ -90,17 +104,16 @@ def _parts(
         yield part
 
 
-def _name(entry: zipfile.ZipInfo) -> str:
-    return entry.filename
-
-
 def _check(entries: list[zipfile.ZipInfo], size: int):
-    """Raises BadZipFile for entries of which one cannot be read, or is not the only one of its
-    name.
+    """Raises BadZipFile if an entry cannot be read, or if two entries have the same name.
+
+    The entries are sorted by name, and the file has `size` bytes.
     """
-    for number, entry in enumerate(entries):
-        if number and entry.filename == entries[number - 1].filename:
+    previous_name = None
+    for entry in entries:
+        if entry.filename == previous_name:
             raise zipfile.BadZipFile(f"it has two entries {entry.filename!r}")
+        previous_name = entry.filename
         if entry.flag_bits & _ENCRYPTED:
             raise zipfile.BadZipFile(f"{entry.filename!r} is encrypted")
         if entry.compress_size > size:
@@ -109,6 +122,7 @@ def _check(entries: list[zipfile.ZipInfo], size: int):
 
 @contextlib.contextmanager
 def _naming_damage(path: str, remedy: str) -> Iterator[None]:
+    """Turns the errors of zipfile into DamagedArchive."""
     try:
         yield
     except (InputError, MemoryError):

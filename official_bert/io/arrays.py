@@ -1,7 +1,7 @@
-"""Reads arrays of numpy: a .npy file, or those of an .npz file.
+"""Reads NumPy arrays from .npy and .npz files.
 
-An array is made of the bytes that are there: no size that a header claims makes numpy reserve
-memory.
+A header that claims a wrong size never makes NumPy reserve memory: the size of the file is checked
+first.
 """
 
 import io
@@ -22,7 +22,11 @@ _HEADER_READERS = {
 
 
 def read_npy(path: str) -> np.ndarray:
-    """Returns the array of a .npy file; raises InputError for any other file."""
+    """Returns the array of a .npy file.
+
+    Raises:
+        InputError: the file cannot be read as .npy.
+    """
     with files.open_file(path, "rb") as file:
         start = file.read(len(_MAGIC))
         # A device such as /dev/zero never ends.
@@ -31,19 +35,30 @@ def read_npy(path: str) -> np.ndarray:
         return parse_npy(data)
     except ValueError as error:
         raise InputError(
-            f"{path}: cannot be read as .npy ({brief(error)}); write it anew with numpy.save"
+            f"{path}: cannot be read as .npy ({brief(error)}); write it again with numpy.save"
         ) from error
 
 
 def read_npz(path: str, names: Collection[str], remedy: str) -> dict[str, np.ndarray]:
-    """Returns the arrays of an .npz file by these names.
+    """Returns the arrays of an .npz file by their names.
+
+    Args:
+        path: the .npz file, local or remote.
+        names: the names of the arrays to read.
+        remedy: what the user can do about a damaged file; it ends the error message.
 
     Raises:
-        InputError: it is damaged, or lacks one of them; the sentence ends with the remedy.
+        InputError: the file is damaged, or lacks one of the arrays.
     """
-    entries = archives.read_entries(path, lambda name: name.removesuffix(_ENDING) in names, remedy)
-    contents = {name.removesuffix(_ENDING): data for name, data in entries}
-    if missing := [name for name in names if name not in contents]:
+
+    def is_wanted(entry_name: str) -> bool:
+        return entry_name.removesuffix(_ENDING) in names
+
+    contents = {}
+    for entry_name, data in archives.read_entries(path, is_wanted, remedy):
+        contents[entry_name.removesuffix(_ENDING)] = data
+    missing = [name for name in names if name not in contents]
+    if missing:
         raise InputError(f"{path}: lacks the array {missing[0]}; {remedy}")
     arrays = {}
     for name in names:
@@ -57,25 +72,30 @@ def read_npz(path: str, names: Collection[str], remedy: str) -> dict[str, np.nda
 
 
 def parse_npy(data: bytes) -> np.ndarray:
-    """Returns the array, read-only, that the bytes of a .npy file are; raises ValueError if they
-    are none.
+    """Returns the array of the content of a .npy file; it is read-only.
+
+    Raises:
+        ValueError: the content is not that of a .npy file.
     """
     if not data.startswith(_MAGIC):
-        raise ValueError("it does not begin as an array of numpy")
+        raise ValueError("it does not begin as an array of NumPy")
     stream = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(stream)
         shape, is_fortran, dtype = _HEADER_READERS[version](stream)
-    except Exception as error:  # numpy parses the header as Python: it fails in a dozen ways
+    # NumPy parses the header as Python, which fails in a dozen ways.
+    except Exception as error:
         raise ValueError(f"its header is damaged ({type(error).__name__})") from error
     if dtype.hasobject:
         raise ValueError("it has Python objects, which are not loaded")
-    num_bytes, count = len(data) - stream.tell(), math.prod(shape)
+    header_size = stream.tell()
+    num_bytes = len(data) - header_size
+    count = math.prod(shape)
     if count * dtype.itemsize != num_bytes:
         raise ValueError(
             f"its header says {dtype}{list(shape)}, and behind it are {num_bytes} bytes"
         )
-    array = (
-        np.frombuffer(data, dtype, count, stream.tell()) if num_bytes else np.empty(shape, dtype)
-    )
+    if not num_bytes:
+        return np.empty(shape, dtype)
+    array = np.frombuffer(data, dtype, count, offset=header_size)
     return array.reshape(shape, order="F" if is_fortran else "C")

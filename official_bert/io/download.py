@@ -1,8 +1,8 @@
-"""Downloads a file over HTTP, beginning where an interrupted download has ended.
+"""Downloads a file over HTTP and resumes an interrupted download.
 
-In: a URL and the local path of a file, which may hold the beginning. Out: the whole file, with the
-length that the server has told. What is in it is for its reader to check: the file may have changed
-on the server between two parts.
+In: a URL and the local path of a file, which may contain the beginning. Out: the complete file,
+with the length that the server reports. The file may have changed on the server between two parts,
+so the reader of the file has to check its content.
 """
 
 import http.client
@@ -15,61 +15,69 @@ from official_bert.io.errors import InputError
 from official_bert.io.progress import Progress
 
 _PART_BYTES = 1 << 20
-_TIMEOUT_SECS = 60  # without a byte
+_TIMEOUT_SECS = 60  # how long the server may send nothing
 _MB = 1e6
 
 
 def download(url: str, path: str, otherwise: str) -> None:
-    """Downloads a file; an interrupted transfer is taken up again as long as more arrives each
-    time.
+    """Downloads a file, and resumes the transfer as long as more bytes arrive each time.
 
-    `otherwise` ends the sentence of an error: what else helps.
+    Args:
+        url: the address of the file.
+        path: the local path. The download continues after the bytes that are already there.
+        otherwise: what else the user can do; it ends the error message.
 
     Raises:
-        InputError: the server refuses, or nothing more arrives. What has arrived stays for the next
-            call.
+        InputError: the server refuses, or no more bytes arrive. The next call continues after the
+            bytes that have arrived.
     """
-    why = "interrupted"
-    while why:
-        before, remedy = _length(path), "check the network"
+    interruption = "interrupted"
+    while interruption:
+        size_before = _file_size(path)
+        remedy = "check the network"
         try:
-            why = _go_on(url, path, before)
+            interruption = _resume(url, path, size_before)
         except urllib.error.HTTPError as error:
             if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                answer = f"{error.code} ({str(error.reason).splitlines()[0]})"
+                reason = str(error.reason).splitlines()[0]
                 raise InputError(
-                    f"{url}: the server answers {answer}; check the address, {otherwise}"
+                    f"{url}: the server answers {error.code} ({reason}); check the address, "
+                    f"{otherwise}"
                 ) from None
-            if error.headers.get("Content-Range") == f"bytes */{before}":
-                return  # all was there
-            os.remove(path)  # it is longer, so no beginning of this file
+            if error.headers.get("Content-Range") == f"bytes */{size_before}":
+                return  # The file is already complete.
+            # A file that is longer than the one on the server is not the beginning of it.
+            os.remove(path)
             continue
         except (OSError, http.client.HTTPException) as error:
-            why = str(getattr(error, "reason", error))
-            remedy = (isinstance(error, OSError) and writing.find_remedy(error)) or remedy
-        if why and (kept := _length(path)) <= before:
-            more = f" (it goes on behind {kept:,} bytes)" if kept else ""
+            interruption = str(getattr(error, "reason", error))
+            if isinstance(error, OSError):
+                remedy = writing.find_remedy(error) or remedy
+        size = _file_size(path)
+        if interruption and size <= size_before:
+            continuation = f" (it continues after {size:,} bytes)" if size else ""
             raise InputError(
-                f"{url}: cannot be downloaded ({why}); {remedy} and start again{more}, {otherwise}"
+                f"{url}: cannot be downloaded ({interruption}); {remedy} and start again"
+                f"{continuation}, {otherwise}"
             )
 
 
-def _length(path: str) -> int:
+def _file_size(path: str) -> int:
     return os.path.getsize(path) if os.path.exists(path) else 0
 
 
-def _go_on(url: str, path: str, done: int) -> str:
-    """Appends what a file lacks, or all of it if the server knows no ranges; returns why it is
-    not whole, or "".
+def _resume(url: str, path: str, done: int) -> str:
+    """Appends the missing bytes to a file that has `done` bytes, or downloads all of it if the
+    server supports no ranges.
+
+    Returns why the file is incomplete, or "".
     """
     headers = {"Range": f"bytes={done}-"} if done else {}
-    with urllib.request.urlopen(
-        urllib.request.Request(url, headers=headers), timeout=_TIMEOUT_SECS
-    ) as response:
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECS) as response:
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:
             done = 0
-        # The length that http.client has read from the header: None without one, and of one that is
-        # no number.
+        # The length is None if the header lacks it, or if it is not a number.
         total = None if response.length is None else done + response.length
         progress = Progress(f"MB of {url}", total and round(total / _MB))
         with open(path, "ab" if done else "wb") as file:

@@ -10,7 +10,7 @@ _NODES = re.compile(r"\{\{.*?\}\} ?| \[Op:\w+\]")
 
 
 class InputError(ValueError):
-    """A file, flag or value that the user gave cannot be used.
+    """A file, flag or value of the user cannot be used.
 
     The message is one sentence that names the file, line or field, and a remedy. Scripts print it
     and exit with status 1. Any other exception is a defect of this project and keeps its traceback.
@@ -18,21 +18,26 @@ class InputError(ValueError):
 
 
 class Diverged(InputError):
-    """The loss or the weights became infinite, not a number or absurdly large; a search goes on
-    with its next trial.
+    """The loss or the weights became infinite, not a number or absurdly large.
+
+    A search continues with its next trial.
     """
 
 
 class WorkerLost(Exception):
-    """Another worker of the run has ended; the script ends with a status that tells a launcher
-    to start all again.
+    """Another worker of the run has ended.
+
+    The script exits with `STATUS`, after which a launcher starts all workers again.
     """
 
     STATUS = os.EX_TEMPFAIL
 
 
 class Terminated(BaseException):
-    """A signal arrived that ends the process. No handler of exceptions takes it for a fault."""
+    """A signal arrived that ends the process.
+
+    It is a BaseException, so that no `except Exception` handles it as a fault.
+    """
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -40,7 +45,7 @@ class Terminated(BaseException):
 
 
 def no_attribute(module: str, name: str) -> AttributeError:
-    """Returns the error of a name that a module lacks; it may be one of the original."""
+    """Returns the error of a name that a module lacks; it may be a name of the original."""
     return AttributeError(
         f"module {module!r} has no attribute {name!r}; if it is one of the original's names, "
         "docs/public_names.md says what replaces it"
@@ -48,27 +53,35 @@ def no_attribute(module: str, name: str) -> AttributeError:
 
 
 def brief(error: Exception) -> str:
-    """Returns the first line of an error's message, without the names of TensorFlow's nodes, for
-    use in a sentence.
+    """Returns the first line of an error's message, for use in a sentence.
+
+    The names of TensorFlow's nodes are left out.
     """
     message = (getattr(error, "message", None) or str(error)).strip() or type(error).__name__
     return _NODES.sub("", message.splitlines()[0])
 
 
 def did_you_mean(word: str, words: Iterable[str], mark: str = "") -> str:
-    """Returns the question for a known word that begins like a wrong one or resembles it; "" if
-    none does.
+    """Returns the question "did you mean ...?" with the word that the user may have meant.
 
-    `mark` stands before the word in the question, such as "--".
+    Args:
+        word: the unknown word that the user typed.
+        words: the known words. One that begins with `word` is preferred to one that resembles it.
+        mark: text in front of the word in the question, such as "--".
+
+    Returns:
+        The question, or "" if no known word begins with `word` or resembles it.
     """
     words = list(words)
-    found = [known for known in words if word and known.startswith(word)]
-    found = found or difflib.get_close_matches(word, words, n=1, cutoff=_SIMILARITY)
-    return f"did you mean {mark}{found[0]}?" if found else ""
+    matches = [known_word for known_word in words if word and known_word.startswith(word)]
+    if not matches:
+        matches = difflib.get_close_matches(word, words, n=1, cutoff=_SIMILARITY)
+    return f"did you mean {mark}{matches[0]}?" if matches else ""
 
 
-def warn(sentence: str, *values) -> None:
-    """Logs a warning; for the files that light uses of the package import."""
-    from absl import logging  # late: it loads absl.flags
+def warn(sentence: str, *values: object) -> None:
+    """Logs a warning; modules that must load quickly use it in place of absl's logging."""
+    # absl.logging loads absl.flags, so it is imported only when it is needed.
+    from absl import logging
 
     logging.warning(sentence, *values)

@@ -17,21 +17,26 @@ from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 
 from official_bert.io.errors import InputError
 
-PIPE_LIMIT_SECS = 60.0  # how long the opening of a pipe waits for the process at its other end
+# How long the opening of a pipe waits for the process at its other end.
+PIPE_LIMIT_SECS = 60.0
 _PART_BYTES = 1 << 20
-# Names of what runs work on, and of manifests that lie beside records; no glob matches them.
-_OURS = re.compile(r"\.lock|\..+\.(tmp-.+|sharded|mining|manifest\.json)")
-# Which are read as a whole; weights are not.
-_LARGEST_MODEL_FILES = {".json": 1 << 26, ".txt": 1 << 30}
+# The names of locks, unfinished outputs and manifests of records, which no glob matches.
+_INTERNAL_NAMES = re.compile(r"\.lock|\..+\.(tmp-.+|sharded|mining|manifest\.json)")
+# The largest sizes in bytes of the model's files that are read into memory at once.
+_MAX_MODEL_FILE_SIZES = {".json": 1 << 26, ".txt": 1 << 30}
 
 
 def is_remote(path: str) -> bool:
-    """Tells whether `path` has a scheme, which names a remote file system."""
+    """Returns whether `path` has a scheme, which names a remote file system."""
     return "://" in os.fspath(path)
 
 
 def check_name(path: str) -> None:
-    """Checks that TensorFlow, logs and JSON can hold a name."""
+    """Checks that TensorFlow, logs and JSON can represent the name of a file.
+
+    Raises:
+        InputError: the name is not UTF-8, or contains a zero byte.
+    """
     name = os.fspath(path)
     try:
         name.encode()
@@ -56,7 +61,13 @@ def open_file(path: str, mode: str) -> IO[Any]: ...
 def open_file(path: str, mode: str = "r") -> IO[Any]:
     """Opens a file; text is UTF-8 and only "\\n" ends a line, whatever the locale is.
 
-    A pipe (FIFO) that no process opens at its other end within a minute is an InputError.
+    Args:
+        path: the file, local or remote.
+        mode: "r", "w" or "a", with "b" for bytes.
+
+    Raises:
+        InputError: the file cannot be read, or is a folder, or is a pipe (FIFO) that no process
+            opens at its other end within a minute.
     """
     check_name(path)
     if is_remote(path):
@@ -125,37 +136,38 @@ def make_folder(path: str) -> None:
 
 
 def real_path(path: str) -> str:
-    """Returns the absolute path of a local file, with all symbolic links followed, and a remote
-    path as it is.
+    """Returns the absolute path of a local file with all symbolic links resolved.
+
+    A remote path is returned unchanged.
     """
     return path if is_remote(path) else os.path.realpath(path)
 
 
 def is_special(path: str) -> bool:
-    """Tells whether a path is a device, a FIFO or a socket, which is written directly."""
+    """Returns whether a path is a device, a FIFO or a socket, which is written directly."""
     return not is_remote(path) and os.path.exists(path) and not os.path.isfile(path)
 
 
 def check_model_file(path: str) -> str:
-    """Returns the path of a file of a model's folder, which must be a regular file whose size can
-    be what it is for.
+    """Checks a file in a model's folder and returns its path.
 
-    A device or a FIFO may never end, and who reads one waits, or fills the memory.
+    Reading a device or a FIFO may never end, and reading a huge file may fill the memory.
+
+    Raises:
+        InputError: the path is a device or a pipe, or the file is too large for its extension.
     """
     if is_special(path) and not is_folder(path):
         raise InputError(
-            f"{path}: is no regular file, but a device or a pipe; put the model's own file there"
+            f"{path}: is not a regular file, but a device or a pipe; put the model's file there"
         )
-    largest = _LARGEST_MODEL_FILES.get(os.path.splitext(path)[1])
-    if largest and exists(path) and size(path) > largest:
-        raise InputError(
-            f"{path}: has more than {largest >> 20} MiB; put the model's own file there"
-        )
+    max_size = _MAX_MODEL_FILE_SIZES.get(os.path.splitext(path)[1])
+    if max_size and exists(path) and size(path) > max_size:
+        raise InputError(f"{path}: has more than {max_size >> 20} MiB; put the model's file there")
     return path
 
 
 def rename(source: str, target: str) -> None:
-    """Renames a file or folder; a file of the new name is replaced."""
+    """Renames a file or folder; a file that already has the new name is replaced."""
     if is_remote(source):
         _gfile().rename(source, target, overwrite=True)
     else:
@@ -163,17 +175,21 @@ def rename(source: str, target: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Deletes a file; a folder, in which another may have put something, is refused."""
+    """Deletes a file.
+
+    Raises:
+        InputError: the path is a folder, into which somebody may have put other files.
+    """
     if is_remote(path):
         _gfile().remove(path)
         return
     if os.path.isdir(path) and not os.path.islink(path):
-        raise InputError(f"{path}: is a folder in the place of a file; move it away")
+        raise InputError(f"{path}: is a folder where a file is expected; move it away")
     os.remove(path)
 
 
 def remove_folder(path: str) -> None:
-    """Deletes a folder that this project has made, with all that is in it."""
+    """Deletes a folder, which this project has created, with its content."""
     if is_remote(path):
         _gfile().rmtree(path)
     else:
@@ -185,50 +201,67 @@ def list_folder(path: str) -> list[str]:
 
 
 def find_ignoring_case(folder: str, names: Iterable[str]) -> list[str]:
-    """Returns the paths in a folder that have one of these names in any case, in the order of the
-    names.
+    """Returns the paths of the files with these names in a folder, in upper or lower case.
 
-    Of several paths for a name, the one with the same letters comes first.
+    They are in the order of the names. Of several files for a name, the one with exactly the same
+    letters comes first. A folder that does not exist has no files.
     """
-    there, paths = sorted(list_folder(folder)) if is_folder(folder) else [], []
+    entries = sorted(list_folder(folder)) if is_folder(folder) else []
+    paths = []
     for name in names:
-        matches = [path for path in there if path.casefold() == name.casefold()]
-        paths += sorted(matches, key=lambda path, name=name: path != name)
-    return [os.path.join(folder, path) for path in paths]
+        matches = [entry for entry in entries if entry.casefold() == name.casefold()]
+        matches.sort(key=lambda entry, name=name: entry != name)
+        paths += [os.path.join(folder, match) for match in matches]
+    return paths
 
 
 def to_python_glob(pattern: str) -> str:
-    """Writes a glob in the form of Python's: `[^y]` is [!y], and a backslash takes the next
-    character as it is.
+    """Converts a glob of TensorFlow to one of Python.
+
+    `[^y]` becomes `[!y]`, and a character behind a backslash is escaped as Python does it.
     """
-    return re.sub(
-        r"(?s)\\(.)|\[\^", lambda found: local_glob.escape(found[1]) if found[1] else "[!", pattern
-    )
+
+    def convert(match: re.Match) -> str:
+        escaped_character = match[1]
+        return local_glob.escape(escaped_character) if escaped_character else "[!"
+
+    return re.sub(r"(?s)\\(.)|\[\^", convert, pattern)
 
 
 def matching(pattern: str, folder: str = "") -> list[str]:
-    """Returns the files that a glob matches, as TensorFlow's, and so the original's: hidden ones,
-    too.
+    """Returns the files that a glob matches, sorted by name.
 
-    They are sorted by name; the original takes the file system's order. With a folder, whose name
-    is no pattern, the glob is for what is in it.
+    Hidden files match, as in TensorFlow and so in the original. The original returns them in the
+    file system's order.
+
+    Args:
+        pattern: the glob, in TensorFlow's form.
+        folder: the folder in which the glob matches. Its name is not a pattern.
     """
     pattern = os.path.join(local_glob.escape(folder), pattern)
     if is_remote(pattern):
-        found = _gfile().glob(pattern)
+        names = _gfile().glob(pattern)
     else:
-        found = local_glob.glob(to_python_glob(pattern), include_hidden=True)
-    return sorted(name for name in found if not _OURS.fullmatch(os.path.basename(name)))
+        names = local_glob.glob(to_python_glob(pattern), include_hidden=True)
+    return sorted(name for name in names if not _INTERNAL_NAMES.fullmatch(os.path.basename(name)))
 
 
 def expand(patterns: Iterable[str], flag: str) -> list[str]:
-    """Returns the files that a list of names and globs matches, in the order of the list, sorted
-    within each glob.
+    """Returns the files that a list of names and globs matches.
+
+    They are in the order of the list, and sorted within each glob.
+
+    Args:
+        patterns: names and globs of files.
+        flag: the name of the flag with the list, for errors.
+
+    Raises:
+        InputError: a name is empty, or no file matches it.
     """
-    found = []
+    paths = []
     for pattern in patterns:
         if not pattern:
-            raise InputError(f"--{flag}: a name is empty; give one, or leave out its comma")
+            raise InputError(f"--{flag}: a name is empty; write a name or leave out the comma")
         names = matching(pattern)
         if not names and exists(pattern):  # brackets may be part of a name
             names = [pattern]
@@ -236,10 +269,10 @@ def expand(patterns: Iterable[str], flag: str) -> list[str]:
             raise InputError(f"--{flag}: no file matches {pattern!r}; check the path or the glob")
         for name in names:
             check_name(name)
-        found += names
-    if not found:
+        paths += names
+    if not paths:
         raise InputError(f"--{flag}: names no file")
-    return found
+    return paths
 
 
 def _is_pipe(path: str) -> bool:
@@ -250,13 +283,14 @@ def _is_pipe(path: str) -> bool:
 
 
 def _open_pipe(path: str, flags: int) -> int:
-    """Returns the descriptor of a pipe, as `opener` of open(); it waits for the other end, but not
-    for ever.
+    """Returns the descriptor of a pipe, as the `opener` of open(); it waits for the other end up
+    to a time limit.
 
-    The waiting is in a thread, because a pipe that is opened without waiting does not show whether
-    it has a writer.
+    A thread waits, because a pipe that is opened without waiting does not show whether it has a
+    writer.
     """
-    descriptors, failures = [], []
+    descriptors = []
+    failures = []
 
     def wait():
         try:
@@ -269,7 +303,8 @@ def _open_pipe(path: str, flags: int) -> int:
     try:
         thread.join(PIPE_LIMIT_SECS)
     finally:
-        if thread.is_alive():  # also after a signal
+        # The thread also waits still after a signal.
+        if thread.is_alive():
             _end_waiting(path, flags)
             thread.join(1)
             while descriptors:
@@ -294,7 +329,13 @@ def _end_waiting(path: str, flags: int):
 
 def _open_remote(path: str, mode: str):
     file = _gfile().GFile(path, mode)
-    file.writelines = lambda lines: [file.write(line) for line in lines]  # which it lacks
+
+    def write_lines(lines: Iterable):
+        for line in lines:
+            file.write(line)
+
+    # GFile lacks this method of files.
+    file.writelines = write_lines
     return file
 
 

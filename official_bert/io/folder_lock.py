@@ -1,8 +1,8 @@
-"""Keeps a folder of results for one process at a time, by a lock file with the host and the number
-of the process.
+"""Locks a folder of results for one process at a time.
 
-The lock is the operating system's lock of that file, which ends with the process however it ends;
-the file of a killed process therefore stops nobody.
+A lock file contains the host and the number of the process. The lock itself is the operating
+system's lock of that file, which ends with the process, however that ends. The lock file of a
+killed process therefore blocks no other process.
 """
 
 import contextlib
@@ -23,11 +23,17 @@ _NOT_SUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 @contextlib.contextmanager
 def locked(folder: str, waits: bool = False) -> Iterator[None]:
-    """Creates the folder and keeps it for this process, as a context manager; one that stays empty
-    is removed again.
+    """Creates a folder and locks it for this process, as a context manager.
 
-    That another process keeps it is an error, or with `waits` the end of that one is waited for.
-    Remote folders and file systems without locks are not locked.
+    A new folder that stays empty is removed at the end. Remote folders, and folders of file systems
+    without locks, are not locked.
+
+    Args:
+        folder: the folder to lock.
+        waits: whether to wait while another process has locked the folder.
+
+    Raises:
+        InputError: another process has locked the folder, without `waits`.
     """
     is_new = not os.path.exists(folder)
     files.make_folder(folder)
@@ -40,58 +46,63 @@ def locked(folder: str, waits: bool = False) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            os.remove(path)  # first: whoever opens the file after the unlocking must make a new one
+            # Remove the file before it is unlocked: a process that comes later has to create a new
+            # one.
+            os.remove(path)
             if is_new:
-                os.rmdir(folder)  # which fails if anything is in it
+                os.rmdir(folder)  # This fails if the folder contains anything.
         os.close(lock)
 
 
 def _lock(path: str, waits: bool) -> int | None:
     """Returns the open lock file, or None if the file system has no locks."""
-    how = fcntl.LOCK_EX | fcntl.LOCK_NB
+    folder = os.path.dirname(path)
+    mode = fcntl.LOCK_EX | fcntl.LOCK_NB
     while True:
-        files.make_folder(os.path.dirname(path))  # its last owner may have removed it
+        files.make_folder(folder)  # Its last owner may have removed it.
         try:
             lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise InputError(
-                f"{os.path.dirname(path)}: cannot be written ({error.strerror}); make room or name "
-                "another folder"
+                f"{folder}: cannot be written ({error.strerror}); make room or name another folder"
             ) from None
         try:
-            fcntl.flock(lock, how)
+            fcntl.flock(lock, mode)
         except OSError as error:
-            owner = _content(lock)
+            owner = _read(lock) or "another process"
             os.close(lock)
             if error.errno in _NOT_SUPPORTED:
                 logging.warning("%s: the file system has no locks; start no second run here", path)
                 return None
-            if waits and how & fcntl.LOCK_NB:
-                logging.info(
-                    "%s: waiting for %s", os.path.dirname(path), owner or "another process"
-                )
-                how = fcntl.LOCK_EX
+            if waits and mode & fcntl.LOCK_NB:
+                logging.info("%s: waiting for %s", folder, owner)
+                mode = fcntl.LOCK_EX
                 continue
             raise InputError(
-                f"{os.path.dirname(path)}: {owner or 'another process'} works in it; wait for its "
-                "end, or give another folder"
+                f"{folder}: {owner} works in it; wait for its end, or name another folder"
             ) from None
         if _is_still_there(path, lock):
             break
-        os.close(lock)  # its owner removed it between our opening and locking
-    if owner := _content(lock):
+        # The owner removed the file after this process opened it and before it locked it.
+        os.close(lock)
+    owner = _read(lock)
+    if owner:
         logging.info("%s: %s ended without removing it; the lock is taken over", path, owner)
     os.ftruncate(lock, 0)
-    with contextlib.suppress(OSError):  # a full disk; the content only serves messages
-        os.pwrite(lock, f"process {os.getpid()} of host {socket.gethostname()}\n".encode(), 0)
+    content = f"process {os.getpid()} of host {socket.gethostname()}\n"
+    # The content is only for messages, so that a full disk does not matter.
+    with contextlib.suppress(OSError):
+        os.pwrite(lock, content.encode(), 0)
     return lock
 
 
-def _content(lock: int) -> str:
+def _read(lock: int) -> str:
+    """Returns the content of the lock file: its owner, or "" for a new file."""
     return os.pread(lock, 1000, 0).decode("utf-8", "replace").strip()
 
 
 def _is_still_there(path: str, lock: int) -> bool:
+    """Returns whether the open file still has its name."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(lock))
     except FileNotFoundError:

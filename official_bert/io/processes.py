@@ -1,9 +1,8 @@
-"""How this process ends, how it starts and ends others, and how it waits for what they have to do
-first.
+"""How this process handles signals, starts and ends other processes, and waits for threads.
 
 SIGTERM and SIGHUP become an exception, which unwinds the stack like Ctrl-C, so that unfinished
-files are deleted. Each child process leads a tree of its own, so that Ctrl-C reaches this process
-alone, which ends the others in order.
+files are deleted. Each child process leads a process group, so that Ctrl-C reaches this process
+alone, which then ends its children in order.
 """
 
 import atexit
@@ -15,7 +14,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TypeVar
+from types import FrameType
+from typing import Any, TypeVar
 
 from official_bert.io.errors import Terminated
 
@@ -23,16 +23,21 @@ T = TypeVar("T")
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 GRACE_SECS = 60.0  # from SIGTERM to SIGKILL, for the last checkpoint
-_FIRST_MESSAGE_SECS, _NEXT_MESSAGE_SECS = 2.0, 30.0
+# When `wait_for_result` logs its first message, and the time between two messages.
+_FIRST_MESSAGE_SECS = 2.0
+_NEXT_MESSAGE_SECS = 30.0
+# How long no call runs until `ThreadCalls` is idle, and how long it waits for that at most.
+_IDLE_SECS = 0.1
+_MAX_IDLE_WAIT_SECS = 60.0
 
-_IDLE_SECS, _MAX_IDLE_WAIT_SECS = 0.1, 60.0
-
-_deferred: list[int] | None = None  # the signals that arrived within `deferred`; None outside of it
+# The signals that arrived within `deferred`; None outside of it.
+_deferred: list[int] | None = None
 
 
 def end_in_order() -> None:
-    """Makes both signals raise `Terminated` in the main thread, unless they are ignored, as
-    under nohup.
+    """Makes SIGTERM and SIGHUP raise `Terminated` in the main thread.
+
+    A signal that is ignored, as under nohup, stays ignored.
     """
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -40,10 +45,10 @@ def end_in_order() -> None:
 
 
 def take_back() -> None:
-    """Installs the handlers again that another library has replaced below Python, which does not
-    notice.
+    """Installs Python's handlers again after another library has replaced them without Python's
+    knowledge.
 
-    TensorFlow takes SIGTERM for itself when workers connect.
+    TensorFlow installs a handler of SIGTERM when workers connect.
     """
     for number in ENDING_SIGNALS:
         handler = signal.getsignal(number)
@@ -53,11 +58,13 @@ def take_back() -> None:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Callable[[], int | None]]:
-    """Keeps back the first signal in the context, so that the work in it is finished; a second one
-    ends it at once.
+    """Defers the first signal in the context, so that the work in it can finish.
 
-    Yields a function that returns the number of the signal that was kept back, or None. Whoever
-    receives a number ends the work and raises `Terminated`; else the end of the context does.
+    A second signal raises `Terminated` at once.
+
+    Yields:
+        A function that returns the number of the deferred signal, or None. A caller that receives a
+        number ends the work and raises `Terminated`; otherwise the end of the context raises it.
     """
     global _deferred
     arrived = _deferred = []
@@ -71,8 +78,8 @@ def deferred() -> Iterator[Callable[[], int | None]]:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Keeps back Ctrl-C and the ending signals in the context, for a few lines that must all happen
-    or none.
+    """Holds back Ctrl-C and the ending signals in the context, for a few lines that must run as a
+    unit.
 
     The first signal is handled at the end of the context as if it had arrived there. Outside of the
     main thread, where no handler runs, the context does nothing.
@@ -80,21 +87,25 @@ def held_back() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    is_held, arrived = True, []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING_SIGNALS)}
-    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    is_held = True
+    arrived = []
+    handlers = {}
+    for number in (signal.SIGINT, *ENDING_SIGNALS):
+        handler = signal.getsignal(number)
+        if callable(handler):
+            handlers[number] = handler
 
-    def keep(number, frame):
+    def hold(number: int, frame: FrameType | None):
         if is_held:
             arrived.append(number)
-        # A signal in the loops below, whose exception leaves some handlers as they are: none is
-        # lost.
+        # A signal that arrives in the loops below is not lost: its handler runs, even if an
+        # exception has left this function installed.
         else:
             handlers[number](number, frame)
 
     try:
         for number in handlers:
-            signal.signal(number, keep)
+            signal.signal(number, hold)
         yield
     finally:
         is_held = False
@@ -104,21 +115,28 @@ def held_back() -> Iterator[None]:
             signal.raise_signal(arrived[0])
 
 
-def _terminate(number, _):
+def _terminate(number: int, _: FrameType | None):
     if _deferred is not None and not _deferred:
         _deferred.append(number)
         return
-    for ending in ENDING_SIGNALS:  # a second one would interrupt the deletion of unfinished files
-        signal.signal(ending, signal.SIG_IGN)
+    # A second signal would interrupt the deletion of unfinished files.
+    for ending_signal in ENDING_SIGNALS:
+        signal.signal(ending_signal, signal.SIG_IGN)
     raise Terminated(number)
 
 
 class Processes:
-    """The processes that a block starts; those that run at its end have `grace_secs` from
-    SIGTERM to SIGKILL.
+    """The processes that a block of code starts, as a context manager.
+
+    Processes that still run at the end of the block are ended.
     """
 
     def __init__(self, grace_secs: float = GRACE_SECS):
+        """Starts no process yet.
+
+        Args:
+            grace_secs: the time from SIGTERM to SIGKILL at the end.
+        """
         self._grace_secs = grace_secs
         self._started: list[subprocess.Popen] = []
 
@@ -128,11 +146,18 @@ class Processes:
     def __exit__(self, *_):
         self.end()
 
-    def start(self, command: list[str], cpus: Collection[int] = (), **settings) -> subprocess.Popen:
-        """Starts a command, whose errors go to its output, on some CPUs or all; `settings` are
-        those of Popen.
+    def start(
+        self, command: list[str], cpus: Collection[int] = (), **settings: Any
+    ) -> subprocess.Popen:
+        """Starts a command, whose standard error goes to its standard output.
+
+        Args:
+            command: the program and its arguments.
+            cpus: the numbers of the CPUs on which it runs; by default all.
+            **settings: further arguments of subprocess.Popen.
         """
-        with held_back():  # none arrives between the start and the note of it
+        # A signal between the next two statements would leave a process that nobody ends.
+        with held_back():
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -147,18 +172,20 @@ class Processes:
         return process
 
     def statuses(self) -> list[int | None]:
-        """Returns the exit statuses: the negative number of a signal, and None of a process that
-        runs.
+        """Returns the exit status of each process, in the order of their start.
+
+        It is None for a process that runs, and the negative number of the signal that ended one.
         """
         return [process.poll() for process in self._started]
 
     def end(self) -> None:
-        """Ends those that run: SIGTERM, time for a checkpoint, SIGKILL; a second Ctrl-C takes no
-        time.
+        """Ends the running processes: SIGTERM, time for a last checkpoint, SIGKILL.
+
+        A second Ctrl-C skips that time.
         """
         running = [process for process in self._started if process.poll() is None]
         try:
-            # Each ends its own children, after its last checkpoint.
+            # Each process ends its children after its last checkpoint.
             _send(signal.SIGTERM, running, os.kill)
             deadline = time.monotonic() + self._grace_secs
             for process in running:
@@ -171,22 +198,19 @@ class Processes:
 
 
 def _send(number: int, processes: Iterable[subprocess.Popen], send: Callable[[int, int], None]):
-    """Sends a signal to processes, by os.kill, or to all that they have started as well, by
-    os.killpg.
-    """
+    """Sends a signal to processes with os.kill, or with os.killpg also to their children."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             send(process.pid, number)
 
 
 class ThreadCalls:
-    """The calls of Python functions by threads of another library, for whose end the exit of Python
-    waits.
+    """Counts the calls of Python functions by another library's threads, so that Python exits after
+    the last call.
 
-    When Python exits, the threads of TensorFlow that want to call it are gone, and the deletion of
-    a dataset, which waits for its threads, would never end. A dataset that nobody reads stops
-    calling once its buffers are full, so at exit this process waits until no call runs and none has
-    begun for a moment.
+    TensorFlow's threads can't call Python after its exit, and the deletion of a dataset, which
+    waits for its threads, would never end. A dataset that nobody reads stops calling once its
+    buffers are full. At exit, this process therefore waits until no call has run for a moment.
     """
 
     def __init__(self):
@@ -195,9 +219,9 @@ class ThreadCalls:
         self._last_end_secs = 0.0
 
     def counted(self, function: Callable[..., T]) -> Callable[..., T]:
-        """Returns a function that does the same and counts its calls."""
+        """Returns a function that does the same as another, and counts its calls."""
 
-        def call(*arguments) -> T:
+        def call(*arguments: Any) -> T:
             with self._lock:
                 self._num_running += 1
             try:
@@ -210,7 +234,7 @@ class ThreadCalls:
         return call
 
     def wait_until_idle(self) -> None:
-        """Waits for the running calls and those that follow them at once, and a minute at most."""
+        """Waits for the running calls and those that follow them at once, for a minute at most."""
         deadline = time.monotonic() + _MAX_IDLE_WAIT_SECS
         while not self._is_idle() and time.monotonic() < deadline:
             time.sleep(_IDLE_SECS / 10)
@@ -228,11 +252,18 @@ awaited_at_exit = _thread_calls.counted
 def wait_for_result(call: Callable[[], T], waiting_for: str, limit_secs: float) -> T:
     """Returns the result of a call that may block in the operating system or in TensorFlow.
 
-    The call runs in a thread of its own. One that is blocked cannot be ended: after the time limit,
-    a TimeoutError, it stays, and does not keep the process from exiting. Messages say from two
-    seconds on what the process waits for.
+    The call runs in a new thread. A blocked call can't be ended: its thread stays after the time
+    limit, and does not keep the process from exiting.
+
+    Args:
+        call: the function to call.
+        waiting_for: what the process waits for. Messages tell it, the first one after two seconds.
+        limit_secs: the time limit.
+
+    Raises:
+        TimeoutError: the call has not returned within the time limit.
     """
-    future = concurrent.futures.Future()
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
     def run():
         try:
@@ -245,12 +276,13 @@ def wait_for_result(call: Callable[[], T], waiting_for: str, limit_secs: float) 
     pause_secs = _FIRST_MESSAGE_SECS
     while True:
         left_secs = limit_secs - (time.monotonic() - start_secs)
-        done, _ = concurrent.futures.wait([future], min(pause_secs, max(left_secs, 0)))
+        timeout_secs = min(pause_secs, max(left_secs, 0))
+        done, _ = concurrent.futures.wait([future], timeout_secs)
         if done:
             return future.result()
         if left_secs <= pause_secs:
             raise TimeoutError(f"no answer within {limit_secs:g} s")
-        # Late: it loads absl.flags, which light uses of the package do without.
+        # absl.logging loads absl.flags, so it is imported only when it is needed.
         from absl import logging
 
         logging.info("waiting for %s, for %.0f s more at most", waiting_for, left_secs - pause_secs)

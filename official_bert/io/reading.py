@@ -12,12 +12,17 @@ import re
 import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from official_bert.io import errors, files
 from official_bert.io.errors import InputError
 
-_SAMPLE_BYTES, _PART_BYTES = 1 << 16, 1 << 20
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+_SAMPLE_BYTES = 1 << 16
+_PART_BYTES = 1 << 20
 _GZIP = b"\x1f\x8b"
 _COMPRESSED = {
     _GZIP: "gzip",
@@ -26,7 +31,10 @@ _COMPRESSED = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"PK\x03\x04": "zip",
 }
-_NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f\ufffd]")  # U+FFFD stands for bytes that are not UTF-8
+# U+FFFD stands for bytes that are not UTF-8.
+_NO_TEXT = re.compile("[\0-\x08\x0e-\x1f\x7f\ufffd]")
+# A sample with a larger share of zero bytes, or of strange characters, is not UTF-8.
+_MAX_STRANGE_SHARE = 0.3
 
 
 def read_lines(
@@ -38,8 +46,15 @@ def read_lines(
     """Yields the lines of a text file without "\\n", and without any "\\r", as the original's
     reader does.
 
-    With `keeps_returns` each "\\r" stays. Bytes that are not UTF-8 are left out or become U+FFFD; a
-    warning counts the lines with them.
+    Args:
+        path: the file, local or remote.
+        undecodable: whether bytes that are not UTF-8 are left out ("ignore") or become U+FFFD
+            ("replace"). A warning counts the lines with such bytes.
+        decompresses: whether a gzip file is decompressed. Otherwise it is an error.
+        keeps_returns: whether each "\\r" stays.
+
+    Raises:
+        InputError: the file cannot be read, or does not look like UTF-8 text.
     """
     num_corrupt = 0
     with files.open_file(path, "rb") as opened:
@@ -60,8 +75,9 @@ def read_lines(
 
 
 def read_metrics(path: str) -> dict[str, float]:
-    """Reads a file of metrics, `name = value` a line; names, such as those of labels, may contain "
-    = ".
+    """Returns the metrics of a file with a line `name = value` for each.
+
+    Names, such as those of labels, may contain " = ".
 
     Raises:
         ValueError: a line has another form.
@@ -71,28 +87,31 @@ def read_metrics(path: str) -> dict[str, float]:
 
 
 def unpacked_size(path: str) -> int | None:
-    """Returns the number of bytes that a gzip file has when it is decompressed; None for any
-    other file.
-    """
+    """Returns the decompressed size of a gzip file in bytes, None for any other file."""
     if not _begins_as_gzip(path):
         return None
     with files.open_file(path, "rb") as opened:
-        file, size = _Decompressed(path, opened), 0
+        file = _Decompressed(path, opened)
+        size = 0
         while part := file.read(_PART_BYTES):
             size += len(part)
     return size
 
 
 def _begins_as_gzip(path: str) -> bool:
-    if files.is_special(path):  # what is read of a pipe cannot be read again
+    # Bytes that are read from a pipe cannot be read again.
+    if files.is_special(path):
         return False
     with files.open_file(path, "rb") as file:
         return file.read(len(_GZIP)) == _GZIP
 
 
 class _Decompressed:
-    def __init__(self, path: str, file):
-        self._path, self._file = path, gzip.GzipFile(fileobj=file)
+    """A gzip file whose content is decompressed, and whose errors name its path."""
+
+    def __init__(self, path: str, file: BinaryIO):
+        self._path = path
+        self._file = gzip.GzipFile(fileobj=file)
 
     def read(self, size: int) -> bytes:
         return self._checked(self._file.read, size)
@@ -104,7 +123,7 @@ class _Decompressed:
         while line := self.readline():
             yield line
 
-    def _checked(self, read, *arguments) -> bytes:
+    def _checked(self, read: Callable[..., bytes], *arguments: int) -> bytes:
         try:
             return read(*arguments)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -113,19 +132,21 @@ class _Decompressed:
             ) from error
 
 
-def _checked_lines(path: str, file) -> Iterator[bytes]:
+def _checked_lines(path: str, file: BinaryIO | _Decompressed) -> Iterator[bytes]:
     """Yields the lines of a binary file, once its first 64 KiB look like lines of UTF-8 text."""
     start = file.read(_SAMPLE_BYTES)
     for beginning, name in _COMPRESSED.items():
         if start.startswith(beginning):
             raise InputError(f"{path}: is compressed with {name}; decompress it")
     text = start.decode("utf-8", "replace")
-    # A text in UTF-8 may begin with a zero byte, too.
-    is_other = start[2:].count(0) > 0.3 * len(start) or text.count("\ufffd") > 1
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (start[:2].count(0) == 1 and is_other):
+    max_strange = _MAX_STRANGE_SHARE * len(start)
+    # A text in UTF-8 may also begin with a zero byte.
+    is_not_utf8 = start[2:].count(0) > max_strange or text.count("\ufffd") > 1
+    has_utf16_mark = start.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if has_utf16_mark or (start[:2].count(0) == 1 and is_not_utf8):
         raise InputError(f"{path}: is UTF-16; save it as UTF-8")
     num_strange = len(_NO_TEXT.findall(text))
-    if num_strange > 16 and num_strange > 0.3 * len(start):
+    if num_strange > 16 and num_strange > max_strange:
         raise InputError(
             f"{path}: is binary, or text in another encoding than UTF-8; save it as UTF-8 text"
         )
@@ -136,14 +157,18 @@ def _checked_lines(path: str, file) -> Iterator[bytes]:
 
 
 def read_json(path: str) -> Any:
-    """Returns the content of a JSON file; a byte order mark is ignored."""
+    """Returns the content of a JSON file; a byte order mark is ignored.
+
+    Raises:
+        InputError: the file cannot be read, or is not JSON.
+    """
     with files.open_file(path, "rb") as file:
         data = file.read()
     try:
         return parse_json(data)
     except InputError as error:
         is_text = not isinstance(error.__cause__, UnicodeDecodeError)
-        remedy = "download or make the file anew" if is_text else "save the file as UTF-8"
+        remedy = "download or create the file again" if is_text else "save the file as UTF-8"
         raise InputError(f"{path}: {error}; {remedy}") from error
 
 
@@ -151,29 +176,37 @@ def read_toml(path: str) -> dict[str, Any]:
     """Returns the content of a TOML file.
 
     Raises:
-        InputError: the file cannot be read, or is no TOML.
+        InputError: the file cannot be read, or is not TOML.
     """
     with files.open_file(path, "rb") as file:
         try:
             return tomllib.load(file)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"{path}: is no TOML ({error}); correct it") from None
+            raise InputError(f"{path}: is not TOML ({error}); correct it") from None
 
 
 def parse_json(
-    text: str | bytes, has_lines: bool = True, object_pairs_hook: Callable | None = None
+    text: str | bytes,
+    has_lines: bool = True,
+    object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
 ) -> Any:
-    """Returns the value of a JSON text, as every reader of JSON does; a byte order mark at the
-    start is ignored.
+    """Returns the value of a JSON text; a byte order mark at the start is ignored.
 
-    An error begins with the line and column, but for a text that is itself a line, without
-    `has_lines`. The hook, as of `json.loads`, makes the objects and may raise ValueError.
+    Args:
+        text: the JSON text.
+        has_lines: whether an error begins with the line and column. Pass False for a text that is
+            itself a line.
+        object_pairs_hook: creates each object from its pairs of name and value, as in `json.loads`;
+            it may raise ValueError.
+
+    Raises:
+        InputError: the text is not JSON.
     """
     try:
         return json.loads(text, object_pairs_hook=object_pairs_hook)
     except UnicodeDecodeError as error:
         raise InputError(f"byte {error.start} is no {error.encoding}") from error
-    # Also thousands of digits, or thousands of brackets.
+    # Thousands of digits or brackets are also errors.
     except (ValueError, RecursionError) as error:
         if has_lines and isinstance(error, json.JSONDecodeError):
             raise InputError(
@@ -183,11 +216,14 @@ def parse_json(
 
 
 def distinct_fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Makes a JSON object, as a hook of `parse_json`; parsers disagree about one that has a name
-    twice.
+    """Returns a JSON object, as a hook of `parse_json`.
+
+    Raises:
+        ValueError: the object has a name twice, about which parsers disagree.
     """
-    if len(fields := dict(pairs)) < len(pairs):
-        raise ValueError("a name stands twice in an object")
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("an object has a name twice")
     return fields
 
 
@@ -195,11 +231,12 @@ _find_half_pair = re.compile("[\ud800-\udfff]").search
 
 
 def half_pair_in(text: str) -> str | None:
-    """Returns what the first half of a surrogate pair is called in an error, for no file can
-    hold it; None without.
+    """Returns words for the first half of a surrogate pair in a text, for an error; None without.
+
+    No file can contain such a half.
     """
     half = _find_half_pair(text)
-    return half and f"{half[0]!a}, half of a surrogate pair, which is no character"
+    return f"{half[0]!a}, half of a surrogate pair, which is not a character" if half else None
 
 
 _TYPE_NAMES = {
@@ -213,18 +250,34 @@ _TYPE_NAMES = {
 
 
 def check_object(value: Any, where: str) -> dict[str, Any]:
+    """Returns a JSON value that has to be an object.
+
+    Args:
+        value: the value.
+        where: the file or line of the value, for the error.
+
+    Raises:
+        InputError: the value is not an object.
+    """
     if not isinstance(value, dict):
-        raise InputError(f"{where}: is no object; it should be one, in braces")
+        raise InputError(f"{where}: is not an object; it should be one, in braces")
     return value
 
 
 def field(holder: Any, name: str, kind: type, where: str) -> Any:
-    """Returns holder[name], which must be a str, list, dict, bool, int or float, as `kind` says.
+    """Returns a field of a JSON object, `holder[name]`, which has to have a type.
 
-    A float may be a whole number; numbers must be finite and in the range of int64 or float64.
+    Args:
+        holder: the object.
+        name: the name of the field.
+        kind: the type: str, list, dict, bool, int or float. See `has_type`.
+        where: the file or line of the object, for errors.
+
+    Raises:
+        InputError: the holder is not an object, or the field is missing or has another type.
     """
     if not isinstance(holder, dict):
-        raise InputError(f'{where}: is no object; it should be one with the field "{name}"')
+        raise InputError(f'{where}: is not an object; it should be one with the field "{name}"')
     value = holder.get(name)
     if not has_type(value, kind):
         fault = "is missing" if name not in holder else f"is not {_TYPE_NAMES[kind]}"
@@ -233,20 +286,27 @@ def field(holder: Any, name: str, kind: type, where: str) -> Any:
 
 
 def has_type(value: Any, kind: type) -> bool:
-    """Tells whether a JSON value has a type of `field`; true and false are no numbers."""
-    if kind in (int, float):
-        if isinstance(value, bool) or not isinstance(value, (int, kind)):
-            return False
-        return abs(value) < 1 << 63 if isinstance(value, int) else math.isfinite(value)
-    return isinstance(value, kind)
+    """Returns whether a JSON value has a type: str, list, dict, bool, int or float.
+
+    A float may be a whole number. Numbers must be finite and in the range of int64 or float64. True
+    and false are not numbers.
+    """
+    if kind not in (int, float):
+        return isinstance(value, kind)
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return abs(value) < 1 << 63
+    return isinstance(value, kind) and math.isfinite(value)
 
 
-def untuned():
-    """Returns tf.data.Options for a pipeline of given parallelism, so that TensorFlow starts no
-    thread to tune it.
+def untuned() -> "tf.data.Options":
+    """Returns options for a pipeline with fixed parallelism, so that TensorFlow starts no thread to
+    tune it.
 
-    Such a thread can miss that its iterator is deleted, and whoever deletes it, often the end of
-    the process, then waits for the thread: as long as the pipeline has run, up to a minute.
+    Such a thread may not notice that its iterator is deleted. The deletion, which is often part of
+    the end of the process, then waits for the thread: as long as the pipeline has run, up to a
+    minute.
     """
     import tensorflow as tf
 

@@ -1,9 +1,9 @@
-"""Writes files and folders that appear under their names when they are complete, and never over an
+"""Writes files and folders that get their names when they are complete, and never replaces an
 input.
 
-Until then an output is a file or folder beside its name, which begins with a dot and ends with the
-id of the process, and which no glob of inputs matches. Outputs that are no regular files (devices,
-FIFOs) are written directly, and a symbolic link stays: the file that it names is replaced.
+An unfinished output is a temporary file or folder in the same folder. Its name begins with a dot
+and ends with the id of the process, and no glob of inputs matches it. Devices and FIFOs are written
+directly. A symbolic link stays, and the file that it names is replaced.
 """
 
 import contextlib
@@ -29,43 +29,57 @@ _TEMPORARY = re.compile(r"\..+\.tmp-(\d+)")
 
 
 def keep_apart(outputs: Iterable[str], inputs: Mapping[str, Iterable[str | None]]) -> None:
-    """Refuses outputs that would replace an input, another output, or become an input of the next
-    run.
+    """Refuses outputs that would replace an input or another output, or that the next run would
+    read.
 
-    Scripts call it before they read anything, with the names and globs of `inputs` by the flag that
-    names them. Links are followed. Devices and FIFOs are no regular files, and may be named twice.
+    Commands call it before they read anything. Symbolic links are resolved. Devices and FIFOs may
+    be named twice.
+
+    Args:
+        outputs: the paths of the outputs.
+        inputs: names and globs of the inputs, by the flag that names them.
+
+    Raises:
+        InputError: an output is named twice, is an input, or matches a glob of the inputs.
     """
     outputs = list(outputs)
-    places = [files.real_path(output) for output in outputs]
-    existing = [_identity(output) for output in outputs]
-    times = Counter(places)
-    for output, place in zip(outputs, places, strict=True):
-        if times[place] > 1 and not files.is_special(output):
-            raise InputError(f"{output}: is an output twice; give each output a file of its own")
+    times = Counter(files.real_path(output) for output in outputs)
+    for output in outputs:
+        if times[files.real_path(output)] > 1 and not files.is_special(output):
+            raise InputError(f"{output}: is an output twice; name another file for each output")
     for flag, patterns in inputs.items():
         for pattern in filter(None, patterns):
-            read = {_identity(name) for name in (pattern, *files.matching(pattern))} - {None}
-            would_match = _matcher(pattern)
-            for output, place, identity in zip(outputs, places, existing, strict=True):
-                if identity in read:
-                    if not files.is_special(output):
-                        raise InputError(
-                            f"{output}: is an input of this run, too (--{flag}), and would be "
-                            "overwritten; name another output"
-                        )
-                elif would_match(output) or would_match(place):
-                    raise InputError(
-                        f"{output}: --{flag}={pattern} matches it, so that the next run would read "
-                        "it; name another output, or a narrower glob"
-                    )
+            _keep_apart_from_pattern(outputs, pattern, flag)
+
+
+def _keep_apart_from_pattern(outputs: Iterable[str], pattern: str, flag: str):
+    """Refuses outputs that are inputs, or would be ones of the next run, by one name or glob."""
+    input_names = [pattern, *files.matching(pattern)]
+    input_identities = {_identity(name) for name in input_names}
+    would_match = _matcher(pattern)
+    for output in outputs:
+        identity = _identity(output)
+        if identity is not None and identity in input_identities:
+            if files.is_special(output):
+                continue
+            raise InputError(
+                f"{output}: is also an input of this run (--{flag}) and would be overwritten; "
+                "name another output"
+            )
+        if would_match(output) or would_match(files.real_path(output)):
+            raise InputError(
+                f"{output}: --{flag}={pattern} matches it, so that the next run would read it; "
+                "name another output, or a narrower glob"
+            )
 
 
 def check_new_folder(path: str) -> None:
-    """Refuses an --output_dir that is there and holds something."""
-    if not path or (
-        files.exists(path) and not (files.is_folder(path) and not files.list_folder(path))
-    ):
-        raise InputError(f"--output_dir={path}: must be a new folder or an empty one; name another")
+    """Refuses an --output_dir that exists and is not an empty folder."""
+    if path and not files.exists(path):
+        return
+    if path and files.is_folder(path) and not files.list_folder(path):
+        return
+    raise InputError(f"--output_dir={path}: must be a new folder or an empty one; name another")
 
 
 def is_same_file(path: str, other: str) -> bool:
@@ -73,29 +87,33 @@ def is_same_file(path: str, other: str) -> bool:
 
 
 def _identity(path: str) -> Hashable | None:
-    """Returns what all names of a file have in common; None for a local file that does not exist."""
+    """Returns a key that is equal for all names of a file, None for a local file that does not
+    exist.
+    """
     if files.is_remote(path):
         return path
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Returns a function that tells whether a glob would match a file that need not exist."""
-    folder, last = os.path.split(pattern)
+    """Returns a function that returns whether a glob would match a path, which need not exist."""
+    folder, name_pattern = os.path.split(pattern)
     if not local_glob.has_magic(files.to_python_glob(pattern)):
         return lambda path: False
-    is_named = re.compile(fnmatch.translate(files.to_python_glob(last))).match
-    folders = {
-        files.real_path(found) for found in ([folder] if folder == "" else files.matching(folder))
-    }
-    place_of = functools.cache(files.real_path)
-    return lambda path: (
-        bool(is_named(os.path.basename(path))) and place_of(os.path.dirname(path)) in folders
-    )
+    matches_name = re.compile(fnmatch.translate(files.to_python_glob(name_pattern))).match
+    folders = files.matching(folder) if folder else [""]
+    real_folders = {files.real_path(name) for name in folders}
+    real_path = functools.cache(files.real_path)
+
+    def would_match(path: str) -> bool:
+        folder, name = os.path.split(path)
+        return bool(matches_name(name)) and real_path(folder) in real_folders
+
+    return would_match
 
 
 @overload
@@ -112,15 +130,23 @@ def replacing(
 
 @contextlib.contextmanager
 def replacing(path: str, mode: str = "w", removes_left: bool = True) -> Iterator[Any]:
-    """Opens a temporary file beside `path`; on success it is renamed to `path`, on any failure it
-    is deleted.
+    """Opens a temporary file, as a context manager.
 
-    A file that a killed run left is deleted, too, for which the whole folder is listed, unless not
-    `removes_left`.
+    It is renamed to `path` at the end of the context, or deleted after an exception.
+
+    Args:
+        path: the file to write.
+        mode: "w" for text or "wb" for bytes.
+        removes_left: whether to delete a temporary file that a killed run left. This lists the
+            whole folder.
+
+    Raises:
+        InputError: the file cannot be written.
     """
     if not path:
-        raise InputError("the name of a file to be written is empty; give one")
-    if files.exists(path) and files.is_folder(path):  # exists() refuses unknown schemes
+        raise InputError("the name of a file to write is empty; name a file")
+    # The call of exists() refuses unknown schemes.
+    if files.exists(path) and files.is_folder(path):
         raise InputError(f"{path}: cannot be written, it is a folder; name a file")
     target = files.real_path(path)
     temporary = None if files.is_special(path) else _temporary(target, removes_left)
@@ -146,9 +172,7 @@ def replacing(path: str, mode: str = "w", removes_left: bool = True) -> Iterator
 
 @contextlib.contextmanager
 def saying_why(path: str) -> Iterator[None]:
-    """Replaces the error of a file that cannot be written by a sentence, as a context manager
-    round its writing.
-    """
+    """Turns the errors of writing a file into InputError, as a context manager."""
     try:
         yield
     except OSError as error:
@@ -157,10 +181,13 @@ def saying_why(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing_folder(path: str) -> Iterator[str]:
-    """Yields a temporary folder; on success its files are moved to the folder `path`, on any
-    failure it is deleted.
+    """Yields a temporary folder, as a context manager.
 
-    A folder that does not exist yet is created with all its files at once.
+    Its files are moved to the folder `path` at the end of the context, or deleted after an
+    exception. A folder that does not exist yet is created with all its files at once.
+
+    Raises:
+        InputError: the folder cannot be written.
     """
     target = files.real_path(path.rstrip("/") or path)
     files.make_folder(os.path.dirname(target))
@@ -171,10 +198,12 @@ def replacing_folder(path: str) -> Iterator[str]:
         files.make_folder(temporary)
         yield temporary
         if files.exists(target):
-            # A checkpoint exists if its index does, so that comes last.
-            for name in sorted(
-                files.list_folder(temporary), key=lambda name: name.endswith(".index")
-            ):
+            # A checkpoint exists if its index does, so the index is moved last.
+            names = sorted(
+                files.list_folder(temporary),
+                key=lambda name: name.endswith(".index"),
+            )
+            for name in names:
                 files.rename(os.path.join(temporary, name), os.path.join(target, name))
         else:
             files.rename(temporary, target)
@@ -186,32 +215,37 @@ def replacing_folder(path: str) -> Iterator[str]:
 
 
 def append_line(path: str, line: str) -> None:
-    """Appends a line to a file, which never has half of it: the file is replaced by a longer one."""
-    before = b""
+    """Appends a line to a file by replacing it, so that the file never has half a line."""
+    content = b""
     if files.exists(path):
         with files.open_file(path, "rb") as file:
-            before = file.read()
+            content = file.read()
     with replacing(path, "wb") as file:
-        file.write(before + line.encode() + b"\n")
+        file.write(content + line.encode() + b"\n")
 
 
 def markdown_table(
     heads: Iterable[str], rows: Iterable[Iterable[object]], rule: str = "---"
 ) -> str:
-    """Returns a table of Markdown, a line for each row; `rule` "--:" aligns the columns behind
-    the first as numbers.
+    """Returns a Markdown table.
+
+    Args:
+        heads: the heads of the columns.
+        rows: the cells of each row.
+        rule: the rule below the heads after the first one; "--:" aligns these columns to the right,
+            as numbers.
     """
     heads = list(heads)
-    lines = [heads, ["---", *[rule] * (len(heads) - 1)], *rows]
-    return "\n".join(
-        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
+    rules = ["---"] + [rule] * (len(heads) - 1)
+    lines = []
+    for row in (heads, rules, *rows):
+        cells = [str(cell).replace("|", "\\|") for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def find_remedy(error: OSError) -> str | None:
-    """Returns what helps when a file that was opened cannot be written: room on a full disk, for
-    instance.
-    """
+    """Returns what the user can do about an error of writing, or None if that is unknown."""
     return _REMEDIES.get(error.errno)
 
 
@@ -220,33 +254,45 @@ def _cannot_write(path: str, error: OSError) -> InputError:
     return InputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}")
 
 
-_OWN: set[str] = set()  # an earlier process may have had the number of this one
+# The temporary paths of this process. An earlier process may have had the same number.
+_temporary_paths: set[str] = set()
 
 
 def temporary_name(folder: str, name: str) -> str:
-    """Returns the path in `folder` under which this process writes what becomes `name`."""
+    """Returns the temporary path in `folder` of an output with the final name `name`."""
     path = os.path.join(folder, f".{name}.tmp-{os.getpid()}")
-    _OWN.add(path)
+    _temporary_paths.add(path)
     return path
 
 
 def remove_left(folder: str, pattern: str) -> None:
-    """Deletes what killed processes left in a folder, but in no remote one, whose processes may
-    run elsewhere.
+    """Deletes temporary files and folders that killed processes left in a local folder.
+
+    Nothing is deleted in a remote folder, which processes of other machines may use.
+
+    Args:
+        folder: the folder.
+        pattern: a glob of the final names.
     """
     if files.is_remote(folder):
         return
-    for left in local_glob.glob(os.path.join(local_glob.escape(folder), f".{pattern}.tmp-*")):
-        found = _TEMPORARY.fullmatch(os.path.basename(left))
-        if found and left not in _OWN and not _is_running(int(found[1])):
-            errors.warn("%s: deleted, since a run that was killed left it", left)
-            with contextlib.suppress(OSError):
-                (files.remove_folder if files.is_folder(left) else files.remove)(left)
+    glob = os.path.join(local_glob.escape(folder), f".{pattern}.tmp-*")
+    for path in local_glob.glob(glob):
+        match = _TEMPORARY.fullmatch(os.path.basename(path))
+        if not match or path in _temporary_paths or _is_running(int(match[1])):
+            continue
+        errors.warn("%s: deleted, since a killed run left it", path)
+        with contextlib.suppress(OSError):
+            if files.is_folder(path):
+                files.remove_folder(path)
+            else:
+                files.remove(path)
 
 
 def _temporary(target: str, removes_left: bool = True) -> str:
-    """Returns a temporary name beside `target`, without what killed processes left for the same
-    one.
+    """Returns a temporary path in the folder of `target`.
+
+    With `removes_left` it deletes the temporary files that killed processes left for the target.
     """
     folder, name = os.path.split(target)
     if removes_left:
@@ -259,6 +305,6 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # of another user
+    except PermissionError:  # The process of another user runs.
         return True
     return process != os.getpid()

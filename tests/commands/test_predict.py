@@ -137,7 +137,7 @@ BAD_JSON = [
     ),
     (
         b'{"question": "a", "context": "a", "question": "b"}',
-        "no JSON (a name stands twice in an object)",
+        "no JSON (an object has a name twice)",
     ),
     (b'{"question": 3, "context": "a"}', "the field question is no text"),
     (

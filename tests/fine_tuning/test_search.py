@@ -257,7 +257,7 @@ def test_what_cannot_be_searched_is_named(tmp_path, grid):
         pytest.param("restarts = true", "give a list of numbers", id="a-truth-value"),
         pytest.param("learning_rates = [1e-4]", "did you mean learning_rate", id="a-misspelling"),
         pytest.param("seed = 1", "it is one of learning_rate, train_batch_size", id="no-field"),
-        pytest.param("learning_rate = [", "is no TOML", id="broken"),
+        pytest.param("learning_rate = [", "is not TOML", id="broken"),
     ],
 )
 def test_a_file_that_cannot_be_searched_is_named(tmp_path, grid, text, sentence):

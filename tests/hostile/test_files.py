@@ -33,7 +33,7 @@ WEIGHTS = "bert_model.ckpt.data-00000-of-00001"
 
 def over(flag: str) -> str:
     """What the sentence says of an output that is an input."""
-    return f"is an input of this run, too (--{flag})"
+    return f"is also an input of this run (--{flag})"
 
 
 def corpus_in_a_linked_folder(folder: pathlib.Path) -> list[str]:
@@ -88,7 +88,7 @@ IN_PLACE_OF_SHARDS = [
     row(
         "a work file",
         lambda at: full_folder(at, ".rec.sharded/00000.txt"),
-        "00000.txt: is a folder in the place",
+        "00000.txt: is a folder where a file is expected",
     ),
     row("beside work files", lambda at: full_folder(at, ".rec.sharded/00000.mine"), leaves=SHARDS),
     row(
@@ -241,7 +241,7 @@ NAMES = [
     row(
         "a comma at the end",
         lambda at: corpus(at, input_file="corpus.txt,"),
-        "--input_file: a name is empty; give one",
+        "--input_file: a name is empty; write a name or leave out the comma",
     ),
     row(
         "a line break",

@@ -199,7 +199,7 @@ def written(name: str, path: str, content: bytes | str | None, says: str) -> Dam
 RECORD, LABELS, VOCAB = "assets.extra/export.json", "assets.extra/labels.txt", "assets/vocab.txt"
 MORE_PIECES = "".join(f"{piece}\n" for piece in [*toy.VOCABULARY, *(f"p{n}" for n in range(30))])
 EXPORTS = [
-    written("record: a list", RECORD, "[]", "export.json: is no object"),
+    written("record: a list", RECORD, "[]", "export.json: is not an object"),
     record("record: an unknown family", "there is no module 'nonsense'", family="nonsense:Task"),
     record("record: a list as flags", '"flags" is not an object', flags=[]),
     record(

@@ -68,7 +68,7 @@ def test_a_damaged_array_is_named(tmp_path, content, fault):
     path = tmp_path / "a.npy"
     path.write_bytes(content)
     with pytest.raises(
-        InputError, match=rf"a\.npy: cannot be read as \.npy \(.*{fault}.*\); write it anew"
+        InputError, match=rf"a\.npy: cannot be read as \.npy \(.*{fault}.*\); write it again"
     ):
         arrays.read_npy(str(path))
 

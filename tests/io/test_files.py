@@ -106,7 +106,8 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, code):
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"), [("", "is empty; give one"), ("absent/a", "absent/a: cannot be written")]
+    ("name", "sentence"),
+    [("", "is empty; name a file"), ("absent/a", "absent/a: cannot be written")],
 )
 def test_a_file_that_cannot_be_written_is_named(tmp_path, name, sentence):
     with (

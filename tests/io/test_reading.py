@@ -41,7 +41,7 @@ def test_json_is_read_with_and_without_a_byte_order_mark(tmp_path):
         (b'{"data": [\n  {]}', "a.json: line 2, column 4: no JSON (Expecting property name"),
         (
             b"",
-            "a.json: line 1, column 1: no JSON (Expecting value); download or make the file anew",
+            "a.json: line 1, column 1: no JSON (Expecting value); download or create the file again",
         ),
         (b'{"data": "\xff"}', "a.json: byte 10 is no utf-8; save the file as UTF-8"),
         (b"[" * 100_000, "a.json: no JSON ("),
@@ -71,7 +71,7 @@ def test_an_error_names_the_first_fault_in_a_json_file(tmp_path, data, message):
             ["id"],
             "id",
             str,
-            'a.json: question 2: is no object; it should be one with the field "id"',
+            'a.json: question 2: is not an object; it should be one with the field "id"',
         ),
     ],
 )

@@ -308,7 +308,7 @@ def test_the_folder_is_not_listed_for_each_shard(corpus, tmp_path, monkeypatch):
         ),
         (
             {"output_file": "{0}/out", "input_file": "{0}/out-00000-of-00007"},
-            "is an input of this run, too",
+            "is also an input of this run",
         ),
         (
             {"input_file": "{0}/blank"},

@@ -53,8 +53,8 @@ def test_the_papers_tables_are_all_there():
     [
         ('title = "T"\n', "", "title is missing; add it"),
         ('title = "T"', "title = 5", "title: must be a text, got 5"),
-        ('title = "T"', "title = ", "is no TOML (Invalid value"),
-        ('title = "T"', f"title = {'[' * 20000}", "is no TOML (maximum recursion depth exceeded"),
+        ('title = "T"', "title = ", "is not TOML (Invalid value"),
+        ('title = "T"', f"title = {'[' * 20000}", "is not TOML (maximum recursion depth exceeded"),
         ("encoder", "encodr", "rows, number 1: unknown field 'encodr'; did you mean encoder?"),
         (ENCODER, "", "rows, 'A': has neither or both of encoder and size"),
         (ENCODER, f"{ENCODER}\nrecords = {{ dupe_factor = 2 }}", "encoder names a given model"),

@@ -96,7 +96,7 @@ def test_the_script_says_what_the_scores_say(tmp_path):
             "linguistics_term",
         ),
         ('{"sentence_good": 1}', "is no object with the texts"),
-        (line("a", "b", "x")[:-1] + ', "UID": "y"}', "a name stands twice in an object"),
+        (line("a", "b", "x")[:-1] + ', "UID": "y"}', "an object has a name twice"),
         ("", "holds no pair; name BLiMP.zip, or a folder of such .jsonl files"),
         (line("", "a", "x"), "sentence_good is blank"),
         (line("a", " \u3000", "x"), "sentence_bad is blank"),

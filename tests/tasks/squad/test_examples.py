@@ -86,7 +86,7 @@ def _asking(question) -> dict:
     [
         ([], '"data"'),
         ({"data": {}}, '"data" is not a list'),
-        ({"data": ["t"]}, "article 1: is no object"),
+        ({"data": ["t"]}, "article 1: is not an object"),
         ({"data": [{"paragraphs": [{"qas": []}]}]}, 'article 1, paragraph 1: "context" is missing'),
         (_asking({"question": "?"}), 'article 1, paragraph 1, question 1: "id" is missing'),
         (_asking({"id": "q9", "question": None}), 'question q9: "question" is not a text'),
@@ -141,7 +141,7 @@ def test_a_file_of_questions_only_has_no_gold_answers(tmp_path, caplog):
     path = write_squad(tmp_path, [unknown[0], QUESTIONS[0], unknown[1]])
     assert read_gold_answers(path) is None
     assert f'{path}: 2 of 3 questions have no field "answers", so nothing is scored' in caplog.text
-    with pytest.raises(InputError, match=r"squad\.json: question a: is no object"):
+    with pytest.raises(InputError, match=r"squad\.json: question a: is not an object"):
         read_gold_answers(write_squad(tmp_path, [unknown[0] | {"answers": ["Driver"]}]))
 
 
@@ -199,7 +199,7 @@ def test_rows_of_hugging_face_are_the_questions_of_a_squad_file(tmp_path):
         ({"answers": {"text": "a", "answer_start": [0]}}, 'line 1: "text" is not a list'),
         (
             {"answers": [{"text": "a", "answer_start": 0}]},
-            'line 1: is no object; it should be one with the field "text"',
+            'line 1: is not an object; it should be one with the field "text"',
         ),
         ({"answers": {"text": [], "answer_start": []}}, "question q: has 0 answers"),
         ({"context": ["a"]}, 'line 1: "context" is not a text'),
