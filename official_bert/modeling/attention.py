@@ -106,7 +106,7 @@ class Attention(keras.layers.Layer):
         self.dropout_index = dropout_index
         self.head_size = config.hidden_size // config.num_attention_heads
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Any) -> None:
         def projection(name: str) -> Dense:
             return self.dense_class(input_shape[-1], self.config, name=name)
 
@@ -120,7 +120,14 @@ class Attention(keras.layers.Layer):
         self.merge = self.residual_output_class(self.config, self.dropout_index + 1)
         self.merge.build(input_shape)
 
-    def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
+    def call(
+        self,
+        from_x: Tensor,
+        x: Tensor,
+        bias: Tensor,
+        dropout_seed: Tensor | None = None,
+        from_length: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Computes attention from some vectors to others, and the end of the sub-layer.
 
         Args:
@@ -146,8 +153,10 @@ class Attention(keras.layers.Layer):
         # Compute the probabilities with which each vector attends to the others, [B, N, F, T].
         # Scaling the query instead of the scores gives the same product with fewer multiplications.
         scaled_query = query * self.head_size**-0.5
-        scores = ops.matmul(scaled_query, ops.transpose(key, (0, 1, 3, 2)))
-        probabilities = ops.softmax(ops.cast(scores, "float32") + ops.cast(bias, "float32"))
+        transposed_key = ops.transpose(key, (0, 1, 3, 2))
+        scores = ops.matmul(scaled_query, transposed_key)
+        biased_scores = ops.cast(scores, "float32") + ops.cast(bias, "float32")
+        probabilities = ops.softmax(biased_scores)
         weights = self.drop_probabilities(probabilities, scores, bias, dropout_seed)
 
         # Average the values, and concatenate the heads: [B, N, F, H] to [B*F, N*H].
@@ -173,7 +182,7 @@ class Attention(keras.layers.Layer):
         rate = self.config.attention_probs_dropout_prob
         return layers.dropout(weights, rate, dropout_seed, self.dropout_index)
 
-    def _split_heads(self, x, length):
+    def _split_heads(self, x: Tensor, length: Tensor) -> Tensor:
         """Returns [B, N, length, H] for [B*length, N*H]."""
         x = ops.reshape(x, (-1, length, self.config.num_attention_heads, self.head_size))
         return ops.transpose(x, (0, 2, 1, 3))

@@ -154,7 +154,7 @@ class Embeddings(keras.layers.Layer):
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.table_dtype = keras.config.dtype_policy().variable_dtype
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         config = self.config
         self.word_embeddings = self._add_table("word_embeddings", config.vocab_size)
         self.token_type_embeddings = self._add_table(
@@ -175,7 +175,9 @@ class Embeddings(keras.layers.Layer):
             autocast=False,  # only the rows that are looked up need another type
         )
 
-    def call(self, input_ids, segment_ids, dropout_seed=None):
+    def call(
+        self, input_ids: Tensor, segment_ids: Tensor, dropout_seed: Tensor | None = None
+    ) -> Tensor:
         """Computes the embeddings of a batch, float[B, S, hidden].
 
         Args:
@@ -192,7 +194,7 @@ class Embeddings(keras.layers.Layer):
         x = x + ops.cast(positions, "float32")
         return dropout(self.norm(x), self.config.hidden_dropout_prob, dropout_seed, index=0)
 
-    def _look_up(self, input_ids):
+    def _look_up(self, input_ids: Tensor) -> Tensor:
         """Returns the word embeddings, float[B, S, hidden], in the type of the table."""
         override = _word_embeddings.get()
         if override is not None:
@@ -258,7 +260,7 @@ class BertModel(ConfiguredModel):
         self.recompute_layers = recompute_layers
         self.build()
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         self.embeddings = Embeddings(self.config, self.use_one_hot_embeddings)
         self.embeddings.build()
         self.encoder = Encoder(self.config, self.recompute_layers)
@@ -323,14 +325,14 @@ class BertModel(ConfiguredModel):
 
     def call(
         self,
-        input_ids,
-        input_mask=None,
-        segment_ids=None,
-        training=None,
-        dropout_seed=None,
-        first_token_only=False,
-        output_attentions=False,
-    ):
+        input_ids: Tensor,
+        input_mask: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+        training: bool | None = None,
+        dropout_seed: Tensor | None = None,
+        first_token_only: bool = False,
+        output_attentions: bool = False,
+    ) -> BertOutput | BertOutputWithAttentions:
         """Computes the outputs of a batch, for `__call__`, whose arguments these are."""
         if input_mask is None:
             input_mask = ops.ones_like(input_ids)
@@ -362,7 +364,7 @@ class BertModel(ConfiguredModel):
         )
         return BertOutputWithAttentions(*output, attentions) if output_attentions else output
 
-    def _call_seed(self, training, dropout_seed):
+    def _call_seed(self, training: bool | None, dropout_seed: Tensor | None) -> Tensor | None:
         """Returns the seed of the dropout masks of a call, int32[2]; None for no dropout."""
         rates = (self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob)
         if not training or not any(rates):

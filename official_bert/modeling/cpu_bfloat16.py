@@ -29,7 +29,7 @@ def is_available() -> bool:
 class Dense(layers.Dense):
     """A dense layer whose bias and activation are one compiled function."""
 
-    def apply(self, x, dropout_seed=None):
+    def apply(self, x: tf.Tensor, dropout_seed: tf.Tensor | None = None) -> tf.Tensor:
         if not _is_compiled(self, x, dropout_seed):
             return super().apply(x, dropout_seed)
         return activated(self.activation)(_product(self, x), self.bias)
@@ -38,7 +38,9 @@ class Dense(layers.Dense):
 class ResidualOutput(layers.ResidualOutput):
     """The end of a sub-layer, one compiled function after the product."""
 
-    def call(self, x, residual, dropout_seed=None):
+    def call(
+        self, x: tf.Tensor, residual: tf.Tensor, dropout_seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
         if not _is_compiled(self.dense, x, dropout_seed):
             return super().call(x, residual, dropout_seed)
         rate = self.config.hidden_dropout_prob
@@ -61,7 +63,13 @@ class Attention(attention.Attention):
     dense_class = Dense
     residual_output_class = ResidualOutput
 
-    def drop_probabilities(self, probabilities, scores, bias, dropout_seed):
+    def drop_probabilities(
+        self,
+        probabilities: tf.Tensor,
+        scores: tf.Tensor,
+        bias: tf.Tensor,
+        dropout_seed: tf.Tensor | None,
+    ) -> tf.Tensor:
         if not _is_compiled(self, scores, dropout_seed):
             return super().drop_probabilities(probabilities, scores, bias, dropout_seed)
         rate = self.config.attention_probs_dropout_prob
@@ -75,7 +83,7 @@ def _product(dense: layers.Dense, x: tf.Tensor) -> tf.Tensor:
     return ops.matmul(ops.cast(x, dtype), ops.cast(dense.kernel, dtype))
 
 
-def _is_compiled(layer: keras.layers.Layer, x: tf.Tensor, dropout_seed) -> bool:
+def _is_compiled(layer: keras.layers.Layer, x: tf.Tensor, dropout_seed: tf.Tensor | None) -> bool:
     """Returns whether a call of a layer uses the compiled functions.
 
     They are for trainings with dropout, whose seed is not None, and for graphs of known shapes,
@@ -124,7 +132,16 @@ def activated(activation: Callable | None) -> Callable:
 
 
 @_region
-def merged(product, residual, bias, gamma, beta, epsilon, keep, rate):
+def merged(
+    product: tf.Tensor,
+    residual: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    epsilon: float,
+    keep: tf.Tensor,
+    rate: float,
+) -> tf.Tensor:
     """Returns bias, dropout, sum and layer norm of bfloat16[N, hidden], twice, and three
     float32[hidden].
 
@@ -137,7 +154,9 @@ def merged(product, residual, bias, gamma, beta, epsilon, keep, rate):
 
 
 @tf.custom_gradient
-def attention_weights(scores, bias, keep, rate):
+def attention_weights(
+    scores: tf.Tensor, bias: tf.Tensor, keep: tf.Tensor, rate: float
+) -> tuple[tf.Tensor, Callable]:
     """Returns the probabilities after dropout, bfloat16 like `scores`, to which a float32 `bias`
     is added.
     """
@@ -151,7 +170,9 @@ def attention_weights(scores, bias, keep, rate):
 
 
 @_compiled
-def _softmax(scores, bias, keep, rate):
+def _softmax(
+    scores: tf.Tensor, bias: tf.Tensor, keep: tf.Tensor, rate: float
+) -> tuple[tf.Tensor, tf.Tensor]:
     probabilities = tf.nn.softmax(_float32(scores) + bias)
     return _bfloat16(probabilities), _bfloat16(
         tf.where(keep, probabilities * (1.0 / (1.0 - rate)), 0.0)
@@ -159,7 +180,9 @@ def _softmax(scores, bias, keep, rate):
 
 
 @_compiled
-def _softmax_gradient(probabilities, weights, upstream, rate):
+def _softmax_gradient(
+    probabilities: tf.Tensor, weights: tf.Tensor, upstream: tf.Tensor, rate: float
+) -> tf.Tensor:
     # Where a kept probability is 0 in 16 bits, its gradient is 0 anyway.
     probabilities, upstream = (
         _float32(probabilities),

@@ -7,6 +7,7 @@ matrix product.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -14,7 +15,7 @@ from keras import ops
 from official_bert.config import BertConfig
 from official_bert.modeling.attention import attention_bias, pooled_vectors
 from official_bert.modeling.layer_classes import choose_layer_classes
-from official_bert.modeling.layers import Scope
+from official_bert.modeling.layers import Scope, Tensor
 
 _DROPOUTS_PER_LAYER = 3
 
@@ -33,7 +34,7 @@ class EncoderLayer(keras.layers.Layer):
         self.config = config
         self.dropout_index = 1 + _DROPOUTS_PER_LAYER * index  # the embeddings have index 0
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Any) -> None:
         config = self.config
         classes = choose_layer_classes(self.compute_dtype)
         self.attention = classes.attention(config, self.dropout_index)
@@ -46,7 +47,14 @@ class EncoderLayer(keras.layers.Layer):
         self.merge = classes.residual_output(config, self.dropout_index + 2)
         self.merge.build((*input_shape[:-1], config.intermediate_size))
 
-    def call(self, from_x, x, bias, dropout_seed=None, from_length=None):
+    def call(
+        self,
+        from_x: Tensor,
+        x: Tensor,
+        bias: Tensor,
+        dropout_seed: Tensor | None = None,
+        from_length: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Computes the output of the layer; the arguments are those of `Attention.call`.
 
         Returns:
@@ -74,7 +82,7 @@ class Encoder(keras.layers.Layer):
         self.config = config
         self.recompute_layers = recompute_layers
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         self.stack = [
             EncoderLayer(self.config, index) for index in range(self.config.num_hidden_layers)
         ]
@@ -90,8 +98,13 @@ class Encoder(keras.layers.Layer):
         return self.stack
 
     def call(
-        self, x, input_mask, dropout_seed=None, first_token_only=False, output_attentions=False
-    ):
+        self,
+        x: Tensor,
+        input_mask: Tensor,
+        dropout_seed: Tensor | None = None,
+        first_token_only: bool = False,
+        output_attentions: bool = False,
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """Computes the outputs of all layers.
 
         Args:

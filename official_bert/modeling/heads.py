@@ -15,7 +15,7 @@ from official_bert.config import BertConfig
 from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.modeling.attention import pooled_vectors
-from official_bert.modeling.bert import BertModel
+from official_bert.modeling.bert import BertModel, BertOutput, BertOutputWithAttentions
 from official_bert.modeling.configured_model import ConfiguredModel, check_config, training_argument
 from official_bert.modeling.inputs import checked_features, extension_names, named_features
 from official_bert.modeling.layers import (
@@ -48,7 +48,7 @@ class BiLstm(keras.layers.Layer):
         super().__init__(name=name, dtype="float32")
         self.num_layers, self.size = num_layers, size
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Any) -> None:
         self.stack = [self._layer(number) for number in range(self.num_layers)]
         for layer in self.stack:
             layer.build((None, None, input_shape[-1]))
@@ -61,7 +61,7 @@ class BiLstm(keras.layers.Layer):
         )
         return keras.layers.Bidirectional(lstm, dtype="float32", name=f"layer_{number}")
 
-    def call(self, x, input_mask):
+    def call(self, x: Tensor, input_mask: Tensor) -> Tensor:
         """Returns float32[B, S, size], which is 0 at padding and does not depend on it.
 
         Args:
@@ -81,21 +81,21 @@ class BertWithBiLstm(BertModel):
     The configuration has the number of its layers, `num_bilstm_layers`.
     """
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         super().build(input_shape)
         self.bilstm = BiLstm(self.config.num_layers_on_top, self.config.hidden_size)
         self.bilstm.build((None, None, self.config.hidden_size))
 
     def call(
         self,
-        input_ids,
-        input_mask=None,
-        segment_ids=None,
-        training=None,
-        dropout_seed=None,
-        first_token_only=False,
-        output_attentions=False,
-    ):
+        input_ids: Tensor,
+        input_mask: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+        training: bool | None = None,
+        dropout_seed: Tensor | None = None,
+        first_token_only: bool = False,
+        output_attentions: bool = False,
+    ) -> BertOutput | BertOutputWithAttentions:
         """Computes the outputs of a batch; the arguments are those of BertModel.
 
         The BiLSTM reads all tokens, so `first_token_only` is ignored.
@@ -137,7 +137,13 @@ class HeadedModel(ConfiguredModel):
         self.config, self.use_one_hot_embeddings = self.bert.config, use_one_hot_embeddings
         self.build()
 
-    def __call__(self, features=None, training=None, dropout_seed=None, **keywords):
+    def __call__(
+        self,
+        features: Any = None,
+        training: bool | None = None,
+        dropout_seed: Any = None,
+        **keywords,
+    ) -> Any:
         """Checks the features and computes what `call` describes; `model(**features)` is
         `model(features)`.
 
@@ -191,7 +197,7 @@ def head_dropout(config: BertConfig, x: Tensor, seed: Tensor | None) -> Tensor:
 
 
 def add_output_weights(
-    layer, num_outputs: int, width: int, initializer_range: float | None = None
+    layer: Any, num_outputs: int, width: int, initializer_range: float | None = None
 ) -> None:
     """Adds the weights of a linear head, [out, in] as in the original's heads, and a bias.
 
@@ -223,17 +229,17 @@ def linear_logits(layer: Any, x: Tensor) -> Tensor:
 class Transform(keras.layers.Layer):
     """A dense layer with the configuration's activation, then layer norm."""
 
-    def __init__(self, config, name: str = "transform"):
+    def __init__(self, config: BertConfig, name: str = "transform"):
         super().__init__(name=name)
         self.config = config
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Any) -> None:
         self.dense = Dense(self.config.hidden_size, self.config, self.config.hidden_act)
         self.dense.build(input_shape)
         self.norm = layer_norm()
         self.norm.build(input_shape)
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         return self.norm(self.dense(x))
 
 
@@ -242,11 +248,11 @@ class MaskedLmHead(keras.layers.Layer):
     output weights.
     """
 
-    def __init__(self, config, name: str = "predictions"):
+    def __init__(self, config: BertConfig, name: str = "predictions"):
         super().__init__(name=name)
         self.config = config
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         self.transform = Transform(self.config)
         self.transform.build((None, self.config.hidden_size))
         self.output_bias = float32_weight(self, "output_bias", (self.config.vocab_size,))
@@ -292,10 +298,10 @@ class LinearHead(keras.layers.Layer):
         super().__init__(name=name, dtype="float32")
         self.num_outputs, self.initializer_range = num_outputs, initializer_range
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Any) -> None:
         add_output_weights(self, self.num_outputs, input_shape[-1], self.initializer_range)
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         """Returns logits, float32[..., K], for float[..., hidden]."""
         return linear_logits(self, x)
 
@@ -313,19 +319,19 @@ def pooled(pooling: str, vectors: Tensor, input_mask: Tensor) -> Tensor:
     return POOLINGS[pooling](ops.cast(vectors, "float32"), is_token)
 
 
-def _mean(vectors, is_token):
+def _mean(vectors: Tensor, is_token: Tensor) -> Tensor:
     return ops.sum(vectors * is_token, axis=1) / ops.maximum(ops.sum(is_token, axis=1), 1.0)
 
 
-def _mean_sqrt_len(vectors, is_token):
+def _mean_sqrt_len(vectors: Tensor, is_token: Tensor) -> Tensor:
     return _mean(vectors, is_token) * ops.sqrt(ops.sum(is_token, axis=1))
 
 
-def _first(vectors, is_token):
+def _first(vectors: Tensor, is_token: Tensor) -> Tensor:
     return vectors[:, 0]
 
 
-def _max(vectors, is_token):
+def _max(vectors: Tensor, is_token: Tensor) -> Tensor:
     return ops.max(ops.where(is_token > 0, vectors, -float("inf")), axis=1)
 
 

@@ -69,7 +69,9 @@ def checked_ids(name: str, ids: Any, size: int, table: str) -> Any:
     return ids if dtype == "int32" else ops.cast(ids, "int32")
 
 
-def named_features(features, keywords: Mapping, names: Collection[str], extra: InputNames) -> dict:
+def named_features(
+    features: Any, keywords: Mapping, names: Collection[str], extra: InputNames
+) -> dict:
     """Returns the features of a call that are not None, under the original's names.
 
     Other names are refused in eager and functional calls, but those of our batches. The batches of
@@ -222,7 +224,7 @@ def _finds_shapes() -> bool:
         return scope.original_scope is not None
 
 
-def _with_shape(name, values):
+def _with_shape(name: str, values: Any):
     """Converts lists to an array; returns arrays and tensors unchanged."""
     if hasattr(values, "shape"):
         return values
@@ -234,7 +236,7 @@ def _with_shape(name, values):
         ) from None
 
 
-def _with_equal_shape(name, value, input_ids):
+def _with_equal_shape(name: str, value: Any, input_ids: Any):
     """Converts lists to an array, and checks that the shape is that of the ids, as far as known."""
     if value is None:
         return None
@@ -250,7 +252,7 @@ def _with_equal_shape(name, value, input_ids):
     return value
 
 
-def _check_mask_and_segments(config, input_mask, segment_ids):
+def _check_mask_and_segments(config: BertConfig, input_mask: Any, segment_ids: Any):
     _check_values("input_mask", input_mask, 2, "1 for a token, 0 for padding)")
     num_segments = config.type_vocab_size
     _check_values(
@@ -258,7 +260,7 @@ def _check_mask_and_segments(config, input_mask, segment_ids):
     )
 
 
-def _check_values(name: str, values, size: int, meaning: str):
+def _check_values(name: str, values: Any, size: int, meaning: str):
     """Checks that values, as far as they are known, are whole numbers in [0, size); `meaning`
     ends the sentence.
     """

@@ -147,11 +147,11 @@ class Dense(keras.layers.Dense):
             name=name,
         )
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Any) -> None:
         super().build(input_shape)
         self.bias = float32_weight(self, "bias", (self.units,))
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         """Returns float[..., units] for `x`, float[..., in]."""
         return ops.cast(super().call(x), self.compute_dtype)
 
@@ -281,7 +281,7 @@ class Scope(keras.layers.Layer):
         for attribute, layer in children.items():
             setattr(self, attribute, layer)
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         for attribute in self.children:
             getattr(self, attribute).build(input_shape)
 
@@ -308,14 +308,20 @@ class ResidualOutput(keras.layers.Layer):
         self.config = config
         self.dropout_index = dropout_index
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Any) -> None:
         self.dense = Dense(self.config.hidden_size, self.config)
         self.dense.build(input_shape)
         self.norm = layer_norm()
         self.norm.build((*input_shape[:-1], self.config.hidden_size))
 
-    def call(self, x, residual, dropout_seed=None):
-        """Returns float[..., hidden] for `x`, float[..., in], and `residual`, float[..., hidden]."""
+    def call(self, x: Tensor, residual: Tensor, dropout_seed: Tensor | None = None) -> Tensor:
+        """Returns float[..., hidden].
+
+        Args:
+            x: the output of the part before, float[..., in].
+            residual: the input of the sub-layer, float[..., hidden].
+            dropout_seed: int32[2]; None for no dropout.
+        """
         rate = self.config.hidden_dropout_prob
         x = dropout(self.dense(x), rate, dropout_seed, self.dropout_index)
         return self.norm(ops.cast(x, "float32") + ops.cast(residual, "float32"))

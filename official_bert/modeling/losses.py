@@ -19,7 +19,8 @@ def masked_lm_loss(example_loss: Tensor, weights: Tensor, total_weight: Tensor) 
         total_weight: the sum of the weights on all replicas, float32[]. The results of all replicas
             then add up to the loss of one device.
     """
-    return ops.sum(example_loss * weights) / (total_weight + MASKED_LM_EPSILON)
+    total_loss = ops.sum(example_loss * weights)
+    return total_loss / (total_weight + MASKED_LM_EPSILON)
 
 
 def next_sentence_loss(example_loss: Tensor, total_examples: Tensor) -> Tensor:
@@ -39,11 +40,12 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         logits: float[N, classes].
         labels: int32[N], each in [0, classes).
     """
-    return _cross_entropy(ops.cast(logits, "float32"), labels)
+    logits = ops.cast(logits, "float32")
+    return _cross_entropy(logits, labels)
 
 
 @ops.custom_gradient
-def _cross_entropy(logits, labels):
+def _cross_entropy(logits: Tensor, labels: Tensor):
     """Computes the cross-entropy with one softmax that the forward and backward pass share.
 
     With as many classes as a vocabulary has, TensorFlow's sparse cross-entropy takes three times as
@@ -58,15 +60,20 @@ def _cross_entropy(logits, labels):
     column = labels[:, None]
 
     def gradient(upstream):
-        rows = ops.arange(ops.shape(labels)[0], dtype=labels.dtype)
-        at_label = (_values_at(probabilities, column) - 1.0) * upstream
-        scaled = probabilities * upstream[:, None]
+        num_rows = ops.shape(labels)[0]
+        rows = ops.arange(num_rows, dtype=labels.dtype)
         label_places = ops.stack([rows, labels], axis=1)
-        return ops.scatter_update(scaled, label_places, at_label), None
+        label_probabilities = _values_at(probabilities, column)
+        label_gradient = (label_probabilities - 1.0) * upstream
+        scaled = probabilities * upstream[:, None]
+        logit_gradient = ops.scatter_update(scaled, label_places, label_gradient)
+        return logit_gradient, None
 
-    return log_total - _values_at(logits, column), gradient
+    losses = log_total - _values_at(logits, column)
+    return losses, gradient
 
 
-def _values_at(values, column):
+def _values_at(values: Tensor, column: Tensor) -> Tensor:
     """Returns the value of each row of float[N, classes] in its column, int32[N, 1]: float[N]."""
-    return ops.take_along_axis(values, column, axis=-1)[:, 0]
+    picked = ops.take_along_axis(values, column, axis=-1)
+    return picked[:, 0]

@@ -74,7 +74,7 @@ class BertPretrainer(HeadedModel):
     feature_names = (*ENCODER_INPUTS, MASKED_LM_POSITIONS)
     bilstm_class = BertModel  # a pre-training has none
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         self.cls = Scope(
             "cls",
             predictions=MaskedLmHead(self.config),
@@ -93,7 +93,9 @@ class BertPretrainer(HeadedModel):
             )
         return checked
 
-    def call(self, features, training=None, dropout_seed=None):
+    def call(
+        self, features: dict, training: bool | None = None, dropout_seed: Tensor | None = None
+    ) -> PretrainingOutput:
         """Encodes a batch and scores words and next sentences.
 
         Args:
@@ -111,7 +113,14 @@ class BertPretrainer(HeadedModel):
         )
         return PretrainingOutput(words, self.cls.seq_relationship(encoded.pooled_output), encoded)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool | None = True,
+    ) -> Any:
         """Computes the loss of `fit`.
 
         Labels that are one tensor are those of the words, as of a masked LM. The arguments are
@@ -119,7 +128,7 @@ class BertPretrainer(HeadedModel):
         """
         return super().compute_loss(x, y, _labelled_output(y, y_pred), sample_weight, training)
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Computes the metrics of `fit` for the output that `compute_loss` takes."""
         return super().compute_metrics(x, y, _labelled_output(y, y_pred), sample_weight)
 
@@ -129,7 +138,13 @@ def _labelled_output(labels: Any, output: Any) -> Any:
     return output if keras.tree.is_nested(labels) else output.masked_lm_logits
 
 
-def _logits(model: HeadedModel, features, training, dropout_seed, output: str):
+def _logits(
+    model: HeadedModel,
+    features: dict,
+    training: bool | None,
+    dropout_seed: Tensor | None,
+    output: str,
+):
     """Returns logits, float32[..., K], for the encoder's output of this name in BertOutput."""
     seed = head_seed(training, dropout_seed)
     # Training computes the last layer for all tokens, because a shorter layer would draw other
@@ -175,13 +190,15 @@ class BertClassifier(HeadedModel):
         self.num_outputs = num_outputs
         super().__init__(config, use_one_hot_embeddings, name, recompute_layers)
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         add_output_weights(self, self.num_outputs, self.config.hidden_size)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return super().get_config() | {"num_outputs": self.num_outputs}
 
-    def call(self, features, training=None, dropout_seed=None):
+    def call(
+        self, features: dict, training: bool | None = None, dropout_seed: Tensor | None = None
+    ) -> Tensor:
         """Computes the logits of a batch.
 
         Args:
@@ -218,11 +235,16 @@ class BertChoice(HeadedModel):
     num_outputs = 1
     huggingface_class = MODEL_CLASSES["choice"]
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         add_output_weights(self, self.num_outputs, self.config.hidden_size)
 
-    def call(self, features, training=None, dropout_seed=None):
-        """Returns float32[B, N]; the arguments are BertClassifier's, with features int32[B, N, S]."""
+    def call(
+        self, features: dict, training: bool | None = None, dropout_seed: Tensor | None = None
+    ) -> Tensor:
+        """Returns float32[B, N].
+
+        The arguments are those of BertClassifier, with features int32[B, N, S].
+        """
         shape = ops.shape(features["input_ids"])
         names = [name for name in ENCODER_INPUTS if name in features]
         flat = {name: ops.reshape(features[name], (-1, shape[2])) for name in names}
@@ -252,11 +274,13 @@ class BertSpans(HeadedModel):
     default_name = "spans"
     unused_weights = ("bert/pooler",)
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         self.cls = Scope("cls", squad=LinearHead(2, name="squad"))
         self.cls.build((None, self.config.hidden_size))
 
-    def call(self, features, training=None, dropout_seed=None):
+    def call(
+        self, features: dict, training: bool | None = None, dropout_seed: Tensor | None = None
+    ) -> SpanOutput:
         """Returns SpanOutput, the logits of start and end, in which padding is not masked out.
 
         The arguments are those of BertClassifier.

@@ -5,8 +5,8 @@ module writes neither probabilities nor the gradient of the logits. Each block k
 exp(logits - shift). The softmax divides it by a factor of the row, and the small operands of the
 matrix products absorb this factor.
 
-The word of the label is apart from the others. The gradient of its logit is the probability minus 1,
-a small difference in a well-trained model, which products in 16 bits would lose.
+The word of the label is apart from the others. The gradient of its logit is the probability minus
+1, a small difference in a well-trained model, which products in 16 bits would lose.
 
 N predictions   H hidden size   V vocabulary
 """
@@ -78,7 +78,9 @@ def score_words(
     return WordScores(*score(x, tf.convert_to_tensor(table), tf.convert_to_tensor(bias)))
 
 
-def _score(x, table, bias, labels, block_size):
+def _score(
+    x: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, block_size: int
+) -> tuple:
     blocks = []
     label_logits = tf.zeros_like(labels, tf.float32)
     # The largest logit of the other words, and the sum of their exp(logits - largest).
@@ -149,7 +151,9 @@ def _score(x, table, bias, labels, block_size):
     return (losses, tf.cast(is_correct, tf.float32)), gradient
 
 
-def _move_label_logits(logits, label_logits, columns):
+def _move_label_logits(
+    logits: tf.Tensor, label_logits: tf.Tensor, columns: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Moves the logits of the labels out of a block.
 
     Args:
