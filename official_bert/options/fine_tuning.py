@@ -50,6 +50,14 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     # Run_squad.py has a flag, since its original ranks padding.
     length_aware_batches: ClassVar[bool] = True
 
+    max_seq_length: int = option(
+        fallback=128,
+        check=MIN_SEQ_LENGTH,
+        changes_training=True,
+        fixed_after_training=True,
+        help="The number of tokens, special ones included, of the longest input that the model is "
+        "given. run_swag.py truncates longer examples, run_ner.py splits them.",
+    )
     do_predict: bool = option(
         False,
         basic=True,
@@ -173,14 +181,6 @@ class DataFilesOptions(FineTuningOptions):
     test_file: str | None = option(
         None, help="The test file to read instead of the one in --data_dir."
     )
-    max_seq_length: int | None = option(
-        fallback=128,
-        check=MIN_SEQ_LENGTH,
-        changes_training=True,
-        fixed_after_training=True,
-        help="The number of tokens, special ones included, of the longest input that the model is "
-        "given. run_swag.py truncates longer examples, run_ner.py splits them.",
-    )
     do_eval: bool = option(False, basic=True, help="Evaluate the model on the development set.")
     eval_batch_size: int = option(
         8, check=SIZE, help="The number of examples in an evaluation batch."
@@ -297,7 +297,7 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
         "your own, which is also called tsv; or module:Class for a DataProcessor or a Task of your "
         "own."
     )
-    max_seq_length: int | None = option(
+    max_seq_length: int = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
         changes_training=True,
@@ -477,7 +477,7 @@ class SquadOptions(SquadServing, FineTuningOptions):
         basic=True,
         help="The questions to answer: dev-v2.0.json or the like, or a table with its columns.",
     )
-    max_seq_length: int | None = option(
+    max_seq_length: int = option(
         fallback=384,
         check=LENGTH,
         changes_training=True,
