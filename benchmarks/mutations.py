@@ -130,7 +130,7 @@ data/pretraining/exact.py: commands/test_create_pretraining_data.py
     first = middle  # -> first = end  #
     if a_length > b_length -> if a_length >= b_length
     if draw() < 0.8 -> if draw() < 0.801
-    len(drawn) + len(word) <= count -> len(drawn) + len(word) < count
+    len(chosen) + len(word) <= count -> len(chosen) + len(word) < count
     shuffle(order, rng.getrandbits) -> pass
     round(length * masked_lm_prob) -> int(length * masked_lm_prob)
 data/pretraining/one_shard.py: data/pretraining/test_pairs.py data/pretraining/test_one_shard.py

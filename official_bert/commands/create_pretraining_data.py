@@ -47,7 +47,7 @@ def run(options: PretrainingDataOptions) -> random.Random | None:
     tokenizer = FullTokenizer(
         source.vocab_file, bool(options.do_lower_case), strip_accents=options.strip_accents
     )
-    vocabulary = InstanceVocabulary.of(tokenizer.vocab)
+    vocabulary = InstanceVocabulary.from_vocab(tokenizer.vocab)
     check_casing(tokenizer, source.vocab_file)
     if options.generator == SHARDED:
         _run_sharded(options, tokenizer)

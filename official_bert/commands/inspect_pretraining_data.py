@@ -12,7 +12,7 @@ from official_bert.data.records.record_files import check_records_vocabulary, ex
 from official_bert.data.records.statistics import (
     Example,
     Statistics,
-    lines_of,
+    format_example,
     stack_examples,
     with_masks,
 )
@@ -47,7 +47,7 @@ def run(options: InspectionOptions) -> None:
         places, examples = zip(*block, strict=True)
         statistics.add(stack_examples(examples, places, 1 + max(tokenizer.vocab.values())))
         for place, example in block[: max(options.num_records - num_read, 0)]:
-            print(place, *lines_of(example, tokenizer.inv_vocab), sep="\n", end="\n\n")
+            print(place, *format_example(example, tokenizer.inv_vocab), sep="\n", end="\n\n")
         num_read += len(block)
         progress(num_read)
     if not num_read:

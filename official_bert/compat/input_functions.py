@@ -15,7 +15,7 @@ import numpy as np
 
 from official_bert.data.model_inputs import model_input
 from official_bert.data.records.framing import is_compressed
-from official_bert.data.records.record_files import log_progress, records_of, write_encoded_set
+from official_bert.data.records.record_files import log_progress, record_dataset, write_encoded_set
 from official_bert.features import ENCODER_INPUTS, Feature, classifier_features
 from official_bert.tasks.classification.examples import (
     LOGGED_EXAMPLES,
@@ -56,7 +56,7 @@ def record_input_fn(
             parsed = tf.io.parse_example(serialized, spec)
             return {name: tf.cast(parsed[name], dtype) for name, _, dtype in features}
 
-        all_records = records_of(input_file, is_compressed(input_file))
+        all_records = record_dataset(input_file, is_compressed(input_file))
         records = shuffle_for_training(all_records, is_training)
         # Parsing a whole batch is several times faster than parsing one record after the other.
         return records.batch(params["batch_size"], drop_remainder).map(parse)

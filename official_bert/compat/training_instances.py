@@ -105,7 +105,7 @@ def create_training_instances(
     masks = _mask_config(masked_lm_prob, max_predictions_per_seq, do_whole_word_mask)
     documents, vocabulary = (
         read_documents(input_files, tokenizer),
-        InstanceVocabulary.of(tokenizer.vocab),
+        InstanceVocabulary.from_vocab(tokenizer.vocab),
     )
     instances, order = create_instances(documents, vocabulary, config, masks, rng)
     return [

@@ -60,12 +60,12 @@ class Columns(NamedTuple):
 
     path: str
     names: Sequence[str]
-    by_role: Mapping[str, Sequence[int]]
+    role_columns: Mapping[str, Sequence[int]]
     guessed: frozenset[str] = frozenset()
 
     def number(self, role: str) -> int | None:
         """Returns the number of a role's only column; None if it has none."""
-        numbers = self.by_role[role]
+        numbers = self.role_columns[role]
         return numbers[0] if numbers else None
 
     def column_name(self, role: str) -> str | None:
@@ -100,7 +100,7 @@ def decide_columns(
     """
     width = len(names) if width is None else width
     assigned = assigned or {}
-    by_role: dict[str, list[int]] = {}
+    role_columns: dict[str, list[int]] = {}
     assignments: dict[int, str] = {}  # the flag that assigned a column, by its number
     for role in roles:
         if role.name not in assigned:
@@ -108,7 +108,7 @@ def decide_columns(
         value = assigned[role.name]
         if not value and role.is_required:
             raise InputError(f"{role.format_flag('')}: is empty; name the column")
-        by_role[role.name] = []
+        role_columns[role.name] = []
         for column in _list_columns(value):
             flag = role.format_flag(column)
             number = _find(path, names, column, flag, width)
@@ -117,16 +117,16 @@ def decide_columns(
                     f"{flag}: is the column of {assignments[number]}, too; give each a column of "
                     "its own"
                 )
-            by_role[role.name].append(number)
+            role_columns[role.name].append(number)
             assignments[number] = flag
     for role in roles:
-        if role.name not in by_role:
-            by_role[role.name] = (
+        if role.name not in role_columns:
+            role_columns[role.name] = (
                 _usual(path, names, role, assignments) if names else _at_position(role, width)
             )
-    _check_apart(path, names, roles, by_role)
-    guessed = _guess(path, names, roles, by_role, assignments)
-    columns = Columns(path, names, by_role, frozenset(guessed))
+    _check_apart(path, names, roles, role_columns)
+    guessed = _guess(path, names, roles, role_columns, assignments)
+    columns = Columns(path, names, role_columns, frozenset(guessed))
     _log(columns, roles)
     return columns
 
@@ -205,14 +205,14 @@ def _at_position(role: Role, width: int) -> list[int]:
 
 
 def _check_apart(
-    path: str, names: Sequence[str], roles: Sequence[Role], by_role: Mapping[str, list[int]]
+    path: str, names: Sequence[str], roles: Sequence[Role], role_columns: Mapping[str, list[int]]
 ):
     """Raises InputError if two roles have one column, as in a file without names whose only
     column is the text.
     """
     column_roles: dict[int, Role] = {}
     for role in roles:
-        for number in by_role[role.name]:
+        for number in role_columns[role.name]:
             other = column_roles.setdefault(number, role)
             if other is not role:
                 name = names[number] if number < len(names) else number
@@ -226,7 +226,7 @@ def _guess(
     path: str,
     names: Sequence[str],
     roles: Sequence[Role],
-    by_role: dict[str, list[int]],
+    role_columns: dict[str, list[int]],
     assignments: Mapping[int, str],
 ) -> list[str]:
     """Adds columns of required roles that no name tells, and returns these roles.
@@ -234,10 +234,12 @@ def _guess(
     The only column that is left has the role; of a table of two columns the first is that of the
     first role. Columns that only name the rows are not counted.
     """
-    missing = [role for role in roles if role.is_required and not by_role[role.name]]
+    missing = [role for role in roles if role.is_required and not role_columns[role.name]]
     if not missing:
         return []
-    used_numbers = {number for numbers in by_role.values() for number in numbers} | set(assignments)
+    used_numbers = {number for numbers in role_columns.values() for number in numbers} | set(
+        assignments
+    )
     free_numbers = [
         number
         for number in range(len(names))
@@ -249,7 +251,7 @@ def _guess(
     )
     if is_clear and all(role.can_be_guessed for role in missing):
         for role, number in zip(missing, free_numbers, strict=False):
-            by_role[role.name] = [number]
+            role_columns[role.name] = [number]
         return [role.name for role in missing]
     role = missing[0]
     what = f"{len(names)} columns, {', '.join(names)}" if names else "no names of columns"
@@ -280,9 +282,9 @@ def _refuse_other_delimiter(path: str, names: Sequence[str], role: Role):
 
 def _log(columns: Columns, roles: Sequence[Role]):
     read = {
-        role.name: columns.by_role[role.name]
+        role.name: columns.role_columns[role.name]
         for role in roles
-        if role.is_read and columns.by_role[role.name]
+        if role.is_read and columns.role_columns[role.name]
     }
     reading = ", ".join(
         f"{role}={'+'.join(map(columns.name, numbers))}" for role, numbers in read.items()

@@ -56,8 +56,8 @@ def find_table(folder: str, stem: str, data_format: str | None = None) -> str:
 
     Names match in any case.
     """
-    known = _ENDINGS if data_format is None else {data_format: _ENDINGS[data_format]}
-    names = [f"{stem}{ending}" for endings in known.values() for ending in endings]
+    formats = _ENDINGS if data_format is None else {data_format: _ENDINGS[data_format]}
+    names = [f"{stem}{ending}" for endings in formats.values() for ending in endings]
     names += [f"{name}.gz" for name in names if not name.endswith(_ENDINGS[PARQUET])]
     paths = files.find_ignoring_case(folder, names)
     if len(paths) > 1:
@@ -192,9 +192,9 @@ def read_tagged(flag_value: str, flag: str, labelled: bool = True) -> ConllFile:
             document, has_documents = document + 1, True
         elif words:
             written += [tags] if has_tags else []
-            of_words = list(map(list, zip(*columns, strict=True)))
+            word_columns = list(map(list, zip(*columns, strict=True)))
             read = tables.to_iob2(tags) if labelled else None
-            sentences.append(Sentence(row.line, document, of_words, read, row.where))
+            sentences.append(Sentence(row.line, document, word_columns, read, row.where))
     scheme = tables.logged_scheme(flag_value, written) if written else tables.IOB2
     return ConllFile(flag_value, tables.not_empty(sentences, flag_value), scheme, has_documents)
 

@@ -23,7 +23,7 @@ IOB1, IOB2 = "IOB1", "IOB2"
 _OTHER_FORMS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".tsv.gz")
 DOCUMENT_START = "-DOCSTART-"
 _match_pair = re.compile(r"(.*) \|\|\| (.*)").fullmatch  # greedy: splits at the last separator
-_columns_of = re.compile(r"[^ \t]+").findall  # other white space may be part of a word
+_split_columns = re.compile(r"[^ \t]+").findall  # other white space may be part of a word
 _is_number = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?").fullmatch
 is_tag = re.compile(r"O|[BI](-.+)?").fullmatch  # B and I alone have no type
 TAG_FORMS = "tags are O, B-type and I-type, or B and I (IOB1 or IOB2)"
@@ -124,10 +124,10 @@ def _check_there(path: str):
         return
     stem, suffix = os.path.splitext(path)
     folder, name = os.path.split(path)
-    for found in (stem + form for form in _OTHER_FORMS if form != suffix):
-        if files.exists(found):
+    for candidate in (stem + form for form in _OTHER_FORMS if form != suffix):
+        if files.exists(candidate):
             raise InputError(
-                f"{path}: no such file; {found} is there, but the task reads {suffix}: convert it"
+                f"{path}: no such file; {candidate} is there, but the task reads {suffix}: convert it"
             )
     if files.exists(beside := os.path.join(os.path.dirname(folder), name)):
         raise InputError(f"{path}: no such file; {beside} is there: give its folder as --data_dir")
@@ -271,12 +271,12 @@ def write_predictions(path: str, source: ConllFile, predicted: Iterable[Sequence
     """
     with writing.replacing(path) as file:
         for sentence, tags in zip(source.sentences, predicted, strict=True):
-            for columns, tag in zip(sentence.columns, in_scheme(tags, source.scheme), strict=True):
+            for columns, tag in zip(sentence.columns, to_scheme(tags, source.scheme), strict=True):
                 file.write(f"{' '.join(columns)} {tag}\n")
             file.write("\n")
 
 
-def in_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
+def to_scheme(tags: Sequence[str], scheme: str) -> Sequence[str]:
     return to_iob1(tags) if scheme == IOB1 else tags
 
 
@@ -330,7 +330,7 @@ def _blocks(path: str) -> tuple[list[tuple[int, int, list[list[str]]]], bool]:
     document, has_documents, inside = 0, False, False
     # A word that is all invalid bytes stays in its line.
     for line, text in numbered_lines(path, "replace"):
-        columns = _columns_of(text)
+        columns = _split_columns(text)
         if columns and columns[0] == DOCUMENT_START:
             document, has_documents, inside = document + 1, True, False
         elif not columns:

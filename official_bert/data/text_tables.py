@@ -138,7 +138,7 @@ def _read_table(
             )
             columns = {
                 role: [names[number] for number in numbers]
-                for role, numbers in table_columns.by_role.items()
+                for role, numbers in table_columns.role_columns.items()
             }
         label = table_formats.parse_label(row, record[columns[LABEL][0]]) if columns[LABEL] else ""
         anchors, positives, negatives = (

@@ -22,7 +22,7 @@ def decide(names: str, flag: str = "", **more):
     columns = decide_columns("a.csv", names.split(","), ROLES, assigned, **more)
     return {
         role: [columns.name(number) for number in numbers]
-        for role, numbers in columns.by_role.items()
+        for role, numbers in columns.role_columns.items()
         if numbers
     }
 
@@ -118,13 +118,13 @@ def test_columns_of_another_format(delimiter):
     message = f"has one column, {names[0]!r}, which may be several with {delimiter!r} between them"
     with pytest.raises(InputError, match=re.escape(message)):
         decide_columns("a.csv", names, (role,))
-    assert decide_columns("a.csv", names, (role,), {"text_a": "0"}).by_role == {"text_a": [0]}
+    assert decide_columns("a.csv", names, (role,), {"text_a": "0"}).role_columns == {"text_a": [0]}
     assert decide_columns("a.csv", ["a text"], (role,)).guessed == {"text_a"}
 
 
 def test_names_of_rows_are_never_guessed():
     role = Role("text_a", ("text",), is_required=True, can_be_guessed=True, flag="text_a_column")
-    assert decide_columns("a.csv", ["ID", "review"], (role,)).by_role == {"text_a": [1]}
+    assert decide_columns("a.csv", ["ID", "review"], (role,)).role_columns == {"text_a": [1]}
     with pytest.raises(InputError, match=r"^a.csv: has 1 columns, id; name that of text_a, --"):
         decide_columns("a.csv", ["id"], (role,))
 
@@ -163,7 +163,7 @@ def test_a_file_without_names_has_positions():
         for name, number in (("text_a", 0), ("label", -1))
     )
     columns = decide_columns("a", (), (text, label), width=3)
-    assert columns.by_role == {"text_a": [0], "label": [2]}
+    assert columns.role_columns == {"text_a": [0], "label": [2]}
     with pytest.raises(
         InputError,
         match=r"^a: text_a and label are one column, 0; name both, "

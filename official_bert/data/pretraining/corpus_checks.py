@@ -12,7 +12,7 @@ from official_bert.tokenization import FullTokenizer
 
 _FEWEST_RECORDS, _FEWEST_TOKENS = 100, 200  # fewer say nothing about the corpus
 _USUAL_SHARES = 0.4, 0.6  # of random next sentences, which are half of all pairs that have a choice
-_SHARE_OF_CONTINUED_WORDS = 0.005  # English text has a twentieth to a fifth of such tokens
+_MIN_CONTINUED_SHARE = 0.005  # English text has a twentieth to a fifth of such tokens
 _LINES_READ = 1000
 
 
@@ -51,7 +51,7 @@ def check_whole_words(ids: np.ndarray, tokenizer: FullTokenizer) -> None:
     continues = np.zeros(max(tokenizer.inv_vocab) + 1, bool)
     continues[[index for piece, index in tokenizer.vocab.items() if piece.startswith("##")]] = True
     num_continued = int(continues[ids].sum())
-    if len(ids) >= _FEWEST_TOKENS and num_continued < _SHARE_OF_CONTINUED_WORDS * len(ids):
+    if len(ids) >= _FEWEST_TOKENS and num_continued < _MIN_CONTINUED_SHARE * len(ids):
         errors.warn(
             "--do_whole_word_mask has next to no effect: %d of %d tokens continue a word, with ##; "
             "every Chinese character is a word of its own",

@@ -46,7 +46,7 @@ class Documents:
     def __len__(self) -> int:
         return len(self.document_starts) - 1
 
-    def bounds_of(self, document: int) -> Sequence[int]:
+    def get_bounds(self, document: int) -> Sequence[int]:
         """Returns int64[segments + 1]: the offsets in `ids` at which the segments of `document`
         begin and end.
         """
@@ -59,7 +59,7 @@ def id_type(vocab: dict[str, int]) -> np.dtype:
 
 
 @functools.lru_cache(1)  # for thousands of small shards
-def _id_type_of(tokenizer: FullTokenizer) -> np.dtype:
+def _cached_id_type(tokenizer: FullTokenizer) -> np.dtype:
     return id_type(tokenizer.vocab)
 
 
@@ -92,7 +92,7 @@ def encode_documents(
     on_progress: Callable[[int], None] = lambda tokens: None,
 ) -> Documents:
     """Tokenizes the lines of a text, without lines and documents that have no tokens."""
-    ids, lengths = array(_id_type_of(tokenizer).char), array("q")
+    ids, lengths = array(_cached_id_type(tokenizer).char), array("q")
     for block_ids, block_lengths in _encode_blocks(_blocks(lines), tokenizer, num_workers):
         ids.frombytes(block_ids.tobytes())
         lengths.frombytes(block_lengths.tobytes())
@@ -144,7 +144,7 @@ def _encode_lines(tokenizer: FullTokenizer, lines: Iterable[str]) -> EncodedLine
     lines = [line.strip().replace("\n", " ") for line in lines]
     ids, lengths = tokenizer.encode_lines(lines)
     is_blank = np.array([not line for line in lines], bool)
-    return ids.astype(_id_type_of(tokenizer)), np.where(is_blank, _BLANK_LINE, lengths)
+    return ids.astype(_cached_id_type(tokenizer)), np.where(is_blank, _BLANK_LINE, lengths)
 
 
 def distribute(
@@ -156,15 +156,15 @@ def distribute(
     """Writes document k of the corpus into text file k mod n, and returns the number of documents."""
     # Lines by path: hundreds of files would be too many to keep open.
     held = collections.defaultdict(list)
-    num_held, num_documents, in_document = 0, 0, False
+    num_held, num_documents, is_inside = 0, 0, False
     lines = held[paths[0]]
     for name in input_files:
         for line in read_lines(name):
             line = line.strip()
             if not line:
-                in_document = False
+                is_inside = False
                 continue
-            if not in_document:
+            if not is_inside:
                 if num_held >= _CHARACTERS_HELD:
                     _append(held)
                     num_held = 0
@@ -172,7 +172,7 @@ def distribute(
                 lines = held[paths[num_documents % len(paths)]]
                 lines.append("")  # the end of the document before
                 num_documents += 1
-                in_document = True
+                is_inside = True
             lines.append(line)
             num_held += len(line) + 1
             if num_held >= 2 * _CHARACTERS_HELD:  # within a very long document

@@ -26,10 +26,10 @@ Token = TypeVar("Token", int, str)
 def randbelow(n: int, getrandbits: Callable[[int], int]) -> int:
     """Draws an integer in [0, n) for n >= 1; `randint(a, b)` is `a + randbelow(b - a + 1, ...)`."""
     bits = n.bit_length()
-    drawn = getrandbits(bits)
-    while drawn >= n:
-        drawn = getrandbits(bits)
-    return drawn
+    number = getrandbits(bits)
+    while number >= n:
+        number = getrandbits(bits)
+    return number
 
 
 def shuffle(items: MutableSequence, getrandbits: Callable[[int], int]) -> None:
@@ -64,7 +64,7 @@ class SentencePair(NamedTuple):
 def sentence_pairs(
     document: int,
     num_documents: int,
-    bounds_of: Callable[[int], Sequence[int]],
+    get_bounds: Callable[[int], Sequence[int]],
     max_seq_length: int,
     short_seq_prob: float,
     rng: random.Random,
@@ -72,7 +72,7 @@ def sentence_pairs(
     """Yields the pairs of one pass over `document`, in order; random second segments come from all
     documents.
 
-    `bounds_of` maps a document to int[segments + 1], the token offsets at which its segments begin
+    `get_bounds` maps a document to int[segments + 1], the token offsets at which its segments begin
     and end. The caller must mask each pair, which draws from `rng`, before it asks for the next
     pair: the original draws in this order.
     """
@@ -85,7 +85,7 @@ def sentence_pairs(
     target = max_num_tokens
     if rng.random() < short_seq_prob:
         target = 2 + randbelow(max_num_tokens - 1, getrandbits)
-    bounds = bounds_of(document)
+    bounds = get_bounds(document)
     num_segments = len(bounds) - 1
     first = 0
     while first < num_segments:
@@ -95,7 +95,7 @@ def sentence_pairs(
         a_begin, a_end = bounds[first], bounds[middle]
         if size == 1 or rng.random() < 0.5:
             b_document = _another_document(document, num_documents, getrandbits)
-            b_bounds = bounds_of(b_document)
+            b_bounds = get_bounds(b_document)
             b_first = randbelow(len(b_bounds) - 1, getrandbits)
             b_begin = b_bounds[b_first]
             b_end = b_bounds[_segments_until(b_bounds, b_first, target - (a_end - a_begin))]
@@ -145,10 +145,10 @@ def _another_document(document: int, num_documents: int, getrandbits: Callable[[
     `document`.
     """
     for _ in range(10):
-        drawn = randbelow(num_documents, getrandbits)
-        if drawn != document:
+        other = randbelow(num_documents, getrandbits)
+        if other != document:
             break
-    return drawn
+    return other
 
 
 def draw_masks(
@@ -204,13 +204,13 @@ def draw_whole_words(
         else:
             words.append([position])
     shuffle(words, rng.getrandbits)
-    drawn: list[int] = []
+    chosen: list[int] = []
     for word in words:
-        if len(drawn) >= count:
+        if len(chosen) >= count:
             break
-        if len(drawn) + len(word) <= count:
-            drawn += word
-    return drawn
+        if len(chosen) + len(word) <= count:
+            chosen += word
+    return chosen
 
 
 def replacements(
@@ -286,7 +286,7 @@ class Instances:
         """Returns the record features of the instances int[batch]: name -> int32 or
         float32[batch, length].
         """
-        spans = _as_numpy(self._spans).reshape(-1, 4)[indices]
+        spans = _view_array(self._spans).reshape(-1, 4)[indices]
         a_begin, a_end, b_begin, b_end = (column[:, None] for column in spans.T)  # each [B, 1]
         b_first = a_end - a_begin + 2
         length = b_first + b_end - b_begin + 1
@@ -310,7 +310,7 @@ class Instances:
             positions,
             masked_lm_ids,
             masked,
-            _as_numpy(self._is_random_next)[indices][:, None],
+            _view_array(self._is_random_next)[indices][:, None],
         )
         table = pretraining_features(self._max_seq_length, self._max_predictions_per_seq)
         return {
@@ -324,21 +324,21 @@ class Instances:
         They are bool[batch, max_predictions_per_seq], false for padding; int64 of that shape, the
         positions, 0 for padding; and unsigned[masked positions of all], the input ids at them.
         """
-        starts = _as_numpy(self._prediction_starts)
+        starts = _view_array(self._prediction_starts)
         begin, end = starts[indices][:, None], starts[indices + 1][:, None]
         prediction = np.arange(self._max_predictions_per_seq)
         masked = prediction < end - begin
-        kept_at = np.zeros(masked.shape, np.int64)
-        kept_at[masked] = (begin + prediction)[masked]
+        indices_in_order = np.zeros(masked.shape, np.int64)
+        indices_in_order[masked] = (begin + prediction)[masked]
         positions = np.full(masked.shape, self._max_seq_length)  # padding sorts last
-        positions[masked] = _as_numpy(self._positions)[kept_at[masked]]
-        by_position = np.argsort(positions, axis=1)
-        kept_at = np.take_along_axis(kept_at, by_position, axis=1)[masked]
-        positions = np.take_along_axis(positions, by_position, axis=1) * masked
-        return masked, positions, _as_numpy(self._replacements)[kept_at]
+        positions[masked] = _view_array(self._positions)[indices_in_order[masked]]
+        order = np.argsort(positions, axis=1)
+        indices_in_order = np.take_along_axis(indices_in_order, order, axis=1)[masked]
+        positions = np.take_along_axis(positions, order, axis=1) * masked
+        return masked, positions, _view_array(self._replacements)[indices_in_order]
 
 
-def _as_numpy(values: array) -> np.ndarray:
+def _view_array(values: array) -> np.ndarray:
     return np.frombuffer(values, values.typecode)
 
 
@@ -359,8 +359,8 @@ def create_instances(
     shuffled = list(range(len(documents)))
     shuffle(shuffled, rng.getrandbits)
 
-    def bounds_of(document: int):
-        return documents.bounds_of(shuffled[document])
+    def get_bounds(document: int):
+        return documents.get_bounds(shuffled[document])
 
     instances = Instances(
         documents, vocabulary, config.max_seq_length, masks.max_predictions_per_seq
@@ -369,7 +369,7 @@ def create_instances(
         pairs = sentence_pairs(
             visited % len(documents),
             len(documents),
-            bounds_of,
+            get_bounds,
             config.max_seq_length,
             config.short_seq_prob,
             rng,

@@ -82,7 +82,7 @@ def make_shard(
         )
         with zipped or contextlib.nullcontext(written) as compressed:
             for features, counted in shard_batches(
-                number, documents, _vocabulary_of(tokenizer), config
+                number, documents, _cached_vocabulary(tokenizer), config
             ):
                 compressed.write(b"".join(map(frame, encode_examples(features))))
                 counts.update(counted)
@@ -90,8 +90,8 @@ def make_shard(
 
 
 @functools.lru_cache(1)  # for thousands of small shards
-def _vocabulary_of(tokenizer: FullTokenizer) -> InstanceVocabulary:
-    return InstanceVocabulary.of(tokenizer.vocab)
+def _cached_vocabulary(tokenizer: FullTokenizer) -> InstanceVocabulary:
+    return InstanceVocabulary.from_vocab(tokenizer.vocab)
 
 
 def shard_batches(
@@ -142,13 +142,13 @@ class BatchMaker:
         b_first = a_length + 2
         length = b_first + b_length + 1 if self._config.use_next_sentence else b_first
         position = np.arange(self._config.max_seq_length, dtype=np.int32)  # [S]
-        in_b = position >= b_first  # [B, S], padding included
+        is_second = position >= b_first  # [B, S], padding included
         is_real = position < length
         candidates = (position < length - 1) & (position != b_first - 1)
         candidates[:, 0] = False
 
         source = position + np.where(
-            in_b, pairs.b_begin[:, None] - b_first, pairs.a_begin[:, None] - 1
+            is_second, pairs.b_begin[:, None] - b_first, pairs.a_begin[:, None] - 1
         )
         input_ids = np.where(candidates, self._ids.take(source, mode="clip"), 0).astype(np.int32)
         input_ids[:, 0] = vocabulary.cls_id
@@ -165,7 +165,7 @@ class BatchMaker:
         columns = {
             "input_ids": input_ids,
             "input_mask": is_real,
-            "segment_ids": in_b & is_real,
+            "segment_ids": is_second & is_real,
             **masked,
             "next_sentence_labels": pairs.is_random_next[:, None],
         }
@@ -261,8 +261,8 @@ def make_chunks(documents: Documents, config: PairConfig, key: np.ndarray) -> It
     num_scans = config.dupe_factor * len(documents)
     for start in range(0, num_scans, _SCANS_AT_ONCE):
         scans = np.arange(start, min(start + _SCANS_AT_ONCE, num_scans))
-        document, number_of_pass = scans % len(documents), scans // len(documents)
-        scan_keys = random_streams.stream(key, number_of_pass, document)
+        document, pass_number = scans % len(documents), scans // len(documents)
+        scan_keys = random_streams.stream(key, pass_number, document)
         is_short = (
             random_streams.uniform(random_streams.draw(scan_keys, _IS_SHORT))
             < config.short_seq_prob
@@ -301,10 +301,10 @@ def _scan(
                 values[goes_on] for values in (first, document, document_end, target, keys)
             )
     for scan in zip(document.tolist(), first.tolist(), target.tolist(), keys, strict=True):
-        yield from _rest_of_scan(documents, *scan, use_next_sentence, number)
+        yield from _finish_scan(documents, *scan, use_next_sentence, number)
 
 
-def _rest_of_scan(
+def _finish_scan(
     documents: Documents,
     document: int,
     first: int,
@@ -369,18 +369,20 @@ def _with_next(documents, document, first, end, target, keys) -> Chunks:
     if len(documents) > 1:
         other += other >= document
     other_first, other_end = document_starts[other], document_starts[other + 1]
-    drawn_first = other_first + random_streams.below(
+    random_first = other_first + random_streams.below(
         random_streams.draw(keys, _SEGMENT), other_end - other_first
     )
-    wanted = starts[drawn_first] + target - (starts[middle] - starts[first])
-    drawn_end = np.minimum(np.maximum(np.searchsorted(starts, wanted), drawn_first + 1), other_end)
+    target_end = starts[random_first] + target - (starts[middle] - starts[first])
+    random_end = np.minimum(
+        np.maximum(np.searchsorted(starts, target_end), random_first + 1), other_end
+    )
     return Chunks(
         document=document,
         a_first=first,
         a_end=middle,
         b_document=np.where(is_random, other, document),
-        b_first=np.where(is_random, drawn_first, middle),
-        b_end=np.where(is_random, drawn_end, end),
+        b_first=np.where(is_random, random_first, middle),
+        b_end=np.where(is_random, random_end, end),
         is_random_next=is_random,
         keys=keys,
     )

@@ -48,7 +48,7 @@ class InstanceVocabulary:
     continues: list[bool]  # for every id, whether its WordPiece starts with "##"
 
     @classmethod
-    def of(cls, vocab: Mapping[str, int]) -> "InstanceVocabulary":
+    def from_vocab(cls, vocab: Mapping[str, int]) -> "InstanceVocabulary":
         """Takes what is needed from a vocabulary; raises InputError if a special token is missing."""
         missing = [token for token in ("[CLS]", "[SEP]", "[MASK]", "[UNK]") if token not in vocab]
         if missing:
@@ -68,8 +68,8 @@ def pair_config(options: PretrainingDataOptions) -> PairConfig:
 
 def mask_config(options: MaskingOptions) -> MaskConfig:
     """Returns how a script masks; its options have max_predictions_per_seq, too."""
-    of_mask, of_random = (float(rate) for rate in options.mask_rates.split(","))
-    config = _filled(MaskConfig, options, mask_token_rate=of_mask, random_token_rate=of_random)
+    mask_rate, random_rate = (float(rate) for rate in options.mask_rates.split(","))
+    config = _filled(MaskConfig, options, mask_token_rate=mask_rate, random_token_rate=random_rate)
     if config.ngram_masking > 1 and not config.do_whole_word_mask:
         raise InputError(
             f"--ngram_masking={config.ngram_masking}: masks spans of whole words; add "
@@ -78,7 +78,7 @@ def mask_config(options: MaskingOptions) -> MaskConfig:
     return config
 
 
-def mask_config_of_records(options: PretrainingDataOptions) -> MaskConfig | None:
+def records_mask_config(options: PretrainingDataOptions) -> MaskConfig | None:
     """Returns how records are masked; None for records without masks."""
     if not options.dynamic_masking:
         return mask_config(options)
@@ -91,6 +91,6 @@ def mask_config_of_records(options: PretrainingDataOptions) -> MaskConfig | None
     return None
 
 
-def _filled(config_class: type, options, **known: float):
-    names = {field.name for field in dataclasses.fields(config_class)} - set(known)
-    return config_class(**{name: getattr(options, name) for name in names}, **known)
+def _filled(config_class: type, options, **overrides: float):
+    names = {field.name for field in dataclasses.fields(config_class)} - set(overrides)
+    return config_class(**{name: getattr(options, name) for name in names}, **overrides)

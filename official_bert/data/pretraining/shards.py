@@ -25,7 +25,7 @@ from official_bert.data.model_inputs import warn_about_unknown
 from official_bert.data.pretraining.documents import distribute, no_text
 from official_bert.data.pretraining.one_shard import ALGORITHM, ShardConfig, make_shard
 from official_bert.data.pretraining.pool import worker_processes
-from official_bert.data.pretraining.settings import mask_config_of_records, pair_config
+from official_bert.data.pretraining.settings import pair_config, records_mask_config
 from official_bert.data.records.framing import COMPRESSED_SUFFIX
 from official_bert.data.records.record_files import (
     MANIFEST_SUFFIX,
@@ -111,7 +111,7 @@ def shard_job(
     is_compressed = output_file.endswith(COMPRESSED_SUFFIX)
     config = ShardConfig(
         pairs=pair_config(options),
-        masks=mask_config_of_records(options),
+        masks=records_mask_config(options),
         random_seed=options.random_seed,
         is_compressed=is_compressed,
     )
@@ -131,7 +131,7 @@ def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, i
     """Writes beside each record file of the generator `exact` how it was made, since its name
     does not tell.
     """
-    known = {
+    description = {
         "generator": EXACT,
         "flags": {
             name: getattr(options, name) for name in _DETERMINING if name not in SHARDED_ONLY_FLAGS
@@ -142,7 +142,7 @@ def write_exact_manifests(options: PretrainingDataOptions, vocab: Mapping[str, i
         if not files.is_special(path):
             shard = {"file": os.path.basename(path), "bytes": files.size(path)}
             with writing.replacing(hidden_manifest(path)) as file:
-                json.dump(known | {"shards": [shard]}, file, indent=1)
+                json.dump(description | {"shards": [shard]}, file, indent=1)
                 file.write("\n")
 
 
@@ -225,7 +225,7 @@ def write_shards(
             raise no_text(input_files)
         logging.info("%d documents in %d shards", num_documents, job.num_shards)
         reports = _make_all(job, num_workers)
-        manifest = _manifest_of(job, reports)
+        manifest = _build_manifest(job, reports)
         if not manifest["counts"]["documents"]:
             _clear(job, keep_finished=False)
             raise no_text(input_files)
@@ -245,14 +245,14 @@ def remove_work_folder(job: ShardJob) -> None:
 
 def _clear(job: ShardJob, keep_finished: bool):
     """Deletes what runs have made in the work folder; finished shards with their reports may stay."""
-    kept = set()
+    finished_files = set()
     if keep_finished:
         for number in range(job.num_shards):
             if files.exists(job.report_file(number)):
-                kept |= {job.report_file(number), job.finished_file(number)}
+                finished_files |= {job.report_file(number), job.finished_file(number)}
     for name in files.list_folder(job.work_folder):
         path = os.path.join(job.work_folder, name)
-        if _WORK_NAME.fullmatch(name) and path not in kept:
+        if _WORK_NAME.fullmatch(name) and path not in finished_files:
             files.remove(path)
 
 
@@ -289,12 +289,12 @@ def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
     and if it is kept.
     """
     text_file = job.text_file(number)
-    key = _key_of(job, text_file)
-    report = _kept_report(job, number, key)
+    key = _compute_key(job, text_file)
+    report = _read_finished_report(job, number, key)
     is_kept = report is not None
     if not is_kept:
-        made = make_shard(number, text_file, job.finished_file(number), job.tokenizer, job.config)
-        report = {"key": key, **made}
+        result = make_shard(number, text_file, job.finished_file(number), job.tokenizer, job.config)
+        report = {"key": key, **result}
         with writing.replacing(job.report_file(number), removes_left=False) as file:
             json.dump(report, file)
     if files.exists(text_file):
@@ -302,12 +302,12 @@ def _make_or_keep(job: ShardJob, number: int) -> tuple[int, dict, bool]:
     return number, report, is_kept
 
 
-def _key_of(job: ShardJob, text_file: str) -> str:
+def _compute_key(job: ShardJob, text_file: str) -> str:
     text = files.sha256(text_file) if files.exists(text_file) else ""
     return hashlib.sha256(json.dumps([job.described, text], sort_keys=True).encode()).hexdigest()
 
 
-def _kept_report(job: ShardJob, number: int, key: str) -> dict | None:
+def _read_finished_report(job: ShardJob, number: int, key: str) -> dict | None:
     """Returns the report of a shard that need not be made, because it is complete under one of
     its two names.
     """
@@ -326,7 +326,7 @@ def _kept_report(job: ShardJob, number: int, key: str) -> dict | None:
     return None
 
 
-def _manifest_of(job: ShardJob, reports: Sequence[dict]) -> dict:
+def _build_manifest(job: ShardJob, reports: Sequence[dict]) -> dict:
     """Describes the records: how they were made, counts, shares, and each file. Times and
     processes leave no trace.
     """

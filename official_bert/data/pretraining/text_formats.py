@@ -53,9 +53,11 @@ def line_reader(input_format: str, splits_sentences: bool = False) -> LineReader
 
 
 def _lines(
-    documents_of: Callable[[str, Iterable[str]], Iterator[str]], splits_sentences: bool, path: str
+    read_paragraphs: Callable[[str, Iterable[str]], Iterator[str]],
+    splits_sentences: bool,
+    path: str,
 ) -> Iterator[str]:
-    lines = documents_of(path, reading.read_lines(path, decompresses=True))
+    lines = read_paragraphs(path, reading.read_lines(path, decompresses=True))
     if splits_sentences:
         # A blank line stays one.
         lines = itertools.chain.from_iterable(split_sentences(line) or [""] for line in lines)
@@ -71,11 +73,13 @@ def _lines(
             num_long,
             "sentences" if splits_sentences else "lines",
             _LONG_CHARACTERS,
-            "" if splits_sentences or documents_of is _of_prose else ", or give --split_sentences",
+            ""
+            if splits_sentences or read_paragraphs is _read_prose
+            else ", or give --split_sentences",
         )
 
 
-def _of_text(path: str, lines: Iterable[str]) -> Iterator[str]:
+def _read_text(path: str, lines: Iterable[str]) -> Iterator[str]:
     """Yields the lines as they are, with a warning if the first one is of another form."""
     for number, line in enumerate(lines):
         if not number:
@@ -101,7 +105,7 @@ def _warn_of_other_form(path: str, first_line: str):
     errors.warn("%s: line 1 may be %s, and is read as a text%s", path, what, remedy)
 
 
-def _of_wikiextractor(path: str, lines: Iterable[str]) -> Iterator[str]:
+def _read_wikiextractor(path: str, lines: Iterable[str]) -> Iterator[str]:
     """Yields the paragraphs of every page; the title, which is no sentence, and blank lines are
     left out.
     """
@@ -115,8 +119,8 @@ def _of_wikiextractor(path: str, lines: Iterable[str]) -> Iterator[str]:
                     f"{path}: line {number}: <doc> before the </doc> of the page before; extract "
                     "it again"
                 )
-            found = _TITLE.search(begin["attributes"])
-            title = found and html.unescape(found[1])
+            title_match = _TITLE.search(begin["attributes"])
+            title = title_match and html.unescape(title_match[1])
             is_inside, has_paragraphs = True, False
             line = line[begin.end() :]
         ends = line.rstrip().endswith(_END)
@@ -139,7 +143,7 @@ def _of_wikiextractor(path: str, lines: Iterable[str]) -> Iterator[str]:
         raise InputError(f"{path}: ends without </doc>; extract it again, it is not complete")
 
 
-def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
+def _read_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
     """Yields the paragraphs of the text of every line; a first paragraph that repeats the title
     is left out.
     """
@@ -168,7 +172,7 @@ def _of_json_lines(path: str, lines: Iterable[str]) -> Iterator[str]:
         yield ""
 
 
-def _of_prose(path: str, lines: Iterable[str]) -> Iterator[str]:
+def _read_prose(path: str, lines: Iterable[str]) -> Iterator[str]:
     """Yields the sentences of a book, which may go over several lines, but not over a blank one."""
     unfinished = ""
     for line in lines:
@@ -186,10 +190,10 @@ def _of_prose(path: str, lines: Iterable[str]) -> Iterator[str]:
 # Name, which is a choice of --input_format, -> a function of a file's name and its lines to the
 # lines of documents.
 TEXT_FORMATS = {
-    TEXT: _of_text,
-    WIKIEXTRACTOR: _of_wikiextractor,
-    JSON_LINES: _of_json_lines,
-    PROSE: _of_prose,
+    TEXT: _read_text,
+    WIKIEXTRACTOR: _read_wikiextractor,
+    JSON_LINES: _read_json_lines,
+    PROSE: _read_prose,
 }
 
 

@@ -58,8 +58,8 @@ def select_words(counts: Mapping[str, int], character_coverage: float, max_words
     commonest = [(word, count) for word, count in commonest if len(word) <= _LONGEST_WORD][
         :max_words
     ]
-    kept = _commonest_characters(commonest, character_coverage)
-    words = [(word, count) for word, count in commonest if kept.issuperset(word)]
+    common_characters = _commonest_characters(commonest, character_coverage)
+    words = [(word, count) for word, count in commonest if common_characters.issuperset(word)]
     if not words:
         raise InputError(
             "--input_file: no word to learn from; give files with text, or raise "
@@ -107,8 +107,8 @@ def learn_vocabulary(
         for piece in learnt
         if len(piece.removeprefix("##")) > 1 and piece not in SPECIAL_TOKENS
     ]
-    kept = single.union(longer[:num_free])
-    pieces = [piece for piece in learnt if piece in kept]
+    selected = single.union(longer[:num_free])
+    pieces = [piece for piece in learnt if piece in selected]
     unused = [
         f"[unused{number}]" for number in range(vocab_size - len(SPECIAL_TOKENS) - len(pieces))
     ]
@@ -122,14 +122,14 @@ def _commonest_characters(word_counts: list[tuple[str, int]], coverage: float) -
     for word, count in word_counts:
         for char in word:
             counts[char] += count
-    kept = set()
+    characters = set()
     num_missing = coverage * counts.total()
     for char, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if num_missing <= 0:
             break
-        kept.add(char)
+        characters.add(char)
         num_missing -= count
-    return kept
+    return characters
 
 
 def _thresholds(words: Words, num_pieces: int, min_frequency: int) -> tuple[int, int]:

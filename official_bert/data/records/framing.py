@@ -114,9 +114,9 @@ def read_records(path: str) -> Iterator[tuple[int, bytes]]:
                 yield number, data
                 number, offset = number + 1, offset + _HEADER.size + length + _CHECKSUM.size
         except _CorruptError as error:
-            of_what = " of the decompressed file" if is_compressed(path) else ""
+            file_note = " of the decompressed file" if is_compressed(path) else ""
             raise _corrupt(
-                path, number, f"{error} (it begins at byte {offset}{of_what})"
+                path, number, f"{error} (it begins at byte {offset}{file_note})"
             ) from error
 
 
@@ -132,10 +132,10 @@ def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
             features = tf.train.Example.FromString(data).features.feature
         except DecodeError as error:
             raise _corrupt(path, number, f"it is no tf.Example: {error}") from error
-        yield number, {name: _values_of(feature) for name, feature in features.items()}
+        yield number, {name: _read_values(feature) for name, feature in features.items()}
 
 
-def _values_of(feature) -> np.ndarray:
+def _read_values(feature) -> np.ndarray:
     """Returns the values of a tf.train.Feature; none of one that is not set."""
     kind = feature.WhichOneof("kind") or "int64_list"
     return np.array(getattr(feature, kind).value, _DTYPES[kind])
@@ -205,16 +205,16 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
             fixed += [np.broadcast_to(head, (len(values), len(head))), data]
         else:
             entries = [_entry_head(key, kind, len(row)) + row for row in _varint_rows(values)]
-            columns += [*_rows_of(fixed), entries]
+            columns += [*_join_columns(fixed), entries]
             fixed = []
-    columns += _rows_of(fixed)
+    columns += _join_columns(fixed)
     return [
         b"".join((_example_head(sum(map(len, entries))), *entries))
         for entries in zip(*columns, strict=True)
     ]
 
 
-def _rows_of(parts: list[np.ndarray]) -> list[list[bytes]]:
+def _join_columns(parts: list[np.ndarray]) -> list[list[bytes]]:
     """Returns the rows of neighbouring columns, each uint8[B, width], as one column of bytes;
     none of no columns.
     """
@@ -234,10 +234,10 @@ def _example_head(num_bytes: int) -> bytes:
 def _entry_head(key: bytes, kind: int, num_bytes: int) -> bytes:
     """Returns the bytes of a map entry before its packed values: tags, lengths and the key."""
     values = bytes((_FIRST,)) + varint(num_bytes) if num_bytes else b""
-    in_list = len(values) + num_bytes
-    feature = bytes((kind,)) + varint(in_list) + values
-    in_feature = len(feature) + num_bytes
-    entry = key + bytes((_SECOND,)) + varint(in_feature) + feature
+    list_size = len(values) + num_bytes
+    feature = bytes((kind,)) + varint(list_size) + values
+    feature_size = len(feature) + num_bytes
+    entry = key + bytes((_SECOND,)) + varint(feature_size) + feature
     return bytes((_FIRST,)) + varint(len(entry) + num_bytes) + entry
 
 

@@ -16,7 +16,7 @@ from absl import logging
 
 from official_bert.data.pretraining.masks import DTYPES, NAMES, DynamicMasks
 from official_bert.data.records.framing import read_examples
-from official_bert.data.records.record_files import for_each, names_and_compressions, records_of
+from official_bert.data.records.record_files import for_each, names_and_compressions, record_dataset
 from official_bert.features import MASKED_LM_POSITIONS, Feature
 from official_bert.io.errors import InputError
 from official_bert.io.files import is_remote
@@ -84,7 +84,7 @@ def training_dataset(
     # Parallel reads hide the latency of remote files; for local files their threads cost a quarter
     # of the speed.
     parallel_calls = together if any(map(is_remote, files)) else None
-    dataset, records = names_and_compressions(files), records_of
+    dataset, records = names_and_compressions(files), record_dataset
     if shuffles_each_pass:
         dataset = dataset.shuffle(len(files), seed=seed)
     if masks:
@@ -115,7 +115,7 @@ def evaluation_dataset(
     With `masks` a record has the same mask in all passes. The rest is as in `training_dataset`.
     """
     check_first_records(files, features, limits)
-    dataset = _in_order(files)
+    dataset = _sequential_records(files)
     if masks:
         dataset = dataset.map(lambda record: (record, tf.constant(0, tf.int64)))
     dataset = dataset.repeat() if repeat else dataset
@@ -123,12 +123,12 @@ def evaluation_dataset(
 
 
 def count_records(files: Sequence[str]) -> int:
-    batches = _in_order(files).batch(1024).with_options(untuned())
+    batches = _sequential_records(files).batch(1024).with_options(untuned())
     return int(batches.reduce(np.int64(0), lambda count, batch: count + tf.size(batch, tf.int64)))
 
 
-def _in_order(files: Sequence[str]) -> tf.data.Dataset:
-    return names_and_compressions(files).flat_map(records_of)
+def _sequential_records(files: Sequence[str]) -> tf.data.Dataset:
+    return names_and_compressions(files).flat_map(record_dataset)
 
 
 def reading_key(
@@ -180,14 +180,14 @@ def _batches(dataset, features, batch_size, limits, drop_rest=True, masks=None) 
             tf.debugging.Assert(
                 within, [f"{name} holds a value that is not from 0 to below {limit.below}"]
             )
-        found = {feature.name: tf.cast(parsed[feature.name], feature.dtype) for feature in features}
+        batch = {feature.name: tf.cast(parsed[feature.name], feature.dtype) for feature in features}
         if masks:
-            found |= _masked(masks, found, serialized, *passes)
+            batch |= _masked(masks, batch, serialized, *passes)
         if num_together == 1:
-            return found
+            return batch
         return {
             name: tf.reshape(value, [num_together, batch_size, value.shape[1]])
-            for name, value in found.items()
+            for name, value in batch.items()
         }
 
     options = untuned()

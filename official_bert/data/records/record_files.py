@@ -123,9 +123,9 @@ def manifest_beside(path: str) -> tuple[str, dict] | None:
     for manifest_file in (hidden_manifest(path), SHARD_NAME.sub("", path) + MANIFEST_SUFFIX):
         if files.exists(manifest_file):
             manifest = check_object(reading.read_json(manifest_file), manifest_file)
-            known = {"file": os.path.basename(path), "bytes": files.size(path)}
+            entry = {"file": os.path.basename(path), "bytes": files.size(path)}
             shards = field(manifest, "shards", list, manifest_file)
-            if any(known.items() <= check_object(shard, manifest_file).items() for shard in shards):
+            if any(entry.items() <= check_object(shard, manifest_file).items() for shard in shards):
                 return manifest_file, manifest
     return None
 
@@ -187,7 +187,7 @@ def record_contents(paths: Sequence[str]) -> list[tuple[str, int, str | None]]:
 
 
 def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
-    """Returns a dataset of the arguments of `records_of` for each file, whose first bytes are
+    """Returns a dataset of the arguments of `record_dataset` for each file, whose first bytes are
     read now.
     """
     import tensorflow as tf
@@ -199,8 +199,8 @@ def sizes_and_times(files: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Returns the number of bytes of each file, and when it was written, in nanoseconds."""
     import tensorflow as tf
 
-    found = for_each(tf.io.gfile.stat, files)
-    return {file: (stat.length, stat.mtime_nsec) for file, stat in zip(files, found, strict=True)}
+    stats = for_each(tf.io.gfile.stat, files)
+    return {file: (stat.length, stat.mtime_nsec) for file, stat in zip(files, stats, strict=True)}
 
 
 def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
@@ -211,7 +211,7 @@ def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
         return list(pool.map(read, files))
 
 
-def records_of(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.data.Dataset:
+def record_dataset(file: str | tf.Tensor, is_compressed: bool | tf.Tensor) -> tf.data.Dataset:
     """Returns a dataset of the serialized records, string[], of one file."""
     import tensorflow as tf
 

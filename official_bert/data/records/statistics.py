@@ -88,7 +88,7 @@ def _check_example(example: Example, place: str, vocab_size: int):
             )
 
 
-def lines_of(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
+def format_example(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
     """Returns a record as text: a line for each segment, and one for the label.
 
     A predicted token stands in braces, as the model sees it and, after a bar, as it was.

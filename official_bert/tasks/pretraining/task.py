@@ -187,7 +187,7 @@ class PretrainingTask(TrainableTask):
 
     def _make_masks(self, seed: int) -> DynamicMasks:
         settings = self._run_settings
-        vocabulary = InstanceVocabulary.of(load_vocab(settings.vocab_file))
+        vocabulary = InstanceVocabulary.from_vocab(load_vocab(settings.vocab_file))
         return DynamicMasks(vocabulary, mask_config(settings), seed)
 
     def objective(

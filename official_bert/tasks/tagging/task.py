@@ -19,9 +19,9 @@ from official_bert.data.tables import (
     TAG_FORMS,
     ConllFile,
     Sentence,
-    in_scheme,
     is_tag,
     read_conll,
+    to_scheme,
     write_predictions,
 )
 from official_bert.graph_text.text_reader import TextReader, in_batches
@@ -235,7 +235,7 @@ class TaggingTask(Task):
         source = encoded.source
         targets = [[columns[-1] for columns in sentence.columns] for sentence in source.sentences]
         predictions = [
-            in_scheme(tags, source.scheme) for tags in self.predictions(encoded, outputs)
+            to_scheme(tags, source.scheme) for tags in self.predictions(encoded, outputs)
         ]
         scores = entity_scores(targets, predictions)
         found = {f"eval_{name}": value for name, value in scores.items()}

@@ -28,7 +28,7 @@ def as_tokens(found, tokenizer):
     return [
         [
             " ".join(tokenizer.inv_vocab[i] for i in found.ids[begin:end].tolist())
-            for begin, end in itertools.pairwise(found.bounds_of(document))
+            for begin, end in itertools.pairwise(found.get_bounds(document))
         ]
         for document in range(len(found))
     ]

@@ -45,7 +45,7 @@ def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "topics.txt"
     path.write_text("\n".join("\n".join(document) + "\n" for document in found), encoding="utf-8")
     tokenizer = FullTokenizer(str(recording("uncased_vocab.txt")))
-    return read_documents([str(path)], tokenizer), InstanceVocabulary.of(tokenizer.vocab)
+    return read_documents([str(path)], tokenizer), InstanceVocabulary.from_vocab(tokenizer.vocab)
 
 
 def joined(batches) -> dict[str, np.ndarray]:

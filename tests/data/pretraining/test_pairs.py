@@ -206,7 +206,7 @@ def test_a_length_without_room_for_both_sides_is_refused():
 def test_vocabulary_with_repeated_pieces():
     # Lines a, [CLS], ##b, a, [SEP], [MASK], [UNK]: the repeated WordPiece keeps its position and
     # has its last id.
-    vocabulary = InstanceVocabulary.of(
+    vocabulary = InstanceVocabulary.from_vocab(
         {"a": 3, "[CLS]": 1, "##b": 2, "[SEP]": 4, "[MASK]": 5, "[UNK]": 6}
     )
     assert vocabulary.word_ids == [3, 1, 2, 4, 5, 6]

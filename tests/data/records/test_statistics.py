@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from official_bert.data.records.statistics import Statistics, lines_of, stack_examples
+from official_bert.data.records.statistics import Statistics, format_example, stack_examples
 from official_bert.io.errors import InputError
 from tests import toy
 
@@ -31,14 +31,16 @@ SINGLE = example_of("[CLS] the [UNK] park [MASK] [SEP]", {2: "day", 3: "sun", 4:
 
 def test_a_record_is_text_with_its_predictions_in_braces():
     inverse = dict(enumerate(toy.VOCABULARY))
-    assert lines_of(PAIR, inverse) == [
+    assert format_example(PAIR, inverse) == [
         "A: [CLS] the {[MASK]|cat} sat [SEP]",
         "B: a {train|train} left [SEP]",
         "B is random",
     ]
     follows = PAIR | {"next_sentence_labels": np.array([0])}
-    assert lines_of(follows, inverse)[-1] == "B is the next text"
-    assert lines_of(SINGLE, inverse) == ["A: [CLS] the {[UNK]|day} {park|sun} {[MASK]|[UNK]} [SEP]"]
+    assert format_example(follows, inverse)[-1] == "B is the next text"
+    assert format_example(SINGLE, inverse) == [
+        "A: [CLS] the {[UNK]|day} {park|sun} {[MASK]|[UNK]} [SEP]"
+    ]
 
 
 def test_the_statistics_are_those_counted_by_hand(tokenizer):
