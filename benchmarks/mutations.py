@@ -253,7 +253,7 @@ tasks/classification/glue.py: tasks/classification/test_glue.py
 tasks/classification/task.py: tasks/classification/test_task.py
     real * ops.take(weights -> real + ops.take(weights
 tasks/classification/text.py: tasks/classification/test_text.py
-    sorted(found, key=lambda label: (int(label), label)) -> sorted(found)
+    sorted(distinct_labels, key=lambda label: (int(label), label)) -> sorted(distinct_labels)
 tasks/classification/windows.py: tasks/classification/test_windows.py
     return np.cumsum(counts) - counts -> return np.cumsum(counts) - 1
 tasks/tagging/windows.py: tasks/tagging/test_windows.py

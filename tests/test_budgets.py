@@ -35,7 +35,7 @@ MAX_STATEMENTS = {
     "optimization": 286,
     "options": 466,
     "serving": 954,
-    "tasks": 3465,
+    "tasks": 3555,
     "training": 1681,
 }
 MAX_STATEMENTS_OF_AN_EXTENSION = 1210

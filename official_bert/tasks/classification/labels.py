@@ -1,4 +1,4 @@
-"""What labels of a user's table mean, and which of them cannot be meant.
+"""Reads the labels of a user's table, and finds those that are probably mistakes.
 
 Several labels of an example are a list of JSON, a text with separators, or a list as Python prints
 it.
@@ -6,7 +6,9 @@ it.
 
 import ast
 import collections
+import itertools
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
@@ -18,39 +20,56 @@ from official_bert.io.errors import InputError
 
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "false", "true"}
-# What programs write for a value that is not there.
-_MISSING = {"nan", "none", "null", "n/a", "<na>"}
+# What programs write for a missing value.
+_MISSING_LABELS = {"nan", "none", "null", "n/a", "<na>"}
 _MISSING_TEXTS = {"", "nan", "<na>"}
+# In a table of this many rows, labels for more than half of the examples are too many.
 _MANY_ROWS = 20
 _SEPARATORS = (";", "|", ",", " ")
-_strip_quoted = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"").sub
-# Texts without a comma, as numpy prints them.
-_are_neighbours = re.compile(r"[q\w]\s*q|q\s*\w").search
+_replace_quoted = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"").sub
+# Elements without a comma between them, as numpy prints texts; q stands for a quoted text.
+_find_neighbours = re.compile(r"[q\w]\s*q|q\s*\w").search
 
 
 def split_labels(row: Row, value: Any, separator: str) -> list:
-    """Returns the labels of an example, which may have several."""
+    """Return the labels of an example, which may have several.
+
+    Args:
+        row: the row, for the error message.
+        value: the value of the label column: a text, or any value of JSON or Parquet.
+        separator: what separates the labels of a text.
+
+    Raises:
+        InputError: the value is a printed list that cannot be read.
+    """
+    if isinstance(value, list):
+        return value
     if not isinstance(value, str):
-        return value if isinstance(value, list) else [value]
-    printed = _printed_list(row, value.strip())
-    return value.split(separator) if printed is None else printed
+        return [value]
+    elements = _parse_printed_list(row, value.strip())
+    return value.split(separator) if elements is None else elements
 
 
-def refuse_list(row: Row, value: Any):
-    """Raises InputError for a list where an example has one label."""
-    printed = None
+def refuse_list(row: Row, value: Any) -> None:
+    """Raise InputError for a list where an example has one label.
+
+    Args:
+        row: the row, for the error message.
+        value: the value of the label column: a text, or any value of JSON or Parquet.
+    """
+    is_list = isinstance(value, list)
     if isinstance(value, str):
         text = value.strip()
         # Other brackets, and those of a text without quotes, may be parts of a label.
-        if text[:1] == "[" and text[1:2] in ("'", '"'):
-            printed = _printed_list(row, text)
-    if isinstance(value, list) or printed is not None:
+        if text.startswith(("['", '["')):
+            is_list = _parse_printed_list(row, text) is not None
+    if is_list:
         raise row.error(
             "the label is a list; give the example one label, or add --label_type=multi"
         )
 
 
-def _printed_list(row: Row, text: str) -> list | None:
+def _parse_printed_list(row: Row, text: str) -> list | None:
     """Returns the elements of a list, a tuple or a set as Python or JSON writes it; None for
     another text.
     """
@@ -58,17 +77,15 @@ def _printed_list(row: Row, text: str) -> list | None:
         return []
     if len(text) < 2 or _BRACKETS.get(text[0]) != text[-1]:
         return None
-    inner = _strip_quoted("q", text[1:-1])
-    if not re.search(r"[\[\]]", inner) and not _are_neighbours(inner):
-        for parse in (json.loads, ast.literal_eval):
-            try:
-                value = parse(text)
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                continue
-            if isinstance(value, (list, tuple, set)):
-                return sorted(value, key=str) if isinstance(value, set) else list(value)
-    # A label may have brackets: "[PER]"; what has several parts is a list.
-    if text[0] == "[" and re.search(r"[q,\s]", inner) and "[" not in inner:
+    inner = _replace_quoted("q", text[1:-1])
+    has_inner_list = "[" in inner or "]" in inner
+    if not has_inner_list and not _find_neighbours(inner):
+        elements = _parse_elements(text)
+        if elements is not None:
+            return elements
+    # A label may have brackets, as in "[PER]"; a text with several parts is a list.
+    has_parts = re.search(r"[q,\s]", inner) is not None
+    if text[0] == "[" and has_parts and "[" not in inner:
         raise row.error(
             f"the label {text!r} is a printed list that cannot be read; write the labels with "
             "separators, as in a,b"
@@ -76,18 +93,39 @@ def _printed_list(row: Row, text: str) -> list | None:
     return None
 
 
-def check_repeated(row: Row, labels: Sequence[str]) -> tuple[str, ...]:
-    """Returns the labels of an example; raises InputError for zeros and ones that stand for all
-    labels.
+def _parse_elements(text: str) -> list | None:
+    """Returns the elements of a list, a tuple or a set of JSON or Python; None for another text."""
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            value = parse(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(value, set):
+            return sorted(value, key=str)
+        if isinstance(value, (list, tuple)):
+            return list(value)
+    return None
+
+
+def refuse_repeated_bits(row: Row, labels: Sequence[str]) -> None:
+    """Raise InputError for repeated zeros or ones, which stand for all labels of the task.
+
+    Args:
+        row: the row, for the error message.
+        labels: the labels of the example.
     """
     for label, count in collections.Counter(labels).items():
         if count > 1 and label in _ZERO_OR_ONE:
             raise row.error(f"names the label {label} twice; name each label of the example once")
-    return tuple(labels)
 
 
-def check_names(where: str, labels: Collection[str]):
-    """Raises InputError for labels that labels.txt or confusion_matrix.tsv can't contain."""
+def check_names(where: str, labels: Collection[str]) -> None:
+    """Raise InputError for labels that labels.txt or confusion_matrix.tsv can't contain.
+
+    Args:
+        where: the file or the flag that names the labels, for the error message.
+        labels: the labels.
+    """
     for label in labels:
         if re.search(r"[\t\r\n]", label):
             raise InputError(
@@ -96,12 +134,15 @@ def check_names(where: str, labels: Collection[str]):
             )
 
 
-def refuse_multi_hot(path: str, label_lists: Sequence[Sequence[str]]):
-    """Raises InputError for labels that are 0 and 1, equally many in each example: columns of a
-    table, not names.
+def refuse_multi_hot(path: str, label_lists: Sequence[Sequence[str]]) -> None:
+    """Raise InputError for equally many zeros and ones in each example, which are not names.
+
+    Args:
+        path: the file, for the error message.
+        label_lists: the labels of each example.
     """
     lengths = {len(labels) for labels in label_lists}
-    values = {label for labels in label_lists for label in labels}
+    values = set(itertools.chain.from_iterable(label_lists))
     if len(lengths) == 1 and values <= _ZERO_OR_ONE:
         raise InputError(
             f"{path}: each example has {lengths.pop()} zeros or ones in place of labels; give the "
@@ -109,43 +150,52 @@ def refuse_multi_hot(path: str, label_lists: Sequence[Sequence[str]]):
         )
 
 
-def refuse_other_separators(path: str, label_lists: Sequence[Sequence[str]], separator: str):
-    """Raises InputError if no example has several labels and some labels have what others write
-    between labels.
+def refuse_other_separators(
+    path: str, label_lists: Sequence[Sequence[str]], separator: str
+) -> None:
+    """Raise InputError if no example has several labels, but a label contains another separator.
+
+    Args:
+        path: the file, for the error message.
+        label_lists: the labels of each example.
+        separator: what separates the labels of an example.
     """
-    labels = sorted({label for labels in label_lists for label in labels})
     if any(len(labels) > 1 for labels in label_lists):
         return
+    all_labels = set(itertools.chain.from_iterable(label_lists))
     for other in _SEPARATORS:
-        several = [
-            label for label in labels if other in label and _is_several(label, other, labels)
-        ]
-        if several and other != separator:
-            raise InputError(
-                f"{path}: no example has several labels, but {several[0]!r} may be some; write "
-                f'them with {separator!r} between them, or give --label_separator="{other}"'
-            )
+        if other == separator:
+            continue
+        for label in sorted(all_labels):
+            if _may_be_several(label, other, all_labels):
+                raise InputError(
+                    f"{path}: no example has several labels, but {label!r} may be some; write "
+                    f'them with {separator!r} between them, or give --label_separator="{other}"'
+                )
 
 
-def _is_several(label: str, separator: str, labels: Collection[str]) -> bool:
-    """Returns whether a label may be several: a name may have blanks, unless its words are
-    labels, too.
+def _may_be_several(label: str, separator: str, labels: Collection[str]) -> bool:
+    """Returns whether a label may be several ones with a separator between them.
+
+    A name may have blanks, unless all of its words are labels.
     """
-    return separator != " " or set(label.split()) <= set(labels)
+    if separator == " ":
+        return " " in label and all(word in labels for word in label.split())
+    return separator in label
 
 
-def warn_of_similar(path: str, labels: Sequence[str]):
-    """Warns of labels that differ in case, in the form of a number or in that of Unicode only,
-    and of those that stand for no value.
+def warn_of_similar(path: str, labels: Sequence[str]) -> None:
+    """Warn of labels that differ only in case or in the form of a number or of Unicode.
+
+    Warn also of labels that look like a missing value.
+
+    Args:
+        path: the file, for the warning.
+        labels: the labels.
     """
     alike = collections.defaultdict(list)
     for label in labels:
-        folded = unicodedata.normalize("NFC", label).casefold()
-        try:
-            key = float(label)
-        except ValueError:
-            key = folded
-        alike[key if key == key else folded].append(label)
+        alike[_comparison_key(label)].append(label)
     for names in alike.values():
         if len(names) > 1:
             errors.warn(
@@ -154,14 +204,29 @@ def warn_of_similar(path: str, labels: Sequence[str]):
                 " and ".join(names),
             )
     for label in labels:
-        if label.casefold() in _MISSING:
+        if label.casefold() in _MISSING_LABELS:
             errors.warn(
                 "%s: the label %s looks like a missing value; leave such rows out", path, label
             )
 
 
-def warn_of_missing_texts(path: str, texts: Sequence[str]):
-    """Warns of texts that are blank, or what pandas writes for a text that is not there."""
+def _comparison_key(label: str) -> float | str:
+    """Returns a value that is equal for labels that may be the same one."""
+    folded = unicodedata.normalize("NFC", label).casefold()
+    try:
+        number = float(label)
+    except ValueError:
+        return folded
+    return folded if math.isnan(number) else number
+
+
+def warn_of_missing_texts(path: str, texts: Sequence[str]) -> None:
+    """Warn of texts that are blank, or what pandas writes for a missing text.
+
+    Args:
+        path: the file, for the warning.
+        texts: the texts of all examples.
+    """
     missing = [text for text in texts if text.strip().casefold() in _MISSING_TEXTS]
     if missing:
         errors.warn(
@@ -174,48 +239,74 @@ def warn_of_missing_texts(path: str, texts: Sequence[str]):
         )
 
 
-def refuse_labels_as_texts(path: str, texts: Sequence[str], labels: Collection[str], remedy: str):
-    """Raises InputError if all texts of a column that the file does not call a text are labels."""
+def refuse_labels_as_texts(
+    path: str, texts: Sequence[str], labels: Collection[str], remedy: str
+) -> None:
+    """Raise InputError if all texts of a guessed column are labels.
+
+    Args:
+        path: the file, for the error message.
+        texts: the texts of all examples.
+        labels: the labels of the task.
+        remedy: what to do, for the error message.
+    """
     if labels and all(text.strip() in labels for text in texts):
         raise InputError(
             f"{path}: each text that would be read is a label, the first {texts[0]!r}; {remedy}"
         )
 
 
-def check_variety(path: str, labels: Sequence[str], guessed: str | None, is_learnt: bool = True):
-    """Warns of a set with one label and, if it defines the labels, of one with nearly as many
-    labels as examples.
+def check_variety(
+    path: str, labels: Sequence[str], guessed_name: str | None, defines_labels: bool = True
+) -> None:
+    """Warn of a set with one label, and of one with nearly as many labels as examples.
 
-    Raises InputError in the second case if the column of the label, called `guessed`, was guessed.
+    Args:
+        path: the file, for messages.
+        labels: the label of each example.
+        guessed_name: the name of the label column if it was guessed; None if the user named it.
+        defines_labels: whether the set defines the labels of the task. Only such a set can have too
+            many labels.
+
+    Raises:
+        InputError: the set has too many labels, and its label column was guessed.
     """
-    distinct, number = len(set(labels)), len(labels)
-    if number > 1 and distinct == 1:
-        errors.warn("%s: all %d examples have the label %s", path, number, labels[0])
-    if not is_learnt:
+    num_distinct = len(set(labels))
+    num_examples = len(labels)
+    if num_examples > 1 and num_distinct == 1:
+        errors.warn("%s: all %d examples have the label %s", path, num_examples, labels[0])
+    all_differ = num_distinct == num_examples and num_examples > 2
+    most_differ = num_distinct > num_examples / 2 and num_examples >= _MANY_ROWS
+    if not defines_labels or not (all_differ or most_differ):
         return
-    has_too_many = distinct == number > 2 or (number >= _MANY_ROWS and distinct > number / 2)
-    if guessed is not None and has_too_many:
+    if guessed_name is not None:
         raise InputError(
-            f"{path}: {number} examples have {distinct} different labels in the column {guessed}; "
-            "name the column of the label, --label_column=..."
+            f"{path}: {num_examples} examples have {num_distinct} different labels in the column "
+            f"{guessed_name}; name the column of the label, --label_column=..."
         )
-    if has_too_many:
-        errors.warn(
-            "%s: %d examples have %d different labels; check --label_column, or choose "
-            "--label_type=score for numbers",
-            path,
-            number,
-            distinct,
-        )
+    errors.warn(
+        "%s: %d examples have %d different labels; check --label_column, or choose "
+        "--label_type=score for numbers",
+        path,
+        num_examples,
+        num_distinct,
+    )
 
 
-def check_scores(path: str, scores: Sequence[str], can_train: bool):
-    """Warns if all scores of a set are equal, or raises InputError where nothing can be learnt
-    from them.
+def check_scores(path: str, scores: Sequence[str], can_be_equal: bool) -> None:
+    """Warn of a set with equal scores.
+
+    Args:
+        path: the file, for messages.
+        scores: the score of each example.
+        can_be_equal: whether such a set is of use. A training set is not.
+
+    Raises:
+        InputError: the scores are equal, but must not be.
     """
     if len(scores) < 2 or len(set(map(float, scores))) > 1:
         return
     sentence = f"{path}: all examples have the score {scores[0]}"
-    if not can_train:
+    if not can_be_equal:
         raise InputError(f"{sentence}, so that there is nothing to learn; check --label_column")
     errors.warn("%s, with which no correlation is defined", sentence)

@@ -1,7 +1,8 @@
 """A task of arbitrary tables: the user names the columns of the texts and of the label."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -10,14 +11,10 @@ from absl import logging
 from official_bert.data.column_roles import Columns, Role, decide_columns, fold_name
 from official_bert.data.table_formats import (
     CSV,
-    TSV,
-    choose_format,
     expand_paths,
     find_table,
     parse_label,
     parse_text,
-    read_rows,
-    refuse_second_header,
 )
 from official_bert.data.tables import Row, not_empty
 from official_bert.io.errors import InputError
@@ -31,6 +28,7 @@ from official_bert.tasks.classification.processor import (
     warn_of_lost_row,
 )
 from official_bert.tasks.classification.settings import ClassificationSettings
+from official_bert.tasks.classification.table_files import read_table_files
 
 FILE_FLAGS = ("train_file", "dev_file", "test_file")
 _TEXT_A = Role(
@@ -56,15 +54,10 @@ _SCORE = _LABEL._replace(usual_names=("label", "score"))
 class TextProcessor(DataProcessor):
     """The processor of a task whose files the user describes.
 
-    A column is named as in the header, in any case, or by its number from 0 (negative: from the
-    end); None is for the one that has a usual name or is left; `text_b_column` is "" for single
-    texts. `labels` are None if the training file defines them. With `is_multi_label` an example may
-    have several labels, or none; with `is_quoted` fields of TSV may be quoted as in CSV.
-    `data_format` is None for that of each file's name.
-
     Attributes:
         named: set (train, dev, test) -> its files, separated by commas, or its rows below the names
-            of the columns; a set that is absent, or None, is looked for in the folder.
+            of the columns. A set that is absent, or None, is a file of the folder.
+        allows_equal_scores: whether a training set may have equal scores only.
     """
 
     named: Mapping[str, str | list[Row] | None] = MappingProxyType({})
@@ -83,6 +76,27 @@ class TextProcessor(DataProcessor):
         is_quoted: bool = False,
         data_format: str | None = None,
     ):
+        """Make the processor of a task.
+
+        A column is its name in the header, in any case, or its number from 0. Negative numbers
+        count from the end. None stands for a column with a usual name, or for the one that remains.
+
+        Args:
+            text_a_column: the column of the text, or of the first text of a pair.
+            text_b_column: the column of the second text; "" for single texts.
+            label_column: the column of the label.
+            has_header: whether the first row of a file has the names of the columns.
+            labels: the labels in the order of the model's outputs; None if the training set defines
+                them.
+            is_multi_label: whether an example has any number of labels.
+            label_separator: what separates the labels of an example.
+            is_regression: whether the labels are scores.
+            is_quoted: whether fields of TSV may be quoted as in CSV.
+            data_format: the format of all files; None for the format of each name.
+
+        Raises:
+            InputError: the arguments contradict each other.
+        """
         if is_regression and labels:
             raise InputError(
                 "--labels: a regression has scores instead of labels; leave one of the two off"
@@ -91,52 +105,59 @@ class TextProcessor(DataProcessor):
             raise InputError(
                 "--label_separator=: is empty; give what separates the labels of an example"
             )
-        if labels and len(set(labels)) < len(labels):
-            raise InputError(f"--labels={','.join(labels)}: names a label twice")
-        if labels and "" in labels:
-            raise InputError("--labels: the name of a label is empty; give each label a name")
-        if labels and len(labels) == 1 and not is_multi_label:
-            raise InputError(
-                f"--labels={labels[0]}: is one label, and there is nothing to choose; name all "
-                "labels"
-            )
+        _check_label_names(labels or (), is_multi_label)
+        # Columns by role: those of the flags, and the names of those that the training set guessed.
         assigned = {"text_a": text_a_column, "text_b": text_b_column, "label": label_column}
         self._assigned = {role: column for role, column in assigned.items() if column is not None}
-        self._guessed_names: dict[str, str] = {}  # of columns of the training set, by role
+        self._guessed_names: dict[str, str] = {}
         self._label_role = _SCORE if is_regression else _LABEL
-        self.allows_equal_scores = False
-        self._has_header, self._is_quoted, self._data_format = has_header, is_quoted, data_format
-        self.has_pairs = self.needs_pairs = bool(text_b_column)
-        self._labels, self._learns_labels = list(labels) if labels else None, not labels
+        self._has_header = has_header
+        self._is_quoted = is_quoted
+        self._data_format = data_format
+        self._labels = list(labels) if labels else None
+        self._learns_labels = not labels
         self._separator = label_separator
-        self.is_multi_label, self.is_regression = is_multi_label, is_regression
+        self.allows_equal_scores = False
+        self.needs_pairs = bool(text_b_column)
+        self.has_pairs = self.needs_pairs
+        self.is_multi_label = is_multi_label
+        self.is_regression = is_regression
         if is_regression:
-            self.metrics, self.main_metric = ("pearson", "spearman"), "spearman"
+            self.metrics = ("pearson", "spearman")
+            self.main_metric = "spearman"
+        elif is_multi_label:
+            self.metrics = ("precision", "recall", "f1")
+            self.main_metric = "micro_f1"
         else:
-            per_label = ("precision", "recall", "f1")
-            self.metrics = per_label if is_multi_label else ("accuracy", *per_label)
-            self.main_metric = "micro_f1" if is_multi_label else "accuracy"
+            self.metrics = ("accuracy", "precision", "recall", "f1")
+            self.main_metric = "accuracy"
 
     @classmethod
     def from_settings(cls, settings: ClassificationSettings) -> Self:
-        """Makes the processor of a run or an export.
+        """Make the processor of a run or of an export.
 
-        An export has no columns. Its record says whether it reads texts, pairs, or both.
+        Args:
+            settings: the flags of the run, or the record. That of an export has no columns; it says
+                whether the export reads texts, pairs, or both.
+
+        Raises:
+            InputError: the settings contradict each other.
         """
         label_type = settings.label_type or SINGLE
-        learnt_labels = settings.checkpoint_labels
+        checkpoint_labels = settings.checkpoint_labels
         label_checks.check_names("--labels", settings.labels or ())
-        if label_type == SCORE and learnt_labels:
+        if label_type == SCORE and checkpoint_labels:
             raise InputError(
                 f"--label_type={SCORE}: the checkpoint was trained on labels "
-                f"({', '.join(learnt_labels)}), as labels.txt beside it says; leave the flag out"
+                f"({', '.join(checkpoint_labels)}), as labels.txt beside it says; leave the flag "
+                "out"
             )
         processor = cls(
             settings.text_a_column,
             settings.text_b_column,
             settings.label_column,
             has_header=settings.has_header,
-            labels=settings.labels or learnt_labels,
+            labels=settings.labels or checkpoint_labels,
             is_multi_label=label_type == MULTI,
             label_separator=settings.label_separator,
             is_regression=label_type == SCORE,
@@ -155,22 +176,27 @@ class TextProcessor(DataProcessor):
         return ClassificationSettings(label_type=label_type).to_record()
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        """Reads the training examples, and takes the labels from them unless they were given."""
-        table = self._table(data_dir, "train", self._label_role)
+        """Read the training examples, and learn the labels from them unless flags name them.
+
+        Args:
+            data_dir: the folder of the data set; "" if flags name every file.
+        """
+        table = self._read_table(data_dir, "train", self._label_role)
         if self._labels is None and not self.is_regression:
-            self._labels = self._learnt_labels(table)
-        # In the other sets the columns that were guessed are those of the same names, wherever they
-        # are.
-        columns = table.columns
-        self._guessed_names = {role: columns.name(columns.number(role)) for role in columns.guessed}
-        return self._examples(table, "train")
+            self._labels = self._learn_labels(table)
+        # The guessed columns of the other sets have the same names, at any position.
+        for role in table.columns.guessed:
+            name = table.columns.column_name(role)
+            if name is not None:
+                self._guessed_names[role] = name
+        return self._make_examples(table, "train")
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        return self._examples(self._table(data_dir, "dev", self._label_role), "dev")
+        return self._make_examples(self._read_table(data_dir, "dev", self._label_role), "dev")
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        label = self._label_role._replace(is_required=False, is_read=False)
-        return self._examples(self._table(data_dir, "test", label), "test")
+        label_role = self._label_role._replace(is_required=False, is_read=False)
+        return self._make_examples(self._read_table(data_dir, "test", label_role), "test")
 
     def get_labels(self) -> list[str] | None:
         if self.is_regression:
@@ -179,257 +205,239 @@ class TextProcessor(DataProcessor):
             raise InputError("--labels: are not known; name them, or read the training file first")
         return list(self._labels)
 
-    def _table(self, data_dir: str | None, set_name: str, label: Role) -> "_Table":
-        """Reads the files of a set, and decides their columns; `label` is the role of that of
-        the label.
-        """
-        rows = self._all_rows(data_dir, set_name)
-        names = rows[0].fields if self._has_header else ()
-        assigned = {
-            role: name for role, name in self._guessed_names.items() if name in names
-        } | self._assigned
-        if not label.is_read and assigned.get("label") not in names:
-            assigned.pop("label", None)
-        if not label.is_read and not names:
-            label = label._replace(position=None)
-        second = _TEXT_B._replace(is_read=self.needs_pairs)
+    def _read_table(self, data_dir: str, set_name: str, label_role: Role) -> "_Table":
+        """Reads the files of a set, and decides their columns."""
+        rows = self._read_rows(data_dir, set_name)
+        names = rows[0].fields if self._has_header else []
+        assigned = {role: name for role, name in self._guessed_names.items() if name in names}
+        assigned |= self._assigned
+        if not label_role.is_read:
+            if assigned.get("label") not in names:
+                assigned.pop("label", None)
+            if not names:
+                label_role = label_role._replace(position=None)
         columns = decide_columns(
-            rows[0].path, names, (_TEXT_A, second, label), assigned, len(rows[0].fields)
+            path=rows[0].path,
+            names=names,
+            roles=(_TEXT_A, _TEXT_B._replace(is_read=self.needs_pairs), label_role),
+            assigned=assigned,
+            width=len(rows[0].fields),
         )
-        unread = columns.number("text_b")
-        if unread is None and "text_b" not in self._assigned:
-            unread = _question_beside_sentence(names)
-        if unread is not None and not second.is_read and "text_a" not in self._assigned:
-            name = columns.name(unread)
-            raise InputError(
-                f"{columns.path}: the column {name} is a second text; name it, "
-                f"{_TEXT_B.format_flag(name)}, or write {_TEXT_B.format_flag('')} for single texts"
-            )
+        if "text_a" not in self._assigned and not self.needs_pairs:
+            self._refuse_second_text(columns)
         return _Table(rows, columns)
 
-    def _all_rows(self, data_dir: str | None, set_name: str) -> list[Row]:
-        rows_or_file = self.named.get(set_name)
-        if isinstance(rows_or_file, list):
-            return rows_or_file
-        if rows_or_file:
-            paths = expand_paths(rows_or_file, f"{set_name}_file")
+    def _refuse_second_text(self, columns: Columns):
+        """Raises InputError for a table with a second text that nobody has named."""
+        number = columns.number("text_b")
+        if number is None and "text_b" not in self._assigned:
+            number = _find_qnli_question(columns.names)
+        if number is None:
+            return
+        name = columns.name(number)
+        raise InputError(
+            f"{columns.path}: the column {name} is a second text; name it, "
+            f"{_TEXT_B.format_flag(name)}, or write {_TEXT_B.format_flag('')} for single texts"
+        )
+
+    def _read_rows(self, data_dir: str, set_name: str) -> list[Row]:
+        """Returns the rows of a set, below the names of the columns if it has them."""
+        rows_or_files = self.named.get(set_name)
+        if isinstance(rows_or_files, list):
+            return rows_or_files
+        if rows_or_files:
+            paths = expand_paths(rows_or_files, f"{set_name}_file")
         elif data_dir:
             paths = [find_table(data_dir, set_name, self._data_format)]
         else:
             raise InputError(f"--{set_name}_file: must be given, or --data_dir")
-        formats = [choose_format(path, self._data_format) for path in paths]
-        rows, *others = (self._rows(*file) for file in zip(paths, formats, strict=True))
-        for more in others:
-            rows = rows + (_in_columns_of(rows[0], more) if self._has_header else more)
-        return rows
+        return read_table_files(paths, self._data_format, self._has_header, self._is_quoted)
 
-    def _rows(self, path: str, data_format: str) -> list[Row]:
-        """Reads a file; its first row has the names of the columns, if it has a header."""
-        is_quoted = data_format == TSV and self._is_quoted
-        rows = not_empty(list(read_rows(path, data_format, is_quoted)), path)
-        if data_format == TSV and not is_quoted:
-            _warn_of_quotes(rows)
-        if not self._has_header and not rows[0].line:
-            raise InputError(
-                f"--has_header=false: {path} names its columns in each row; leave it out"
-            )
-        width = len(rows[0].fields)
-        for row in rows[1:] if self._has_header else ():
-            if len(row.fields) > width or (data_format == CSV and len(row.fields) < width):
-                remedy = (
-                    "put texts with commas into quotes"
-                    if data_format == CSV
-                    else "take the tabs out of its texts"
-                )
-                raise row.error(f"has {len(row.fields)} columns, the header {width}; {remedy}")
-            refuse_second_header(row, rows[0].fields)
-        return rows
-
-    def _learnt_labels(self, table: "_Table") -> list[str]:
+    def _learn_labels(self, table: "_Table") -> list[str]:
         """Returns the labels that occur, sorted; as numbers if all of them are numbers."""
-        labels_of = self._labels_of(table)
-        found = {label for row in not_empty(table.rows, table.path) for label in labels_of(row)}
-        if not found:
-            raise InputError(f"{table.path}: holds no label; check --label_column")
-        if len(found) == 1 and not self.is_multi_label:
+        label_lists = []
+        for row in not_empty(table.rows, table.path):
+            label_lists.append(self._read_labels(table, row))
+        distinct_labels = set(itertools.chain.from_iterable(label_lists))
+        if not distinct_labels:
+            raise InputError(f"{table.path}: has no labels; check --label_column")
+        if len(distinct_labels) == 1 and not self.is_multi_label:
             raise InputError(
-                f"{table.path}: all examples have the label {found.pop()!r}, so that there is "
-                "nothing to learn; check --label_column, or name all labels with --labels"
+                f"{table.path}: all examples have the label {distinct_labels.pop()!r}, so that "
+                "there is nothing to learn; check --label_column, or name all labels with --labels"
             )
         try:
-            labels = sorted(found, key=lambda label: (int(label), label))
+            labels = sorted(distinct_labels, key=lambda label: (int(label), label))
         except ValueError:
-            labels = sorted(found)
+            labels = sorted(distinct_labels)
         if self.is_multi_label:
-            label_lists = [labels_of(row) for row in table.rows]
             label_checks.refuse_multi_hot(table.path, label_lists)
             label_checks.refuse_other_separators(table.path, label_lists, self._separator)
         logging.info("%s: has the labels %s", table.path, ", ".join(labels))
         label_checks.warn_of_similar(table.path, labels)
         return labels
 
-    def _examples(self, table: "_Table", guid: str) -> list[InputExample]:
-        text_a, text_b = (
-            table.text("text_a"),
-            table.text("text_b") if self.needs_pairs else lambda row: None,
-        )
-        is_labelled = guid != "test"
+    def _make_examples(self, table: "_Table", set_name: str) -> list[InputExample]:
+        """Makes the examples of a table, and checks their texts and labels."""
+        is_labelled = set_name != "test"
+        labels = None
         if is_labelled:
-            label_checks.check_names(table.path, self.get_labels() or ())
+            labels = self.get_labels()
+            label_checks.check_names(table.path, labels or ())
+            if table.header and table.header.line:
+                warn_of_lost_row(table.header, table.numbers["label"], labels)
         # The encoder turns () into a zero for each label.
         unknown = () if self.is_multi_label else None
-        target_of = (
-            self._target_of(table, self.allows_unknown_labels and guid == "dev")
-            if is_labelled
-            else lambda row: unknown
-        )
-        if is_labelled and table.header and table.header.line:
-            warn_of_lost_row(table.header, table.columns.number("label"), self.get_labels())
-        examples = [
-            InputExample(f"{guid}-{row.line - 1}", text_a(row), text_b(row), target_of(row))
-            for row in table.rows
-        ]
+        examples = []
+        for row in table.rows:
+            example = InputExample(
+                guid=f"{set_name}-{row.line - 1}",
+                text_a=table.text(row, "text_a"),
+                text_b=table.text(row, "text_b") if self.needs_pairs else None,
+                label=self._read_target(table, row, labels, set_name) if is_labelled else unknown,
+            )
+            examples.append(example)
         if "text_a" in table.columns.guessed and not self.is_regression:
             label_checks.refuse_labels_as_texts(
                 table.path,
-                [example.text_a for example in examples],
-                self._labels or (),
-                f"name it, {_TEXT_A.format_flag()}",
+                texts=[example.text_a for example in examples],
+                labels=self._labels or (),
+                remedy=f"name it, {_TEXT_A.format_flag()}",
             )
         if is_labelled:
-            texts = [text for example in examples for text in (example.text_a, example.text_b)]
-            label_checks.warn_of_missing_texts(
-                table.path, [text for text in texts if text is not None]
-            )
-        if is_labelled and not self.is_multi_label:
-            self._check_variety(table, guid, [example.label for example in examples])
+            _warn_of_missing_texts(table.path, examples)
+            if not self.is_multi_label:
+                self._check_variety(table, set_name, examples)
         return not_empty(examples, table.path)
 
-    def _check_variety(self, table: "_Table", guid: str, labels: Sequence[str]):
+    def _check_variety(self, table: "_Table", set_name: str, examples: Sequence[InputExample]):
+        """Checks that labels or scores differ, and that they are no free texts."""
+        labels = [example.label for example in examples if isinstance(example.label, str)]
         if self.is_regression:
-            label_checks.check_scores(
-                table.path, labels, can_train=guid == "dev" or self.allows_equal_scores
-            )
-        else:
-            guessed = (
-                table.columns.name(table.columns.number("label"))
-                if "label" in table.columns.guessed
-                else None
-            )
-            is_learnt = guid == "train" and self._learns_labels
-            label_checks.check_variety(table.path, labels, guessed, is_learnt)
+            can_be_equal = set_name == "dev" or self.allows_equal_scores
+            label_checks.check_scores(table.path, labels, can_be_equal)
+            return
+        guessed_name = None
+        if "label" in table.columns.guessed:
+            guessed_name = table.columns.column_name("label")
+        label_checks.check_variety(
+            table.path,
+            labels,
+            guessed_name,
+            defines_labels=set_name == "train" and self._learns_labels,
+        )
 
-    def _target_of(
-        self, table: "_Table", allows_unknown_labels: bool
-    ) -> Callable[[Row], str | tuple[str, ...]]:
-        """Returns a function from a row to the label, the labels or the score of its example."""
-        labels, labels_of = self.get_labels(), self._labels_of(table)
+    def _read_target(
+        self, table: "_Table", row: Row, labels: Sequence[str] | None, set_name: str
+    ) -> str | tuple[str, ...]:
+        """Returns the label, the labels or the score of a row after validating them."""
+        row_labels = self._read_labels(table, row)
         if self.is_multi_label:
-            return lambda row: label_checks.check_repeated(
-                row, [check_label(row, label, labels) for label in labels_of(row)]
-            )
-        if allows_unknown_labels:
-            return lambda row: labels_of(row)[0]  # the encoder looks at it
-        return lambda row: check_label(row, *labels_of(row), labels)
+            for label in row_labels:
+                check_label(row, label, labels)
+            label_checks.refuse_repeated_bits(row, row_labels)
+            return tuple(row_labels)
+        (label,) = row_labels
+        if self.allows_unknown_labels and set_name == "dev":
+            return label  # The encoder finds out whether it is out of scope.
+        return check_label(row, label, labels)
 
-    def _labels_of(self, table: "_Table") -> Callable[[Row], list[str]]:
-        """Returns a function from a row to the values of its label column, without surrounding
-        blanks.
+    def _read_labels(self, table: "_Table", row: Row) -> list[str]:
+        """Returns the values of the label column without surrounding blanks.
+
+        There is one of them, or any number in multi-label classification.
         """
-        field = table.column("label")
-
-        def several(row: Row) -> list[str]:
-            parts = label_checks.split_labels(row, field(row), self._separator)
-            return [label for part in parts if (label := parse_label(row, part))]
-
-        def one(row: Row) -> list[str]:
-            value = field(row)
-            label_checks.refuse_list(row, value)
-            label = parse_label(row, value)
-            if not label:
-                raise row.error("has no label; complete the row, or leave it out")
-            return [label]
-
-        return several if self.is_multi_label else one
+        value = table.field(row, "label")
+        if self.is_multi_label:
+            parts = label_checks.split_labels(row, value, self._separator)
+            labels = [parse_label(row, part) for part in parts]
+            return [label for label in labels if label]
+        label_checks.refuse_list(row, value)
+        label = parse_label(row, value)
+        if not label:
+            raise row.error("has no label; complete the row, or leave it out")
+        return [label]
 
 
-def refuse_text_flags(settings: Mapping[str, Any], others: Collection[str] = ()):
-    """Refuses the flags of this task, and others, in the run of another one, which would not
-    read them.
+def refuse_text_flags(settings: Mapping[str, Any], others: Collection[str] = ()) -> None:
+    """Reject the flags of this task in the run of another one, which would not read them.
+
+    Args:
+        settings: the values of the flags by name.
+        others: further flags that the run would not read.
+
+    Raises:
+        InputError: a flag has another value than its default.
     """
-    usual = {
-        field.name: without_flag(field) for field in dataclasses.fields(TextOptions)
-    } | dict.fromkeys(others)
-    for name, value in usual.items():
-        if settings.get(name) not in (None, value):
+    defaults = {field.name: without_flag(field) for field in dataclasses.fields(TextOptions)}
+    defaults |= dict.fromkeys(others)
+    for name, default in defaults.items():
+        if settings.get(name) not in (None, default):
             raise InputError(
                 f"--{name}: only goes with --task_name=text, not {settings['task_name']}; leave it "
                 "out"
             )
 
 
-def _question_beside_sentence(names: Sequence[str]) -> int | None:
-    """Returns the number of the question of QNLI's pairs as Hugging Face has them; None for
-    other tables.
-    """
-    folded = [fold_name(name) for name in names]
-    return folded.index("question") if {"question", "sentence"} <= set(folded) else None
-
-
-def _in_columns_of(header: Row, rows: Sequence[Row]) -> list[Row]:
-    """Returns the rows of another file, below its header, with the columns of the first one."""
-    names, other_names = header.fields, rows[0].fields
-    if names == other_names:
-        return list(rows[1:])
-    numbers = {fold_name(name): number for number, name in enumerate(other_names)}
-    numbers |= {name: number for number, name in enumerate(other_names)}
-    if missing := [name for name in names if not {name, fold_name(name)} & numbers.keys()]:
+def _check_label_names(labels: Sequence[str], is_multi_label: bool):
+    """Raises InputError for labels of --labels that no task can have."""
+    if len(set(labels)) < len(labels):
+        raise InputError(f"--labels={','.join(labels)}: names a label twice")
+    if "" in labels:
+        raise InputError("--labels: the name of a label is empty; give each label a name")
+    if len(labels) == 1 and not is_multi_label:
         raise InputError(
-            f"{rows[0].path}: has no column {', '.join(missing)}, as {header.path} has; give files "
-            "with equal columns"
+            f"--labels={labels[0]}: is one label, and there is nothing to choose; name all labels"
         )
-    columns = [
-        (numbers[name] if name in numbers else numbers[fold_name(name)], name) for name in names
-    ]
-    return [row._replace(fields=[row.field(*column) for column in columns]) for row in rows[1:]]
 
 
-def _warn_of_quotes(rows: Sequence[Row]):
-    """Warns of the first field in quotes, or with one where a tab or a line break may have cut
-    it in two.
+def _find_qnli_question(names: Sequence[str]) -> int | None:
+    """Returns the number of the column question in QNLI's pairs from Hugging Face; None for other
+    tables.
     """
-    for row in rows:
-        is_cut = len(row.fields) != len(rows[0].fields)
-        if any(field.startswith('"') and (is_cut or '"' in field[1:][-1:]) for field in row.fields):
-            logging.warning(
-                "%s: line %d: a field is in quotes, which are read as characters; if the file "
-                "quotes its fields as pandas and Excel do, give --quoting=csv",
-                row.path,
-                row.line,
-            )
-            return
+    folded_names = [fold_name(name) for name in names]
+    if "question" in folded_names and "sentence" in folded_names:
+        return folded_names.index("question")
+    return None
+
+
+def _warn_of_missing_texts(path: str, examples: Sequence[InputExample]):
+    texts = []
+    for example in examples:
+        texts.append(example.text_a)
+        if example.text_b is not None:
+            texts.append(example.text_b)
+    label_checks.warn_of_missing_texts(path, texts)
 
 
 class _Table:
-    """The rows of a set below the names of the columns, and the roles of the columns."""
+    """The rows of a set below the names of the columns, and the roles of the columns.
 
-    def __init__(self, rows: Sequence[Row], columns: Columns):
-        self.path, self.columns = rows[0].path, columns
+    Attributes:
+        path: the first file.
+        columns: the roles of the columns.
+        numbers: role -> the number of its column, for the roles that have one.
+        header: the row of the names; None for a table without names.
+        rows: the rows of the examples.
+    """
+
+    def __init__(self, rows: list[Row], columns: Columns):
+        self.path = rows[0].path
+        self.columns = columns
         self.header = rows[0] if columns.names else None
         self.rows = rows[1:] if columns.names else rows
+        self.numbers: dict[str, int] = {}
+        self._flags: dict[str, str] = {}
+        for role in columns.role_columns:
+            number = columns.number(role)
+            if number is not None:
+                self.numbers[role] = number
+                self._flags[role] = f"--{role}_column={columns.name(number)}"
 
-    def column(self, role: str) -> Callable[[Row], Any]:
-        """Returns a function from a row to the field of a role's column."""
-        number = self.columns.number(role)
-        flag = self._format_flag(role)
-        return lambda row: row.field(number, flag)
+    def field(self, row: Row, role: str) -> Any:
+        """Returns the value of a row in the column of a role; raises InputError if it has none."""
+        return row.field(self.numbers[role], self._flags[role])
 
-    def text(self, role: str) -> Callable[[Row], str]:
-        """Returns a function from a row to the text of a role's column."""
-        field = self.column(role)
-        flag = self._format_flag(role)
-        return lambda row: parse_text(row, field(row), flag)
-
-    def _format_flag(self, role: str) -> str:
-        """Returns the flag that names a role's column, for messages."""
-        return f"--{role}_column={self.columns.column_name(role)}"
+    def text(self, row: Row, role: str) -> str:
+        """Returns the text of a row in the column of a role; raises InputError for another value."""
+        return parse_text(row, self.field(row, role), self._flags[role])

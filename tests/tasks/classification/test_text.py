@@ -437,7 +437,7 @@ def test_labels_that_are_given_keep_their_order_and_others_must_be_known(write):
     assert TextProcessor("text", labels=["yes", "no"]).get_labels() == ["yes", "no"]
     with pytest.raises(InputError, match="--labels: are not known; name them"):
         TextProcessor("text").get_dev_examples(write(dev="text\tlabel\na\tx\n"))
-    with pytest.raises(InputError, match=r"train.tsv: holds no label; check --label_column"):
+    with pytest.raises(InputError, match=r"train.tsv: has no labels; check --label_column"):
         TextProcessor("text", is_multi_label=True).get_train_examples(
             write(train="text\tlabel\na\t\n")
         )
