@@ -47,7 +47,7 @@ optimization/adam.py: optimization/test_adam.py
     "layer_norm", "bias") -> "layer_norm")
     CLIP_NORM = 1.0 -> CLIP_NORM = 2.0
     epsilon: float = 1e-6 -> epsilon: float = 1e-8
-    m / (tf.sqrt(v) + epsilon), m, v -> m / tf.sqrt(v + epsilon), m, v
+    m / (tf.sqrt(v) + epsilon), moments -> m / tf.sqrt(v + epsilon), moments
     (1.0 - beta_2) * tf.square(gradient) -> (1.0 - beta_1) * tf.square(gradient)
     self.global_step + 1, tf.float32) -> self.global_step, tf.float32)
     not any(re.search( -> not any(re.match(

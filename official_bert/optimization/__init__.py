@@ -4,6 +4,7 @@ OPTIMIZERS and SCHEDULES are what the flags choose from, by the names in options
 """
 
 import functools
+from typing import Any
 
 from official_bert.io.errors import no_attribute
 from official_bert.optimization.adam import (
@@ -45,14 +46,20 @@ __all__ = [
 
 
 def make_optimizer(
-    options, num_train_steps: int, num_warmup_steps: int
+    options: Any, num_train_steps: int, num_warmup_steps: int
 ) -> AdamWeightDecayOptimizer:
-    """Returns the optimizer that OptimizationOptions name; the updates count from the first run
-    of a resumed one.
+    """Returns the optimizer that the flags choose.
+
+    Args:
+        options: an instance of a class with the fields of OptimizationOptions and `learning_rate`.
+        num_train_steps: the number of updates, with those of earlier runs.
+        num_warmup_steps: the number of updates during which the learning rate warms up.
     """
-    schedule = choose(SCHEDULES, "lr_schedule", options.lr_schedule)
-    return choose(OPTIMIZERS, "optimizer_type", options.optimizer_type)(
-        schedule(options.learning_rate, num_train_steps, num_warmup_steps),
+    schedule_class = choose(SCHEDULES, "lr_schedule", options.lr_schedule)
+    optimizer_class = choose(OPTIMIZERS, "optimizer_type", options.optimizer_type)
+    schedule = schedule_class(options.learning_rate, num_train_steps, num_warmup_steps)
+    return optimizer_class(
+        schedule,
         weight_decay_rate=options.weight_decay_rate,
         beta_1=options.adam_beta1,
         beta_2=options.adam_beta2,

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -19,6 +20,34 @@ CLIP_NORM = 1.0
 # Variables whose names begin with the same scopes are updated in one launch. The groups of all
 # layers have the same shapes, so that XLA compiles one layer, whatever the number of layers.
 _GROUP_DEPTH = 3  # such as bert/encoder/layer_0
+
+
+class AdamConstants(NamedTuple):
+    """The numbers of an update that all weights share.
+
+    Attributes:
+        beta_1: the decay rate of the first moment.
+        beta_2: the decay rate of the second moment.
+        epsilon: a constant that is added outside the square root.
+        step: the number of this update, float[], from 1, for the bias correction; None for none.
+    """
+
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    step: tf.Tensor | None = None
+
+
+class Moments(NamedTuple):
+    """The averages of a weight's gradients, floats of its shape.
+
+    Attributes:
+        m: the first moment, the average of the gradients.
+        v: the second moment, the average of their squares.
+    """
+
+    m: tf.Tensor
+    v: tf.Tensor
 
 
 def dense_gradients(gradients: list) -> list:
@@ -218,7 +247,8 @@ class AdamWeightDecayOptimizer(tf.Module):
             ValueError: the variables are not those of `build`.
         """
         pairs = list(grads_and_vars)
-        if [id(variable) for _, variable in pairs] != [id(variable) for variable in self._weights]:
+        variables = [variable for _, variable in pairs]
+        if list(map(id, variables)) != list(map(id, self._weights)):
             raise ValueError("apply_gradients takes the variables of build, in its order")
         groups: dict[tuple, list] = {}
         rows = zip(self._names, self._rate_factors, pairs, strict=True)
@@ -231,7 +261,8 @@ class AdamWeightDecayOptimizer(tf.Module):
         for (factor, *_), group in groups.items():
             group_rate = rate if factor == 1.0 else factor * rate
             self._update_group(group, group_rate, is_applied)
-        self.global_step.assign_add(1 if is_applied is None else tf.cast(is_applied, tf.int64))
+        num_updates = 1 if is_applied is None else tf.cast(is_applied, tf.int64)
+        self.global_step.assign_add(num_updates)
 
     def _update_group(self, group: list, rate: tf.Tensor, is_applied: tf.Tensor | None):
         """Updates variables, which are triples of a name, a weight and its gradient."""
@@ -242,9 +273,11 @@ class AdamWeightDecayOptimizer(tf.Module):
         for name in names:
             decay = self.weight_decay_rate if self.decays(name) else 0.0
             decays.append(tf.constant(decay))
-        constants = (self.beta_1, self.beta_2, self.epsilon)
-        step = tf.cast(self.global_step + 1, tf.float32) if self.bias_correction else None
-        arguments = (rules, variables, list(gradients), rate, decays, constants, step)
+        step = None
+        if self.bias_correction:
+            step = tf.cast(self.global_step + 1, tf.float32)
+        constants = AdamConstants(self.beta_1, self.beta_2, self.epsilon, step)
+        arguments = (rules, variables, list(gradients), rate, decays, constants)
         if is_applied is None:
             _assign_new_values(*arguments)
             new_weights = weights
@@ -263,12 +296,15 @@ class AdamWeightDecayOptimizer(tf.Module):
         slots = [self.slots[f"{name}/{slot}"] for slot in self.slot_names]
         return [_local_part(variable) for variable in (weight, *slots)]
 
-    def _update_averages(self, names: Sequence[str], new_weights: Sequence, is_applied):
+    def _update_averages(
+        self, names: Sequence[str], new_weights: Sequence, is_applied: tf.Tensor | None
+    ):
         step = tf.cast(self.global_step, tf.float32)
         decay = tf.minimum(self.ema_decay, (1.0 + step) / (10.0 + step))
         for name, weight in zip(names, new_weights, strict=True):
             average = self.slots[f"{name}/{AVERAGE}"]
-            value = decay * average + (1.0 - decay) * tf.convert_to_tensor(weight)
+            new_weight = tf.convert_to_tensor(weight)
+            value = decay * average + (1.0 - decay) * new_weight
             _assign_if(is_applied, average, value)
 
     def _rule(self, name: str) -> Callable:
@@ -299,61 +335,46 @@ def is_decayed(name: str, excluded: Iterable[str]) -> bool:
 
 def updated(
     weight: tf.Tensor,
-    m: tf.Tensor,
-    v: tf.Tensor,
+    moments: Moments,
     gradient: tf.Tensor,
     rate: tf.Tensor,
     decay: tf.Tensor | float,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
-    step: tf.Tensor | None = None,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns a weight and its two moments after an update of Adam.
+    constants: AdamConstants,
+) -> tuple[tf.Tensor, Moments]:
+    """Returns a weight and its moments after an update of Adam.
 
     Args:
-        weight: float of any shape, as are the next three.
-        m: the first moment.
-        v: the second moment.
-        gradient: the gradient of the weight.
+        weight: float of any shape.
+        moments: its moments before the update.
+        gradient: float of this shape.
         rate: the learning rate, float[].
         decay: the weight decay rate, float[].
-        beta_1: the decay rate of the first moment.
-        beta_2: the decay rate of the second moment.
-        epsilon: a constant that is added outside the square root.
-        step: the number of this update, float[], from 1, for the bias correction; None for none.
+        constants: the constants of the optimizer.
     """
-    direction, m, v = adam_direction(m, v, gradient, beta_1, beta_2, epsilon, step)
-    return weight - rate * (direction + decay * weight), m, v
+    direction, moments = adam_direction(moments, gradient, constants)
+    step = direction + decay * weight
+    return weight - rate * step, moments
 
 
 def adam_direction(
-    m: tf.Tensor,
-    v: tf.Tensor,
-    gradient: tf.Tensor,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
-    step: tf.Tensor | None = None,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    moments: Moments, gradient: tf.Tensor, constants: AdamConstants
+) -> tuple[tf.Tensor, Moments]:
     """Returns the direction of Adam's step, and both moments after it.
 
     Args:
-        m: the first moment, as in `updated`, like the other arguments.
-        v: the second moment.
+        moments: the moments of the weight before the update.
         gradient: the gradient of the weight.
-        beta_1: the decay rate of the first moment.
-        beta_2: the decay rate of the second moment.
-        epsilon: a constant that is added outside the square root.
-        step: the number of this update; None for no bias correction.
+        constants: the constants of the optimizer.
     """
-    m = beta_1 * m + (1.0 - beta_1) * gradient
-    v = beta_2 * v + (1.0 - beta_2) * tf.square(gradient)
+    beta_1, beta_2, epsilon, step = constants
+    m = beta_1 * moments.m + (1.0 - beta_1) * gradient
+    v = beta_2 * moments.v + (1.0 - beta_2) * tf.square(gradient)
+    moments = Moments(m, v)
     if step is None:
-        return m / (tf.sqrt(v) + epsilon), m, v
+        return m / (tf.sqrt(v) + epsilon), moments
     corrected_m = m / (1.0 - tf.pow(beta_1, step))
     corrected_v = v / (1.0 - tf.pow(beta_2, step))
-    return corrected_m / (tf.sqrt(corrected_v) + epsilon), m, v
+    return corrected_m / (tf.sqrt(corrected_v) + epsilon), moments
 
 
 def _assign_if(is_applied: tf.Tensor | None, variable: tf.Variable, value: tf.Tensor):
@@ -374,15 +395,24 @@ def _local_part(variable: tf.Variable) -> tf.Variable:
         return variable
     parts = tf.distribute.get_strategy().experimental_local_results(variable)
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    return parts[tf.get_static_value(replica) % len(parts)]
+    index = tf.get_static_value(replica) % len(parts)
+    return parts[index]
 
 
-def _group_updated(rules, variables, gradients, rate, decays, constants, step):
+def _group_updated(
+    rules: Sequence[Callable],
+    variables: Sequence[Sequence[tf.Variable]],
+    gradients: Sequence[tf.Tensor],
+    rate: tf.Tensor,
+    decays: Sequence[tf.Tensor],
+    constants: AdamConstants,
+) -> list[list[tf.Tensor]]:
     """Returns the new values of the variables of a group, by the rule of each weight."""
     new_values = []
     for rule, parts, gradient, decay in zip(rules, variables, gradients, decays, strict=True):
-        values = [tf.convert_to_tensor(part) for part in parts]
-        new_values.append(rule(*values, gradient, rate, decay, *constants, step))
+        weight, m, v = [tf.convert_to_tensor(part) for part in parts]
+        weight, moments = rule(weight, Moments(m, v), gradient, rate, decay, constants)
+        new_values.append([weight, *moments])
     return new_values
 
 
@@ -391,11 +421,15 @@ _new_values = compiled_by_xla(_group_updated)
 
 
 @compiled_by_xla
-def _assign_new_values(rules, variables, *arguments):
+def _assign_new_values(
+    rules: Sequence[Callable], variables: Sequence[Sequence[tf.Variable]], *arguments
+):
     """Updates each weight and its slots in place.
 
     A choice by `is_applied` in this function would change how XLA rounds.
     """
     new_values = _group_updated(rules, variables, *arguments)
-    for variable, new in zip(tf.nest.flatten(variables), tf.nest.flatten(new_values), strict=True):
+    flat_variables = tf.nest.flatten(variables)
+    flat_values = tf.nest.flatten(new_values)
+    for variable, new in zip(flat_variables, flat_values, strict=True):
         variable.assign(new)

@@ -4,6 +4,7 @@
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,6 +14,8 @@ from official_bert.checkpoints import names
 from official_bert.optimization.adam import (
     CLIP_NORM,
     EXCLUDED_FROM_DECAY,
+    AdamConstants,
+    Moments,
     dense_gradients,
     is_decayed,
     updated,
@@ -67,7 +70,7 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
         schedule = choose(SCHEDULES, "lr_schedule", lr_schedule)
         self._schedule = schedule(peak, num_train_steps, num_warmup_steps)
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> tf.Tensor:
         return self._schedule(tf.convert_to_tensor(step))
 
     def get_config(self) -> dict:
@@ -87,7 +90,7 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate=1e-3,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
         weight_decay_rate: float = 0.01,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
@@ -99,16 +102,25 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
     ):
         """Makes an optimizer without variables; Keras builds it.
 
-        The arguments are those of AdamWeightDecayOptimizer and of keras.optimizers.Optimizer. The
-        rate may be a Keras schedule, and gradients whose common norm is at most `global_clipnorm`
-        are not scaled; None scales none.
+        Args:
+            learning_rate: a number or a schedule of Keras.
+            weight_decay_rate: the share of a variable that an update with learning rate 1 removes.
+            beta_1: the decay rate of the first moment.
+            beta_2: the decay rate of the second moment.
+            epsilon: a constant that is added outside the square root.
+            exclude_from_weight_decay: regular expressions; variables whose names contain a match
+                are not decayed.
+            global_clipnorm: the largest common norm of the gradients, which are scaled to it; None
+                scales none.
+            name: the name of the optimizer.
+            **arguments: further arguments of keras.optimizers.Optimizer.
         """
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **arguments)
         self.weight_decay_rate = weight_decay_rate
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.excluded_from_decay = tuple(exclude_from_weight_decay)
 
-    def build(self, variables) -> None:
+    def build(self, variables: Any) -> None:
         if self.built:
             return
         super().build(variables)
@@ -119,27 +131,31 @@ class KerasAdamWeightDecay(keras.optimizers.Optimizer):
             self._decays.append(self.weight_decay_rate if decays else 0.0)
         self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
 
-    def apply(self, grads, trainable_variables=None) -> None:
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         super().apply(dense_gradients(list(grads)), trainable_variables)
 
-    def update_step(self, gradient, variable, learning_rate) -> None:
-        """Updates one variable and its slots; the variable may be TensorFlow's, which has no path."""
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Updates one variable and its slots.
+
+        Args:
+            gradient: float like the variable.
+            variable: a variable of Keras, or one of TensorFlow, which has no path.
+            learning_rate: the rate of the update, float[].
+        """
         index = self._get_variable_index(variable)
         m = self._m[index]
         v = self._v[index]
-        results = updated(
+        weight, moments = updated(
             weight=ops.convert_to_tensor(variable),
-            m=ops.convert_to_tensor(m),
-            v=ops.convert_to_tensor(v),
+            moments=Moments(ops.convert_to_tensor(m), ops.convert_to_tensor(v)),
             gradient=ops.cast(gradient, variable.dtype),
             rate=ops.cast(learning_rate, variable.dtype),
             decay=self._decays[index],
-            beta_1=self.beta_1,
-            beta_2=self.beta_2,
-            epsilon=self.epsilon,
+            constants=AdamConstants(self.beta_1, self.beta_2, self.epsilon),
         )
-        for changed, value in zip((variable, m, v), results, strict=True):
-            self.assign(changed, value)
+        self.assign(variable, weight)
+        self.assign(m, moments.m)
+        self.assign(v, moments.v)
 
     def get_config(self) -> dict:
         config = super().get_config()

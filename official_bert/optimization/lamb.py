@@ -4,9 +4,17 @@ The slots, their names and the schedule are those of AdamWeightDecayOptimizer, s
 the same form.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
-from official_bert.optimization.adam import AdamWeightDecayOptimizer, adam_direction, updated
+from official_bert.optimization.adam import (
+    AdamConstants,
+    AdamWeightDecayOptimizer,
+    Moments,
+    adam_direction,
+    updated,
+)
 
 
 class LambOptimizer(AdamWeightDecayOptimizer):
@@ -28,31 +36,27 @@ class LambOptimizer(AdamWeightDecayOptimizer):
         """
         super().__init__(*arguments, name=name, bias_correction=True, **others)
 
-    def _rule(self, name):
+    def _rule(self, name: str) -> Callable:
         return lamb_updated if self.decays(name) else updated
 
 
 def lamb_updated(
     weight: tf.Tensor,
-    m: tf.Tensor,
-    v: tf.Tensor,
+    moments: Moments,
     gradient: tf.Tensor,
     rate: tf.Tensor,
     decay: tf.Tensor,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
-    step: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns a decayed weight and its two moments after an update of LAMB.
+    constants: AdamConstants,
+) -> tuple[tf.Tensor, Moments]:
+    """Returns a decayed weight and its moments after an update of LAMB.
 
     The arguments are those of `adam.updated`.
     """
-    direction, m, v = adam_direction(m, v, gradient, beta_1, beta_2, epsilon, step)
+    direction, moments = adam_direction(moments, gradient, constants)
     direction += decay * weight
     weight_norm = tf.norm(weight)
     norm = tf.norm(direction)
     is_usable = tf.logical_and(weight_norm > 0.0, norm > 0.0)
     ratio = weight_norm / tf.where(is_usable, norm, 1.0)
     direction *= tf.where(is_usable, ratio, 1.0)
-    return weight - rate * direction, m, v
+    return weight - rate * direction, moments
