@@ -265,7 +265,7 @@ class Finetuner:
             self.options.max_seq_length,
             self._pads_to_longest,
         )
-        return self.task.outputs_of_set(encoded, outputs)
+        return self.task.example_outputs(encoded, outputs)
 
     def calibrate(self, encoded: EncodedSet) -> None:
         """Calibrates the probabilities of the model on a set with labels."""

@@ -104,13 +104,17 @@ class OptionalMembers:
         """
         return {}
 
-    def outputs_of_set(
+    def example_outputs(
         self, encoded: EncodedSet, outputs: dict[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """Returns the outputs of which the metrics and the predictions of a set are made.
+        """Return the outputs for the examples of a set, from which metrics and predictions are made.
 
-        `outputs` are those of the model for every row of the set, such as the windows of long
-        texts.
+        Args:
+            encoded: the set.
+            outputs: the outputs of the model for every row, such as the windows of long texts.
+
+        Returns:
+            The outputs for every example, each [n, ...].
         """
         return outputs
 

@@ -135,7 +135,7 @@ def check_loss(
 
     def measure(compute_outputs: Callable[[dict], dict]) -> float:
         outputs = predict(compute_outputs, strategy, encoded, _BATCH_SIZE, max_seq_length, True)
-        metrics = task.metrics(encoded, task.outputs_of_set(encoded, outputs))
+        metrics = task.metrics(encoded, task.example_outputs(encoded, outputs))
         return float(metrics[task.main_metric])
 
     compute_outputs = compiled_outputs(

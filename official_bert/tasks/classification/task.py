@@ -324,7 +324,7 @@ class ClassificationTask(Task):
         losses = self.output_kind.losses(logits, features["label_ids"])
         return self.output_kind.outputs(logits) | {"loss": losses}
 
-    def outputs_of_set(self, encoded: EncodedExamples, outputs: Arrays) -> Arrays:
+    def example_outputs(self, encoded: EncodedExamples, outputs: Arrays) -> Arrays:
         """Return the outputs for the texts of a set.
 
         Args:
