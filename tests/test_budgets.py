@@ -25,7 +25,7 @@ MAX_STATEMENTS = {
     "cli": 298,
     "commands": 1059,
     "compat": 242,
-    "data": 2436,
+    "data": 2541,
     "fine_tuning": 946,
     "graph_text": 408,
     "io": 940,
@@ -44,12 +44,11 @@ MAX_MEAN_DENSITY = 4.25
 MAX_FILE_DENSITY = 5.0
 # Files that are denser: arithmetic, and what is still to be unpacked.
 MAX_DENSITY_OF_DENSE_FILES = {
-    "data/column_roles.py": 5.5,
-    "data/pretraining/masks.py": 6.6,
-    "data/pretraining/random_streams.py": 8.6,
-    "data/records/framing.py": 5.8,
-    "data/records/record_files.py": 5.3,
-    "data/records/statistics.py": 6.1,
+    "data/column_roles.py": 5.3,
+    "data/pretraining/masks.py": 5.8,
+    "data/pretraining/random_streams.py": 7.4,
+    "data/records/framing.py": 5.4,
+    "data/records/statistics.py": 5.4,
     "data/table_formats.py": 5.4,
     "extensions/embeddings/losses.py": 5.4,
     "extensions/embeddings/metrics.py": 5.6,

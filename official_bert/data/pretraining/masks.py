@@ -1,9 +1,8 @@
-"""Masks many sequences at once: for the generator `sharded`, and for masks that are drawn while
-records are read.
+"""Masks many sequences at once: for the generator `sharded`, and while records are read.
 
-How many tokens are masked and which is as in `exact`, draw by draw in distribution; beyond it, the
-replacement rates are free, and spans of whole words can be masked together. Each sequence has a
-stream of random numbers, keys uint64[B].
+The number of masked tokens and the choice among them have the distribution of `exact`, draw by
+draw. Beyond `exact`, the replacement rates can be chosen, and spans of whole words can be masked
+together. Each sequence has a stream of random numbers, keys uint64[B].
 """
 
 import numpy as np
@@ -11,12 +10,16 @@ import numpy as np
 from official_bert.data.pretraining import random_streams
 from official_bert.data.pretraining.settings import InstanceVocabulary, MaskConfig
 
-_POSITIONS_IN_32_BITS = 1 << 9  # of a sort key; the other bits are random
+# A sort key has the position in its last bits, and random numbers in the others.
+_POSITIONS_IN_32_BITS = 1 << 9
 # Numbers of the draws in a sequence's stream.
 _SPAN_LENGTHS, _REPLACEMENTS, _ORDER = 1 << 16, 1 << 17, 1 << 18
-# Parts of the numbers that sort units: random ones, and sizes.
-_HIGH, _SIZE, _LAST = np.uint64(0xFFFFFFFF << 32), np.uint64(0xFFFF), np.uint64(0xFFFFFFFFFFFFFFFF)
-# Of what dynamic masks change in a batch, in order.
+# The sort key of a unit: 32 random bits, its number in 16 bits, and its size in the last 16 bits.
+_RANDOM_BITS = np.uint64(0xFFFFFFFF << 32)
+_NUMBER_SHIFT = np.uint64(16)
+_SIZE = np.uint64(0xFFFF)
+_LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
+# The features that dynamic masks change in a batch, in order.
 NAMES = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 DTYPES = ("int32", "int32", "int32", "float32")
 
@@ -24,8 +27,9 @@ DTYPES = ("int32", "int32", "int32", "float32")
 def num_predictions(
     lengths: np.ndarray, masked_lm_prob: float, max_predictions_per_seq: int
 ) -> np.ndarray:
-    """Returns int64[B]: the number of predictions for each length; a half rounds to the even
-    number.
+    """Returns int64[B]: the number of predictions for sequences of int[B] tokens.
+
+    A half rounds to the even number.
     """
     counts = np.rint(lengths * masked_lm_prob).astype(np.int64)
     return np.clip(counts, 1, max_predictions_per_seq)
@@ -34,26 +38,34 @@ def num_predictions(
 def draw_positions(
     candidates: np.ndarray, num_masked: np.ndarray, keys: np.ndarray, max_predictions_per_seq: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws int[B] of the candidates, bool[B, S], all with equal probability; where there are
-    fewer, all of them.
+    """Draws positions, all with equal probability.
 
-    The result is int64[B, P] in increasing order, 0 for padding, and bool[B, P], false for padding.
+    Args:
+        candidates: whether a position may be drawn, bool[B, S].
+        num_masked: the number of positions to draw, int[B]. Of fewer candidates, all are drawn.
+        keys: the stream of each sequence, uint64[B].
+        max_predictions_per_seq: the width P of the result.
+
+    Returns:
+        The positions in increasing order, int64[B, P], 0 for padding, and bool[B, P], false for
+        padding.
     """
     length = candidates.shape[1]
-    # The random order of the candidates is that of random numbers whose last bits hold the
-    # position.
-    # [B, S / 2], two in each.
+    # Sort the candidates by random numbers. A word has two of them, so there are [B, S / 2] words.
     words = random_streams.draw(keys[:, None], _ORDER + np.arange((length + 1) // 2))
     order = words.view(np.uint32)[:, :length]
     if length > _POSITIONS_IN_32_BITS:
         order = order.astype(np.uint64) << np.uint64(32)
-    low = order.dtype.type((1 << int(length - 1).bit_length()) - 1)
-    order &= ~low
+    # Replace the last bits of each number by the position, so that no two are equal.
+    num_position_bits = int(length - 1).bit_length()
+    position_bits = order.dtype.type((1 << num_position_bits) - 1)
+    order &= ~position_bits
     order |= np.arange(length, dtype=order.dtype)
-    order[~candidates] = np.iinfo(order.dtype).max  # last
-    num_chosen = np.minimum(num_masked, _true_in_rows(candidates))
+    order[~candidates] = np.iinfo(order.dtype).max  # the last ones
+    num_chosen = np.minimum(num_masked, _count_true(candidates))
     limit = _take_last(np.sort(order, axis=1), num_chosen)
-    return _pack_left((order <= limit) & candidates, max_predictions_per_seq)
+    is_chosen = (order <= limit) & candidates
+    return _pack_left(is_chosen, max_predictions_per_seq)
 
 
 def draw_units(
@@ -63,73 +75,116 @@ def draw_units(
     keys: np.ndarray,
     max_predictions_per_seq: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws whole units, which are words or spans of words: one that would exceed the number is
-    skipped.
+    """Draws whole units, which are words or spans of words.
 
-    `unit_starts`, bool[B, S], has the first positions of the units among the candidates; a unit
-    reaches to the next. The rest is as in `draw_positions`.
+    A unit that would exceed the number of positions is skipped.
+
+    Args:
+        unit_starts: the first positions of the units among the candidates, bool[B, S]; a unit
+            reaches to the next one.
+        candidates: whether a position may be drawn, bool[B, S].
+        num_masked: the largest number of positions to draw, int[B].
+        keys: the stream of each sequence, uint64[B].
+        max_predictions_per_seq: the width P of the result.
+
+    Returns:
+        The positions and whether they are real, as from `draw_positions`.
     """
     rows = len(candidates)
     unit = np.cumsum(unit_starts, axis=1, dtype=np.int32)
     num_units = int(unit[:, -1].max(initial=1))
+    # Make `unit` the index of each position's unit in the flat [B, U].
     np.maximum(unit, 1, out=unit)
-    # The number in [B, U].
-    unit += np.arange(-1, rows * num_units - 1, num_units, dtype=np.int32)[:, None]
-    sizes = np.bincount(unit[candidates], minlength=rows * num_units).reshape(rows, num_units)
-    # Units in random order: random number, unit, size. Those in excess, of size 0, are the last
-    # ones, too large to fit.
-    order = random_streams.draw(keys[:, None], _ORDER + np.arange(num_units))
-    order &= _HIGH
-    order |= np.arange(num_units, dtype=np.uint64) << np.uint64(16)
-    order |= sizes.astype(np.uint64)
-    order[sizes == 0] = _LAST
+    row_offsets = np.arange(-1, rows * num_units - 1, num_units, dtype=np.int32)
+    unit += row_offsets[:, None]
+    sizes = np.bincount(unit[candidates], minlength=rows * num_units)
+    sizes = sizes.reshape(rows, num_units)
+    order = _draw_unit_order(sizes, keys)
     first = order
     if max_predictions_per_seq < num_units:
-        first = np.partition(order, max_predictions_per_seq, axis=1)[:, :max_predictions_per_seq]
+        first = np.partition(order, max_predictions_per_seq, axis=1)
+        first = first[:, :max_predictions_per_seq]
     first = np.sort(first, axis=1)
-    # Up to the first one that does not fit, all are taken; of those after it, always the next one
-    # that fits.
+    # Take all units up to the first one that does not fit.
     totals = np.cumsum(first & _SIZE, axis=1, dtype=np.int64)
-    num_first = _true_in_rows(totals <= num_masked[:, None])
-    taken = order <= _take_last(first, num_first)
+    num_first = _count_true(totals <= num_masked[:, None])
+    is_chosen = order <= _take_last(first, num_first)
     total = _take_last(totals, num_first)[:, 0]
+    _fill_rooms(is_chosen, total, order, sizes, num_masked)
+    is_chosen_position = is_chosen.ravel()[unit] & candidates
+    return _pack_left(is_chosen_position, max_predictions_per_seq)
+
+
+def _draw_unit_order(sizes: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Returns sort keys that put units, int64[B, U] sizes, into random order: uint64[B, U].
+
+    Units of size 0, which a row has in excess, are the last ones, too large to fit.
+    """
+    num_units = sizes.shape[1]
+    order = random_streams.draw(keys[:, None], _ORDER + np.arange(num_units))
+    order &= _RANDOM_BITS
+    order |= np.arange(num_units, dtype=np.uint64) << _NUMBER_SHIFT
+    order |= sizes.astype(np.uint64)
+    order[sizes == 0] = _LAST
+    return order
+
+
+def _fill_rooms(
+    is_chosen: np.ndarray,
+    total: np.ndarray,
+    order: np.ndarray,
+    sizes: np.ndarray,
+    num_masked: np.ndarray,
+):
+    """Adds the next unit that fits to each row, again and again, until none fits.
+
+    `is_chosen`, bool[B, U], and `total`, the positions of the chosen units, int64[B], are changed
+    in place.
+    """
     unfilled = np.flatnonzero(total < num_masked)
     while len(unfilled):
         room = (num_masked - total)[unfilled]
         keys_left = order[unfilled]
-        is_excluded = taken[unfilled] | ((keys_left & _SIZE) > room[:, None])
+        is_excluded = is_chosen[unfilled] | ((keys_left & _SIZE) > room[:, None])
         fits = np.where(is_excluded, _LAST, keys_left)
         chosen = fits.argmin(axis=1)
         has_fit = fits[np.arange(len(unfilled)), chosen] != _LAST
         unfilled = unfilled[has_fit]
         chosen = chosen[has_fit]
-        taken[unfilled, chosen] = True
+        is_chosen[unfilled, chosen] = True
         total[unfilled] += sizes[unfilled, chosen]
         unfilled = unfilled[total[unfilled] < num_masked[unfilled]]
-    return _pack_left(taken.ravel()[unit] & candidates, max_predictions_per_seq)
 
 
 def span_starts(word_starts: np.ndarray, longest: int, keys: np.ndarray) -> np.ndarray:
-    """Joins words into spans of 1 to `longest` words, a length n with a probability in proportion
-    to 1 / n.
+    """Joins words into spans; a length of n words has a probability in proportion to 1 / n.
 
-    It takes the first positions of the words, bool[B, S], and returns those of the spans.
+    Args:
+        word_starts: the first positions of the words, bool[B, S].
+        longest: the largest number of words in a span.
+        keys: the stream of each sequence, uint64[B].
+
+    Returns:
+        The first positions of the spans, bool[B, S].
     """
+    num_positions = word_starts.shape[1]
     shares = 1 / np.arange(1, longest + 1)
     limits = np.cumsum(shares / shares.sum())[:-1]
-    numbers = _SPAN_LENGTHS + np.arange(word_starts.shape[1])
+    numbers = _SPAN_LENGTHS + np.arange(num_positions)
     fractions = random_streams.uniform(random_streams.draw(keys[:, None], numbers))
-    lengths = np.ones(fractions.shape, np.int32)  # in words, used where a span begins
+    # The length in words of a span that would begin at each position.
+    lengths = np.ones(fractions.shape, np.int32)
     for limit in limits:
         lengths += fractions >= limit
-    # From here on by the number of the word, [words, B].
-    is_word = np.arange(word_starts.shape[1]) < _true_in_rows(word_starts)[:, None]
+    # Go from positions to numbers of words, [words, B].
+    is_word = np.arange(num_positions) < _count_true(word_starts)[:, None]
     span_lengths = np.zeros(fractions.shape, np.int32)
     span_lengths[is_word] = lengths[word_starts]
     span_lengths = np.ascontiguousarray(span_lengths.T)
     begins = np.zeros(span_lengths.shape, bool)
     next_begin = np.zeros(len(keys), np.int32)
-    for word in range(np.count_nonzero(is_word.any(axis=0))):
+    most_words = np.count_nonzero(is_word.any(axis=0))
+    for word in range(most_words):
         np.equal(next_begin, word, out=begins[word])
         np.add(next_begin, span_lengths[word], out=next_begin, where=begins[word])
     starts = np.zeros(word_starts.shape, bool)
@@ -145,86 +200,116 @@ def draw_replacements(
     mask_token_rate: float,
     random_token_rate: float,
 ) -> np.ndarray:
-    """Draws the ids, int[B, P], that replace the predicted tokens: [MASK], a random word, or the
-    token itself.
+    """Draws the ids that replace the predicted tokens: [MASK], a random word, or the token itself.
+
+    Args:
+        tokens: the ids of the predicted tokens, int[B, P].
+        keys: the stream of each sequence, uint64[B].
+        mask_id: the id of [MASK].
+        word_ids: the ids from which random words are drawn, int[words].
+        mask_token_rate: the share of the tokens that become [MASK].
+        random_token_rate: the share of the tokens that become a random word.
+
+    Returns:
+        int[B, P].
     """
     words = random_streams.draw(keys[:, None], _REPLACEMENTS + np.arange(tokens.shape[1]))
-    choice = words.astype(np.uint32)  # the last 32 bits
+    choice = words.astype(np.uint32)  # The last 32 bits; the first ones draw the random word.
     random_words = word_ids[random_streams.below(words, len(word_ids))]
     is_replaced = choice < (mask_token_rate + random_token_rate) * 2.0**32
     replaced = np.where(is_replaced, random_words, tokens)
     return np.where(choice < mask_token_rate * 2.0**32, mask_id, replaced)
 
 
-def _true_in_rows(values: np.ndarray) -> np.ndarray:
-    """Returns int64[B]: how many of bool[B, S] are true."""
+def _count_true(values: np.ndarray) -> np.ndarray:
+    """Returns int64[B]: how many of bool[B, S] are true in each row."""
     return np.add.reduce(values, axis=1, dtype=np.int64)
 
 
 def _take_last(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Returns [B, 1]: the last of the first `counts` values of each row, or 0 if there is none."""
     columns = np.maximum(counts - 1, 0)[:, None]
-    return np.take_along_axis(rows, columns, axis=1) * (counts > 0)[:, None]
+    values = np.take_along_axis(rows, columns, axis=1)
+    return values * (counts > 0)[:, None]
 
 
 def _pack_left(is_chosen: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the true positions of bool[B, S] in int64[B, width], filled with 0, and bool[B,
-    width], false there.
+    """Returns the true positions of bool[B, S] in int64[B, width], and whether they are real.
+
+    Padding is 0, and false.
     """
-    is_filled = np.arange(width) < _true_in_rows(is_chosen)[:, None]
+    is_filled = np.arange(width) < _count_true(is_chosen)[:, None]
     positions = np.zeros(is_filled.shape, np.int64)
     positions[is_filled] = np.flatnonzero(is_chosen) % is_chosen.shape[1]
     return positions, is_filled
 
 
 class Masker:
+    """Draws the masks of many sequences and replaces their tokens."""
+
     def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig):
-        self._config, self._mask_id = config, vocabulary.mask_id
+        self._config = config
+        self._mask_id = vocabulary.mask_id
         self._word_ids = np.array(vocabulary.word_ids, np.int32)
         self._continues = np.array(vocabulary.continues)
 
     def mask(
         self, input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray
     ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-        """Replaces tokens in `input_ids`, int[B, S], at some of the candidates, bool[B, S].
+        """Replaces tokens in place, and counts what became of them.
 
-        Returns masked_lm_positions, masked_lm_ids and masked_lm_weights, [B, P] each, and counts by
-        name.
+        Args:
+            input_ids: the ids of the tokens, int[B, S], which are changed.
+            candidates: whether a position may be masked, bool[B, S].
+            lengths: the number of tokens of each sequence, int[B].
+            keys: the stream of each sequence, uint64[B].
+
+        Returns:
+            masked_lm_positions, masked_lm_ids and masked_lm_weights, [B, P] each, and counts by
+            name.
         """
         features, replaced = self.masked(input_ids, candidates, lengths, keys)
-        is_masked = features["masked_lm_weights"]
-        is_mask = is_masked & (replaced == self._mask_id)
+        is_predicted = features["masked_lm_weights"]
+        is_mask = is_predicted & (replaced == self._mask_id)
+        is_same = is_predicted & (replaced == features["masked_lm_ids"])
         counts = {
-            "predictions": int(is_masked.sum()),
+            "predictions": int(is_predicted.sum()),
             "predictions_masked": int(is_mask.sum()),
-            "predictions_kept": int(
-                (is_masked & (replaced == features["masked_lm_ids"]) & ~is_mask).sum()
-            ),
+            "predictions_kept": int((is_same & ~is_mask).sum()),
         }
         return features, counts
 
     def masked(
         self, input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Does what `mask` does without counting, and returns the ids that the predicted tokens
-        became, int[B, P].
+        """Does what `mask` does, without counting.
+
+        Returns:
+            The features that `mask` returns, and the ids that the predicted tokens became,
+            int[B, P].
         """
-        config = self._config
-        positions, is_masked = self._positions(input_ids, candidates, lengths, keys)
+        positions, is_predicted = self._draw_positions(input_ids, candidates, lengths, keys)
         rows, length = input_ids.shape
-        at = positions + np.arange(0, rows * length, length)[:, None]  # in all rows
-        masked_lm_ids = input_ids.ravel()[at] * is_masked
-        rates = config.mask_token_rate, config.random_token_rate
-        replaced = draw_replacements(masked_lm_ids, keys, self._mask_id, self._word_ids, *rates)
-        np.put(input_ids, at[is_masked], replaced[is_masked])
+        row_offsets = np.arange(0, rows * length, length)
+        flat_positions = positions + row_offsets[:, None]
+        masked_lm_ids = input_ids.ravel()[flat_positions] * is_predicted
+        replaced = draw_replacements(
+            masked_lm_ids,
+            keys,
+            self._mask_id,
+            self._word_ids,
+            mask_token_rate=self._config.mask_token_rate,
+            random_token_rate=self._config.random_token_rate,
+        )
+        np.put(input_ids, flat_positions[is_predicted], replaced[is_predicted])
         features = {
             "masked_lm_positions": positions,
             "masked_lm_ids": masked_lm_ids,
-            "masked_lm_weights": is_masked,
+            "masked_lm_weights": is_predicted,
         }
         return features, replaced
 
-    def _positions(
+    def _draw_positions(
         self, input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         config = self._config
@@ -233,36 +318,45 @@ class Masker:
         if not config.do_whole_word_mask:
             return draw_positions(candidates, count, keys, most)
         starts = candidates & ~self._continues[input_ids]
-        starts[:, 1] |= candidates[:, 1]  # a piece "##x" without a piece before it is a word
+        starts[:, 1] |= candidates[:, 1]  # A piece "##x" without a piece before it is a word.
         if config.ngram_masking > 1:
             starts = span_starts(starts, config.ngram_masking, keys)
         return draw_units(starts, candidates, count, keys, most)
 
 
 class DynamicMasks:
-    """Masks the batches of records without masks: others in each pass, and the same ones in each
-    run with the seed.
+    """Masks the batches of records without masks.
+
+    Each pass over the data has other masks. They are the same ones in each run with the seed.
     """
 
     def __init__(self, vocabulary: InstanceVocabulary, config: MaskConfig, seed: int):
-        self._masker, self._seed = Masker(vocabulary, config), seed
-        self._special = vocabulary.cls_id, vocabulary.sep_id
+        self._masker = Masker(vocabulary, config)
+        self._seed = seed
+        self._special_ids = vocabulary.cls_id, vocabulary.sep_id
         self.max_predictions_per_seq = config.max_predictions_per_seq
 
     def __call__(
         self, input_ids: np.ndarray, input_mask: np.ndarray, passes: np.ndarray, records: np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        """Masks int32[B, S], by the number of the pass over the data and the hash of each record,
-        int64[B] both.
+        """Masks a batch.
 
-        Returns NAMES: int32[B, S], int32[B, P], int32[B, P] and float32[B, P].
+        Args:
+            input_ids: the ids of the tokens, int32[B, S].
+            input_mask: 1 for tokens and 0 for padding, int32[B, S].
+            passes: the number of the pass over the data, int64[B].
+            records: the hash of each record, int64[B].
+
+        Returns:
+            The features NAMES: int32[B, S], int32[B, P], int32[B, P] and float32[B, P].
         """
         ids = np.array(input_ids)
         candidates = input_mask > 0
-        for special in self._special:
+        for special in self._special_ids:
             candidates &= ids != special
+        lengths = input_mask.sum(axis=1)
         keys = random_streams.stream(self._seed, passes, records)
-        features, _ = self._masker.masked(ids, candidates, input_mask.sum(axis=1), keys)
+        features, _ = self._masker.masked(ids, candidates, lengths, keys)
         features["input_ids"] = ids
         return tuple(
             features[name].astype(dtype) for name, dtype in zip(NAMES, DTYPES, strict=True)

@@ -1,8 +1,8 @@
 """Random numbers of many independent streams at once, without a state.
 
-A stream is a 64-bit key, and its numbers are the outputs of SplitMix64 (Steele, Lea and Flood,
-2014) from that key on: number k is a function of the key and k alone, whatever other numbers are
-drawn, in any order and process.
+A stream is a 64-bit key. Its numbers are the outputs of SplitMix64 (Steele, Lea and Flood, 2014)
+from that key on. Number k depends on the key and k alone, so the numbers of a stream can be drawn
+in any order and in any process.
 """
 
 import numpy as np
@@ -10,69 +10,99 @@ import numpy as np
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 _FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_WORD_BITS = 64
+_HALF_WORD = np.uint64(32)
+_NON_FRACTION_BITS = np.uint64(11)  # A float64 has 53 bits of fraction.
 _MOST_TRIALS = 1 << 12
 
 
 def stream(*parts: int | np.ndarray) -> np.ndarray:
-    """Returns the keys of streams, uint64[n], which ordered parts tell apart, such as a seed and
-    numbers of documents.
+    """Computes the keys of streams from parts that identify them, such as a seed and documents.
 
-    Each part is an int, of which the last 64 bits count, or int[n]; n is 1 if all parts are
-    numbers.
+    Args:
+        parts: an int, of which the last 64 bits count, or int[n]. Other parts, or the same parts in
+            another order, give another stream.
+
+    Returns:
+        uint64[n]; n is 1 if all parts are numbers.
     """
     key = np.zeros(1, np.uint64)  # An array, because numpy warns of scalars that wrap around.
     for part in parts:
-        values = part % (1 << 64) if isinstance(part, int) else part
+        values = part % (1 << _WORD_BITS) if isinstance(part, int) else part
         bits = np.atleast_1d(values).astype(np.uint64)
-        key = _mixed(key + _mixed(bits + _GOLDEN))
+        part_key = _mix(bits + _GOLDEN)
+        key = _mix(key + part_key)
     return key
 
 
 def draw(streams: np.ndarray, number: int | np.ndarray) -> np.ndarray:
-    """Returns uint64[...]: number `number` (from 0) of each stream; the shapes are broadcast."""
+    """Draws one number of each stream.
+
+    Args:
+        streams: the keys, uint64[...].
+        number: the number of the draw in its stream, from 0: an int or int[...].
+
+    Returns:
+        uint64 of the shape to which both are broadcast.
+    """
     steps = np.atleast_1d(number).astype(np.uint64) + np.uint64(1)
-    return _mixed(streams + steps * _GOLDEN)
+    return _mix(streams + steps * _GOLDEN)
 
 
 def uniform(words: np.ndarray) -> np.ndarray:
-    """Returns float64 in [0, 1) of random words, uint64."""
-    return (words >> np.uint64(11)) * 2.0**-53
+    """Converts random words, uint64, to float64 in [0, 1)."""
+    fractions = words >> _NON_FRACTION_BITS
+    return fractions * 2.0**-53
 
 
 def below(words: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
-    """Returns int64 in [0, limit) of random words, uint64, equally likely up to a relative error
-    of limit / 2^32.
+    """Converts random words, uint64, to int64 in [0, limit).
+
+    All results are equally likely up to a relative error of limit / 2^32.
     """
     limits = np.asarray(limits).astype(np.uint64)
-    return ((words >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
+    high_bits = words >> _HALF_WORD
+    return (high_bits * limits >> _HALF_WORD).astype(np.int64)
 
 
 def binomial(streams: np.ndarray, first: int, num_trials: np.ndarray) -> np.ndarray:
-    """Returns int64[n]: how many of int[n] trials succeed with probability 1/2, by one stream each,
-    uint64[n].
+    """Counts the successes of trials that succeed with probability 1/2.
 
-    Above 4096 trials the number is scaled up from that many, with the right mean and variance.
+    Above 4096 trials the count is scaled up from that many, with the right mean and variance.
+
+    Args:
+        streams: the stream that decides each count, uint64[n].
+        first: the number of the first draw in each stream.
+        num_trials: the number of trials, int[n].
+
+    Returns:
+        int64[n].
     """
     successes = np.zeros(len(num_trials), np.int64)
-    # Few numbers need more than the first word.
-    for begin, end in ((0, 1), (1, _MOST_TRIALS // 64)):
-        rows = np.flatnonzero(num_trials > 64 * begin)
+    # Few counts need more than the first word.
+    for first_word, end_word in ((0, 1), (1, _MOST_TRIALS // _WORD_BITS)):
+        rows = np.flatnonzero(num_trials > _WORD_BITS * first_word)
         if len(rows):
-            words = np.arange(begin, min(end, -(-int(num_trials[rows].max()) // 64)))
-            num_bits = np.clip(num_trials[rows, None] - 64 * words, 0, 64)  # used of each word
+            row_trials = num_trials[rows]
+            num_words = -(-int(row_trials.max()) // _WORD_BITS)
+            words = np.arange(first_word, min(end_word, num_words))
             bits = draw(streams[rows, None], first + words)
-            shifts = (64 - np.maximum(num_bits, 1)).astype(np.uint64)
-            bits = np.where(num_bits > 0, bits >> shifts, 0)
-            successes[rows] += np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+            num_used_bits = np.clip(row_trials[:, None] - _WORD_BITS * words, 0, _WORD_BITS)
+            successes[rows] += _count_ones(bits, num_used_bits)
     deviations = successes - _MOST_TRIALS / 2
     scaled = num_trials / 2 + deviations * np.sqrt(num_trials / _MOST_TRIALS)
     return np.where(num_trials > _MOST_TRIALS, np.rint(scaled).astype(np.int64), successes)
 
 
-def _mixed(words: np.ndarray) -> np.ndarray:
-    """Mixes the bits of the words, an array of the caller's own, and returns it: a bijection of
-    64 bits.
-    """
+def _count_ones(words: np.ndarray, num_used_bits: np.ndarray) -> np.ndarray:
+    """Returns int64[n]: how many of the first used bits of uint64[n, words] are 1, in each row."""
+    shifts = (_WORD_BITS - np.maximum(num_used_bits, 1)).astype(np.uint64)
+    used_bits = np.where(num_used_bits > 0, words >> shifts, 0)
+    return np.bitwise_count(used_bits).sum(axis=1, dtype=np.int64)
+
+
+def _mix(words: np.ndarray) -> np.ndarray:
+    """Mixes the bits of the words in place, a bijection of 64 bits, and returns them."""
     shifted = np.empty_like(words)
     for shift, factor in zip(_SHIFTS, _FACTORS, strict=False):
         words ^= np.right_shift(words, shift, out=shifted)

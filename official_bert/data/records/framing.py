@@ -1,7 +1,7 @@
 """Writes TFRecord files of tf.Example messages, and reads them record by record.
 
-Nothing but `read_examples` loads TensorFlow. With sorted keys and packed lists, the bytes of an
-Example, a protobuf map from feature name to a list, equal those of TensorFlow's
+Only `read_examples` loads TensorFlow. An Example is a protobuf map from feature name to a list. Its
+keys are sorted and its lists are packed here, so that its bytes equal those of TensorFlow's
 `SerializeToString(deterministic=True)`.
 """
 
@@ -13,7 +13,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -21,26 +21,29 @@ import numpy as np
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
-_LARGEST_RECORD_BYTES = 1 << 30  # a larger length must be corrupt
+_LARGEST_RECORD_BYTES = 1 << 30  # A larger length must be corrupt.
 COMPRESSED_SUFFIX = ".gz"
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 
-# Wire format: a field is a varint (number << 3 | type) and its content; for type 2, a length as a
-# varint and the bytes.
+# Wire format: a field is a varint (number << 3 | type) and its content. The content of type 2 is a
+# length as a varint, and the bytes.
 _BYTES = 2
 # Field 1: Example.features, Features.feature, a map entry's key, a list's values.
-_FIRST = 1 << 3 | _BYTES
-_SECOND = 2 << 3 | _BYTES  # field 2: a map entry's value; Feature.float_list
-_THIRD = 3 << 3 | _BYTES  # field 3: Feature.int64_list
-_HEADS = 1 << 12  # kept of each kind; few lengths occur
+_FIRST = bytes([1 << 3 | _BYTES])
+_SECOND = bytes([2 << 3 | _BYTES])  # Field 2: a map entry's value; Feature.float_list.
+_THIRD = bytes([3 << 3 | _BYTES])  # Field 3: Feature.int64_list.
+_CACHED_HEADS = 1 << 12  # of each kind; few lengths occur
 _DTYPES = {"bytes_list": object, "float_list": np.float32, "int64_list": np.int64}
 
 
 def frame(data: bytes) -> bytes:
-    """Returns a record as TFRecord files hold it: with its length and checksums."""
+    """Returns a record as a TFRecord file contains it: with its length and checksums."""
     return b"".join((_header(len(data)), data, _checksum(data)))
 
 
@@ -51,12 +54,13 @@ def _header(num_bytes: int) -> bytes:
 
 
 class ExampleFiles:
-    """TFRecord files that receive examples in turn: example k goes into file k mod n. See
-    `open_example_files`.
+    """TFRecord files that receive examples in turn: example k goes into file k mod n.
+
+    `open_example_files` opens them.
     """
 
-    def __init__(self, opened: Sequence[BinaryIO]):
-        self._files = opened
+    def __init__(self, opened_files: Sequence[BinaryIO]):
+        self._files = opened_files
         self.num_written = 0
 
     def write(self, features: Mapping[str, np.ndarray]) -> None:
@@ -64,15 +68,22 @@ class ExampleFiles:
         framed = [frame(example) for example in encode_examples(features)]
         num_files = len(self._files)
         for k, file in enumerate(self._files):
-            file.write(b"".join(framed[(k - self.num_written) % num_files :: num_files]))
+            file_records = framed[(k - self.num_written) % num_files :: num_files]
+            file.write(b"".join(file_records))
         self.num_written += len(framed)
 
 
 @contextlib.contextmanager
 def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
-    """Opens TFRecord files for writing, gzip if their name ends in .gz, as a context manager.
+    """Opens TFRecord files for writing, as a context manager.
 
     The files get their names when the block ends; if it raises an exception, they are deleted.
+
+    Args:
+        paths: the files; one whose name ends in .gz is compressed.
+
+    Raises:
+        InputError: there is no file, or one is named twice.
     """
     if not paths:
         raise InputError("--output_file: names no file")
@@ -81,14 +92,14 @@ def open_example_files(paths: Sequence[str]) -> Iterator[ExampleFiles]:
             f"--output_file: {','.join(paths)} names a file twice; give each file its own name"
         )
     with contextlib.ExitStack() as stack:
-        opened = []
+        opened_files = []
         for path in paths:
             file = stack.enter_context(writing.replacing(path, "wb"))
-            # Without name and time, equal records give equal bytes.
             if path.endswith(COMPRESSED_SUFFIX):
+                # Without name and time, equal records give equal bytes.
                 file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
-            opened.append(file)
-        yield ExampleFiles(opened)
+            opened_files.append(file)
+        yield ExampleFiles(opened_files)
 
 
 class _CorruptError(Exception):
@@ -96,33 +107,46 @@ class _CorruptError(Exception):
 
 
 def read_records(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yields the number (from 0) and bytes of every record of a plain or gzip file; its errors
-    name the record.
+    """Yields the number (from 0) and the bytes of every record of a plain or gzip file.
+
+    Raises:
+        InputError: a record is corrupt; the message names it.
     """
     with files.open_file(path, "rb") as raw, _decompressed(raw) as file:
-        number = offset = 0
+        number = 0
+        offset = 0
         try:
             while header := _read(file, _HEADER.size, may_end=True):
-                length, length_checksum = _HEADER.unpack(header)
-                if _CHECKSUM.pack(length_checksum) != _checksum(header[:8]):
-                    raise _CorruptError("its length does not fit its checksum")
-                if length > _LARGEST_RECORD_BYTES:
-                    raise _CorruptError(f"its length is {length} bytes")
-                data = _read(file, length)
-                if _read(file, _CHECKSUM.size) != _checksum(data):
-                    raise _CorruptError("its bytes do not fit their checksum")
+                data = _read_data(file, header)
                 yield number, data
-                number, offset = number + 1, offset + _HEADER.size + length + _CHECKSUM.size
+                number += 1
+                offset += _HEADER.size + len(data) + _CHECKSUM.size
         except _CorruptError as error:
             file_note = " of the decompressed file" if is_compressed(path) else ""
-            raise _corrupt(
-                path, number, f"{error} (it begins at byte {offset}{file_note})"
-            ) from error
+            reason = f"{error} (it begins at byte {offset}{file_note})"
+            raise _corrupt(path, number, reason) from error
+
+
+def _read_data(file: BinaryIO | io.BufferedIOBase, header: bytes) -> bytes:
+    """Reads the record after its header, which has its length, and validates both."""
+    length, length_checksum = _HEADER.unpack(header)
+    if _CHECKSUM.pack(length_checksum) != _checksum(header[: _LENGTH.size]):
+        raise _CorruptError("its length does not fit its checksum")
+    if length > _LARGEST_RECORD_BYTES:
+        raise _CorruptError(f"its length is {length} bytes")
+    data = _read(file, length)
+    if _read(file, _CHECKSUM.size) != _checksum(data):
+        raise _CorruptError("its bytes do not fit their checksum")
+    return data
 
 
 def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Yields the number (from 0) and features of every example: name -> int64, float32 or
-    object[length].
+    """Yields the number (from 0) and the features of every example.
+
+    The features are name -> int64, float32 or object[length].
+
+    Raises:
+        InputError: a record is corrupt, or no example.
     """
     import tensorflow as tf
     from google.protobuf.message import DecodeError
@@ -135,8 +159,8 @@ def read_examples(path: str) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         yield number, {name: _read_values(feature) for name, feature in features.items()}
 
 
-def _read_values(feature) -> np.ndarray:
-    """Returns the values of a tf.train.Feature; none of one that is not set."""
+def _read_values(feature: "tf.train.Feature") -> np.ndarray:
+    """Returns the values of a feature; none if it is not set."""
     kind = feature.WhichOneof("kind") or "int64_list"
     return np.array(getattr(feature, kind).value, _DTYPES[kind])
 
@@ -144,18 +168,24 @@ def _read_values(feature) -> np.ndarray:
 def _checksum(data: bytes) -> bytes:
     """Returns the masked (rotated and offset) CRC-32C that TFRecord files store, little-endian."""
     crc = google_crc32c.value(data)
-    return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+    rotated = crc >> 15 | crc << 17
+    return _CHECKSUM.pack((rotated + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def is_compressed(path: str) -> bool:
-    """Tells whether a record file is compressed with gzip, by its first bytes."""
+    """Returns whether a record file is compressed with gzip, by its first bytes."""
     with files.open_file(path, "rb") as file:
         return _begins_gzip(file.read(_HEADER.size))
 
 
 def _begins_gzip(start: bytes) -> bool:
-    """A record of half a megabyte can begin like gzip, but has a checksum."""
-    return start.startswith(_GZIP_MAGIC) and start[8:] != _checksum(start[:8])
+    """Returns whether the first bytes of a file, as many as a header has, are those of gzip.
+
+    A record of half a megabyte begins like gzip, too, but has the checksum of its length.
+    """
+    length = start[: _LENGTH.size]
+    checksum = start[_LENGTH.size :]
+    return start.startswith(_GZIP_MAGIC) and checksum != _checksum(length)
 
 
 def _decompressed(
@@ -163,14 +193,14 @@ def _decompressed(
 ) -> contextlib.AbstractContextManager[BinaryIO | io.BufferedIOBase]:
     if isinstance(file, io.BufferedReader):
         start = file.peek(_HEADER.size)[: _HEADER.size]
-    else:  # a remote file
+    else:  # The file is remote.
         start = file.read(_HEADER.size)
         file.seek(0)
     return gzip.open(file) if _begins_gzip(start) else contextlib.nullcontext(file)
 
 
 def _read(file: BinaryIO | io.BufferedIOBase, size: int, may_end: bool = False) -> bytes:
-    """Reads `size` bytes; returns none at the end of the file if `may_end` allows it."""
+    """Reads `size` bytes, or none at the end of the file if `may_end`."""
     try:
         data = file.read(size)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -182,78 +212,100 @@ def _read(file: BinaryIO | io.BufferedIOBase, size: int, may_end: bool = False) 
 
 def _corrupt(path: str, number: int, reason: str) -> InputError:
     return InputError(
-        f"{path}: record {number} (from 0) is corrupt: {reason}; make the file anew with "
-        "create_pretraining_data.py"
+        f"{path}: record {number} (from 0) is corrupt: {reason}; make the file again "
+        "with create_pretraining_data.py"
     )
 
 
 def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Serialises one Example for each row of name -> integer or float[batch, length], as int64
-    and float32 lists.
+    """Serialises one Example for each row.
+
+    Args:
+        features: name -> integer or float[batch, length].
+
+    Returns:
+        The bytes of the examples; integers become int64 lists, and floats become float32 lists.
     """
+    # The bytes of each feature, or of several, in each row.
     columns: list[list[bytes]] = []
-    # Neighbouring columns whose rows all have one length: their entries, bytes[B, width].
+    # Neighbouring features whose rows all have one length: their entries, bytes[B, width].
     fixed: list[np.ndarray] = []
     for name in sorted(features):
         values = features[name]
         is_float = np.issubdtype(values.dtype, np.floating)
-        key = bytes((_FIRST,)) + varint(len(name.encode())) + name.encode()
+        key = _length_prefixed(name.encode())
         kind = _SECOND if is_float else _THIRD
-        if is_float or (values.min(initial=0) >= 0 and values.max(initial=0) < 0x80):
+        if is_float or _fit_into_bytes(values):
             data = np.ascontiguousarray(values, "<f4" if is_float else np.uint8).view(np.uint8)
             head = np.frombuffer(_entry_head(key, kind, data.shape[1]), np.uint8)
-            fixed += [np.broadcast_to(head, (len(values), len(head))), data]
+            heads = np.broadcast_to(head, (len(values), len(head)))
+            fixed += [heads, data]
         else:
-            entries = [_entry_head(key, kind, len(row)) + row for row in _varint_rows(values)]
-            columns += [*_join_columns(fixed), entries]
+            columns += _join_columns(fixed)
             fixed = []
+            rows = _varint_rows(values)
+            columns.append([_entry_head(key, kind, len(row)) + row for row in rows])
     columns += _join_columns(fixed)
-    return [
-        b"".join((_example_head(sum(map(len, entries))), *entries))
-        for entries in zip(*columns, strict=True)
-    ]
+    examples = []
+    for entries in zip(*columns, strict=True):
+        num_bytes = sum(map(len, entries))
+        examples.append(b"".join((_example_head(num_bytes), *entries)))
+    return examples
+
+
+def _fit_into_bytes(values: np.ndarray) -> bool:
+    """Returns whether the varint of each integer is the byte of the same value."""
+    return bool(values.min(initial=0) >= 0 and values.max(initial=0) < 0x80)
 
 
 def _join_columns(parts: list[np.ndarray]) -> list[list[bytes]]:
-    """Returns the rows of neighbouring columns, each uint8[B, width], as one column of bytes;
-    none of no columns.
+    """Returns the rows of neighbouring columns, each uint8[B, width], as one column of bytes.
+
+    Of no columns, none is returned.
     """
     if not parts:
         return []
     table = np.concatenate(parts, axis=1)
-    data, width = table.tobytes(), table.shape[1]
+    data = table.tobytes()
+    width = table.shape[1]
     return [[data[start : start + width] for start in range(0, len(data), width)]]
 
 
-@functools.lru_cache(_HEADS)
+def _length_prefixed(content: bytes) -> bytes:
+    """Returns field 1 with this content."""
+    return _FIRST + varint(len(content)) + content
+
+
+@functools.lru_cache(_CACHED_HEADS)
 def _example_head(num_bytes: int) -> bytes:
-    return bytes((_FIRST,)) + varint(num_bytes)
+    return _FIRST + varint(num_bytes)
 
 
-@functools.lru_cache(_HEADS)
-def _entry_head(key: bytes, kind: int, num_bytes: int) -> bytes:
+@functools.lru_cache(_CACHED_HEADS)
+def _entry_head(key: bytes, kind: bytes, num_bytes: int) -> bytes:
     """Returns the bytes of a map entry before its packed values: tags, lengths and the key."""
-    values = bytes((_FIRST,)) + varint(num_bytes) if num_bytes else b""
-    list_size = len(values) + num_bytes
-    feature = bytes((kind,)) + varint(list_size) + values
-    feature_size = len(feature) + num_bytes
-    entry = key + bytes((_SECOND,)) + varint(feature_size) + feature
-    return bytes((_FIRST,)) + varint(len(entry) + num_bytes) + entry
+    values_head = _FIRST + varint(num_bytes) if num_bytes else b""
+    list_size = len(values_head) + num_bytes
+    feature_head = kind + varint(list_size) + values_head
+    feature_size = len(feature_head) + num_bytes
+    entry_head = key + _SECOND + varint(feature_size) + feature_head
+    entry_size = len(entry_head) + num_bytes
+    return _FIRST + varint(entry_size) + entry_head
 
 
 def varint(value: int) -> bytes:
     """Encodes a non-negative integer as a protobuf varint."""
-    out = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _varint_rows(values: np.ndarray) -> list[bytes]:
     """Returns the concatenated varints of each row of integers, of which there is one at least."""
-    # A negative number takes ten bytes.
+    # A negative number has ten bytes.
     rest = values.astype(np.int64, copy=False).view(np.uint64).ravel()
     largest = int(rest.max(initial=0))
     if largest < 1 << 32:
@@ -263,11 +315,15 @@ def _varint_rows(values: np.ndarray) -> list[bytes]:
         num_bytes += rest >= rest.dtype.type(1 << shift)
     ends = np.cumsum(num_bytes, dtype=np.int64)
     data = np.empty(ends[-1], np.uint8)
-    at = ends - num_bytes
-    while len(rest):  # a byte of every number at a time
-        goes_on = rest > 0x7F
-        data[at] = (rest & 0x7F).astype(np.uint8) | goes_on.view(np.uint8) << 7
-        rest, at = rest[goes_on] >> rest.dtype.type(7), at[goes_on] + 1
+    offsets = ends - num_bytes
+    while len(rest):  # Write one byte of every number at a time.
+        has_more = rest > 0x7F
+        low_bits = (rest & 0x7F).astype(np.uint8)
+        data[offsets] = low_bits | has_more.view(np.uint8) << 7
+        rest = rest[has_more] >> rest.dtype.type(7)
+        offsets = offsets[has_more] + 1
     data = data.tobytes()
-    row_ends = ends[values.shape[1] - 1 :: values.shape[1]].tolist()
-    return [data[start:end] for start, end in zip([0, *row_ends], row_ends, strict=False)]
+    row_length = values.shape[1]
+    row_ends = ends[row_length - 1 :: row_length].tolist()
+    row_starts = [0, *row_ends]
+    return [data[start:end] for start, end in zip(row_starts, row_ends, strict=False)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import concurrent.futures
 import hashlib
 import json
+import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,16 +40,20 @@ _FILES_OPENED_TOGETHER = 16
 def write_encoded_set(
     path: str, num_examples: int, records: Callable[[np.ndarray], Mapping[str, np.ndarray]]
 ) -> None:
-    """Writes a record for each example; `records` maps numbers of examples, int[b], to features,
-    each [b, ...].
+    """Writes a record for each example.
+
+    Args:
+        path: the file to write.
+        num_examples: the number of examples.
+        records: a function of numbers of examples, int[b], to their features, each [b, ...].
     """
     with open_example_files([path]) as file:
         for start in range(0, num_examples, _EXAMPLES_AT_ONCE):
             log_progress(start, num_examples)
-            rows = np.arange(start, min(start + _EXAMPLES_AT_ONCE, num_examples))
-            file.write(
-                {name: values.reshape(len(rows), -1) for name, values in records(rows).items()}
-            )
+            end = min(start + _EXAMPLES_AT_ONCE, num_examples)
+            features = records(np.arange(start, end))
+            rows = {name: values.reshape(end - start, -1) for name, values in features.items()}
+            file.write(rows)
 
 
 def log_progress(index: int, num_examples: int) -> None:
@@ -62,16 +67,20 @@ def write_features(
     example_files: ExampleFiles,
     inv_vocab: Mapping[int, str],
 ) -> None:
-    """Writes batches of the features of pre-training records, and logs the first ones as the
-    original does.
+    """Writes pre-training records, and logs the first ones as the original does.
+
+    Args:
+        batches: the features of the records in batches, name -> [batch, length].
+        example_files: the files that receive the records.
+        inv_vocab: id -> WordPiece, for the log.
     """
     progress = Progress("instances written")
     for features in batches:
-        for row in range(
-            min(len(features["input_ids"]), _LOGGED_EXAMPLES - example_files.num_written)
-        ):
+        num_written = example_files.num_written
+        num_logged = min(len(features["input_ids"]), _LOGGED_EXAMPLES - num_written)
+        for row in range(num_logged):
             example = {name: values[row].tolist() for name, values in features.items()}
-            _log_example(example, inv_vocab, is_first=not example_files.num_written + row)
+            _log_example(example, inv_vocab, is_first=num_written + row == 0)
         example_files.write(features)
         progress(example_files.num_written)
     logging.info("Wrote %d total instances", example_files.num_written)
@@ -84,7 +93,8 @@ def log_files(title: str, paths: Iterable[str]) -> None:
 
 
 def _log_example(example: Mapping[str, list], inv_vocab: Mapping[int, str], is_first: bool):
-    tokens = [inv_vocab[i] for i in example["input_ids"][: sum(example["input_mask"])]]
+    length = sum(example["input_mask"])
+    tokens = [inv_vocab[token_id] for token_id in example["input_ids"][:length]]
 
     def details():
         yield f"tokens: {' '.join(tokens)}"
@@ -95,15 +105,22 @@ def _log_example(example: Mapping[str, list], inv_vocab: Mapping[int, str], is_f
 
 
 def expand_records(patterns: Iterable[str], flag: str) -> list[str]:
-    """Returns the record files that the names and globs of a flag match, without the manifests
-    that globs match.
+    """Returns the record files that the names and globs of a flag match.
+
+    Manifests that globs match are left out.
+
+    Raises:
+        InputError: there is no such file.
     """
-    named = set(patterns)
-    matches = files.expand(patterns, flag)
-    records = [path for path in matches if path in named or not path.endswith(MANIFEST_SUFFIX)]
+    distinct_patterns = set(patterns)
+    records = []
+    for path in files.expand(patterns, flag):
+        if path in distinct_patterns or not path.endswith(MANIFEST_SUFFIX):
+            records.append(path)
     if not records:
         raise InputError(
-            f"--{flag}: no file of records matches {','.join(named)!r}; check the path or the glob"
+            f"--{flag}: no file of records matches {','.join(distinct_patterns)!r}; check the path "
+            "or the glob"
         )
     return records
 
@@ -115,34 +132,44 @@ def hidden_manifest(path: str) -> str:
 
 
 def manifest_beside(path: str) -> tuple[str, dict] | None:
-    """Returns the path and the content of the manifest that describes a record file; None if it has
-    none.
+    """Returns the path and the content of the manifest that describes a record file, or None.
 
-    A manifest says nothing about a file of another size, which was made later under the same name.
+    A manifest does not describe a file of another size, which was made later under the same name.
     """
-    for manifest_file in (hidden_manifest(path), SHARD_NAME.sub("", path) + MANIFEST_SUFFIX):
-        if files.exists(manifest_file):
-            manifest = check_object(reading.read_json(manifest_file), manifest_file)
-            entry = {"file": os.path.basename(path), "bytes": files.size(path)}
-            shards = field(manifest, "shards", list, manifest_file)
-            if any(entry.items() <= check_object(shard, manifest_file).items() for shard in shards):
+    for manifest_file in (hidden_manifest(path), _shards_manifest(path)):
+        if not files.exists(manifest_file):
+            continue
+        manifest = check_object(reading.read_json(manifest_file), manifest_file)
+        entry = {"file": os.path.basename(path), "bytes": files.size(path)}
+        for shard in field(manifest, "shards", list, manifest_file):
+            if entry.items() <= check_object(shard, manifest_file).items():
                 return manifest_file, manifest
     return None
 
 
+def _shards_manifest(path: str) -> str:
+    """Returns the name of the manifest beside the shard `path`."""
+    return SHARD_NAME.sub("", path) + MANIFEST_SUFFIX
+
+
 def vocabulary_digest(vocab: Mapping[str, int]) -> str:
-    """Returns a digest of the pieces of a vocabulary and their ids, whatever the form of its file."""
-    pieces = sorted(vocab.items(), key=lambda item: item[1])
-    return hashlib.sha256(json.dumps(pieces).encode()).hexdigest()
+    """Returns a digest of the pieces of a vocabulary and their ids, whatever its file looks like."""
+    pieces = sorted(vocab.items(), key=operator.itemgetter(1))
+    text = json.dumps(pieces)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_records_vocabulary(
     records: Iterable[str], vocab_file: str, vocab: Mapping[str, int]
 ) -> None:
-    """Compares a vocabulary with that of record files, so far as the manifests beside them have its
-    digest.
+    """Checks that record files were made with a vocabulary, where their manifests have its digest.
 
-    Manifests of earlier versions have a digest of the file instead, or none.
+    Manifests of earlier versions have a digest of the vocabulary's file instead, or none.
+
+    Args:
+        records: the record files.
+        vocab_file: the file of the vocabulary.
+        vocab: the vocabulary, WordPiece -> id.
 
     Raises:
         InputError: the ids of the records stand for other pieces.
@@ -151,48 +178,55 @@ def check_records_vocabulary(
         "pieces_sha256": lambda: vocabulary_digest(vocab),
         "vocabulary_sha256": lambda: files.sha256(vocab_file),
     }
-    for path in sorted({SHARD_NAME.sub("", path): path for path in records}.values()):
-        if (described := manifest_beside(path)) is None:
+    one_shard_by_output = {SHARD_NAME.sub("", path): path for path in records}
+    for path in sorted(one_shard_by_output.values()):
+        manifest_and_file = manifest_beside(path)
+        if manifest_and_file is None:
             continue
-        manifest_file, manifest = described
+        manifest_file, manifest = manifest_and_file
         name = next((name for name in digests if name in manifest), None)
         if name and manifest[name] != digests[name]():
             raise InputError(
                 f"{manifest_file}: {path} was made with another vocabulary than {vocab_file}, so "
                 "its ids stand for other pieces; name the vocabulary that it was made with as "
-                "--vocab_file, or make the records anew"
+                "--vocab_file, or make the records again"
             )
 
 
 def record_contents(paths: Sequence[str]) -> list[tuple[str, int, str | None]]:
-    """Returns what tells record files from others of the same names: path, size in bytes, and
-    recorded digest.
+    """Returns the path, the size in bytes and the recorded digest of record files.
 
-    The digest is that of a manifest of shards; a file without one has its size alone, because
-    reading records, which may be terabytes, would take longer than the start of a training.
-    `sizes_and_times` shows files that were rewritten.
+    They distinguish files from others of the same names. The digest is that of a manifest of
+    shards. A file without a manifest has None, because a digest needs all records to be read, which
+    may be terabytes. `sizes_and_times` shows files that were rewritten.
     """
-    recorded: dict[str, dict[str, str]] = {}  # digests of the shards of a manifest by name
+    manifest_digests: dict[str, dict[str, str]] = {}  # manifest -> name of a shard -> digest
     contents = []
     for path, (size, _) in sizes_and_times(paths).items():
-        manifest_file = SHARD_NAME.sub("", path) + MANIFEST_SUFFIX
-        if manifest_file not in recorded:
-            _, manifest = manifest_beside(path) or ("", {})
-            shards = manifest.get("shards", [])
-            recorded[manifest_file] = {
-                shard["file"]: shard["sha256"] for shard in shards if "sha256" in shard
-            }
-        contents.append((path, size, recorded[manifest_file].get(os.path.basename(path))))
+        manifest_file = _shards_manifest(path)
+        if manifest_file not in manifest_digests:
+            manifest_digests[manifest_file] = _read_digests(path)
+        digest = manifest_digests[manifest_file].get(os.path.basename(path))
+        contents.append((path, size, digest))
     return contents
 
 
+def _read_digests(path: str) -> dict[str, str]:
+    """Returns name -> digest of the shards in the manifest beside a record file."""
+    _, manifest = manifest_beside(path) or ("", {})
+    shards = manifest.get("shards", [])
+    return {shard["file"]: shard["sha256"] for shard in shards if "sha256" in shard}
+
+
 def names_and_compressions(files: Sequence[str]) -> tf.data.Dataset:
-    """Returns a dataset of the arguments of `record_dataset` for each file, whose first bytes are
-    read now.
+    """Returns a dataset of the arguments of `record_dataset` for each file.
+
+    The first bytes of the files are read now.
     """
     import tensorflow as tf
 
-    return tf.data.Dataset.from_tensor_slices((list(files), for_each(is_compressed, files)))
+    compressions = for_each(is_compressed, files)
+    return tf.data.Dataset.from_tensor_slices((list(files), compressions))
 
 
 def sizes_and_times(files: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -204,8 +238,9 @@ def sizes_and_times(files: Sequence[str]) -> dict[str, tuple[int, int]]:
 
 
 def for_each(read: Callable[[str], T], files: Sequence[str]) -> list[T]:
-    """Returns what `read` returns for each file, several at a time, which hides the latency of
-    remote ones.
+    """Returns the results of `read` for each file.
+
+    Several files are read at a time, which hides the latency of remote ones.
     """
     with concurrent.futures.ThreadPoolExecutor(_FILES_OPENED_TOGETHER) as pool:
         return list(pool.map(read, files))

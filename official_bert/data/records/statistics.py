@@ -1,4 +1,4 @@
-"""Describes pre-training records, as `framing.read_examples` yields them: one as text, many by
+"""Describes the pre-training records that `framing.read_examples` yields: one as text, many by
 statistics.
 """
 
@@ -16,7 +16,10 @@ Block = Mapping[str, np.ndarray]  # feature name -> [B, length]
 
 
 def with_masks(example: Example) -> Example:
-    """Returns a record as it is; of --dynamic_masking, with a masked position that is padding."""
+    """Adds padding in place of the masks to a record of --dynamic_masking, which has no masks.
+
+    Other records are returned as they are.
+    """
     if "masked_lm_positions" in example or "input_ids" not in example:
         return example
     zero = np.zeros(1, np.int64)
@@ -29,8 +32,18 @@ def with_masks(example: Example) -> Example:
 
 
 def stack_examples(examples: Sequence[Example], places: Sequence[str], vocab_size: int) -> Block:
-    """Returns examples, all of which must be pre-training records of one length, as one array
-    for each feature.
+    """Stacks pre-training records of one length.
+
+    Args:
+        examples: the records.
+        places: the file and number of each record, for messages.
+        vocab_size: the number of ids; no id of a record may reach it.
+
+    Returns:
+        One array [B, length] for each feature.
+
+    Raises:
+        InputError: a record lacks a feature, has another length, or a value out of range.
     """
     names = [feature.name for feature in pretraining_features(1, 1)]
     try:
@@ -57,51 +70,57 @@ def _limits(max_seq_length: int, vocab_size: int) -> dict[str, int]:
     }
 
 
-def _is_within(block: Block, vocab_size: int) -> bool:
-    limits = _limits(block["input_ids"].shape[1], vocab_size)
-    return all(((block[name] >= 0) & (block[name] < limit)).all() for name, limit in limits.items())
+def _is_within(block: Mapping[str, np.ndarray], vocab_size: int) -> bool:
+    """Returns whether all values of an example, [length], or a block, [B, length], are in range."""
+    limits = _limits(block["input_ids"].shape[-1], vocab_size)
+    for name, limit in limits.items():
+        values = block[name]
+        if ((values < 0) | (values >= limit)).any():
+            return False
+    return True
 
 
 def _check_example(example: Example, place: str, vocab_size: int):
-    missing = [
-        feature.name for feature in pretraining_features(1, 1) if feature.name not in example
-    ]
+    names = [feature.name for feature in pretraining_features(1, 1)]
+    missing = [name for name in names if name not in example]
     if missing:
         raise InputError(f"{place} has no {missing[0]}; give records of create_pretraining_data.py")
-    for name, length, _ in pretraining_features(
-        len(example["input_ids"]), len(example["masked_lm_ids"])
-    ):
-        if len(example[name]) != length:
+    max_seq_length = len(example["input_ids"])
+    num_predictions = len(example["masked_lm_ids"])
+    for name, length, _ in pretraining_features(max_seq_length, num_predictions):
+        num_values = len(example[name])
+        if num_values != length:
             raise InputError(
-                f"{place}: {name} has {len(example[name])} values where {length} are expected; "
-                "make the records anew"
+                f"{place}: {name} has {num_values} values where {length} are expected; make the "
+                "records again"
             )
-    for name, limit in _limits(len(example["input_ids"]), vocab_size).items():
-        remedy = (
-            "make the records anew"
-            if "positions" in name
-            else "give the --vocab_file of the records"
-        )
-        if not ((example[name] >= 0) & (example[name] < limit)).all():
+    for name, limit in _limits(max_seq_length, vocab_size).items():
+        values = example[name]
+        if ((values < 0) | (values >= limit)).any():
+            remedy = "give the --vocab_file of the records"
+            if name == "masked_lm_positions":
+                remedy = "make the records again"
             raise InputError(
                 f"{place}: {name} has a value that is not from 0 to below {limit}; {remedy}"
             )
 
 
 def format_example(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
-    """Returns a record as text: a line for each segment, and one for the label.
+    """Formats a record as text: a line for each segment, and one for the label.
 
-    A predicted token stands in braces, as the model sees it and, after a bar, as it was.
+    A predicted token is in braces: the token that the model sees, a bar, and the original token.
     """
+
+    def name_token(token_id: int) -> str:
+        return inv_vocab.get(token_id, f"[id {token_id}]")
+
     length = int(example["input_mask"].sum())
-    tokens = [
-        inv_vocab.get(int(number), f"[id {number}]") for number in example["input_ids"][:length]
-    ]
-    for position, original in _predictions(example):
-        tokens[position] = f"{{{tokens[position]}|{inv_vocab.get(original, f'[id {original}]')}}}"
+    tokens = [name_token(token_id) for token_id in example["input_ids"][:length].tolist()]
+    for position, original_id in _predictions(example):
+        tokens[position] = f"{{{tokens[position]}|{name_token(original_id)}}}"
     segments = example["segment_ids"][:length]
-    second = [token for token, segment in zip(tokens, segments, strict=True) if segment]
     first = [token for token, segment in zip(tokens, segments, strict=True) if not segment]
+    second = [token for token, segment in zip(tokens, segments, strict=True) if segment]
     lines = ["A: " + " ".join(first)]
     if second:
         is_random = bool(example["next_sentence_labels"][0])
@@ -111,14 +130,20 @@ def format_example(example: Example, inv_vocab: Mapping[int, str]) -> list[str]:
 
 
 def _predictions(example: Example) -> list[tuple[int, int]]:
+    """Returns the position and the original id of each predicted token."""
     is_real = example["masked_lm_weights"] > 0
-    positions, ids = example["masked_lm_positions"][is_real], example["masked_lm_ids"][is_real]
+    positions = example["masked_lm_positions"][is_real]
+    ids = example["masked_lm_ids"][is_real]
     return list(zip(positions.tolist(), ids.tolist(), strict=True))
 
 
 class Statistics:
-    """Counts over records, with Counters of the sequences' numbers of tokens, `lengths`, and of
-    `predictions`.
+    """Counts over records.
+
+    Attributes:
+        lengths: the number of records for each number of tokens.
+        predictions: the number of records for each number of predictions.
+        max_seq_length: the length of the records with padding; 0 before the first one.
     """
 
     def __init__(self, tokenizer: FullTokenizer):
@@ -127,39 +152,46 @@ class Statistics:
             raise InputError(
                 f"--vocab_file: the vocabulary lacks {', '.join(missing)}; give that of the records"
             )
-        self._mask, self._unknown = tokenizer.vocab["[MASK]"], tokenizer.vocab["[UNK]"]
+        self._mask_id = tokenizer.vocab["[MASK]"]
+        self._unknown_id = tokenizer.vocab["[UNK]"]
         self.lengths: Counter[int] = Counter()
         self.predictions: Counter[int] = Counter()
         self.max_seq_length = 0
         self._counts = Counter()
 
     def add(self, block: Block) -> None:
-        """Counts the records of a block; raises InputError if they have another length than
-        those before.
+        """Counts the records of a block.
+
+        Raises:
+            InputError: they have another length than the records before.
         """
-        ids, lengths = block["input_ids"], block["input_mask"].sum(axis=1)
-        is_predicted = block["masked_lm_weights"] > 0
-        seen = np.take_along_axis(ids, block["masked_lm_positions"], axis=1)
-        originals = block["masked_lm_ids"]
-        self.lengths.update(lengths.tolist())
-        self.predictions.update(is_predicted.sum(axis=1).tolist())
+        ids = block["input_ids"]
         if self.max_seq_length not in (0, ids.shape[1]):
             raise InputError(
                 f"the records have {self.max_seq_length} and {ids.shape[1]} tokens; give files of "
                 "one length"
             )
         self.max_seq_length = ids.shape[1]
+        lengths = block["input_mask"].sum(axis=1)
+        is_predicted = block["masked_lm_weights"] > 0
+        self.lengths.update(lengths.tolist())
+        self.predictions.update(is_predicted.sum(axis=1).tolist())
+
+        originals = block["masked_lm_ids"]
+        seen = np.take_along_axis(ids, block["masked_lm_positions"], axis=1)
+        is_mask = is_predicted & (seen == self._mask_id)
+        is_same = is_predicted & (seen == originals) & (seen != self._mask_id)
+        # Count the words before masking: put the original tokens in the place of those seen.
+        num_unknown = (ids == self._unknown_id).sum()
+        num_unknown -= (is_predicted & (seen == self._unknown_id)).sum()
+        num_unknown += (is_predicted & (originals == self._unknown_id)).sum()
+
+        num_tokens = lengths.sum()
         num_second = block["segment_ids"].sum()
-        is_mask = is_predicted & (seen == self._mask)
-        is_same = is_predicted & (seen == originals) & (seen != self._mask)
-        # Count the words as they were before masking.
-        num_unknown = (ids == self._unknown).sum()
-        num_unknown -= (is_predicted & (seen == self._unknown)).sum()
-        num_unknown += (is_predicted & (originals == self._unknown)).sum()
         counts = {
             "records": len(ids),
-            "positions": lengths.sum(),
-            "in_first": lengths.sum() - num_second,
+            "positions": num_tokens,
+            "in_first": num_tokens - num_second,
             "in_second": num_second,
             "predictions": is_predicted.sum(),
             "masked": is_mask.sum(),
@@ -170,23 +202,42 @@ class Statistics:
         self._counts.update({name: int(count) for name, count in counts.items()})
 
     def lines(self) -> list[str]:
-        """Returns the statistics as lines of text; there is at least one record."""
-        counts, lengths = self._counts, np.repeat(*np.array(sorted(self.lengths.items())).T)
-        records, predictions = counts["records"], max(counts["predictions"], 1)
-        replaced = counts["predictions"] - counts["masked"] - counts["kept"]
-        return [
-            f"records               {records}",
-            f"tokens of a record    {lengths.mean():.1f} on average, median "
-            f"{np.median(lengths):.0f}, {lengths.min()} to {lengths.max()} of "
-            f"{self.max_seq_length}",
-            f"in A, in B            {counts['in_first'] / records:.1f}, "
-            f"{counts['in_second'] / records:.1f} on average",
-            "padding               "
-            f"{1 - counts['positions'] / (records * self.max_seq_length):.1%}",
-            f"predictions           {counts['predictions'] / records:.1f} in a record, "
-            f"{counts['predictions'] / counts['positions']:.1%} of the tokens",
-            f"of the predictions    {counts['masked'] / predictions:.1%} [MASK], "
-            f"{counts['kept'] / predictions:.1%} kept, {replaced / predictions:.1%} random",
-            f"random next           {counts['random_next'] / records:.1%}",
-            f"[UNK]                 {counts['unknown'] / counts['positions']:.2%} of the tokens",
-        ]
+        """Returns the statistics as lines of text; at least one record must have been added."""
+        counts = self._counts
+        num_records = counts["records"]
+        num_tokens = counts["positions"]
+        num_predictions = counts["predictions"]
+        num_random = num_predictions - counts["masked"] - counts["kept"]
+        padding = 1 - num_tokens / (num_records * self.max_seq_length)
+
+        def format_mean(count: int) -> str:
+            return f"{count / num_records:.1f}"
+
+        def format_share(count: int) -> str:
+            return f"{count / max(num_predictions, 1):.1%}"
+
+        distinct_lengths = sorted(self.lengths)
+        repeats = [self.lengths[length] for length in distinct_lengths]
+        lengths = np.repeat(distinct_lengths, repeats)
+        values = {
+            "records": str(num_records),
+            "tokens of a record": (
+                f"{lengths.mean():.1f} on average, median {np.median(lengths):.0f}, "
+                f"{lengths.min()} to {lengths.max()} of {self.max_seq_length}"
+            ),
+            "in A, in B": (
+                f"{format_mean(counts['in_first'])}, {format_mean(counts['in_second'])} on average"
+            ),
+            "padding": f"{padding:.1%}",
+            "predictions": (
+                f"{format_mean(num_predictions)} in a record, "
+                f"{num_predictions / num_tokens:.1%} of the tokens"
+            ),
+            "of the predictions": (
+                f"{format_share(counts['masked'])} [MASK], {format_share(counts['kept'])} kept, "
+                f"{format_share(num_random)} random"
+            ),
+            "random next": f"{counts['random_next'] / num_records:.1%}",
+            "[UNK]": f"{counts['unknown'] / num_tokens:.2%} of the tokens",
+        }
+        return [f"{name:<21} {value}" for name, value in values.items()]
