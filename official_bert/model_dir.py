@@ -21,7 +21,7 @@ from official_bert.io.errors import InputError
 from official_bert.io.reading import field
 from official_bert.options.fields import MAX_SIZE
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
-from official_bert.options.serving import MODEL_CLASSES, TASKS_OF_CLASSES
+from official_bert.options.serving import CLASS_TASKS, MODEL_CLASSES
 from official_bert.tokenization import load_vocab, write_vocabulary
 from official_bert.tokenizer_config import TokenizerConfig
 from official_bert.tokenizer_files import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME
@@ -204,7 +204,7 @@ class ModelFolder:
         architectures = self._read_huggingface_config().get("architectures")
         if not isinstance(architectures, list):
             return None
-        return next((name for name in TASKS_OF_CLASSES if name in architectures), None)
+        return next((name for name in CLASS_TASKS if name in architectures), None)
 
     def huggingface_labels(self) -> list[str] | None:
         """Returns the labels in config.json; None if it has only LABEL_0, LABEL_1, ... or none.
@@ -322,7 +322,7 @@ def make_class_record(name: str, label_type: str | None) -> TaskRecord:
         name: the class of transformers. A tagger reads running text, not the words of a file.
         label_type: the label type of a classifier; None for other models.
     """
-    task_name, family = TASKS_OF_CLASSES[name]
+    task_name, family = CLASS_TASKS[name]
     settings: dict[str, Any] = {}
     if family == "classification" and label_type:
         settings["label_type"] = label_type

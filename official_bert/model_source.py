@@ -33,7 +33,7 @@ from official_bert.model_dir import (
     has_checkpoints,
     make_default_labels,
 )
-from official_bert.options.fields import fault_of, flag_without_effect, format_flag, kind_of
+from official_bert.options.fields import find_fault, flag_without_effect, format_flag, value_type
 from official_bert.options.serving import FAMILIES, MODEL_CLASSES
 from official_bert.tokenization import FullTokenizer, vocabulary_lines
 from official_bert.tokenizer_config import TokenizerConfig, unknown_casing
@@ -518,10 +518,10 @@ def _check_recorded(field: dataclasses.Field, value: Any, source: str | None):
     """Checks a value of task.json as its flag would be checked."""
     if value is None:
         return
-    kind = kind_of(field)
+    kind = value_type(field)
     is_infinite = isinstance(value, float) and kind is float  # as a threshold may be
     is_typed = is_infinite or has_type(value, kind)
-    if not is_typed or fault_of(field, value) is not None:
+    if not is_typed or find_fault(field, value) is not None:
         raise InputError(
             f"{source}: {field.name} is {value!r}, which the flag does not accept; restore what "
             "the training wrote"

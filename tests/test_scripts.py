@@ -10,7 +10,7 @@ from dataclasses import MISSING, Field
 import pytest
 
 from official_bert import catalog
-from official_bert.cli.flags import ORDER, basic_fields, heading_of
+from official_bert.cli.flags import ORDER, basic_fields, find_heading
 from official_bert.options.fields import flag_fields
 from tests.scripts import command_line, end_of, flag_list, run_interpreter, run_script
 from tests.shared import ROOT
@@ -50,7 +50,7 @@ def test_helpfull_lists_every_flag(command):
 def assert_flags_stand_under_headings(text: str, command: str, fields: list[Field]):
     parts = {part.split(":\n")[0]: part for part in re.split(r"\n\n(?=[A-Z])", text)}
     assert [heading for heading in parts if heading in ORDER] == sorted(
-        {heading_of(catalog.options_class(command), field) for field in fields}, key=ORDER.index
+        {find_heading(catalog.options_class(command), field) for field in fields}, key=ORDER.index
     )
     shown = {
         name: (heading, "(required)" in lines)
@@ -61,7 +61,7 @@ def assert_flags_stand_under_headings(text: str, command: str, fields: list[Fiel
         if heading in ORDER and not lines.startswith("Alias")
     }
     assert shown == {
-        field.name: (heading_of(catalog.options_class(command), field), field.default is MISSING)
+        field.name: (find_heading(catalog.options_class(command), field), field.default is MISSING)
         for field in fields
     }
 

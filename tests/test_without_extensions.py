@@ -29,7 +29,7 @@ from official_bert.options.fields import flag_fields
 print(*sorted(record.name for record in catalog.extensions()))
 for name in catalog.commands():
     options_class = catalog.options_class(name)
-    assert [flags.heading_of(options_class, field) for field in flag_fields(options_class)], name
+    assert [flags.find_heading(options_class, field) for field in flag_fields(options_class)], name
 assert "tensorflow" not in sys.modules
 sys.argv = ["official-bert", "run_classifier", "--helpfull"]
 commands.main()

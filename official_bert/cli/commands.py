@@ -22,8 +22,8 @@ absl_flags.disclaim_key_flags()  # the flags belong to the running script, whose
 PROGRAM = "official-bert"
 
 
-def main():
-    """Runs the subcommand that the command line names; the entry point of `official-bert`."""
+def main() -> None:
+    """Run the subcommand of the command line; the entry point of `official-bert`."""
     name, *words = sys.argv[1:] or ["--help"]
     if name in ("-h", "-help", "--help", "help"):
         with flags.quiet_reader():
@@ -40,23 +40,30 @@ def main():
     run_command(command)
 
 
-def run_command(name: str):
-    """Parses the command line into the command's options and hands them to its function.
+def run_command(name: str) -> None:
+    """Parse the command line into the options of a command, and call its function.
 
-    Scripts call it under `if __name__ == "__main__"`, because the import of a script must not
+    Scripts call this under `if __name__ == "__main__"`, because the import of a script must not
     define flags.
+
+    Args:
+        name: the name of the command in the catalog.
     """
     flags.run(functools.partial(load, name), catalog.options_class(name))
 
 
 def load(name: str) -> Callable:
-    """Imports the function of a command."""
+    """Import the function of a command.
+
+    Args:
+        name: the name of the command in the catalog.
+    """
     with flags.quiet_imports():  # most import TensorFlow, which --help does not need
         return catalog.load(catalog.commands()[name].function)
 
 
 def overview() -> str:
-    """Returns the list of commands that `official-bert --help` prints."""
+    """Return the list of commands that `official-bert --help` prints."""
     commands = catalog.commands()
     width = max(map(len, commands))
     lines = [f"  {name:{width}}  {command.summary}" for name, command in commands.items()]
@@ -74,7 +81,11 @@ def overview() -> str:
 
 
 def unknown(name: str) -> str:
-    """Returns the sentence that refuses a command which is not there, and names the nearest one."""
+    """Return the sentence about an unknown command, with the most similar one.
+
+    Args:
+        name: the command as typed.
+    """
     remedy = (
         did_you_mean(name.replace("-", "_"), catalog.commands())
         or f"{PROGRAM} --help lists the commands"

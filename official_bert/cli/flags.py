@@ -10,6 +10,8 @@ import re
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from absl import app, flags, logging
 
@@ -27,10 +29,13 @@ from official_bert.options.fields import (
     first_word_field,
     flag_fields,
     flag_without_effect,
-    kind_of,
+    value_type,
     without_flag,
 )
 from official_bert.options.shared import ModelOptions
+
+# The function of a command, which is called with the instance of its options class.
+Command = Callable[[Any], object]
 
 EVERY_SCRIPT = "Every script"
 ORDER = (NEEDED, MODEL, THIS_SCRIPT, TEXT, COMMON, DEVICES)
@@ -38,10 +43,21 @@ MAX_BASIC = 10  # a script with more flags shows only the basic ones in --help
 
 
 def is_required(field: dataclasses.Field) -> bool:
+    """Return whether a command ends without the flag of a field.
+
+    Args:
+        field: a field of an options class.
+    """
     return field.default is dataclasses.MISSING
 
 
-def heading_of(options_class: type, field: dataclasses.Field) -> str:
+def find_heading(options_class: type, field: dataclasses.Field) -> str:
+    """Return the heading under which --help shows a flag.
+
+    Args:
+        options_class: the class of the script's options.
+        field: the field of the flag.
+    """
     if is_required(field):
         return NEEDED
     if field.name in ("init_checkpoint", "bert_config_file", "vocab_file"):
@@ -66,8 +82,8 @@ _FORMER_FLAGS = {
     "model's files with --vocab_file, --bert_config_file and --init_checkpoint",
     "eval_every": "this flag is now --eval_every_steps or --eval_every_epochs, and "
     "--early_stopping_patience",
-    "columns": "this flag is now --text_a_column, --text_b_column, --label_column, --has_header and "
-    "--label_separator; run_embeddings and mine_hard_negatives have --anchor_column, "
+    "columns": "this flag is now --text_a_column, --text_b_column, --label_column, --has_header "
+    "and --label_separator; run_embeddings and mine_hard_negatives have --anchor_column, "
     "--positive_column, --negative_columns, --label_column and --has_header",
 }
 
@@ -80,38 +96,46 @@ _DEFINE = {
 }
 
 
-def run(load, options_class):
-    """Parses the command line into an instance of `options_class` and calls the function that
-    `load` imports with it.
+def run(load: Callable[[], Command], options_class: type) -> None:
+    """Parse the command line into options, and call the function of a command with them.
 
-    Scripts call it under `if __name__ == "__main__"`, because the import of a script must not
+    Scripts call this under `if __name__ == "__main__"`, because the import of a script must not
     define flags.
+
+    Args:
+        load: imports the function of the command.
+        options_class: the class of the options.
     """
     read = define(options_class)
     command: list[str] = []
     first_word: list[str] = []
 
-    def parser(argv):
+    def parser(argv: list[str]) -> list[str]:
         if first_word_field(options_class) and argv[1:] and not argv[1].startswith("-"):
-            first_word[:], argv = argv[1:2], [argv[0], *argv[2:]]
+            first_word[:] = argv[1:2]
+            argv = [argv[0], *argv[2:]]
         if command_field(options_class) and "--" in argv:
             end = argv.index("--")
-            argv, command[:] = argv[:end], argv[end + 1 :]
+            command[:] = argv[end + 1 :]
+            argv = argv[:end]
         _answer_help(argv, options_class)
         return parse(argv)
 
-    def read_options():
+    def read_options() -> Any:
         return read(command, *first_word)
 
     app.run(functools.partial(answer_for_input, load, read_options), flags_parser=parser)
 
 
-def define(options_class):
-    """Defines a flag for each field of a frozen dataclass, and returns a function that builds it
-    from parsed flags.
+def define(options_class: type) -> Callable[..., Any]:
+    """Define a flag for each field of an options class.
 
-    The function takes the words behind `--`, and the word before all flags, for an options class
-    that has a field for them.
+    Args:
+        options_class: a frozen dataclass.
+
+    Returns:
+        A function that makes an instance of the class from the parsed flags. Its arguments are the
+        words behind `--` and the word before all flags, for a class with fields for them.
     """
     if _STRICT not in flags.FLAGS:
         flags.DEFINE_boolean(
@@ -119,21 +143,22 @@ def define(options_class):
             False,
             "End the script at an unknown flag, which is otherwise ignored with a warning.",
         )
-    fields, words_field = flag_fields(options_class), command_field(options_class)
+    fields = flag_fields(options_class)
+    words_field = command_field(options_class)
     word_field = first_word_field(options_class)
     for field in fields:
         _define_flag(field)
         _register_checks(field)
 
-    def read(command=(), first_word=""):
+    def read(command: Sequence[str] = (), first_word: str = "") -> Any:
         values = {field.name: _value(field) for field in fields}
         if words_field:
             values[words_field.name] = tuple(command)
         if word_field:
             values[word_field.name] = first_word
         options = options_class(**values)
-        # What other options need may be in the folder of the model, which `ModelSource.complete`
-        # reads.
+        # The flags that other options need may be recorded in the folder of the model, which
+        # `ModelSource.complete` reads.
         is_complete = not issubclass(options_class, ModelOptions)
         if is_complete and (sentence := flag_without_effect(options, options)):
             raise InputError(sentence)
@@ -144,58 +169,68 @@ def define(options_class):
 
 def _define_flag(field: dataclasses.Field):
     """Defines the flag of a field, and its other name if it has one."""
-    name, metadata = field.name, field.metadata
-    default = None if is_required(field) else without_flag(field)
+    name = field.name
+    metadata = field.metadata
+    default: Any = None if is_required(field) else without_flag(field)
     if metadata["choices"]:
         flags.DEFINE_enum(name, default, list(metadata["choices"]), metadata["help"])
     else:
-        _DEFINE[kind_of(field)](name, default, metadata["help"])
+        _DEFINE[value_type(field)](name, default, metadata["help"])
     if metadata["alias"]:
         flags.DEFINE_alias(metadata["alias"], name)
 
 
 def _register_checks(field: dataclasses.Field):
-    """Registers what absl checks when it parses the flag of a field."""
+    """Registers the checks of absl for the value of a field's flag."""
     name = field.name
     if is_required(field):
         flags.register_validator(name, lambda value: value is not None, _MISSING)
     if name.startswith("output_"):  # the name of a file or a folder, or a list of names
-        flags.register_validator(name, _is_named, "a name is empty; give one")
+        flags.register_validator(name, _has_names, "a name is empty; give one")
     if not field.metadata["check"]:
         return
     is_valid, sentence = field.metadata["check"]
-    if kind_of(field) is float and not is_valid(math.inf):
+    if value_type(field) is float and not is_valid(math.inf):
         flags.register_validator(
             name, lambda value: value is None or math.isfinite(value), "must be a finite number"
         )
     flags.register_validator(name, lambda value: value is None or is_valid(value), sentence)
 
 
-def _is_named(value: str | list[str] | None) -> bool:
-    return value is None or (all(value) if isinstance(value, list) and value else bool(value))
+def _has_names(value: str | list[str] | None) -> bool:
+    """Returns whether a flag has a name, or a list of names; None is a flag that is not typed."""
+    if isinstance(value, list):
+        return bool(value) and all(value)
+    return value is None or bool(value)
 
 
-def _value(field: dataclasses.Field):
-    """Returns the value of a parsed flag; None without the flag if the model's folder may say it."""
+def _value(field: dataclasses.Field) -> Any:
+    """Returns the value of a parsed flag; None for an untyped one that a folder may record."""
     flag = flags.FLAGS[field.name]
     if field.metadata["fallback"] is not dataclasses.MISSING and not flag.present:
         return None
     return flag.value
 
 
-def parse(argv):
-    """Parses a command line; a warning names an unknown flag, which is ignored, as the original's
-    parser does.
+def parse(argv: list[str]) -> list[str]:
+    """Parse a command line.
 
-    With --strict_flags it ends the script, as does a word that belongs to no flag: it is the value
-    of a boolean flag, which needs `=`, or of a list that the shell took apart.
+    Like the original's parser, it ignores unknown flags, with a warning; with --strict_flags they
+    end the script. A word that belongs to no flag also ends it: such a word is the value of a
+    boolean flag, which needs `=`, or a part of a list that the shell split.
+
+    Args:
+        argv: the name of the script and the words after it.
+
+    Returns:
+        The words that are not flags of the script.
     """
     try:
         words = flags.FLAGS.read_flags_from_files(argv[1:])
         for word in words:
             files.check_name(word)
             _refuse_former_flag(word)
-        # Said before the flags that are missing, for it may be the value of one of them.
+        # This check precedes that of missing flags, because the word may be the value of one.
         if words and not words[0].startswith("-"):
             raise _stray(words[0])
         rest = flags.FLAGS([argv[0], *words], known_only=True)
@@ -204,18 +239,16 @@ def parse(argv):
         if unknown and flags.FLAGS[_STRICT].value:
             raise InputError(f"unknown flag, which --{_STRICT} refuses: {', '.join(unknown)}")
     except UnicodeDecodeError as error:
-        sys.exit(f"{argv[0]}: --flagfile: holds bytes that are no text ({error}); save it as UTF-8")
+        sys.exit(f"{argv[0]}: --flagfile: has bytes that are not text ({error}); save it as UTF-8")
     except (flags.Error, InputError) as error:
-        sys.exit(f"{argv[0]}: {_in_our_words(str(error))}")
+        sys.exit(f"{argv[0]}: {_rewrite_message(str(error))}")
     for word in unknown:
         logging.warning("unknown flag, ignored: %s", word)
     return rest
 
 
-def _in_our_words(message: str) -> str:
-    """Returns absl's message of values that are refused, a line each, in the form `--flag=value:
-    sentence`.
-    """
+def _rewrite_message(message: str) -> str:
+    """Returns absl's message about invalid values, with a line `--flag=value: sentence` each."""
     message = re.sub(
         r"invalid literal for int\(\) with base \d+: .*", "must be a whole number", message
     )
@@ -225,7 +258,8 @@ def _in_our_words(message: str) -> str:
     )
     message = re.sub(
         r"(?s)^flag (--\w+)=.*: Unable to parse the value (.*) as a comma.*",
-        r"\1=\2: is no list of names with commas between them; rename what has a line break or a quote in its name",
+        r"\1=\2: is not a comma-separated list of names; rename files whose name has a line break "
+        "or a quote",
         message,
     )
     message = re.sub(f"(?m)^flag (--\\w+)=None: {_MISSING}$", rf"\1: {_MISSING}", message)
@@ -233,17 +267,15 @@ def _in_our_words(message: str) -> str:
 
 
 def _suggestion(word: str) -> str:
-    """Returns the question for the known flag that an unknown one resembles most; "" if it
-    resembles none.
-    """
+    """Returns the question for the most similar flag of the script; "" if none is similar."""
     name = word.lstrip("-").partition("=")[0]
-    known = [*flags.FLAGS, *(f"no{flag}" for flag in flags.FLAGS if flags.FLAGS[flag].boolean)]
-    question = did_you_mean(name, known, mark="--")
+    negations = [f"no{flag}" for flag in flags.FLAGS if flags.FLAGS[flag].boolean]
+    question = did_you_mean(name, [*flags.FLAGS, *negations], mark="--")
     return question and f"; {question}"
 
 
-def _answer_help(argv, options_class):
-    """Prints the flags under their headings and ends the script with status 0 if --help is given."""
+def _answer_help(argv: list[str], options_class: type):
+    """With --help, prints the flags under their headings and ends the script with status 0."""
     shows_all = bool(_HELPFULL_FLAGS.intersection(argv[1:]))
     if not (shows_all or _HELP_FLAGS.intersection(argv[1:])):
         return
@@ -253,8 +285,8 @@ def _answer_help(argv, options_class):
 
 
 @contextlib.contextmanager
-def quiet_reader():
-    """Ends a print quietly when its reader closes the pipe, as after `| head`."""
+def quiet_reader() -> Iterator[None]:
+    """End a print quietly when its reader closes the pipe, as `| head` does."""
     try:
         yield
         sys.stdout.flush()
@@ -263,39 +295,36 @@ def quiet_reader():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def basic_fields(options_class) -> list[dataclasses.Field]:
-    """Returns the flags that --help shows: all of a few, else those that a beginner needs."""
+def basic_fields(options_class: type) -> list[dataclasses.Field]:
+    """Return the flags that --help shows: those that a beginner needs, or all if they are few.
+
+    Args:
+        options_class: the class of the script's options.
+    """
     fields = flag_fields(options_class)
     if len(fields) <= MAX_BASIC:
         return fields
     return [field for field in fields if is_required(field) or field.metadata["basic"]]
 
 
-def _print_help(argv, options_class, shows_all: bool):
-    of_command = command_field(options_class)
-    of_first_word = first_word_field(options_class)
-    command = f" -- {of_command.name} ..." if of_command else ""
-    first_word = f" {of_first_word.name.upper()}" if of_first_word else ""
-    print(
-        f"{sys.modules['__main__'].__doc__.strip()}\n\nusage: {argv[0]}{first_word} --flag=value "
-        f"...{command}\n"
-    )
-    if of_first_word:
-        print(f"{of_first_word.name.upper()}: {of_first_word.metadata['help']}\n")
-    if of_command:
-        print(f"{of_command.name}: {of_command.metadata['help']}\n")
+def _print_help(argv: list[str], options_class: type, shows_all: bool):
+    _print_usage(argv[0], options_class)
     fields = flag_fields(options_class)
-    shown = fields if shows_all else basic_fields(options_class)
+    shown_fields = fields if shows_all else basic_fields(options_class)
     for heading in ORDER:
-        found = [field for field in shown if heading_of(options_class, field) == heading]
-        _print_part(heading, [text for field in found for text in _help_of_field(field)])
+        texts = []
+        for field in shown_fields:
+            if find_heading(options_class, field) == heading:
+                texts += _list_help_texts(field)
+        _print_part(heading, texts)
     if shows_all:
-        own = {name for field in fields for name in (field.name, field.metadata["alias"])}
-        _print_part(
-            EVERY_SCRIPT, [_help_of(name) for name in sorted(flags.FLAGS) if name not in own]
-        )
+        field_names = {field.name for field in fields}
+        aliases = {field.metadata["alias"] for field in fields}
+        common_names = sorted(set(flags.FLAGS) - field_names - aliases)
+        _print_part(EVERY_SCRIPT, [_format_help(name) for name in common_names])
         return
-    hidden = f"{len(fields) - len(shown)} more flags and " if len(shown) < len(fields) else ""
+    num_hidden = len(fields) - len(shown_fields)
+    hidden = f"{num_hidden} more flags and " if num_hidden else ""
     print(
         f"--helpfull shows {hidden}those of every script, such as --verbosity (-1 logs warnings "
         "only, 1 the original's details),\n--strict_flags, which ends the script at an unknown "
@@ -303,141 +332,173 @@ def _print_help(argv, options_class, shows_all: bool):
     )
 
 
+def _print_usage(script: str, options_class: type):
+    """Prints the summary of a script and the form of its command line."""
+    summary = sys.modules["__main__"].__doc__ or ""
+    words_field = command_field(options_class)
+    word_field = first_word_field(options_class)
+    command = f" -- {words_field.name} ..." if words_field else ""
+    first_word = f" {word_field.name.upper()}" if word_field else ""
+    print(f"{summary.strip()}\n\nusage: {script}{first_word} --flag=value ...{command}\n")
+    if word_field:
+        print(f"{word_field.name.upper()}: {word_field.metadata['help']}\n")
+    if words_field:
+        print(f"{words_field.name}: {words_field.metadata['help']}\n")
+
+
 def _print_part(heading: str, texts: list[str]):
     if texts:
         print(f"{heading}:", *texts, "", sep="\n")
 
 
-def _help_of_field(field: dataclasses.Field) -> list[str]:
+def _list_help_texts(field: dataclasses.Field) -> list[str]:
+    """Returns the help texts of a field's flag and of its other name, if it has one."""
     alias = field.metadata["alias"]
-    return [
-        _help_of(field.name, "(required)" if is_required(field) else ""),
-        *([_help_of(alias)] if alias else []),
-    ]
+    texts = [_format_help(field.name, "(required)" if is_required(field) else "")]
+    if alias:
+        texts.append(_format_help(alias))
+    return texts
 
 
-def _help_of(name: str, mark: str = "") -> str:
+def _format_help(name: str, mark: str = "") -> str:
+    """Returns the help text of a flag, with lines for `mark`, its default and its choices."""
     flag = flags.FLAGS[name]
-    text = f"--{'[no]' if flag.boolean else ''}{name}: {flag.help}"
-    wrapped = flags.text_wrap(text, indent="    ", firstline_indent="  ")
-    default = f"(default: {flag.default_as_str})" if flag.default_as_str else ""
-    choices = f"({flag.parser.syntactic_help})" if flag.parser.syntactic_help else ""
-    return "\n".join((wrapped, *(f"    {more}" for more in (mark, default, choices) if more)))
+    prefix = "[no]" if flag.boolean else ""
+    text = f"--{prefix}{name}: {flag.help}"
+    lines = [flags.text_wrap(text, indent="    ", firstline_indent="  ")]
+    if mark:
+        lines.append(f"    {mark}")
+    if flag.default_as_str:
+        lines.append(f"    (default: {flag.default_as_str})")
+    if flag.parser.syntactic_help:
+        lines.append(f"    ({flag.parser.syntactic_help})")
+    return "\n".join(lines)
 
 
-def _refuse_strays(argv, rest):
-    """Refuses the words that neither are flags nor follow an unknown flag, whose value they may be."""
-    left, before, before_is_unknown = list(rest), "", False
+def _refuse_strays(argv: list[str], rest: list[str]):
+    """Refuses words that are not flags, unless they follow an unknown flag: then they may be its
+    value.
+    """
+    unparsed_words = list(rest)
+    word_before = ""
+    is_unknown_flag_before = False
     for word in argv[1:]:
-        is_left = bool(left) and left[0] == word
-        if is_left:
-            del left[0]
-            if not word.startswith("-") and not before_is_unknown:
-                raise _stray(word, before)
-        before, before_is_unknown = word, is_left and bool(re.fullmatch("--?[^-=][^=]*", word))
+        is_unparsed = bool(unparsed_words) and unparsed_words[0] == word
+        if is_unparsed:
+            del unparsed_words[0]
+            if not word.startswith("-") and not is_unknown_flag_before:
+                raise _stray(word, word_before)
+        word_before = word
+        is_flag_alone = bool(re.fullmatch("--?[^-=][^=]*", word))
+        is_unknown_flag_before = is_unparsed and is_flag_alone
 
 
 def _refuse_former_flag(word: str):
-    """Ends the script at a flag that other versions have, without which the run would be another
-    one.
-    """
+    """Ends the script at a flag of another version, because ignoring it would change the run."""
     name = word.lstrip("-").partition("=")[0]
     if word.startswith("-") and name in _FORMER_FLAGS:
         raise InputError(f"--{name}: {_FORMER_FLAGS[name]}")
 
 
-def _stray(word: str, before: str = "") -> InputError:
-    """Returns the error of a word that belongs to no flag, behind the word `before`."""
+def _stray(word: str, word_before: str = "") -> InputError:
+    """Returns the error of a word that belongs to no flag."""
     if "max_restarts" in flags.FLAGS:  # of official-bert launch
         return InputError(
             f"the word {word!r} belongs to no flag; write -- before the command of the workers"
         )
-    example = f"{before}={word}" if re.fullmatch("--[^-=]+", before) else "--flag=value"
+    example = "--flag=value"
+    if re.fullmatch("--[^-=]+", word_before):
+        example = f"{word_before}={word}"
     return InputError(
         f"the word {word!r} belongs to no flag; write {example}, and lists with commas"
     )
 
 
 @contextlib.contextmanager
-def quiet_imports():
-    """Hides the start-up messages of TensorFlow during its import, unless the import fails.
+def quiet_imports() -> Iterator[None]:
+    """Hide the start-up messages of TensorFlow during its import, unless the import fails.
 
-    TensorFlow writes some of them before it reads any log level. The messages are shown if
-    TF_CPP_MIN_LOG_LEVEL is below 3.
+    TensorFlow writes some of them before it reads any log level. A TF_CPP_MIN_LOG_LEVEL below 3
+    shows the messages.
     """
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
         yield
         return
     sys.stderr.flush()
-    shown = os.dup(2)
-    with tempfile.TemporaryFile() as kept_back:
-        os.dup2(kept_back.fileno(), 2)
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as hidden_messages:
+        os.dup2(hidden_messages.fileno(), 2)
         try:
             yield
         except Exception:
-            kept_back.seek(0)
-            os.write(shown, kept_back.read())
+            hidden_messages.seek(0)
+            os.write(stderr, hidden_messages.read())
             raise
         finally:
-            os.dup2(shown, 2)
-            os.close(shown)
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
 
-class _OwnLines(std_logging.Filter):
-    """Accepts the log lines of this package and all warnings; TensorFlow logs its savers at INFO."""
+class _PackageFilter(std_logging.Filter):
+    """Accepts the log lines of this package and all warnings, because TensorFlow logs its savers
+    at INFO.
+    """
 
-    def filter(self, record):
+    def filter(self, record: std_logging.LogRecord) -> bool:
         return record.levelno >= std_logging.WARNING or _PACKAGE in record.pathname
 
 
-def answer_for_input(load, read, argv=()):
-    """Calls what `load` imports with the options that `read` returns.
+def answer_for_input(
+    load: Callable[[], Command], read: Callable[[], Any], argv: Sequence[str] = ()
+) -> None:
+    """Call the function of a command with its options, and end the process in order.
 
-    An error that the user can fix ends in one sentence and status 1; defects keep their traceback.
-    Errors of TensorFlow are errors of files, memory or networks unless the log says otherwise:
-    their traceback is logged with --verbosity=1. SIGTERM and SIGHUP unwind the stack like Ctrl-C,
-    so that unfinished files are deleted. After a signal the process exits with the status that
-    shells use for it.
+    - An error that the user can fix ends in one sentence and status 1. Defects keep their
+      traceback.
+    - Errors of TensorFlow count as errors of files, memory or networks, except for those of
+      computations. --verbosity=1 logs their traceback.
+    - SIGTERM and SIGHUP unwind the stack like Ctrl-C, so that unfinished files are deleted. The
+      process then exits with the status that shells use for the signal.
 
     Args:
         load: imports the function of the command.
         read: returns the options of the command.
         argv: the rest of the command line, which absl passes on. It is ignored, because `read`
-            knows the options.
+            returns the options.
     """
     processes.end_in_order()
-    logging.get_absl_handler().addFilter(_OwnLines())
+    logging.get_absl_handler().addFilter(_PackageFilter())
     options = None
     try:
         try:
             options = read()
             load()(options)
         finally:
-            updated_line.wipe()  # before a sentence that is no log line
+            updated_line.wipe()  # the sentence of an error is not a log line
     except KeyboardInterrupt:
-        print(f"{sys.argv[0]}: interrupted{_remedy_of_a_stop(options)}", file=sys.stderr)
+        print(f"{sys.argv[0]}: interrupted{_format_resume_hint(options)}", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except Terminated as end:
         with contextlib.suppress(OSError):  # a terminal that is closed
-            sentence = (
-                f"terminated; files that were not complete are deleted{_remedy_of_a_stop(options)}"
-            )
-            print(f"{sys.argv[0]}: {sentence}", file=sys.stderr)
+            sentence = "terminated; files that were not complete are deleted"
+            hint = _format_resume_hint(options)
+            print(f"{sys.argv[0]}: {sentence}{hint}", file=sys.stderr)
         sys.exit(128 + end.number)
     except WorkerLost as error:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         sys.exit(WorkerLost.STATUS)
     except Exception as error:
-        sentence = _sentence_of(error)
+        sentence = _find_sentence(error)
         if sentence is None:
             raise
         logging.debug("where it happened:", exc_info=error)
         sys.exit(f"{sys.argv[0]}: {sentence}")
 
 
-def _remedy_of_a_stop(options) -> str:
-    remedy = getattr(options, "after_a_stop", "")
-    return remedy and f"; {remedy}"
+def _format_resume_hint(options: Any) -> str:
+    """Returns the end of a sentence that says how to resume the run; "" without such a hint."""
+    hint = getattr(options, "resume_hint", "")
+    return hint and f"; {hint}"
 
 
 def _has_working_folder() -> bool:
@@ -448,9 +509,8 @@ def _has_working_folder() -> bool:
     return True
 
 
-def _sentence_of(error: Exception) -> str | None:
+def _find_sentence(error: Exception) -> str | None:
     """Returns the sentence for an error that the user can fix; None for a defect."""
-    tensorflow = sys.modules.get("tensorflow")  # loaded by whoever raised one of its errors
     match error:
         case InputError():
             return str(error)
@@ -461,16 +521,23 @@ def _sentence_of(error: Exception) -> str | None:
             return "; ".join(filter(None, (sentence, writing.find_remedy(error))))
         case MemoryError():
             return f"the memory is full ({brief(error)}); give smaller batches or shorter sequences"
-        case _ if tensorflow and isinstance(error, tensorflow.errors.OpError):
-            remedies = {
-                tensorflow.errors.UnimplementedError: "give a path of this machine or of gs://",
-                tensorflow.errors.ResourceExhaustedError: "make room on the disk, or give smaller batches",
-                tensorflow.errors.UnavailableError: "check the network and run it again",
-            }
-            if type(error) not in remedies and error.message.startswith("Graph execution error"):
-                return None  # of a computation, which reads no file that was not checked
-            remedy = remedies.get(
-                type(error), "check the files that the flags name, and their permissions"
-            )
-            return f"{type(error).__name__}: {brief(error)}; {remedy}"
-    return None
+    return _find_tensorflow_sentence(error)
+
+
+def _find_tensorflow_sentence(error: Exception) -> str | None:
+    """Returns the sentence for an error of TensorFlow; None for a defect and for other errors."""
+    tensorflow = sys.modules.get("tensorflow")  # it is loaded if it raised the error
+    if not tensorflow or not isinstance(error, tensorflow.errors.OpError):
+        return None
+    errors = tensorflow.errors
+    remedies = {
+        errors.UnimplementedError: "give a path of this machine or of gs://",
+        errors.ResourceExhaustedError: "make room on the disk, or give smaller batches",
+        errors.UnavailableError: "check the network and run it again",
+    }
+    remedy = remedies.get(type(error))
+    if remedy is None:
+        if str(error).startswith("Graph execution error"):
+            return None  # a computation, whose input files were checked before
+        remedy = "check the files that the flags name, and their permissions"
+    return f"{type(error).__name__}: {brief(error)}; {remedy}"

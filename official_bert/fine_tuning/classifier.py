@@ -19,7 +19,7 @@ from official_bert.io import errors, reading
 from official_bert.io.errors import InputError, did_you_mean
 from official_bert.model_dir import has_checkpoints
 from official_bert.model_source import resolve
-from official_bert.options.fields import kind_of
+from official_bert.options.fields import value_type
 from official_bert.options.fine_tuning import MULTI, SCORE, SINGLE
 from official_bert.serving.predictor import Predictor, check_value
 from official_bert.tasks.registry import CLASSIFICATION
@@ -236,7 +236,7 @@ def _checked(flags: dict[str, Any]) -> dict[str, Any]:
             raise InputError(f"{name}: Classifier.train takes no such flag; {remedy}")
         check_value(fields_by_name[name], value)
     return {
-        name: float(value) if kind_of(fields_by_name[name]) is float else value
+        name: float(value) if value_type(fields_by_name[name]) is float else value
         for name, value in flags.items()
     }
 

@@ -21,7 +21,7 @@ from official_bert.io.errors import InputError
 from official_bert.model_source import resolve
 from official_bert.options.fields import format_flag
 from official_bert.options.former_flags import is_former_ramp, upgrade_flags
-from official_bert.options.training import OF_EACH_PASS, OF_OWN_FILES, PretrainingOptions
+from official_bert.options.training import EACH_PASS_ORDERS, WORKER_ORDERS, PretrainingOptions
 from official_bert.tasks import registry
 from official_bert.tasks.base import DataFiles
 from official_bert.tasks.pretraining.objective import perplexity
@@ -161,7 +161,7 @@ def _make_trainer(
         num_warmup_steps=options.num_warmup_steps,
         weights=plugin.weight_plan(),
         max_train_hours=options.max_train_hours,
-        reads_worker_files=options.file_order in OF_OWN_FILES,
+        reads_worker_files=options.file_order in WORKER_ORDERS,
     )
     trainer = Trainer(options, strategy, config, plan)
     plugin.check_weights(trainer)
@@ -242,8 +242,8 @@ def _batches(
     """
     strategy = trainer.strategy
     batch_size = options.train_batch_size
-    each_pass = options.file_order in OF_EACH_PASS
-    splits_files = options.file_order in OF_OWN_FILES
+    each_pass = options.file_order in EACH_PASS_ORDERS
+    splits_files = options.file_order in WORKER_ORDERS
     _log_input("Running training", batch_size, records)
     hosts = []
     host_records = {}

@@ -149,7 +149,7 @@ class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     )
 
     @property
-    def after_a_stop(self) -> str:
+    def resume_hint(self) -> str:
         """What a user is told whose run was interrupted."""
         is_kept = self.generator == SHARDED
         return "the same command keeps the shards that are finished" if is_kept else ""

@@ -7,15 +7,14 @@ from typing import Any
 
 Check = tuple[Callable[[Any], bool], str]
 
-# Every number of a flag has an upper bound, so that a slip of the keyboard neither overflows a
-# tensor nor fills the memory: what int32 holds, and less where memory or processes grow with the
-# number.
+# Every number of a flag has an upper bound, so that a typing error neither overflows a tensor nor
+# fills the memory. It is the largest int32, or less where memory or processes grow with the number.
 MAX_NUMBER = 2**31 - 1
 MAX_SIZE, MAX_LENGTH, MAX_PROCESSES = 2**22, 2**16, 2**10
 
 
-# The chapters of --help. An options class names that of its flags in its attribute `chapter`;
-# the flags of a class without it are in THIS_SCRIPT.
+# The chapters of --help. The attribute `chapter` of an options class names that of its flags; the
+# flags of a class without it are in THIS_SCRIPT.
 NEEDED = "Needed"
 MODEL = "The model"
 THIS_SCRIPT = "This script"
@@ -25,7 +24,13 @@ DEVICES = "Devices"
 
 
 def between(low: int, high: int, meaning: str = "") -> Check:
-    """Returns the check of a number from `low`, whose meaning the sentence tells, to `high`."""
+    """Return the check of a number.
+
+    Args:
+        low: the smallest valid number.
+        high: the largest valid number.
+        meaning: what `low` is, with a leading comma, for the sentence of an invalid number.
+    """
     sentence = f"must be at least {low}{meaning}, and at most {high}"
     return (lambda n: low <= n <= high, sentence)
 
@@ -44,20 +49,41 @@ PROBABILITY: Check = (lambda p: 0.0 <= p <= 1.0, "must lie between 0 and 1")
 SEED: Check = (lambda n: abs(n) < 2**63, "must fit 64 bits")
 
 
-def kind_of(field: dataclasses.Field) -> type:
-    """Returns the type of a field's value, None aside."""
-    return field.type.__args__[0] if isinstance(field.type, types.UnionType) else field.type
+def value_type(field: dataclasses.Field) -> type:
+    """Return the type of the values of a field, without None.
+
+    Args:
+        field: a field of an options class.
+    """
+    annotation = field.type
+    assert not isinstance(annotation, str), "no module of options postpones its annotations"
+    if isinstance(annotation, types.UnionType):
+        return annotation.__args__[0]
+    return annotation
 
 
-def fault_of(field: dataclasses.Field, value) -> str | None:
-    """Returns why a flag cannot have a value of its type, in words; None if it can."""
-    choices, check = field.metadata["choices"], field.metadata["check"]
+def find_fault(field: dataclasses.Field, value: object) -> str | None:
+    """Return why a flag cannot have a value, in words; None if it can.
+
+    Args:
+        field: the field of the flag.
+        value: a value of the field's type.
+    """
+    choices = field.metadata["choices"]
     if choices and value not in choices:
         return f"must be one of {', '.join(choices)}"
-    return None if check is None or check[0](value) else check[1]
+    if field.metadata["check"] is None:
+        return None
+    is_valid, sentence = field.metadata["check"]
+    return None if is_valid(value) else sentence
 
 
 def flag_fields(options_class: type) -> list[dataclasses.Field]:
+    """Return the fields of an options class that are flags.
+
+    Args:
+        options_class: the class.
+    """
     return [
         field
         for field in dataclasses.fields(options_class)
@@ -66,77 +92,104 @@ def flag_fields(options_class: type) -> list[dataclasses.Field]:
 
 
 def command_field(options_class: type) -> dataclasses.Field | None:
-    """Returns the field of the words behind `--`; None for a script that takes none."""
+    """Return the field of the words behind `--`; None for a script without such words.
+
+    Args:
+        options_class: the class of the script's options.
+    """
     fields = dataclasses.fields(options_class)
     return next((field for field in fields if field.metadata["after_dashes"]), None)
 
 
 def first_word_field(options_class: type) -> dataclasses.Field | None:
-    """Returns the field of the word before all flags; None for a script that takes none."""
+    """Return the field of the word before all flags; None for a script without such a word.
+
+    Args:
+        options_class: the class of the script's options.
+    """
     fields = dataclasses.fields(options_class)
     return next((field for field in fields if field.metadata["is_first_word"]), None)
 
 
-def without_flag(field: dataclasses.Field):
-    """Returns the value of an option without its flag and without a model's folder that knows it."""
+def without_flag(field: dataclasses.Field) -> Any:
+    """Return the value of an option without its flag, and without a record in a model's folder.
+
+    Args:
+        field: the field of the option.
+    """
     fallback = field.metadata["fallback"]
     return field.default if fallback is dataclasses.MISSING else fallback
 
 
 def flag_names(options_class: type, declaration: str) -> list[str]:
-    """Returns the flags whose fields declare something, such as `changes_training`, as `option`
-    describes.
+    """Return the names of the flags with a declaration.
+
+    Args:
+        options_class: the class of the flags.
+        declaration: an argument of `option`, such as `changes_training`.
     """
     return [
         field.name for field in dataclasses.fields(options_class) if field.metadata[declaration]
     ]
 
 
-def flag_without_effect(typed, options) -> str | None:
-    """Returns the sentence about a flag that has no effect with the others; None if each has one.
+def flag_without_effect(typed_options: Any, options: Any) -> str | None:
+    """Return the sentence about the first flag that has no effect without others; None if there
+    is none.
 
     Args:
-        typed: options as they were typed; a value that holds without the flag, too, needs no
-            effect.
-        options: the same, completed by what the folder of the model says.
+        typed_options: the options as typed. A flag with its default value needs no effect.
+        options: the same options, completed by the records of the model's folder.
     """
-    for field in dataclasses.fields(typed):
-        value, needed = getattr(typed, field.name), field.metadata["only_with"]
+    for field in dataclasses.fields(typed_options):
+        value = getattr(typed_options, field.name)
+        needed = field.metadata["only_with"]
         if not needed or value is None or value == without_flag(field):
             continue
-        if not any(
+        has_effect = any(
             _has_value(getattr(options, name, None), values) for name, values in needed.items()
-        ):
-            flags = " or ".join(
-                f"--{name}" + f"={'|'.join(values)}" * bool(values)
+        )
+        if not has_effect:
+            alternatives = [
+                f"--{name}={'|'.join(values)}" if values else f"--{name}"
                 for name, values in needed.items()
-            )
+            ]
             return (
-                f"{format_flag(field.name, value)}: has no effect without {flags}; add that, or "
-                "leave the flag out"
+                f"{format_flag(field.name, value)}: has no effect without "
+                f"{' or '.join(alternatives)}; add that, or leave the flag out"
             )
     return None
 
 
 def _has_value(value: object, accepted: tuple[str, ...]) -> bool:
-    """Returns whether the value of a flag, or one of a list, is accepted."""
+    """Returns whether a flag has an accepted value, or a list with one; () accepts every value."""
     if not accepted:
         return bool(value)
-    return any(one in accepted for one in (value if isinstance(value, list) else [value]))
+    values = value if isinstance(value, list) else [value]
+    return any(each in accepted for each in values)
 
 
 def format_flag(name: str, value: object) -> str:
-    """Returns a flag as a user types it; what is not typed is "no --name"."""
+    """Return a flag as a user types it, or "no --name" for None.
+
+    Args:
+        name: the name of the flag.
+        value: its value.
+    """
     return f"no --{name}" if value is None else f"--{name}={format_value(value)}"
 
 
 def format_value(value: object) -> str:
-    """Returns the value of a flag as a user types it."""
+    """Return the value of a flag as a user types it.
+
+    Args:
+        value: the value; a list becomes comma-separated.
+    """
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def option(
-    default=dataclasses.MISSING,
+    default: object = dataclasses.MISSING,
     *,
     help: str,
     check: Check | None = None,
@@ -153,32 +206,35 @@ def option(
     after_dashes: bool = False,
     is_first_word: bool = False,
 ) -> Any:
-    """A field of an options class.
+    """Declare a field of an options class: a flag.
 
     Args:
-        default: value without the flag; left out, the flag is required.
-        help: text of `--help`.
-        check: what a value must fulfil, and the sentence that says so.
-        choices: the only values a string may take.
+        default: the value without the flag. A flag without a default is required.
+        help: the text of `--help`.
+        check: a function that returns whether a value is valid, and the sentence about an invalid
+            one.
+        choices: the valid values of a string; None for any.
         alias: another name of the flag.
-        basic: whether a beginner needs it, so that `--help` shows it; `--helpfull` shows all flags.
-        fallback: for a field whose value the model's folder may say: the value without the flag and
-            without such a folder. The default is then None, which `model_source.resolve` replaces.
+        basic: whether `--help` shows the flag, because a beginner needs it; `--helpfull` shows all
+            flags.
+        fallback: for a field whose value the model's folder may record: the value without the flag
+            and without such a folder. The default is then None, which `model_source.resolve`
+            replaces.
         changes_training: whether the updates of a training depend on it, so that a run that resumes
             with another value names the flag.
         fixed_by_training: whether it changes a training and cannot change in its middle, so that a
-            run that resumes with another value is refused. It is fixed after the training, too.
+            run that resumes with another value is refused. It is also fixed after the training.
         fixed_after_training: whether evaluations and exports of a folder that records it refuse
             another value.
-        only_with: the other flags with which it has an effect, any one of them, and the values that
-            these need; () is any value. A run without them is refused.
-        read_by: for a flag of official-bert export_saved_model that only some tasks read, what a
-            message advises to export instead: "--long_texts=windows"; "" for no advice. None for a
-            flag that does not depend on the task.
+        only_with: the other flags with which it has an effect, and the values that these need; ()
+            is any value. A run without any of them is refused.
+        read_by: for a flag of official-bert export_saved_model that only some tasks read, the hint
+            what to export instead, such as "--long_texts=windows"; "" for no hint. None for a flag
+            of all tasks.
         names_model: whether the value is the path or the name of a model, so that another path to
             the same folder is the same value.
-        after_dashes: whether the field is no flag, but the words behind the word `--`, as a tuple.
-        is_first_word: whether the field is no flag, but the word before all flags.
+        after_dashes: whether the field is not a flag but the words behind `--`, as a tuple.
+        is_first_word: whether the field is not a flag but the word before all flags.
     """
     if fallback is not dataclasses.MISSING:
         default = None

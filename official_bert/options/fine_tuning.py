@@ -15,6 +15,7 @@ from official_bert.options.fields import (
     SIZE,
     TEXT,
     option,
+    value_type,
 )
 from official_bert.options.shared import TokenizerOptions
 from official_bert.options.training import TrainingOptions
@@ -24,14 +25,14 @@ PAPER, GLUE = "paper", "glue"  # the searches with a name
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions, TokenizerOptions):
-    """Flags that the fine-tuning scripts share; `task_name` is a flag of the scripts that have
-    several tasks.
+    """Flags that the fine-tuning scripts share; scripts with several tasks have the flag
+    `task_name`.
 
-    The attributes stand for flags that some scripts lack.
+    The attributes replace flags that some scripts lack.
 
     Attributes:
-        has_dev_set: whether there is a development set. run_squad has none: it scores the answers
-            to its test set.
+        has_dev_set: whether there is a development set. run_squad has none: it scores its test
+            set.
         do_eval: whether the model is evaluated on the development set.
         calibrate: whether probabilities are calibrated on the development set.
         data_dir: the folder with the data files.
@@ -47,7 +48,7 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
     do_eval = False
     calibrate = False
     data_dir = None
-    # Run_squad.py has a flag, since its original ranks padding.
+    # run_squad.py has a flag, because the original ranks padding positions.
     length_aware_batches: ClassVar[bool] = True
 
     max_seq_length: int = option(
@@ -55,8 +56,8 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         check=MIN_SEQ_LENGTH,
         changes_training=True,
         fixed_after_training=True,
-        help="The number of tokens, special ones included, of the longest input that the model is "
-        "given. run_swag.py truncates longer examples, run_ner.py splits them.",
+        help="The maximum number of tokens of an input, special ones included. run_swag.py "
+        "truncates longer examples, run_ner.py splits them.",
     )
     do_predict: bool = option(
         False,
@@ -71,7 +72,7 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         basic=True,
         check=NOT_NEGATIVE,
         changes_training=True,
-        help="The number of passes over the training set. It need not be whole.",
+        help="The number of passes over the training set, such as 2.5.",
     )
     warmup_proportion: float = option(
         0.1,
@@ -84,50 +85,48 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
         None,
         check=NOT_NEGATIVE,
         changes_training=True,
-        help="The number of examples in the buffer from which the training draws; 0 shuffles the "
-        "whole training set anew for each pass. Without this flag it is the original's 100 for "
-        "SQuAD and its tasks, and 0 for others.",
+        help="The number of examples in the shuffle buffer; 0 shuffles the whole training set for "
+        "each pass. The default is the original's 100 for SQuAD and the tasks of the original, and "
+        "0 for others.",
     )
     num_bilstm_layers: int | None = option(
         None,
         check=NOT_NEGATIVE,
         fixed_by_training=True,
         help="The number of bidirectional LSTM layers, with random initial weights, between "
-        "encoder and head of the task, as in the paper's ablation. The bert_config.json in "
-        "--output_dir keeps it. Without this flag it is that of the configuration, usually 0.",
+        "the encoder and the task's head, as in the paper's ablation. The bert_config.json in "
+        "--output_dir records it. The default is that of the configuration, usually 0.",
     )
     eval_every_steps: int | None = option(
         None,
         check=POSITIVE,
         changes_training=True,
-        help="Evaluate the model during training, after every so many updates: on the development "
-        "set, or in run_squad.py on --predict_file. The folder best in --output_dir keeps the "
-        "checkpoint with the best value of the task's metric. Evaluation and prediction after the "
-        "training use it.",
+        help="Evaluate the model every N updates during training: on the development set, or in "
+        "run_squad.py on --predict_file. The folder best in --output_dir keeps the checkpoint with "
+        "the best value of the task's metric. Evaluation and prediction after the training use it.",
     )
     eval_every_epochs: float | None = option(
         None,
         check=POSITIVE,
         changes_training=True,
-        help="Like --eval_every_steps, but after every so many passes over the training set, such "
-        "as 0.5.",
+        help="Evaluate the model every N passes over the training set, such as 0.5; see "
+        "--eval_every_steps.",
     )
     early_stopping_patience: int | None = option(
         None,
         check=POSITIVE,
         changes_training=True,
         only_with={"eval_every_steps": (), "eval_every_epochs": ()},
-        help="Stop the training when so many evaluations in a row bring no better result.",
+        help="Stop the training after this many evaluations in a row without a better result.",
     )
     search: str | None = option(
         None,
-        help="Train a model for each combination of values, each in a folder of its own in "
-        "--output_dir: paper, the values of the paper's appendix A.3; glue, those of its section "
-        "4.1; or a TOML file with lists of values for "
-        "learning_rate, train_batch_size and num_train_epochs, each by default those of the paper, "
-        "and with restarts, the number of runs of each combination. Their seeds count upwards from "
-        "--random_seed, or from 0. search_results.tsv lists the results, and the best run keeps "
-        "its checkpoints.",
+        help="Train a model for each combination of values, each in its own folder in "
+        "--output_dir. paper takes the values of the paper's appendix A.3, and glue those of its "
+        "section 4.1. A TOML file has lists of values for learning_rate, train_batch_size and "
+        "num_train_epochs, by default those of the paper, and restarts, the number of runs of each "
+        "combination. Their seeds count upwards from --random_seed, or from 0. search_results.tsv "
+        "lists the results, and the best run keeps its checkpoints.",
     )
 
     @property
@@ -144,7 +143,7 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
 
     @property
     def steps(self) -> dict[str, bool]:
-        """Whether each step of a run is asked for, by the name of its flag, in their order."""
+        """Whether the run has each step, by the name of its flag, in their order."""
         evaluation = {"do_eval": self.do_eval} if self.has_dev_set else {}
         return {"do_train": self.do_train, **evaluation, "do_predict": self.do_predict}
 
@@ -172,8 +171,8 @@ class DataFilesOptions(FineTuningOptions):
     )
     train_file: str | None = option(
         None,
-        help="The training file to read instead of the one in --data_dir; of tables also several, "
-        "and globs.",
+        help="The training file to read instead of the one in --data_dir. For tables, you can give "
+        "several files and globs.",
     )
     dev_file: str | None = option(
         None, help="The development file to read instead of the one in --data_dir."
@@ -197,13 +196,14 @@ class DataFilesOptions(FineTuningOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CalibrationOptions:
-    """A flag of the scripts whose models give probabilities of labels."""
+    """A flag of the scripts whose models compute probabilities of labels."""
 
     calibrate: bool = option(
         False,
-        help="After the training, fit a temperature on the development set, by which the logits "
-        "are divided, so that probabilities tell how often the model is right (Guo et al., 2017). "
-        "The folder of the model keeps it, and predictions and exports use it.",
+        help="Calibrate the probabilities on the development set after the training, by a "
+        "temperature that divides the logits (Guo et al., 2017). A probability of 0.9 then means "
+        "that nine of ten predictions are right. The folder of the model records the temperature, "
+        "and predictions and exports use it.",
     )
 
 
@@ -252,28 +252,28 @@ class TextOptions:
     quoting: str = option(
         NO_QUOTING,
         choices=(NO_QUOTING, CSV),
-        help="With text, what a double quote is in a TSV file: none, a character as any other; "
-        "csv, as pandas and Excel write it, the bound of a field that may hold tabs and line "
-        "breaks and doubles its own quotes.",
+        help="With text, how a TSV file uses double quotes. With none they are ordinary "
+        "characters. With csv, as pandas and Excel write, they enclose fields, which may contain "
+        "tabs and line breaks; a quote within a field is doubled.",
     )
     data_format: str | None = option(
         None,
         choices=DATA_FORMATS,
-        help="With text, the form of the data files, plain or, but for parquet, compressed with "
-        "gzip. Without this flag their names say it: .tsv, .csv, .jsonl or .json (JSON lines), "
+        help="With text, the format of the data files. All but parquet may be compressed with "
+        "gzip. The default follows from their names: .tsv, .csv, .jsonl or .json (JSON lines), "
         ".parquet.",
     )
     labels: list[str] | None = option(
         None,
-        help="With text, all labels, separated by commas. Without this flag they are those of the "
-        "training file.",
+        help="With text, all labels, separated by commas. The default is those of the training "
+        "file.",
     )
     label_type: str | None = option(
         fallback=SINGLE,
         choices=LABEL_TYPES,
         fixed_by_training=True,
-        help="With text, what an example has: single is one label, multi any number of labels, "
-        "score a number.",
+        help="With text, the target of an example: single is one label, multi any number of "
+        "labels, score a number.",
     )
 
 
@@ -289,30 +289,29 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
         None,
         basic=True,
         help="The folder of the task's data: train.tsv, dev.tsv and test.tsv, or other tables with "
-        "--task_name=text, whose files --train_file, --dev_file and --test_file may name, too.",
+        "--task_name=text. --train_file, --dev_file and --test_file name other files.",
     )
     task_name: str = option(
-        help="The task: one of GLUE, such as CoLA, SST-2, MRPC or MNLI, in any case and without "
-        "hyphens if you like; XNLI, or XNLI-de for a language other than zh; text for files of "
-        "your own, which is also called tsv; or module:Class for a DataProcessor or a Task of your "
-        "own."
+        help="The task: one of GLUE, such as CoLA, SST-2, MRPC or MNLI, in any case, with or "
+        "without hyphens; XNLI, or XNLI-de for a language other than zh; text (or tsv) for files "
+        "of your own; or module:Class for a DataProcessor or a Task of your own."
     )
     max_seq_length: int = option(
         fallback=128,
         check=MIN_SEQ_LENGTH,
         changes_training=True,
         fixed_after_training=True,
-        help="The most tokens of an example, special ones included. --long_texts says what becomes "
-        "of longer ones.",
+        help="The maximum number of tokens of an example, [CLS] and [SEP] included. --long_texts "
+        "says how longer examples are read.",
     )
     long_texts: str | None = option(
         fallback=TRUNCATE,
         choices=(TRUNCATE, WINDOWS),
         fixed_by_training=True,
-        help="What becomes of texts of more than --max_seq_length tokens: truncate leaves out "
-        "their ends, windows reads all of a text in overlapping windows. In training each of them "
-        "has the label of the text, and its weight divided by their number; elsewhere their logits "
-        "are pooled. Not for pairs.",
+        help="How texts of more than --max_seq_length tokens are read: truncate ignores their "
+        "ends, windows reads all of a text in overlapping windows. In training, each window has "
+        "the label of the text and a share of its weight. Otherwise --pooling combines their "
+        "logits. Not for pairs.",
     )
     doc_stride: int | None = option(
         fallback=128,
@@ -327,8 +326,8 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
         choices=WINDOW_POOLINGS,
         fixed_by_training=True,
         only_with={"long_texts": (WINDOWS,)},
-        help="With --long_texts=windows, how the logits of a text's windows become one: their "
-        "mean, the largest of each label, or those of the first window.",
+        help="With --long_texts=windows, how the logits of a text's windows are combined: their "
+        "mean, the maximum of each label, or those of the first window.",
     )
     class_weights: list[str] | None = option(
         None,
@@ -339,9 +338,9 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
     abstain_below: float | None = option(
         fallback=None,
         check=PROBABILITY,
-        help="Give no label to a text whose most probable label is less probable than this, such "
-        "as 0.7. A label of the development set that the training set lacks is then out of scope: "
-        "the right answer to it is no label.",
+        help="Abstain: predict no label for a text if the most probable label is less probable "
+        "than this, such as 0.7. A label of the development set that the training set lacks is "
+        "then out of scope: the right prediction for it is no label.",
     )
 
 
@@ -372,8 +371,8 @@ class TaggingOptions(DataFilesOptions, CalibrationOptions):
     do_lower_case: bool | None = option(
         fallback=True,
         fixed_by_training=True,
-        help="Lower-case the text, as uncased models need; cased ones, the paper's for names, need "
-        "--nodo_lower_case.",
+        help="Lower-case the text. Uncased models need this; cased models, such as the paper's for "
+        "named entities, need --nodo_lower_case.",
     )
     document_context: bool = option(
         False,
@@ -408,22 +407,22 @@ class SquadServing:
         64,
         check=LENGTH_OR_NONE,
         changes_training=True,
-        help="The number of tokens of a question that are kept. Longer questions are truncated.",
+        help="The maximum number of tokens of a question. Longer questions are truncated.",
     )
     n_best_size: int = option(
         20,
         check=LENGTH,
-        help="The number of start positions and of end positions that are considered in each "
-        "window, and of the best answers to each question that are kept.",
+        help="The number of start and end positions to consider in each window, and the number of "
+        "best answers to keep for each question.",
     )
     max_answer_length: int = option(
-        30, check=LENGTH, help="The number of tokens of the longest answer."
+        30, check=LENGTH, help="The maximum number of tokens of an answer."
     )
     version_2_with_negative: bool = option(
         False,
         basic=True,
         changes_training=True,
-        help="Let a question have no answer, as in SQuAD 2.0.",
+        help="Allow questions without an answer, as in SQuAD 2.0.",
     )
     null_score_diff_threshold: float = option(
         0.0,
@@ -434,31 +433,31 @@ class SquadServing:
     length_aware_batches: bool = option(
         False,
         changes_training=True,
-        help="Pad a prediction batch to its longest window, except on a TPU. That is faster, but "
-        "since the original ranks padding positions too, a few answers may differ.",
+        help="Pad a prediction batch to its longest window only, except on a TPU. This is faster, "
+        "but a few answers may differ, because the original also ranks padding positions.",
     )
 
 
 def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = False) -> type:
-    """Returns a class with the flags of another, without which the value holds that a model's
-    record has.
+    """Return an options class with the flags of another, whose defaults come from a model's record.
 
-    Their help names the `task` and ends in `hint`. With `falls_back` the defaults hold where there
-    is no record.
+    Args:
+        options_class: the other class.
+        task: the name of the task, which the help text of each flag mentions.
+        hint: the end of each help text.
+        falls_back: whether the defaults of `options_class` apply where there is no record.
     """
     fields = []
     for field in dataclasses.fields(options_class):
-        text, metadata = field.metadata["help"], dict(field.metadata)
-        metadata["help"], metadata["basic"] = (
-            f"With {task}, {text[0].lower()}{text[1:]}{hint}",
-            False,
-        )
+        metadata = dict(field.metadata)
+        text = metadata["help"]
+        metadata["help"] = f"With {task}, {text[0].lower()}{text[1:]}{hint}"
+        metadata["basic"] = False
         metadata["read_by"] = ""
         if falls_back:
             metadata["fallback"] = field.default
-        fields.append(
-            (field.name, field.type | None, dataclasses.field(default=None, metadata=metadata))
-        )
+        optional_field = dataclasses.field(default=None, metadata=metadata)
+        fields.append((field.name, value_type(field) | None, optional_field))
     return dataclasses.make_dataclass(options_class.__name__, fields, frozen=True, kw_only=True)
 
 

@@ -31,9 +31,15 @@ def upgrade_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         columns = upgraded.pop("columns")
         upgraded |= _upgrade_columns(str(columns or ""))
     ramp = upgraded.get("train_batch_size_ramp")
-    if is_former_ramp(ramp):
-        upgraded["train_batch_size_ramp"] = [part.partition(":")[0] for part in ramp]
-        upgraded["train_batch_size_boundaries"] = [part.partition(":")[2] for part in ramp]
+    if ramp is not None and is_former_ramp(ramp):
+        sizes = []
+        shares = []
+        for part in ramp:
+            size, _, share = part.partition(":")
+            sizes.append(size)
+            shares.append(share)
+        upgraded["train_batch_size_ramp"] = sizes
+        upgraded["train_batch_size_boundaries"] = shares
     threshold = upgraded.get("null_score_diff_threshold")
     if isinstance(threshold, str) and threshold.startswith("auto:"):
         upgraded["null_score_diff_threshold"] = "auto"
@@ -41,13 +47,13 @@ def upgrade_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     return upgraded
 
 
-def is_former_ramp(ramp: Sequence[str] | None) -> bool:
+def is_former_ramp(ramp: Sequence[str]) -> bool:
     """Return whether a value of --train_batch_size_ramp has the former form `size:share`.
 
     Args:
-        ramp: the elements of the value; None without the flag.
+        ramp: the elements of the value.
     """
-    return any(":" in str(part) for part in ramp or ())
+    return any(":" in part for part in ramp)
 
 
 def _upgrade_columns(columns: str) -> dict[str, Any]:

@@ -288,7 +288,7 @@ FAMILIES = {
     task: name for name, family in CORE.families.items() for task in family.conversion_tasks
 }
 # The name of the task and its family, by the class of transformers.
-TASKS_OF_CLASSES = {
+CLASS_TASKS = {
     family.huggingface_class: ((family.conversion_tasks or family.tasks)[-1], name)
     for name, family in CORE.families.items()
     if family.huggingface_class

@@ -19,8 +19,7 @@ from official_bert.options.fields import (
 
 ALLOW_MISSING_WEIGHTS = (
     "Use the model although its checkpoint lacks weights, which are then random, or has layers "
-    "that the model leaves out. Without this flag that is an error, except at the start of "
-    "training."
+    "that the model lacks. Without this flag that is an error, except at the start of training."
 )
 CHECKPOINT_FORMS = (
     "a TF1 checkpoint prefix or folder, the --output_dir of a training, a Hugging Face folder, or "
@@ -30,7 +29,7 @@ CHECKPOINT_FORMS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """The folder of a model, which stands for the flags of its files.
+    """The folder of a model, which replaces the flags of its files.
 
     Attributes:
         optional_files: flags of files that a run can do without.
@@ -44,8 +43,8 @@ class ModelOptions:
         basic=True,
         help="The folder of a model: the --output_dir of a training script, the folder of a "
         "released model, or a Hugging Face folder. A name, such as google-bert/bert-base-uncased "
-        "or uncased_L-12_H-768_A-12, is downloaded. It stands for --vocab_file, "
-        "--bert_config_file, --init_checkpoint, and for how the model reads text.",
+        "or uncased_L-12_H-768_A-12, is downloaded. It replaces --vocab_file, --bert_config_file "
+        "and --init_checkpoint, and sets how the model reads text.",
     )
 
 
@@ -58,7 +57,7 @@ class ConfigOptions(ModelOptions):
     bert_config_file: str | None = option(
         None,
         help="The model's configuration: bert_config.json of the original, or config.json of "
-        "Hugging Face. It must be given unless --model is, or the checkpoint's folder has it.",
+        "Hugging Face. You need it unless you pass --model, or the checkpoint's folder has it.",
     )
 
 
@@ -70,8 +69,8 @@ class TokenizerOptions(ModelOptions):
 
     vocab_file: str | None = option(
         None,
-        help="The WordPiece vocabulary of the model, a text file with one piece a line. It must be "
-        "given unless --model is, or the checkpoint's folder has it.",
+        help="The WordPiece vocabulary of the model, a text file with one piece a line. You need "
+        "it unless you pass --model, or the checkpoint's folder has it.",
     )
     do_lower_case: bool | None = option(
         fallback=True,
@@ -83,9 +82,9 @@ class TokenizerOptions(ModelOptions):
     strip_accents: bool | None = option(
         fallback=None,
         fixed_by_training=True,
-        help="Remove accents from the text, which also takes the syllables of Korean apart. "
-        "Without this flag the tokenizer removes accents when it lower-cases, as the original "
-        "does, unless the tokenizer_config.json of the model's folder says otherwise.",
+        help="Remove accents from the text, which also splits the syllables of Korean. Without "
+        "this flag the tokenizer removes accents when it lower-cases, as the original does, unless "
+        "the tokenizer_config.json of the model's folder says otherwise.",
     )
 
 
@@ -94,7 +93,7 @@ FLOAT32, BFLOAT16, FLOAT16, AUTO = "float32", "bfloat16", "float16", "auto"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrecisionOptions:
-    """A flag that all scripts share which run a model from a checkpoint."""
+    """A flag that all scripts share if they run a model from a checkpoint."""
 
     chapter: ClassVar[str] = COMMON
 
@@ -103,9 +102,9 @@ class PrecisionOptions:
         choices=(FLOAT32, BFLOAT16, FLOAT16, AUTO),
         changes_training=True,
         help="The type of the matrix products in training, evaluation and prediction, and of the "
-        "activations between them; the rest is float32, the weights and the checkpoints included. "
-        "bfloat16 is for TPUs, newer GPUs and CPUs with AMX or AVX512_BF16; float16, with a scaled "
-        "loss, for GPUs. auto: bfloat16 on those, else float32.",
+        "activations between them. The rest is float32, including the weights and checkpoints. "
+        "bfloat16 is for TPUs, newer GPUs and CPUs with AMX or AVX512_BF16. float16, with a scaled "
+        "loss, is for GPUs. auto is bfloat16 on the devices named for it, otherwise float32.",
     )
 
 
@@ -122,8 +121,7 @@ class DistributionOptions:
 
     use_tpu: bool = option(
         False,
-        help="Run on the TPU that --tpu_name names. It means the same as "
-        "--distribution_strategy=tpu.",
+        help="Run on the TPU of --tpu_name, like --distribution_strategy=tpu.",
     )
     tpu_name: str | None = option(
         None,
@@ -133,13 +131,13 @@ class DistributionOptions:
     )
     tpu_zone: str | None = option(
         None,
-        help="The Google Cloud zone of the TPU. Without this flag TensorFlow asks the metadata "
+        help="The Google Cloud zone of the TPU. Without this flag TensorFlow queries the metadata "
         "server of the machine.",
     )
     gcp_project: str | None = option(
         None,
-        help="The Google Cloud project of the TPU; by default TensorFlow asks the metadata server "
-        "of the machine.",
+        help="The Google Cloud project of the TPU. Without this flag TensorFlow queries the "
+        "metadata server of the machine.",
     )
     master: str | None = option(
         None, help="The address of the TPU. The script uses it when --tpu_name is not given."
@@ -152,48 +150,48 @@ class DistributionOptions:
     iterations_per_loop: int = option(
         1000,
         check=SIZE,
-        help="The number of training steps that a TPU makes before it returns to the host.",
+        help="The number of training steps that a TPU runs before it returns to the host.",
     )
     steps_per_loop: int = option(
         10,
         check=SIZE,
-        help="The most training steps in one call into TensorFlow, which ends after about a "
-        "second, so that a signal does not wait. A TPU follows --iterations_per_loop.",
+        help="The maximum number of training steps in one call into TensorFlow. A call ends after "
+        "about a second, so that a signal does not wait. A TPU uses --iterations_per_loop.",
     )
     distribution_strategy: str | None = option(
         None,
         choices=STRATEGIES,
         help="The devices that share a batch: one_device (the default) is the first GPU or the "
         "CPU; mirrored is all GPUs of this machine, or the logical CPUs if there is none; "
-        "multi_worker_mirrored is all GPUs, or the CPU, of each of several processes, which run "
-        "this script with equal flags and which the variable TF_CONFIG names; tpu (the default "
+        "multi_worker_mirrored is all GPUs, or the CPU, of each of several processes, which the "
+        "variable TF_CONFIG lists and which run this script with equal flags; tpu (the default "
         "with --use_tpu) is all cores of a TPU.",
     )
     num_devices: int | None = option(
         None,
         check=PROCESSES,
-        help="The number of devices that --distribution_strategy=mirrored uses: the first GPUs, of "
-        "which it uses all without this flag; without a GPU, the logical devices that it splits "
-        "the CPU into, for tests.",
+        help="The number of GPUs that --distribution_strategy=mirrored uses, by default all. On a "
+        "machine without a GPU, the number of logical devices that it splits the CPU into, for "
+        "tests.",
     )
     collective: str = option(
         AUTO,
         choices=(AUTO, NCCL, RING),
         help="How the processes of --distribution_strategy=multi_worker_mirrored sum their "
-        "gradients: nccl is NVIDIA's library for GPUs; ring is TensorFlow's own, over gRPC; auto "
-        "takes nccl where there are GPUs, else ring.",
+        "gradients: nccl is NVIDIA's library for GPUs, ring is TensorFlow's own over gRPC, and "
+        "auto is nccl if there are GPUs, otherwise ring.",
     )
     all_reduce_dtype: str = option(
         FLOAT32,
         choices=(FLOAT32, BFLOAT16),
         changes_training=True,
-        help="The type in which several devices sum gradients. bfloat16 halves what they send, and "
-        "rounds to 8 bits.",
+        help="The type in which several devices sum gradients. bfloat16 halves the bytes that they "
+        "send, and rounds to 8 bits.",
     )
     jit_compile: bool = option(
         False,
-        help="Compile the training step with XLA. A TPU always does, and other devices the update "
-        "of the weights.",
+        help="Compile the training step with XLA. A TPU always does so, and other devices always "
+        "compile the update of the weights.",
     )
 
 
@@ -202,15 +200,16 @@ MAX_SPAN = 1000  # words
 
 def _are_rates(text: str) -> bool:
     try:
-        of_mask, of_random = (float(rate) for rate in text.split(","))
+        mask_rate, random_rate = (float(rate) for rate in text.split(","))
     except ValueError:
         return False
-    return 0 <= of_mask <= 1 and 0 <= of_random <= 1 and of_mask + of_random <= 1 + 1e-9
+    is_each_valid = 0 <= mask_rate <= 1 and 0 <= random_rate <= 1
+    return is_each_valid and mask_rate + random_rate <= 1 + 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskingOptions:
-    """Flags that the making of records shares with a pre-training that draws masks itself.
+    """Flags of masks, for the scripts that make records and for --dynamic_masking.
 
     The generator `exact` has the first two only.
     """
@@ -233,15 +232,15 @@ class MaskingOptions:
             "must be two numbers between 0 and 1 with a comma, whose sum is at most 1",
         ),
         changes_training=True,
-        help="The share of the predicted tokens that [MASK] replaces, and that which a random word "
-        "of the vocabulary replaces. The others stay as they are.",
+        help="Two shares of the predicted tokens, separated by a comma: those that become [MASK], "
+        "and those that become a random word of the vocabulary. The others are not changed.",
     )
     ngram_masking: int = option(
         1,
         check=between(1, MAX_SPAN),
         changes_training=True,
-        help="With --do_whole_word_mask: mask spans of 1 to this many whole words, a span of n "
-        "words with a probability in proportion to 1/n.",
+        help="With --do_whole_word_mask, mask spans of 1 to this many whole words. The probability "
+        "of a span of n words is proportional to 1/n.",
     )
 
 
@@ -250,15 +249,14 @@ TEXT, WIKIEXTRACTOR, JSON_LINES, PROSE = "text", "wikiextractor", "json_lines", 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusOptions:
-    """Flags that the scripts share which read a corpus."""
+    """Flags of the scripts that read a corpus."""
 
     input_format: str = option(
         TEXT,
         choices=(TEXT, WIKIEXTRACTOR, JSON_LINES, PROSE),
-        help="The form of --input_file, plain or compressed with gzip: text is lines of text with "
-        "a blank line between documents; wikiextractor is what WikiExtractor writes, a page "
-        "between <doc ...> and </doc>; json_lines has a "
-        'JSON object on each line, whose field "text" is a document; prose is a book in a file, which is one document: '
-        "lines are joined into paragraphs, which a blank line may end, and split into sentences by "
-        "simple rules.",
+        help="The format of --input_file, plain or compressed with gzip. text has one sentence a "
+        "line and a blank line between documents. wikiextractor is the output of WikiExtractor, a "
+        "page between <doc ...> and </doc>. json_lines has a JSON object on each line, whose field "
+        '"text" is a document. prose is one document a file, such as a book: its lines are joined '
+        "into paragraphs, which a blank line may end, and split into sentences by simple rules.",
     )

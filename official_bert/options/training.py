@@ -27,7 +27,8 @@ OPTIMIZERS = ADAMW, BIAS_CORRECTED, *_ = "adamw", "adamw_bias_correction", "lamb
 SCHEDULES = LINEAR, *_ = "linear", "constant", "cosine", "wsd"
 GLOBAL, PER_REPLICA = "global", "per_replica"
 FILE_ORDERS = ("original", "each_pass", "own", "own_each_pass")
-OF_EACH_PASS, OF_OWN_FILES = ("each_pass", "own_each_pass"), ("own", "own_each_pass")
+EACH_PASS_ORDERS = ("each_pass", "own_each_pass")  # that read each record once in a pass
+WORKER_ORDERS = ("own", "own_each_pass")  # in which workers read separate files
 _DECAY_RATE: Check = (lambda beta: 0.0 <= beta < 1.0, "must be at least 0 and below 1")
 
 
@@ -41,74 +42,77 @@ class OptimizationOptions:
         ADAMW,
         choices=OPTIMIZERS,
         changes_training=True,
-        help="The optimizer: adamw is the original's; adamw_bias_correction corrects the bias of "
-        "Adam's moments, as Adam's authors do and the original does not, which makes fine-tuning "
-        "on few examples fail less often; lamb (You et al., 2020) corrects it, too, and scales "
-        "each matrix's update to its norm, as large batches need.",
+        help="The optimizer. adamw is the original's. adamw_bias_correction also corrects the bias "
+        "of Adam's moments, so that fine-tuning on few examples fails less often. lamb (You et "
+        "al., 2020) corrects the bias and scales each matrix's update to its norm, as large "
+        "batches need.",
     )
     adam_beta1: float = option(
         0.9,
         check=_DECAY_RATE,
         changes_training=True,
-        help="The decay rate of the mean of the gradients.",
+        help="Adam's beta1: the decay rate of the running mean of the gradients.",
     )
     adam_beta2: float = option(
         0.999,
         check=_DECAY_RATE,
         changes_training=True,
-        help="The decay rate of the mean of their squares.",
+        help="Adam's beta2: the decay rate of the running mean of the squared gradients.",
     )
     adam_epsilon: float = option(
-        1e-6, check=POSITIVE, changes_training=True, help="What is added to the root of this mean."
+        1e-6,
+        check=POSITIVE,
+        changes_training=True,
+        help="Adam's epsilon, which is added to the denominator of an update.",
     )
     weight_decay_rate: float = option(
         0.01,
         check=NOT_NEGATIVE,
         changes_training=True,
-        help="The weight decay: an update takes this share of the rate from each weight but biases "
-        "and layer norms.",
+        help="The weight decay, times the learning rate. It does not apply to biases and layer "
+        "norms.",
     )
     ema_decay: float | None = option(
         None,
         check=_DECAY_RATE,
         changes_training=True,
         help="The decay rate of an exponential moving average of the trained weights (Polyak and "
-        "Juditsky, 1992; Tarvainen and Valpola, 2017), such as 0.999, which evaluation, prediction "
-        "and exports then use instead of the weights themselves. After t updates the rate is at "
+        "Juditsky, 1992; Tarvainen and Valpola, 2017), such as 0.999. Evaluation, prediction and "
+        "exports then use the average instead of the weights. After t updates the rate is at "
         "most (1 + t) / (10 + t), so that a short training averages the last tenth of its updates.",
     )
     lr_schedule: str = option(
         LINEAR,
         choices=SCHEDULES,
         changes_training=True,
-        help="The learning rate after the warm-up: linear is the original's, the peak times 1 - "
-        "g/N at step g of N; constant is the peak; cosine falls from it to 0 as half a cosine "
-        "wave; wsd (warm-up, stable, decay) is the peak, and falls to 0 in a straight line over "
-        "the last tenth of the steps.",
+        help="The learning rate after the warm-up. linear is the original's: the peak times 1 - "
+        "g/N at step g of N. constant stays at the peak. cosine decays from the peak to 0 as half "
+        "a cosine wave. wsd (warm-up, stable, decay) stays at the peak and decays linearly to 0 "
+        "over the last tenth of the steps.",
     )
     num_accumulation_steps: int = option(
         1,
         check=SIZE,
-        help="The number of micro-batches in which each replica computes its share of "
-        "--train_batch_size, one after the other, before the update. More of them need less "
-        "memory; the numbers stay those of the whole batch.",
+        help="The number of micro-batches into which each replica splits its share of "
+        "--train_batch_size. It computes one after the other before the update. More micro-batches "
+        "need less memory and give the same numbers.",
     )
     gradient_clipping: str = option(
         GLOBAL,
         choices=(GLOBAL, PER_REPLICA),
         changes_training=True,
-        help="The gradient whose norm is clipped to 1: global is that of the whole batch; "
-        "per_replica is that of each replica before their mean, as on the original's TPU.",
+        help="The gradient whose norm is clipped to 1: global clips that of the whole batch, "
+        "per_replica that of each replica before averaging, as the original does on a TPU.",
     )
     recompute_layers: bool = option(
         False,
-        help="Compute each encoder layer again in the backward pass instead of keeping what is "
-        "inside it, which takes about a third more time and much less memory for long sequences.",
+        help="Recompute each encoder layer in the backward pass instead of keeping its "
+        "activations. This takes about a third more time, and much less memory for long sequences.",
     )
 
     @property
     def bias_remedy(self) -> str:
-        """What a message advises first when a training fails, with a comma; "" if the bias is
+        """The first hint of a message about a failed training, with a comma; "" if Adam's bias is
         corrected already.
         """
         return f"give --optimizer_type={BIAS_CORRECTED}, " if self.optimizer_type == ADAMW else ""
@@ -152,8 +156,8 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
         basic=True,
         check=NOT_NEGATIVE,
         changes_training=True,
-        help="The peak of the learning rate: the warm-up rises towards it, and --lr_schedule says "
-        "what follows.",
+        help="The peak of the learning rate, at the end of the warm-up. --lr_schedule sets what "
+        "follows.",
     )
     save_checkpoints_steps: int = option(
         1000, check=POSITIVE, help="The number of updates between two checkpoints."
@@ -161,7 +165,7 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
     keep_checkpoint_max: int = option(
         5,
         check=NOT_NEGATIVE,
-        help="The number of checkpoints to keep, the newest ones. 0 keeps all of them.",
+        help="The number of newest checkpoints to keep. 0 keeps all of them.",
     )
     log_every_steps: int = option(
         100, check=POSITIVE, help="The number of updates between two progress lines."
@@ -169,13 +173,13 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
     random_seed: int | None = option(
         None,
         check=SEED,
-        help="The seed of the initial weights, of the order of the examples and of dropout. "
+        help="The seed of the initial weights, the order of the examples and dropout. "
         "Without this flag the script draws a seed, logs it and keeps it with the checkpoints.",
     )
 
     @property
-    def after_a_stop(self) -> str:
-        """What a user is told whose run was interrupted."""
+    def resume_hint(self) -> str:
+        """The hint for a user who interrupted the run."""
         return "the same command resumes the training" if self.do_train else ""
 
 
@@ -203,19 +207,19 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
     do_lower_case: bool | None = option(
         fallback=None,
         help="Whether the text of the records was lower-cased, for the tokenizer_config.json in "
-        "--output_dir. It must be given only where neither the manifest beside the records nor the "
-        "folder of the model says it.",
+        "--output_dir. You need it only if neither the manifest beside the records nor the folder "
+        "of the model records it.",
     )
     strip_accents: bool | None = option(
         fallback=None,
-        help="Whether accents were removed from the text of the records. Without this flag it is "
-        "as --do_lower_case.",
+        help="Whether accents were removed from the text of the records. The default is that of "
+        "--do_lower_case.",
     )
     bert_config_file: str | None = option(
         None,
         basic=True,
         help="The configuration of the model to train: bert_config.json of the original, or "
-        "config.json of Hugging Face. It must be given unless --model is, or the checkpoint's "
+        "config.json of Hugging Face. You need it unless you pass --model, or the checkpoint's "
         "folder has it.",
     )
     max_seq_length: int = option(
@@ -234,27 +238,26 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
     dynamic_masking: bool = option(
         False,
         changes_training=True,
-        help="Draw masks while reading, new ones in each pass over the records, which "
-        "create_pretraining_data.py has made with --dynamic_masking, too. It needs the vocabulary. "
-        "The flags of the masks are those of that script.",
+        help="Draw new masks in each pass over the records. create_pretraining_data.py must have "
+        "made them with --dynamic_masking. This flag needs the vocabulary, and the flags of masks "
+        "are those of that script.",
     )
     use_next_sentence: bool = option(
         True,
         changes_training=True,
-        help="Learn next sentences, too. --nouse_next_sentence learns masked words alone, for "
-        "records of create_pretraining_data.py --nouse_next_sentence for instance.",
+        help="Learn next-sentence prediction. --nouse_next_sentence learns masked words only, for "
+        "example for records of create_pretraining_data.py --nouse_next_sentence.",
     )
     file_order: str = option(
         "original",
         choices=FILE_ORDERS,
         changes_training=True,
-        help="The order of the input files. original repeats them first and shuffles then, as the "
-        "original does: of a few files, one may be read twice at the same time, which fills "
-        "batches with the same records, and another only later. each_pass shuffles them anew for "
-        "each pass, so that a pass reads each record once. own and own_each_pass let each process "
-        "of --distribution_strategy=multi_worker_mirrored, and each host of a TPU slice, read "
-        "files of its own, which spares it the others' records; else each process reads all "
-        "records, and the batches are those of one.",
+        help="The order of the input files. original repeats the files and then shuffles them, as "
+        "the original does. With few files, one may be read twice at the same time, which fills "
+        "batches with the same records. each_pass shuffles them for each pass, so that a pass "
+        "reads each record once. With own and own_each_pass, each process of "
+        "--distribution_strategy=multi_worker_mirrored, and each host of a TPU slice, reads a "
+        "separate part of the files. Otherwise each process reads all records.",
     )
     do_eval: bool = option(
         False, basic=True, help="Evaluate the model, after the training if there is one."
@@ -267,7 +270,7 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         basic=True,
         check=POSITIVE,
         changes_training=True,
-        help="The number of updates in total, those of earlier runs in --output_dir included.",
+        help="The total number of updates, including those of earlier runs in --output_dir.",
     )
     num_warmup_steps: int = option(
         10000,
@@ -280,10 +283,10 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
         None,
         check=POSITIVE,
         changes_training=True,
-        help="The hours after which the training ends, those of earlier runs in --output_dir "
-        "included. The learning rate and --train_batch_size_ramp then follow the time: they are "
-        "where they would be after the same share of --num_train_steps, which still ends a "
-        "training that reaches it first. The warm-up counts updates.",
+        help="The hours after which the training ends, including those of earlier runs in "
+        "--output_dir. The learning rate and --train_batch_size_ramp then follow the time, or "
+        "the updates if these are ahead. --num_train_steps still ends a training that reaches it "
+        "first, and the warm-up counts updates.",
     )
     train_batch_size_ramp: list[str] | None = option(
         None,
@@ -302,6 +305,6 @@ class PretrainingOptions(MaskingOptions, TrainingOptions):
     max_eval_steps: int = option(
         100,
         check=NOT_NEGATIVE,
-        help="The batches of an evaluation, which starts the files anew at their end; 0 evaluates "
-        "each record once.",
+        help="The number of batches of an evaluation, which repeats the files if they have fewer. "
+        "0 evaluates each record once.",
     )

@@ -14,7 +14,7 @@ import numpy as np
 from official_bert import catalog
 from official_bert.io import reading
 from official_bert.io.errors import InputError
-from official_bert.options.fields import fault_of, kind_of
+from official_bert.options.fields import find_fault, value_type
 from official_bert.options.serving import PredictorOptions, PredictorSettings
 from official_bert.serving.extensible import Extensible
 from official_bert.serving.model import Export, InMemoryModel, open_model
@@ -389,10 +389,10 @@ def check_value(field: dataclasses.Field, value: Any) -> None:
     Raises:
         InputError: the flag would refuse it.
     """
-    types, name = _KINDS[kind_of(field)]
+    types, name = _KINDS[value_type(field)]
     is_bool = isinstance(value, bool)
     is_typed = is_bool if types is bool else isinstance(value, types) and not is_bool
-    fault = fault_of(field, value) if is_typed else f"must be {name}"
+    fault = find_fault(field, value) if is_typed else f"must be {name}"
     if fault:
         raise InputError(f"{field.name}={value!r}: {fault}")
 

@@ -55,7 +55,7 @@ class Options(Shared):
     kind: str = option("plain", choices=("plain", "fancy"), help="The kind.")
 
     @property
-    def after_a_stop(self):
+    def resume_hint(self):
         return "the same command resumes the training" if self.do_train else ""
 
 
@@ -202,7 +202,7 @@ def test_unknown_flags_are_named_and_left_alone(script):
             "py: --columns: this flag is now --text_a_column, --text_b_column, --label_column",
         ),
         (["--flagfile={0}/words"], "the word 'word' belongs to no flag"),
-        (["--flagfile={0}/bytes"], "py: --flagfile: holds bytes that are no text"),
+        (["--flagfile={0}/bytes"], "py: --flagfile: has bytes that are not text"),
         (["--flagfile={0}/absent"], "Unable to open flagfile: [Errno 2] No such file or directory"),
         (
             ["--input_file=a", "--strict_flags", "--dotrain", "--use_gpu=1"],
@@ -344,4 +344,4 @@ def test_a_flag_without_a_value_it_can_have_is_said_plainly(arguments, sentence)
 )
 def test_a_flag_stands_under_its_heading(options_class, name, heading):
     (field,) = (field for field in dataclasses.fields(options_class) if field.name == name)
-    assert flags.heading_of(options_class, field) == heading
+    assert flags.find_heading(options_class, field) == heading

@@ -246,7 +246,7 @@ NAMES = [
     row(
         "a line break",
         lambda at: [*corpus(at), "--input_file=a\nb"],
-        r"--input_file='a\nb': is no list of names",
+        r"--input_file='a\nb': is not a comma-separated list",
     ),
 ]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from official_bert.options.fields import fault_of
+from official_bert.options.fields import find_fault
 from official_bert.options.fine_tuning import SquadOptions
 from official_bert.options.former_flags import upgrade_flags
 
@@ -62,9 +62,9 @@ def test_a_threshold_with_a_file_becomes_two_flags():
 
 def test_a_threshold_with_a_file_is_refused_with_the_flag_of_the_file():
     field = SquadOptions.__dataclass_fields__["null_score_diff_threshold"]
-    assert fault_of(field, "auto") is fault_of(field, "-1.5") is None
+    assert find_fault(field, "auto") is find_fault(field, "-1.5") is None
     sentence = "must be a number or auto; the file of auto is --null_score_diff_file=FILE"
-    assert fault_of(field, "auto:dev.json") == sentence
+    assert find_fault(field, "auto:dev.json") == sentence
 
 
 def test_flags_of_this_version_stay_as_they_are():

@@ -50,6 +50,6 @@ class ExperimentOptions:
     )
 
     @property
-    def after_a_stop(self) -> str:
+    def resume_hint(self) -> str:
         """What a user is told whose run was interrupted."""
         return "the same command goes on where it was"

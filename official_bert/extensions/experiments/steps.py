@@ -17,7 +17,7 @@ from official_bert import catalog
 from official_bert.config import FURTHER_FIELDS, BertConfig
 from official_bert.io import files
 from official_bert.io.errors import InputError, did_you_mean
-from official_bert.options.fields import fault_of, flag_fields, kind_of
+from official_bert.options.fields import find_fault, flag_fields, value_type
 
 # The roots of places that are no names of the user's models: the data, the step's output and its
 # configuration. The identities of finished steps depend on these words.
@@ -152,7 +152,7 @@ def _check_names(
 
 def _find_fault(field: dataclasses.Field, value: Any) -> str | None:
     """Returns why a flag cannot have a value, in words; None for a good value or a place."""
-    kind = kind_of(field)
+    kind = value_type(field)
     if kind == list[str] or isinstance(value, Place):
         return None
     if isinstance(value, tuple):
@@ -164,7 +164,7 @@ def _find_fault(field: dataclasses.Field, value: Any) -> str | None:
         value = kind(text)
     except ValueError:
         return f"must be {_NUMBER_NAMES[kind]}"
-    return fault_of(field, value)
+    return find_fault(field, value)
 
 
 def _format(value: str | float | bool) -> str:

@@ -34,7 +34,7 @@ class SearchOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MiningOptions(TextTables):
-    after_a_stop: ClassVar[str] = "the same command goes on behind the lines that are finished"
+    resume_hint: ClassVar[str] = "the same command goes on behind the lines that are finished"
 
     input_file: str = option(
         help="The pairs: TSV, CSV, JSON lines or Parquet files with names of columns, with commas "
