@@ -1,3 +1,5 @@
+"""Examples of classification as arrays, one by one and in bulk, with the original's features."""
+
 import numpy as np
 import pytest
 from absl import logging
@@ -25,8 +27,9 @@ EXAMPLES = [
     InputExample("b", "rain", None, "yes"),
     PaddingInputExample(),
     InputExample("c", "rain started", "", "no"),
-    InputExample("d", "", "the cat"),  # without a label
+    InputExample("d", "", "the cat"),  # This one has no label.
 ]
+LABELS = ["yes", "no"]
 
 
 @pytest.fixture
@@ -38,9 +41,10 @@ def logged(monkeypatch):
     return lines
 
 
-def test_a_pair_cut_to_ten_tokens(tokenizer, logged):
-    features = convert_single_example(0, EXAMPLES[0], ["yes", "no"], 10, tokenizer)
-    # [CLS] the cat sat on [SEP] it was a [SEP]: 6 and 6 pieces give way in turn, b first
+def test_a_pair_truncated_to_ten_tokens(tokenizer, logged):
+    features = convert_single_example(0, EXAMPLES[0], LABELS, 10, tokenizer)
+    # [CLS] the cat sat on [SEP] it was a [SEP]: the longer one of the texts loses its last token,
+    # the second one of texts of equal length.
     assert features == InputFeatures(
         input_ids=[2, 5, 6, 7, 8, 3, 10, 11, 12, 3],
         input_mask=[1] * 10,
@@ -60,47 +64,61 @@ def test_a_pair_cut_to_ten_tokens(tokenizer, logged):
 
 
 def test_padding_and_later_examples_are_not_logged(tokenizer, logged):
-    assert convert_single_example(5, EXAMPLES[1], ["yes", "no"], 5, tokenizer) == InputFeatures(
-        [2, tokenizer.vocab["rain"], 3, 0, 0], [1, 1, 1, 0, 0], [0] * 5, 0
+    later = convert_single_example(5, EXAMPLES[1], LABELS, 5, tokenizer)
+    assert later == InputFeatures(
+        input_ids=[2, tokenizer.vocab["rain"], 3, 0, 0],
+        input_mask=[1, 1, 1, 0, 0],
+        segment_ids=[0] * 5,
+        label_id=0,
     )
-    assert convert_single_example(0, PaddingInputExample(), ["yes"], 3, tokenizer) == InputFeatures(
-        [0] * 3, [0] * 3, [0] * 3, label_id=0, is_real_example=False
+    padding = convert_single_example(0, PaddingInputExample(), ["yes"], 3, tokenizer)
+    assert padding == InputFeatures(
+        input_ids=[0] * 3,
+        input_mask=[0] * 3,
+        segment_ids=[0] * 3,
+        label_id=0,
+        is_real_example=False,
     )
     assert logged == []
 
 
-def as_arrays(features: list[InputFeatures]):
-    columns = {
-        name: np.array([getattr(one, name) for one in features]) for name in vars(features[0])
-    }
-    return columns | {"label_ids": columns.pop("label_id")}
+def stack_features(features: list[InputFeatures]) -> dict[str, np.ndarray]:
+    """The features of all examples by name, each [n, ...]."""
+    columns = {}
+    for name in vars(features[0]):
+        values = [getattr(example, name) for example in features]
+        columns["label_ids" if name == "label_id" else name] = np.array(values)
+    return columns
 
 
-def test_the_bulk_path_and_the_file_give_the_same_numbers(tokenizer, tmp_path):
-    labels, length = ["yes", "no"], 8
-    expected = as_arrays(convert_examples_to_features(EXAMPLES, labels, length, tokenizer))
-    encoded = encode_examples(EXAMPLES, labels, length, tokenizer)
-    assert (len(encoded), encoded.lengths.tolist()) == (5, [8, 3, 0, 5, 5])
-    batch = encoded.features(np.arange(5), length)
-    assert (
-        batch.keys() == expected.keys() == {feature.name for feature in classifier_features(length)}
-    )
+def test_examples_in_bulk_have_the_features_of_single_ones(tokenizer):
+    expected = stack_features(convert_examples_to_features(EXAMPLES, LABELS, 8, tokenizer))
+    encoded = encode_examples(EXAMPLES, LABELS, 8, tokenizer)
+    assert len(encoded) == 5
+    assert encoded.lengths.tolist() == [8, 3, 0, 5, 5]
+    batch = encoded.features(np.arange(5), 8)
+    assert batch.keys() == expected.keys()
+    assert batch.keys() == {feature.name for feature in classifier_features(8)}
     for name, values in batch.items():
         assert values.dtype == np.int32
         np.testing.assert_array_equal(values, expected[name], name)
 
+
+def test_a_record_file_has_the_features_of_single_examples(tokenizer, tmp_path):
+    expected = stack_features(convert_examples_to_features(EXAMPLES, LABELS, 8, tokenizer))
     path = str(tmp_path / "train.tf_record")
-    file_based_convert_examples_to_features(EXAMPLES, labels, length, tokenizer, path)
-    found = [example for _, example in read_examples(path)]
-    assert len(found) == 5
-    for feature in classifier_features(length):
-        values = np.stack([example[feature.name] for example in found])
+    file_based_convert_examples_to_features(EXAMPLES, LABELS, 8, tokenizer, path)
+    records = [example for _, example in read_examples(path)]
+    assert len(records) == 5
+    for feature in classifier_features(8):
+        values = np.stack([record[feature.name] for record in records])
         assert values.shape == (5, feature.length)
         np.testing.assert_array_equal(values, expected[feature.name].reshape(5, -1), feature.name)
 
 
-def test_a_batch_is_as_long_as_it_needs(tokenizer):
-    batch = encode_examples(EXAMPLES, ["yes", "no"], 128, tokenizer).features(np.array([3, 1]), 5)
+def test_a_batch_is_padded_to_the_requested_length(tokenizer):
+    encoded = encode_examples(EXAMPLES, LABELS, 128, tokenizer)
+    batch = encoded.features(np.array([3, 1]), 5)
     pieces = [tokenizer.convert_ids_to_tokens(row) for row in batch["input_ids"].tolist()]
     assert pieces == [
         ["[CLS]", "rain", "start", "##ed", "[SEP]"],
@@ -109,10 +127,14 @@ def test_a_batch_is_as_long_as_it_needs(tokenizer):
     assert batch["label_ids"].tolist() == [1, 0]
 
 
-def test_scores_and_several_labels(tokenizer):
+def test_targets_of_a_regression(tokenizer):
     examples = [InputExample("a", "rain", None, "2.5"), PaddingInputExample()]
     encoded = encode_examples(examples, None, 8, tokenizer)
-    assert (encoded.label_ids.dtype, encoded.label_ids.tolist()) == (np.float32, [2.5, 0.0])
+    assert encoded.label_ids.dtype == np.float32
+    assert encoded.label_ids.tolist() == [2.5, 0.0]
+
+
+def test_targets_of_several_labels(tokenizer):
     examples = [
         InputExample("a", "rain", None, ("x", "z")),
         InputExample("b", "cat", None, ()),
@@ -122,15 +144,23 @@ def test_scores_and_several_labels(tokenizer):
     assert encoded.label_ids.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 0]]
 
 
-@pytest.mark.parametrize("label", ["maybe", ("yes", "maybe")])
-def test_an_unknown_label_is_refused(tokenizer, label):
+@pytest.mark.parametrize(
+    "label",
+    [pytest.param("maybe", id="one label"), pytest.param(("yes", "maybe"), id="several labels")],
+)
+def test_an_unknown_label_is_rejected(tokenizer, label):
     example = InputExample("dev-7", "rain", None, label)
-    with pytest.raises(
-        InputError, match=r"^example dev-7: has the label 'maybe'; the labels are yes, no$"
-    ):
-        convert_single_example(0, example, ["yes", "no"], 8, tokenizer)
-    with pytest.raises(InputError, match="dev-7"):
-        encode_examples([example], ["yes", "no"], 8, tokenizer)
+    sentence = r"^example dev-7: has the label 'maybe'; the labels are yes, no$"
+    with pytest.raises(InputError, match=sentence):
+        convert_single_example(0, example, LABELS, 8, tokenizer)
+    with pytest.raises(InputError, match=sentence):
+        encode_examples([example], LABELS, 8, tokenizer)
+
+
+def test_several_labels_in_a_regression_are_rejected(tokenizer):
+    example = InputExample("dev-7", "rain", None, ("1", "2"))
+    with pytest.raises(InputError, match=r"example dev-7: has the labels .* in place of a score"):
+        encode_examples([example], None, 8, tokenizer)
 
 
 def test_no_examples(tokenizer, tmp_path):
@@ -140,31 +170,55 @@ def test_no_examples(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("length", [24, 128])
-@pytest.mark.parametrize(("key", "labels"), [("CoLA", ["0", "1"]), ("STSB", ["0"])])
-def test_the_originals_features_of_made_up_words(tmp_path, key, labels, length):
-    """GLUE's texts cannot be copied: a word that stands for an id goes in wherever the original met
-    that id.
+@pytest.mark.parametrize(
+    ("task_name", "labels"),
+    [pytest.param("CoLA", ["0", "1"], id="CoLA"), pytest.param("STSB", ["0"], id="STSB")],
+)
+def test_the_originals_features(tmp_path, task_name, labels, length):
+    """GLUE's texts cannot be copied. A text of made-up words, one for each id, replaces each text.
 
-    No recorded text is cut at length 128, so that all of it is known at length 24, where many are.
+    No recorded text is truncated at length 128, so that all of it is known at length 24, where many
+    are.
     """
     recorded = np.load(GOLDEN / "classifier_features.npz")
-    ids, mask = recorded[f"{key}_128_input_ids"], recorded[f"{key}_128_input_mask"]
-    vocabulary = [f"word{number}" for number in range(ids.max() + 1)]
-    vocabulary[0], vocabulary[100:104] = "[PAD]", ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert mask.sum(axis=1).max() < 128
     examples = []
-    for number, (row, length_of_row) in enumerate(zip(ids, mask.sum(axis=1), strict=True)):
-        assert (row[0], row[length_of_row - 1]) == (101, 102)
-        words = "".join("\t" if i == 102 else f"word{i} " for i in row[1 : length_of_row - 1])
-        text_a, _, text_b = words.partition("\t")
-        label = labels[recorded[f"{key}_128_label"][number]]
-        examples.append(InputExample(str(number), text_a, text_b or None, label))
-    tokenizer = FullTokenizer(toy.write_vocabulary(tmp_path, vocabulary))
-    one_by_one = as_arrays(convert_examples_to_features(examples, labels, length, tokenizer))
-    in_bulk = encode_examples(examples, labels, length, tokenizer).features(
-        np.arange(len(examples)), length
-    )
-    for name in ("input_ids", "input_mask", "segment_ids", "label_ids"):
-        expected = recorded[f"{key}_{length}_{name.replace('label_ids', 'label')}"]
-        np.testing.assert_array_equal(one_by_one[name], expected, name)
-        np.testing.assert_array_equal(in_bulk[name], expected, name)
+    for row, ids in enumerate(recorded[f"{task_name}_128_input_ids"]):
+        num_tokens = recorded[f"{task_name}_128_input_mask"][row].sum()
+        assert num_tokens < 128
+        text_a, text_b = made_up_texts(ids[:num_tokens])
+        label = labels[recorded[f"{task_name}_128_label"][row]]
+        examples.append(InputExample(str(row), text_a, text_b or None, label))
+    tokenizer = made_up_tokenizer(tmp_path, recorded[f"{task_name}_128_input_ids"].max() + 1)
+    single = stack_features(convert_examples_to_features(examples, labels, length, tokenizer))
+    encoded = encode_examples(examples, labels, length, tokenizer)
+    batch = encoded.features(np.arange(len(examples)), length)
+    recorded_names = {
+        "input_ids": "input_ids",
+        "input_mask": "input_mask",
+        "segment_ids": "segment_ids",
+        "label_ids": "label",
+    }
+    for name, recorded_name in recorded_names.items():
+        expected = recorded[f"{task_name}_{length}_{recorded_name}"]
+        np.testing.assert_array_equal(single[name], expected, name)
+        np.testing.assert_array_equal(batch[name], expected, name)
+
+
+CLS_ID = 101
+SEP_ID = 102
+
+
+def made_up_texts(ids: np.ndarray) -> tuple[str, str]:
+    """The texts of `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`; the second one may be empty."""
+    assert ids[0] == CLS_ID
+    assert ids[-1] == SEP_ID
+    words = ["\t" if word_id == SEP_ID else f"word{word_id} " for word_id in ids[1:-1]]
+    text_a, _, text_b = "".join(words).partition("\t")
+    return text_a, text_b
+
+
+def made_up_tokenizer(folder, vocab_size: int) -> FullTokenizer:
+    vocabulary = [f"word{word_id}" for word_id in range(vocab_size)]
+    vocabulary[0] = "[PAD]"
+    vocabulary[100:104] = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    return FullTokenizer(toy.write_vocabulary(folder, vocabulary))
