@@ -1,7 +1,7 @@
-"""Makes model inputs from ragged WordPiece ids inside a graph: the same arrays that the scripts
-make in Python.
+"""Builds model inputs from ragged WordPiece ids inside a graph.
 
-The encoder features are padded to the longest row. The functions use only core ops of TensorFlow.
+The arrays equal those that the scripts build in Python. The encoder features are padded to the
+longest row. The functions use only core operations of TensorFlow.
 """
 
 import dataclasses
@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from official_bert.graph_text.tokenizer import TextTokenizer
 
-_WINDOWS_AT_ONCE = 32
+# The batch size of `run_in_batches`.
+_NUM_BATCH_WINDOWS = 32
 
 
 class Windows(NamedTuple):
@@ -21,23 +22,28 @@ class Windows(NamedTuple):
     Attributes:
         features: the encoder features, each int32[windows, length].
         texts: int32[windows], the index of each window's text in the batch.
-        pieces: int32[windows, length], the index in its text of the WordPiece at each position; -1
+        pieces: int32[windows, length], the index of the WordPiece at each position in its text; -1
             at positions of other tokens.
-        is_own: bool[windows, length], true where this window, and no other, gives the prediction
-            for the WordPiece.
+        has_prediction: bool[windows, length], whether this window, and no other, gives the
+            prediction for the WordPiece.
     """
 
     features: dict[str, tf.Tensor]
     texts: tf.Tensor
     pieces: tf.Tensor
-    is_own: tf.Tensor
+    has_prediction: tf.Tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class TextReader:
-    """Makes the inputs of an exported model from text; a task receives it for its text signatures.
+    """Builds the inputs of an exported model from text, for the text signatures of a task.
 
-    Its methods but `inputs` take WordPiece ids, int32[batch, (pieces)], of the tokenizer.
+    Except for `inputs`, the methods accept WordPiece ids of the tokenizer, int32[batch, (pieces)].
+
+    Attributes:
+        tokenizer: the tokenizer of the texts.
+        vocab: the ids of the tokens.
+        max_seq_length: the largest number of tokens of an input.
     """
 
     tokenizer: TextTokenizer
@@ -45,23 +51,32 @@ class TextReader:
     max_seq_length: int
 
     def inputs(self, first: tf.Tensor, second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Returns the `inputs_of_ids` of string[batch] or of pairs; a second text without tokens
-        counts as absent.
-        """
-        encode = self.tokenizer.encode
-        return self.inputs_of_ids(encode(first), None if second is None else encode(second))
+        """Encodes texts or pairs of texts, and returns their features as `build_inputs` does.
 
-    def inputs_of_ids(
+        Args:
+            first: string[batch].
+            second: string[batch], or None for single texts. A text without tokens counts as absent.
+        """
+        first_ids = self.tokenizer.encode(first)
+        second_ids = None if second is None else self.tokenizer.encode(second)
+        return self.build_inputs(first_ids, second_ids)
+
+    def build_inputs(
         self, first: tf.RaggedTensor, second: tf.RaggedTensor | None
     ) -> dict[str, tf.Tensor]:
-        """Makes `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of ids, truncated as in
-        data/model_inputs.py.
+        """Builds `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, truncated as in data/model_inputs.py.
 
-        A second text without tokens counts as absent. The result is `input_ids`, `input_mask` and
-        `segment_ids`, each int32[batch, length].
+        Args:
+            first: the ids of the first texts.
+            second: the ids of the second texts, or None for single texts. A text without tokens
+                counts as absent.
+
+        Returns:
+            `input_ids`, `input_mask` and `segment_ids`, each int32[batch, length].
         """
         if second is None:
-            return _packed([first[:, : self.max_seq_length - 2]], self.vocab)
+            truncated = first[:, : self.max_seq_length - 2]
+            return _pack([truncated], self.vocab)
         room = self.max_seq_length - 3
         first_lengths = first.row_lengths()
         second_lengths = second.row_lengths()
@@ -72,9 +87,10 @@ class TextReader:
             room + 1,
         )
         max_second = tf.maximum(room - first_lengths, room // 2)
-        segments = [_truncate_rows(first, max_first), _truncate_rows(second, max_second)]
-        is_pair = segments[1].row_lengths() > 0
-        return _packed(segments, self.vocab, is_pair)
+        first = _truncate_rows(first, max_first)
+        second = _truncate_rows(second, max_second)
+        is_pair = second.row_lengths() > 0
+        return _pack([first, second], self.vocab, is_pair)
 
     def document_windows(
         self,
@@ -83,83 +99,105 @@ class TextReader:
         doc_stride: int,
         max_query_length: int,
     ) -> Windows:
-        """Makes the windows of tasks/squad/windows.py, `[CLS] question [SEP] window [SEP]`.
+        """Builds the windows of tasks/squad/windows.py, `[CLS] question [SEP] window [SEP]`.
 
-        A WordPiece belongs to the window that shows most of the text around it ("max context"). An
-        empty document has no window.
+        The prediction for a WordPiece comes from the window that contains most of the text around
+        it ("max context"). An empty document has no window.
+
+        Args:
+            questions: the ids of the questions.
+            documents: the ids of the documents.
+            doc_stride: the distance between the starts of two windows, in WordPieces.
+            max_query_length: the largest number of WordPieces of a question; more are truncated.
         """
         questions = questions[:, :max_query_length]
         num_pieces = tf.cast(documents.row_lengths(), tf.int32)  # [batch]
         room = self.max_seq_length - 3 - tf.cast(questions.row_lengths(), tf.int32)
-        texts, starts, ends = _spans(num_pieces, room, doc_stride, fewest=0)
+        texts, starts, ends = _cut_spans(num_pieces, room, doc_stride, min_spans=0)
         pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
         flat = _flat_indices(documents, texts, pieces)
         questions = tf.gather(questions, texts)
-        segments = [questions, pieces.with_values(tf.gather(documents.values, flat))]
-        is_own = _has_most_context(starts, ends, pieces, flat, tf.size(documents.values))
-        return _windows(
-            segments,
-            texts,
-            pieces,
-            pieces.with_values(is_own),
-            questions.row_lengths() + 2,
-            self.vocab,
+        window_ids = pieces.with_values(tf.gather(documents.values, flat))
+        has_prediction = _has_most_context(
+            starts=starts,
+            ends=ends,
+            pieces=pieces,
+            flat=flat,
+            num_pieces=tf.size(documents.values),
+        )
+        return _build_windows(
+            segments=[questions, window_ids],
+            texts=texts,
+            pieces=pieces,
+            has_prediction=pieces.with_values(has_prediction),
+            offsets=questions.row_lengths() + 2,
+            vocab=self.vocab,
         )
 
     def text_windows(
         self, ids: tf.RaggedTensor, doc_stride: int
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Makes the windows of tasks/classification/windows.py, `[CLS] window [SEP]`; every text
-        has a window.
+        """Builds the windows of tasks/classification/windows.py, `[CLS] window [SEP]`.
 
-        The result is the encoder features of all windows, and the text of each, int32[windows].
+        Every text has at least one window.
+
+        Args:
+            ids: the ids of the texts.
+            doc_stride: the distance between the starts of two windows, in WordPieces.
+
+        Returns:
+            The encoder features of all windows, and the index of each window's text in the batch,
+            int32[windows].
         """
         num_pieces = tf.cast(ids.row_lengths(), tf.int32)
         room = tf.fill(tf.shape(num_pieces), max(1, self.max_seq_length - 2))
-        texts, starts, ends = _spans(num_pieces, room, doc_stride, fewest=1)
+        texts, starts, ends = _cut_spans(num_pieces, room, doc_stride, min_spans=1)
         pieces = tf.ragged.range(starts, ends)  # [windows, (pieces)]
-        shown = pieces.with_values(tf.gather(ids.values, _flat_indices(ids, texts, pieces)))
-        return _packed([shown], self.vocab), texts
+        flat = _flat_indices(ids, texts, pieces)
+        window_ids = pieces.with_values(tf.gather(ids.values, flat))
+        return _pack([window_ids], self.vocab), texts
 
     def word_windows(self, ids: tf.RaggedTensor, words: tf.RaggedTensor) -> Windows:
-        """Makes the windows of tasks/tagging/windows.py, `[CLS] window [SEP]`, over texts of one
-        sentence each.
+        """Builds the windows of tasks/tagging/windows.py, `[CLS] window [SEP]`.
 
-        A window tags a run of words, and the first WordPieces of these words belong to it. An empty
-        text has no window. `words`, int32[batch, (pieces)], is the index (from 0) of each
-        WordPiece's word in its text.
+        A window tags consecutive words: it gives the predictions for the first WordPieces of these
+        words. An empty text has no window.
+
+        Args:
+            ids: the ids of the texts, each of which is one sentence.
+            words: int32[batch, (pieces)], the index (from 0) of each WordPiece's word in its text.
         """
         room = self.max_seq_length - 2
         positions = _range_rows(ids)  # [batch, (pieces)]
-        is_first = tf.concat([[-1], words.values], axis=0)[:-1] != words.values
+        previous_words = tf.concat([[-1], words.values], axis=0)[:-1]
+        is_first = previous_words != words.values
         is_first |= positions.values == 0
         word_starts = tf.boolean_mask(positions.values, is_first)
         # A word that is longer than a window loses its last WordPieces.
-        in_word = positions.values - tf.gather(
-            word_starts, tf.cumsum(tf.cast(is_first, tf.int32)) - 1
-        )
-        is_first = tf.boolean_mask(is_first, in_word < room)
-        pieces = tf.ragged.boolean_mask(positions, positions.with_values(in_word < room))
+        word_numbers = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
+        word_offsets = positions.values - tf.gather(word_starts, word_numbers)
+        fits = word_offsets < room
+        is_first = tf.boolean_mask(is_first, fits)
+        pieces = tf.ragged.boolean_mask(positions, positions.with_values(fits))
 
         positions = _range_rows(pieces)
         is_last = tf.concat([is_first, [True]], axis=0)[1:]
-        # [batch, (words)].
+        # The first and last WordPieces of the words, [batch, (words)].
         starts = tf.ragged.boolean_mask(positions, positions.with_values(is_first))
+        lasts = tf.ragged.boolean_mask(positions, positions.with_values(is_last))
         num_words = tf.cast(starts.row_lengths(), tf.int32)  # [batch]
         starts = starts.to_tensor()  # [batch, words]
-        ends = 1 + tf.ragged.boolean_mask(positions, positions.with_values(is_last)).to_tensor(
-            tf.int32.max - 1
-        )
+        ends = 1 + lasts.to_tensor(tf.int32.max - 1)
         # If a window begins with word w, the next window begins with the first word that does not
-        # fit whole in it.
+        # fit in it completely.
         following = tf.searchsorted(ends, starts + room, side="right")  # [batch, words]
-        rows = _chains(following, num_words)  # [windows, 2]: text, first word
+        rows = _follow_chains(following, num_words)  # [windows, 2]: text, first word
         texts = rows[:, 0]
-        first, last = tf.gather_nd(starts, rows), tf.gather_nd(following, rows) - 1
-        end = tf.gather_nd(ends, tf.stack([texts, last], axis=1))
+        first = tf.gather_nd(starts, rows)
+        last_words = tf.gather_nd(following, rows) - 1
+        end = tf.gather_nd(ends, tf.stack([texts, last_words], axis=1))
         length = tf.gather(tf.cast(pieces.row_lengths(), tf.int32), texts)
-        # The window is filled up with the text around its words, if possible equally on the left
-        # and on the right.
+        # Fill the window with the text around its words, if possible equally on both sides.
         spare = room - (end - first)
         left = tf.minimum(first, tf.maximum(spare // 2, spare - (length - end)))
         right = tf.minimum(length - end, spare - left)
@@ -167,62 +205,79 @@ class TextReader:
 
         window = spans.value_rowids()
         flat = _flat_indices(pieces, texts, spans)
-        is_own = tf.gather(is_first, flat)
-        is_own &= (spans.values >= tf.gather(first, window)) & (
-            spans.values < tf.gather(end, window)
-        )
+        has_prediction = tf.gather(is_first, flat)
+        is_after_start = spans.values >= tf.gather(first, window)
+        is_before_end = spans.values < tf.gather(end, window)
+        has_prediction &= is_after_start & is_before_end
         numbers = spans.with_values(tf.gather(pieces.values, flat))
-        segments = [spans.with_values(tf.gather(ids.values, _flat_indices(ids, texts, numbers)))]
-        return _windows(
-            segments,
-            texts,
-            numbers,
-            spans.with_values(is_own),
-            tf.ones_like(texts, tf.int64),
-            self.vocab,
+        flat_ids = _flat_indices(ids, texts, numbers)
+        window_ids = spans.with_values(tf.gather(ids.values, flat_ids))
+        return _build_windows(
+            segments=[window_ids],
+            texts=texts,
+            pieces=numbers,
+            has_prediction=spans.with_values(has_prediction),
+            offsets=tf.ones_like(texts, tf.int64),
+            vocab=self.vocab,
         )
 
 
-def _spans(
-    num_pieces: tf.Tensor, room: tf.Tensor, doc_stride: int, fewest: int
+def _cut_spans(
+    num_pieces: tf.Tensor, room: tf.Tensor, doc_stride: int, min_spans: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cuts texts into overlapping spans of at most `room` pieces; a text without pieces has
-    `fewest` spans, 0 or 1.
+    """Cuts texts into overlapping spans.
 
-    The arguments are int32[batch]; the result is the text, the start and the end of each span,
-    int32[spans].
+    Args:
+        num_pieces: int32[batch], the number of WordPieces of each text.
+        room: int32[batch], the largest number of WordPieces of a span.
+        doc_stride: the distance between the starts of two spans.
+        min_spans: the number of spans of a text without WordPieces, 0 or 1.
+
+    Returns:
+        The text, the start and the end of each span, int32[spans].
     """
     stride = tf.minimum(room, doc_stride)
     num_more = tf.maximum(-((room - num_pieces) // stride), 0)  # rounded up
-    numbers = tf.ragged.range(tf.where(num_pieces > 0, 1 + num_more, fewest))  # [batch, (spans)]
+    num_spans = tf.where(num_pieces > 0, 1 + num_more, min_spans)
+    numbers = tf.ragged.range(num_spans)  # [batch, (spans)]
     texts = tf.cast(numbers.value_rowids(), tf.int32)
     starts = numbers.values * tf.gather(stride, texts)
     ends = tf.minimum(starts + tf.gather(room, texts), tf.gather(num_pieces, texts))
     return texts, starts, ends
 
 
-def in_batches(
+def run_in_batches(
     outputs: Callable[[dict[str, tf.Tensor]], tf.Tensor],
     features: dict[str, tf.Tensor],
     dtype: tf.DType,
 ) -> tf.Tensor:
-    """Runs a model on windows in batches, because a long text may have any number of windows, or
-    none.
+    """Runs a model on windows in batches, because a long text may have any number of windows.
 
-    It returns `outputs`, a function from features of some windows to a tensor[windows, ...], of all
-    of them.
+    Args:
+        outputs: a function from the features of some windows to a tensor[windows, ...].
+        features: the features of all windows, of which there may be none.
+        dtype: the type of the outputs.
+
+    Returns:
+        The outputs of all windows.
     """
     num_windows = tf.shape(features["input_ids"])[0]
-    num_batches = tf.maximum(1, (num_windows + _WINDOWS_AT_ONCE - 1) // _WINDOWS_AT_ONCE)
+    num_full = (num_windows + _NUM_BATCH_WINDOWS - 1) // _NUM_BATCH_WINDOWS
+    num_batches = tf.maximum(1, num_full)
 
     def run(batch: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        rows = slice(batch * _WINDOWS_AT_ONCE, (batch + 1) * _WINDOWS_AT_ONCE)
+        start = batch * _NUM_BATCH_WINDOWS
+        end = (batch + 1) * _NUM_BATCH_WINDOWS
+        rows = slice(start, end)
         batch_features = {name: values[rows] for name, values in features.items()}
         return batch + 1, results.write(batch, outputs(batch_features))
 
     results = tf.TensorArray(dtype, num_batches, infer_shape=False)
     _, results = tf.while_loop(
-        lambda batch, _: batch < num_batches, run, (0, results), parallel_iterations=1
+        cond=lambda batch, _: batch < num_batches,
+        body=run,
+        loop_vars=(0, results),
+        parallel_iterations=1,
     )
     return results.concat()
 
@@ -234,16 +289,26 @@ def _has_most_context(
     flat: tf.Tensor,
     num_pieces: tf.Tensor,
 ) -> tf.Tensor:
-    """Tells which window shows most of the text around a WordPiece, the first one on a tie.
+    """Returns whether a window contains most of the text around each of its WordPieces.
 
-    The windows reach from `starts` to `ends`, int32[windows]; `pieces`, int32[windows, (pieces)],
-    are indices in the document, and `flat`, int[all pieces of all windows], in all documents, one
-    after the other.
+    On a tie it is the first window.
+
+    Args:
+        starts: int32[windows], the index of each window's first WordPiece in the document.
+        ends: int32[windows], the index behind its last one.
+        pieces: int32[windows, (pieces)], the indices of the WordPieces in the document.
+        flat: int[pieces of all windows], their indices in the concatenated documents.
+        num_pieces: the number of WordPieces of all documents.
+
+    Returns:
+        bool[pieces of all windows].
     """
     window = tf.cast(pieces.value_rowids(), tf.int32)
     starts = tf.gather(starts, window)
     ends = tf.gather(ends, window)
-    context = tf.minimum(pieces.values - starts, ends - 1 - pieces.values)
+    left_context = pieces.values - starts
+    right_context = ends - 1 - pieces.values
+    context = tf.minimum(left_context, right_context)
     score = tf.cast(context, tf.float64) + 0.01 * tf.cast(ends - starts, tf.float64)
     best_scores = tf.math.unsorted_segment_max(score, flat, num_pieces)
     is_best = score == tf.gather(best_scores, flat)
@@ -252,39 +317,52 @@ def _has_most_context(
     return window == tf.gather(first_best_windows, flat)
 
 
-def _chains(following: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Follows a chain of columns in each row: from column 0, and from column c to column
-    following[row, c] > c.
+def _follow_chains(following: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+    """Follows a chain of columns in each row, from column 0 until column lengths[row].
 
-    It ends after lengths[row] columns. The result is row and column of every visited column,
-    int32[visits, 2].
+    Args:
+        following: int32[rows, columns], the column that follows each column; it is larger.
+        lengths: int32[rows], the number of columns of each row.
+
+    Returns:
+        The row and the column of each visited column, int32[visits, 2].
     """
     num_columns = tf.shape(following)[1]
 
     def visit(column: tf.Tensor, is_visited: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         is_inside = column < lengths
-        is_visited |= tf.one_hot(tf.where(is_inside, column, -1), num_columns, True, False)
-        leads_to = tf.gather(following, tf.minimum(column, num_columns - 1), batch_dims=1)
-        return tf.where(is_inside, leads_to, column), is_visited
+        visited = tf.where(is_inside, column, -1)
+        is_visited |= tf.one_hot(visited, num_columns, True, False)
+        valid_column = tf.minimum(column, num_columns - 1)
+        next_column = tf.gather(following, valid_column, batch_dims=1)
+        return tf.where(is_inside, next_column, column), is_visited
 
     _, is_visited = tf.while_loop(
-        lambda column, _: tf.reduce_any(column < lengths),
-        visit,
-        (tf.zeros_like(lengths), tf.zeros_like(following, tf.bool)),
+        cond=lambda column, _: tf.reduce_any(column < lengths),
+        body=visit,
+        loop_vars=(tf.zeros_like(lengths), tf.zeros_like(following, tf.bool)),
     )
     return tf.cast(tf.where(is_visited), tf.int32)
 
 
-def _windows(
+def _build_windows(
     segments: list[tf.RaggedTensor],
     texts: tf.Tensor,
     pieces: tf.RaggedTensor,
-    is_own: tf.RaggedTensor,
+    has_prediction: tf.RaggedTensor,
     offsets: tf.Tensor,
     vocab: Mapping[str, int],
 ) -> Windows:
-    """Makes windows; their WordPieces, the last of `segments`, begin at the positions `offsets`,
-    int64[windows].
+    """Builds windows with their features.
+
+    Args:
+        segments: the ids of one or two segments, int32[windows, (pieces)] each. The last one has
+            the WordPieces of the window.
+        texts: int32[windows], the index of each window's text in the batch.
+        pieces: int32[windows, (pieces)], the indices of the WordPieces in the text.
+        has_prediction: bool[windows, (pieces)], as in `Windows`.
+        offsets: int64[windows], the position of the first of these WordPieces in the window.
+        vocab: the ids of the tokens.
     """
 
     def pad(values: tf.RaggedTensor, filler: int | bool) -> tf.Tensor:
@@ -294,50 +372,60 @@ def _windows(
         return tf.concat([before, values, after], axis=1).to_tensor(filler)
 
     return Windows(
-        features=_packed(segments, vocab),
+        features=_pack(segments, vocab),
         texts=texts,
         pieces=pad(pieces, -1),
-        is_own=pad(is_own, False),
+        has_prediction=pad(has_prediction, False),
     )
 
 
-def _packed(
+def _pack(
     segments: list[tf.RaggedTensor], vocab: Mapping[str, int], is_pair: tf.Tensor | None = None
 ) -> dict[str, tf.Tensor]:
-    """Joins one or two segments, int32[batch, (pieces)], with [CLS] and [SEP] into a padded batch
-    of encoder features.
+    """Joins one or two segments with [CLS] and [SEP] into a padded batch of encoder features.
 
-    `is_pair`, bool[batch], tells whether the row has a second segment; None means that every row
-    has one.
+    Args:
+        segments: the ids of one or two segments, int32[batch, (pieces)] each.
+        vocab: the ids of the tokens.
+        is_pair: bool[batch], whether each row has a second segment. None means that every row has
+            all segments.
     """
     sep = tf.fill([segments[0].nrows(), 1], vocab["[SEP]"])
-    parts = [tf.fill(tf.shape(sep), vocab["[CLS]"]), segments[0], sep]
+    cls = tf.fill(tf.shape(sep), vocab["[CLS]"])
+    parts = [cls, segments[0], sep]
     if len(segments) == 2:
-        parts.append(segments[1])
-        parts.append(sep if is_pair is None else tf.ragged.boolean_mask(sep, is_pair[:, None]))
+        last_sep = sep if is_pair is None else tf.ragged.boolean_mask(sep, is_pair[:, None])
+        parts += [segments[1], last_sep]
     ids = tf.concat(parts, axis=1)
-    dense = ids.to_tensor()
-    is_token = tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1])
-    is_first = tf.sequence_mask(segments[0].row_lengths() + 2, tf.shape(dense)[1])
+    dense_ids = ids.to_tensor()
+    is_token = tf.sequence_mask(ids.row_lengths(), tf.shape(dense_ids)[1])
+    is_first = tf.sequence_mask(segments[0].row_lengths() + 2, tf.shape(dense_ids)[1])
     return {
-        "input_ids": dense,
+        "input_ids": dense_ids,
         "input_mask": tf.cast(is_token, tf.int32),
         "segment_ids": tf.cast(is_token & ~is_first, tf.int32),
     }
 
 
 def _truncate_rows(rows: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the first counts[row] values of each row."""
     columns = tf.ragged.range(rows.row_lengths())
     return tf.ragged.boolean_mask(rows, columns < counts[:, None])
 
 
 def _range_rows(rows: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Returns the index of each value in its row."""
     return tf.cast(tf.ragged.range(rows.row_lengths()), tf.int32)
 
 
 def _flat_indices(rows: tf.RaggedTensor, texts: tf.Tensor, numbers: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the index in `rows.values` of the values `numbers[window]` of row `texts[window]`:
-    int64[all numbers].
+    """Returns the indices of windows' values in `rows.values`: int64[values of all windows].
+
+    Args:
+        rows: the values of each text.
+        texts: int32[windows], the text of each window.
+        numbers: int32[windows, (values)], the indices of the window's values in the text.
     """
-    row_starts = tf.gather(rows.row_starts(), tf.gather(texts, numbers.value_rowids()))
+    value_texts = tf.gather(texts, numbers.value_rowids())
+    row_starts = tf.gather(rows.row_starts(), value_texts)
     return row_starts + tf.cast(numbers.values, tf.int64)

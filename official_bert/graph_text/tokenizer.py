@@ -1,10 +1,12 @@
-"""The in-graph tokenizer, of core TensorFlow operations: models that contain it read raw text
-wherever TensorFlow runs.
+"""The in-graph tokenizer: models that contain it read raw text wherever TensorFlow runs.
 
-In: strings. Out: the ids of FullTokenizer and the offsets of its WordPieces. What BasicTokenizer
-makes of a character is taken from tables, which are made with BasicTokenizer itself; words are
-looked up whole, and what no WordPiece covers whole is cut greedily, the longest WordPiece first,
-one step for each WordPiece of all words of a batch.
+In: strings. Out: the ids of FullTokenizer and the offsets of its WordPieces. The tokenizer uses
+only core operations of TensorFlow:
+
+- Tables contain the replacement of each character by BasicTokenizer, which computes them.
+- A word that is in the vocabulary is one WordPiece.
+- A loop cuts all other words of a batch at once, the longest WordPiece first. Each iteration cuts
+  one WordPiece from every word that is left.
 """
 
 import functools
@@ -21,37 +23,44 @@ from official_bert.io.errors import InputError
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, write_vocabulary
 
 _SIGMA, _FINAL_SIGMA = map(ord, "Σς")
-_WHITE_SPACE = " \t\r\n\u202f"  # separates the words of a document, as in tasks/squad/examples.py
+# The characters that separate the words of a document, as in tasks/squad/examples.py.
+_WHITE_SPACE = " \t\r\n\u202f"
 _PAGE_SIZE = 256
 _NUM_CODES = sys.maxunicode + 1
-# All code points except surrogates and the planes that are unassigned or private, which
-# BasicTokenizer keeps.
+# All code points except surrogates, and except unassigned and private planes. BasicTokenizer does
+# not change these.
 _CODES = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
 
-# The bits of a character's class; the lowest ones count the characters that it becomes.
+# The bits of a character's class. The lowest ones count the characters that replace it.
 _COUNT = 7
-_BLANK = 8  # separates words
-# A word of its own: an ideograph or punctuation, also if it is punctuation only without its accent.
+# The character separates words.
+_BLANK = 8
+# The character is a word: an ideograph or punctuation, even if it is punctuation only without its
+# accent.
 _ALONE = 16
-# A capital sigma after a cased letter is a final sigma if no such letter follows; case-ignorable
-# characters next to the sigma do not count.
+# A capital sigma after a cased letter becomes a final sigma if no cased letter follows.
+# Case-ignorable characters next to the sigma do not count.
 _CASED = 32
 _CASE_IGNORABLE = 64
-# A stripped character of combining class 0, beyond which NFD does not sort accents.
+# A stripped character of combining class 0. NFD does not move accents across it.
 _STRIPPED_STARTER = 128
-_COMBINING_CLASS = 1 << 8  # the unit of the canonical combining class, by which NFD sorts accents
+# The unit of the canonical combining class, by which NFD sorts accents.
+_COMBINING_CLASS = 1 << 8
 
 
 class CharacterTables(NamedTuple):
-    """What BasicTokenizer makes of each code point, in pages of 256 code points, of which equal
-    ones are kept once.
+    """The replacements of all code points by BasicTokenizer, in pages of 256 code points.
+
+    Equal pages are stored once.
 
     Attributes:
-        pages: int32[pages of Unicode], the page that holds the code points from 256 * index.
-        classes: int32[256 * pages], the bits of `_COUNT` to `_COMBINING_CLASS`.
-        outputs: int32[256 * pages]: what to add to the code point for the character that it
-            becomes; if it becomes several ones, the index of the first in `expansions`.
-        expansions: int32[all of them].
+        pages: int32[pages of Unicode], the number of the stored page with the code points from
+            256 * index.
+        classes: int32[256 * stored pages], the bits of `_COUNT` to `_COMBINING_CLASS`.
+        outputs: int32[256 * stored pages], the difference between the replacement and the code
+            point. For a replacement by several characters, the index of the first one in
+            `expansions`.
+        expansions: int32[characters of such replacements].
     """
 
     pages: np.ndarray
@@ -62,8 +71,9 @@ class CharacterTables(NamedTuple):
 
 @functools.cache
 def character_tables(do_lower_case: bool, strip_accents: bool | None = None) -> CharacterTables:
-    """Returns the tables of BasicTokenizer(do_lower_case, strip_accents): a second for each
-    pair, once.
+    """Returns the tables of BasicTokenizer(do_lower_case, strip_accents).
+
+    The first call with a pair of arguments takes a second.
     """
     basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents)
     classes = np.ones(_NUM_CODES, np.int32)
@@ -83,19 +93,20 @@ def character_tables(do_lower_case: bool, strip_accents: bool | None = None) -> 
         elif replacement:
             outputs[code] = len(expansions)
             expansions.extend(map(ord, replacement))
-        kind = len(replacement) | unicodedata.combining(char) * _COMBINING_CLASS
+        class_bits = len(replacement) | unicodedata.combining(char) * _COMBINING_CLASS
         if len(words) > 1:
-            kind |= _ALONE if replacement else _BLANK
+            class_bits |= _ALONE if replacement else _BLANK
         is_final_after_letter = _ends_in_final_sigma(f"a{char}Σ")
         is_final_after_digit = _ends_in_final_sigma(f"1{char}Σ")
         if words == ["aa"] or is_final_after_letter != is_final_after_digit:
-            kind |= _CASE_IGNORABLE
+            class_bits |= _CASE_IGNORABLE
         elif is_final_after_digit:
-            kind |= _CASED
-        is_starter = not all(map(unicodedata.combining, unicodedata.normalize("NFD", char)))
+            class_bits |= _CASED
+        decomposed = unicodedata.normalize("NFD", char)
+        is_starter = not all(map(unicodedata.combining, decomposed))
         if not replacement and is_starter and unicodedata.category(char) == "Mn":
-            kind |= _STRIPPED_STARTER
-        classes[code] = kind
+            class_bits |= _STRIPPED_STARTER
+        classes[code] = class_bits
     class_pages = classes.reshape(-1, _PAGE_SIZE)
     output_pages = outputs.reshape(-1, _PAGE_SIZE)
     all_pages = np.concatenate([class_pages, output_pages], axis=1)
@@ -113,16 +124,16 @@ def _ends_in_final_sigma(text: str) -> bool:
 
 
 class _Characters(NamedTuple):
-    """The characters of all texts, one after the other, each int32[characters] unless it says
-    otherwise.
+    """The characters of all texts, one after the other.
+
+    A part of a text is a lone character, consecutive blanks, or the characters between these.
 
     Attributes:
-        codes: the code points as int32[texts, (characters)].
-        offsets: their indices in their texts.
-        parts: the indices of the parts that they belong to: what lies between two blanks or lone
-            characters, and these.
+        codes: int32[texts, (characters)], the code points.
+        offsets: int32[characters], their indices in their texts.
+        parts: int32[characters], the indices of their parts among those of all texts.
         part_starts: bool[characters], whether a part begins here.
-        classes: the bits of their classes.
+        classes: int32[characters], the bits of their classes.
     """
 
     codes: tf.RaggedTensor
@@ -136,11 +147,10 @@ class _Tokens(NamedTuple):
     """The basic tokens of all texts, each [tokens].
 
     Attributes:
-        strings: string.
-        lengths: int32, in characters.
-        firsts: int32, the index of the first character that belongs to the token among those of all
-            texts.
-        spans: int32, the number of characters of the text that belong to it.
+        strings: string, the tokens.
+        lengths: int32, their numbers of characters.
+        firsts: int32, the index of the token's first character among those of all texts.
+        spans: int32, the number of characters of the text that became the token.
     """
 
     strings: tf.Tensor
@@ -150,8 +160,13 @@ class _Tokens(NamedTuple):
 
 
 class _WordPieces(NamedTuple):
-    """WordPieces with the indices of their tokens, and where they lie in these, in characters;
-    each int32[pieces].
+    """WordPieces, each field int32[pieces].
+
+    Attributes:
+        ids: their ids.
+        tokens: the indices of their tokens.
+        starts: the index of the first character in the token.
+        lengths: their numbers of characters.
     """
 
     ids: tf.Tensor
@@ -163,15 +178,24 @@ class _WordPieces(NamedTuple):
 class Pieces(NamedTuple):
     """The WordPieces of texts with their offsets.
 
-    All are int32[texts, (pieces)], and [texts, (words)] for `word_starts` and `word_ends`. Offsets
-    count the characters (code points) of `readable(text)`, as Python does, and as
-    `tf.strings.substr` does with unit="UTF8_CHAR". A piece has the offsets of its basic token if
-    that has another number of characters than the text it comes from, because of a combining
-    accent, for example. Where removed and added characters balance, as in Bengali words of which
-    one vowel sign is left out and another becomes two, the offsets of a piece are those of the
-    character with its number, as in the original's get_final_text. White space separates words, as
-    in the documents of tasks/squad/examples.py; `words` are the indices of the pieces' words in the
-    text.
+    Offsets count the characters (code points) of `readable(text)`, as Python does, and as
+    `tf.strings.substr` does with unit="UTF8_CHAR".
+
+    If a basic token has another number of characters than its part of the text, for example because
+    of a combining accent, its pieces have the offsets of the token. Removed and added characters
+    may balance, as in Bengali words of which one vowel sign is left out and another becomes two.
+    The offsets of a piece are then those of the characters with its indices, as in the original's
+    get_final_text.
+
+    White space separates words, as in the documents of tasks/squad/examples.py.
+
+    Attributes:
+        ids: int32[texts, (pieces)], the ids of the WordPieces.
+        starts: int32[texts, (pieces)], the offset of each piece's first character.
+        ends: int32[texts, (pieces)], the offset behind its last character.
+        words: int32[texts, (pieces)], the index of the piece's word in the text.
+        word_starts: int32[texts, (words)], the offset of each word's first character.
+        word_ends: int32[texts, (words)], the offset behind its last character.
     """
 
     ids: tf.RaggedTensor
@@ -183,25 +207,30 @@ class Pieces(NamedTuple):
 
 
 class TextTokenizer(tf.Module):
-    """An in-graph tokenizer that gives the same ids as FullTokenizer.
-
-    The vocabulary, which must have [UNK], is written below `folder`, where it must stay until the
-    model is saved: it becomes an asset of the SavedModel.
-    """
+    """An in-graph tokenizer that returns the same ids as FullTokenizer."""
 
     def __init__(self, tokenizer: FullTokenizer, folder: str):
+        """Creates the tables and writes the vocabulary.
+
+        Args:
+            tokenizer: the tokenizer to rebuild. Its vocabulary must have [UNK].
+            folder: the folder in which the vocabulary is written. The file must stay there until
+                the model is saved, because it becomes an asset of the SavedModel.
+        """
         super().__init__(name="text_tokenizer")
         basic = tokenizer.basic_tokenizer
-        self._do_lower_case, self._strip_accents = basic.do_lower_case, basic.strip_accents
+        self._do_lower_case = basic.do_lower_case
+        self._strip_accents = basic.strip_accents
         tables = character_tables(basic.do_lower_case, basic.strip_accents)
-        # Variables, because each signature would hold a constant of its own.
-        self._tables = CharacterTables(*(tf.Variable(table, trainable=False) for table in tables))
+        # The tables are variables, because each signature would have its own copy of a constant.
+        variables = [tf.Variable(table, trainable=False) for table in tables]
+        self._tables = CharacterTables(*variables)
         self._max_word_chars = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
         self._unknown_id = tokenizer.vocab[tokenizer.wordpiece_tokenizer.unk_token]
         self._mask_id = tokenizer.vocab.get("[MASK]")
         self._longest_piece = max(len(piece.removeprefix("##")) for piece in tokenizer.vocab)
-        # TensorFlow shares a process's tables by the path of their file, so every table gets a path
-        # of its own.
+        # TensorFlow shares a process's tables by the path of their file, so every table gets
+        # another path.
         path = os.path.join(tempfile.mkdtemp(dir=folder), "vocab.txt")
         write_vocabulary(tokenizer.vocab, path)
         initializer = tf.lookup.TextFileInitializer(
@@ -214,8 +243,13 @@ class TextTokenizer(tf.Module):
         self._vocabulary = tf.lookup.StaticHashTable(initializer, default_value=-1)
 
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Encodes string[texts] as int32[texts, (pieces)]: the ids that FullTokenizer.encode
-        gives for each text.
+        """Encodes texts as FullTokenizer.encode does.
+
+        Args:
+            texts: string[texts].
+
+        Returns:
+            The ids, int32[texts, (pieces)].
         """
         characters = self._characters(texts)
         tokens = self._basic_tokens(characters)
@@ -223,32 +257,40 @@ class TextTokenizer(tf.Module):
         return _split_by_text(characters, pieces.ids, tf.gather(tokens.firsts, pieces.tokens))
 
     def encode_with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token."""
+        """Encodes texts like `encode`, except that `[MASK]` in a text becomes the mask token.
+
+        Raises:
+            InputError: the vocabulary lacks [MASK].
+        """
         if self._mask_id is None:
             raise InputError(
-                "the vocabulary lacks [MASK], so no text can contain it; use the model's own "
-                "vocabulary"
+                "the vocabulary lacks [MASK], so no text can contain it; use the vocabulary of the "
+                "model"
             )
         parts = tf.strings.split(texts, "[MASK]")  # string[texts, (parts)]
         is_after_mask = tf.cast(tf.ragged.range(parts.row_lengths()).values > 0, tf.int64)
+        num_masks = tf.reduce_sum(is_after_mask)
         masks = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.reduce_sum(is_after_mask)], self._mask_id), is_after_mask
+            values=tf.fill([num_masks], self._mask_id),
+            row_lengths=is_after_mask,
         )
         ids = tf.concat([masks, self.encode(parts.values)], axis=1)
         return parts.with_values(ids).merge_dims(1, 2)
 
     def pieces(self, texts: tf.Tensor, unknown_words: bool = False) -> Pieces:
-        """Splits string[texts] into WordPieces with their offsets.
+        """Splits texts into WordPieces with their offsets.
 
-        With `unknown_words` a word without WordPieces, such as a lone accent, becomes [UNK].
+        Args:
+            texts: string[texts].
+            unknown_words: whether a word without WordPieces, such as a lone accent, becomes [UNK].
         """
         characters = self._characters(texts)
         tokens = self._basic_tokens(characters)
         ids, token, starts, lengths = self._wordpieces(tokens)
         firsts = tf.gather(tokens.firsts, token)
         spans = tf.gather(tokens.spans, token)
-        # If a token has as many characters as its part of the text, the characters correspond one
-        # to one.
+        # If a token has as many characters as its part of the text, each character corresponds to
+        # one of the text.
         is_exact = spans == tf.gather(tokens.lengths, token)
         starts = tf.where(is_exact, starts, 0)
         lengths = tf.where(is_exact, lengths, spans)
@@ -258,12 +300,15 @@ class TextTokenizer(tf.Module):
         is_white = tf.reduce_any(characters.codes.values[:, None] == white_codes, axis=1)
         is_text_start = characters.offsets == 0
         is_text_end = tf.concat([is_text_start, [True]], 0)[1:]
-        is_word_start = ~is_white & (is_text_start | tf.concat([[True], is_white], 0)[:-1])
-        is_word_end = ~is_white & (is_text_end | tf.concat([is_white, [True]], 0)[1:])
+        is_after_white = tf.concat([[True], is_white], 0)[:-1]
+        is_before_white = tf.concat([is_white, [True]], 0)[1:]
+        is_word_start = ~is_white & (is_text_start | is_after_white)
+        is_word_end = ~is_white & (is_text_end | is_before_white)
         word_firsts = _true_indices(is_word_start)
         word_lengths = 1 + _true_indices(is_word_end) - word_firsts
-        # These are indices in the words of all texts.
-        words = tf.gather(tf.cumsum(tf.cast(is_word_start, tf.int32)) - 1, firsts)
+        # The index of each piece's word among the words of all texts.
+        word_numbers = tf.cumsum(tf.cast(is_word_start, tf.int32)) - 1
+        words = tf.gather(word_numbers, firsts)
         if unknown_words:
             # Add [UNK] for each word without WordPieces.
             num_pieces = tf.math.unsorted_segment_sum(
@@ -302,15 +347,18 @@ class TextTokenizer(tf.Module):
         """Returns the classes and the outputs of code points, each int32[codes]."""
         pages = tf.gather(self._tables.pages, codes // _PAGE_SIZE)
         index = pages * _PAGE_SIZE + codes % _PAGE_SIZE
-        return tf.gather(self._tables.classes, index), tf.gather(self._tables.outputs, index)
+        classes = tf.gather(self._tables.classes, index)
+        outputs = tf.gather(self._tables.outputs, index)
+        return classes, outputs
 
     def _characters(self, texts: tf.Tensor) -> _Characters:
+        """Decodes texts, and finds their parts."""
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
         classes, _ = self._look_up(codes.values)
         offsets = tf.cast(tf.ragged.range(codes.row_lengths()).values, tf.int32)
         is_alone = _has(classes, _ALONE)
         is_blank = _has(classes, _BLANK)
-        # A part begins at a lone character and after it, and where blanks begin or end.
+        # A part begins at a lone character, after it, and where blanks begin or end.
         is_after_lone = tf.concat([[True], is_alone], 0)[:-1]
         is_after_blank = tf.concat([[False], is_blank], 0)[:-1]
         part_starts = (offsets == 0) | is_alone | is_after_lone | (is_blank != is_after_blank)
@@ -329,25 +377,30 @@ class TextTokenizer(tf.Module):
         if self._do_lower_case:
             codes = self._with_final_sigmas(characters)
         _, outputs = self._look_up(codes)
-        # What each character becomes: nothing, a character, or several ones.
-        source = tf.repeat(tf.range(tf.size(codes)), counts)  # [outputs]
-        number = tf.range(tf.size(source)) - tf.gather(tf.cumsum(counts, exclusive=True), source)
+        # Replace each character by nothing, by one character, or by several.
+        source = tf.repeat(tf.range(tf.size(codes)), counts)  # [new characters]
+        first_numbers = tf.cumsum(counts, exclusive=True)
+        number = tf.range(tf.size(source)) - tf.gather(first_numbers, source)
         output = tf.gather(outputs, source)
         is_single = tf.gather(counts, source) == 1
-        several = tf.gather(self._tables.expansions, tf.where(is_single, 0, output + number))
-        new_codes = tf.where(is_single, tf.gather(codes, source) + output, several)
+        expansion_index = tf.where(is_single, 0, output + number)
+        expansion_codes = tf.gather(self._tables.expansions, expansion_index)
+        single_codes = tf.gather(codes, source) + output
+        new_codes = tf.where(is_single, single_codes, expansion_codes)
         parts = tf.gather(characters.parts, source)
         if self._strip_accents:
             new_codes = self._sort_accents(new_codes, source, characters)
         num_parts = tf.reduce_sum(tf.cast(characters.part_starts, tf.int32))
-        strings = tf.RaggedTensor.from_value_rowids(
-            new_codes, tf.cast(parts, tf.int64), tf.cast(num_parts, tf.int64)
+        part_codes = tf.RaggedTensor.from_value_rowids(
+            values=new_codes,
+            value_rowids=tf.cast(parts, tf.int64),
+            nrows=tf.cast(num_parts, tf.int64),
         )
-        lengths = tf.cast(strings.row_lengths(), tf.int32)
+        lengths = tf.cast(part_codes.row_lengths(), tf.int32)
         firsts = _true_indices(characters.part_starts)
         spans = tf.concat([firsts, [tf.size(codes)]], 0)[1:] - firsts
         is_token = lengths > 0
-        strings = tf.strings.unicode_encode(strings, "UTF-8")
+        strings = tf.strings.unicode_encode(part_codes, "UTF-8")
         return _Tokens(
             strings=tf.boolean_mask(strings, is_token),
             lengths=tf.boolean_mask(lengths, is_token),
@@ -360,8 +413,7 @@ class TextTokenizer(tf.Module):
         codes = characters.codes.values
         classes = characters.classes
         counts = ~_has(classes, _CASE_IGNORABLE)
-        # Around each counting character: whether a cased letter of the same text comes before it,
-        # and behind it.
+        # For each counting character, and at both ends: whether it is a cased letter, and its text.
         is_cased = _has(tf.boolean_mask(classes, counts), _CASED)
         texts = tf.boolean_mask(characters.codes.value_rowids(), counts)
         is_cased = tf.concat([[False], is_cased, [False]], 0)
@@ -376,13 +428,20 @@ class TextTokenizer(tf.Module):
         is_after = is_cased_neighbour(-1)
         is_before = is_cased_neighbour(1)
         final = tf.boolean_mask(sigmas, is_after & ~is_before)[:, None]
-        return tf.tensor_scatter_nd_update(codes, final, tf.fill(tf.shape(final)[:1], _FINAL_SIGMA))
+        final_sigmas = tf.fill(tf.shape(final)[:1], _FINAL_SIGMA)
+        return tf.tensor_scatter_nd_update(codes, final, final_sigmas)
 
     def _sort_accents(
         self, codes: tf.Tensor, source: tf.Tensor, characters: _Characters
     ) -> tf.Tensor:
-        """Sorts adjacent combining characters by their classes, as NFD does; nearly all of them
-        have been stripped.
+        """Sorts adjacent combining characters by their classes, as NFD does.
+
+        Nearly all combining characters have already been stripped.
+
+        Args:
+            codes: int32[new characters], the code points after the replacement.
+            source: int32[new characters], the index of the character that each one replaces.
+            characters: the characters of the texts.
         """
         classes, _ = self._look_up(codes)
         classes //= _COMBINING_CLASS
@@ -390,19 +449,21 @@ class TextTokenizer(tf.Module):
         groups = tf.cumsum(tf.cast(classes == 0, tf.int32))
         groups += tf.gather(characters.parts + stripped, source)
         marks = _true_indices(classes > 0)
-        keys = tf.gather(groups, marks) * _COMBINING_CLASS + tf.gather(classes, marks)
+        mark_groups = tf.gather(groups, marks)
+        keys = mark_groups * _COMBINING_CLASS + tf.gather(classes, marks)
         order = tf.argsort(keys, stable=True)
         sorted_codes = tf.gather(tf.gather(codes, marks), order)
         return tf.tensor_scatter_nd_update(codes, marks[:, None], sorted_codes)
 
     def _wordpieces(self, tokens: _Tokens) -> _WordPieces:
-        """Splits tokens into WordPieces; a token that they do not cover, or a very long one, is
-        [UNK].
+        """Splits tokens into WordPieces.
+
+        A token that WordPieces do not cover, or a very long one, becomes [UNK].
         """
         ids = tf.cast(self._vocabulary.lookup(tokens.strings), tf.int32)
         ids = tf.where(tokens.lengths > self._max_word_chars, self._unknown_id, ids)
-        words = _true_indices(ids < 0)  # those that are to be cut
-        # Whole words are WordPieces that begin at 0.
+        words = _true_indices(ids < 0)  # the tokens that are cut
+        # Each other token is one WordPiece, which begins at 0.
         is_whole = ids >= 0
         whole_ids = tf.boolean_mask(ids, is_whole)
         whole_tokens = tf.boolean_mask(tf.range(tf.size(ids)), is_whole)
@@ -413,10 +474,13 @@ class TextTokenizer(tf.Module):
             lengths=tf.gather(tokens.lengths, whole_tokens),
         )
 
-        def cut(words: tf.Tensor, starts: tf.Tensor, pieces: _WordPieces):
-            """Finds the longest WordPieces of the tokens `words` at `starts`, int32[words]."""
+        def cut(
+            words: tf.Tensor, starts: tf.Tensor, pieces: _WordPieces
+        ) -> tuple[tf.Tensor, tf.Tensor, _WordPieces]:
+            """Cuts the longest WordPieces of the tokens `words` at `starts`, int32[words]."""
             rest = tf.gather(tokens.lengths, words) - starts
-            lengths = tf.range(1, 1 + tf.minimum(self._longest_piece, tf.reduce_max(rest)))
+            max_length = tf.minimum(self._longest_piece, tf.reduce_max(rest))
+            lengths = tf.range(1, 1 + max_length)
 
             def repeat_for_lengths(values: tf.Tensor) -> tf.Tensor:
                 return tf.broadcast_to(values[:, None], [tf.size(words), tf.size(lengths)])
@@ -446,11 +510,12 @@ class TextTokenizer(tf.Module):
             return next_words, next_starts, pieces
 
         vector = tf.TensorShape([None])
+        vectors = _WordPieces(vector, vector, vector, vector)
         _, _, pieces = tf.while_loop(
-            lambda words, *_: tf.size(words) > 0,
-            cut,
-            (words, tf.zeros_like(words), pieces),
-            shape_invariants=(vector, vector, _WordPieces(vector, vector, vector, vector)),
+            cond=lambda words, *_: tf.size(words) > 0,
+            body=cut,
+            loop_vars=(words, tf.zeros_like(words), pieces),
+            shape_invariants=(vector, vector, vectors),
         )
         num_tokens = tf.size(tokens.lengths)
         lowest_ids = tf.math.unsorted_segment_min(pieces.ids, pieces.tokens, num_tokens)
@@ -462,8 +527,9 @@ class TextTokenizer(tf.Module):
         )
         # An unknown token is one piece.
         rows = _true_indices(~is_unknown | (pieces.starts == 0))
-        # Sort by token. The loop has found the pieces of a token in the order of their starts.
-        order = tf.gather(rows, tf.argsort(tf.gather(pieces.tokens, rows), stable=True))
+        # Sort by token. The loop has cut the pieces of a token in the order of their starts.
+        row_order = tf.argsort(tf.gather(pieces.tokens, rows), stable=True)
+        order = tf.gather(rows, row_order)
         return _WordPieces(
             ids=tf.gather(pieces.ids, order),
             tokens=tf.gather(pieces.tokens, order),
@@ -473,12 +539,18 @@ class TextTokenizer(tf.Module):
 
 
 def readable(texts: tf.Tensor) -> tf.Tensor:
+    """Returns texts without the bytes that are not UTF-8."""
     return tf.strings.unicode_transcode(
-        texts, "UTF-8", "UTF-8", errors="ignore", replace_control_characters=False
+        texts,
+        input_encoding="UTF-8",
+        output_encoding="UTF-8",
+        errors="ignore",
+        replace_control_characters=False,
     )
 
 
 def _has(classes: tf.Tensor, bit: int) -> tf.Tensor:
+    """Returns whether each class has a bit."""
     return classes & bit > 0
 
 
@@ -490,8 +562,9 @@ def _true_indices(is_chosen: tf.Tensor) -> tf.Tensor:
 def _split_by_text(
     characters: _Characters, values: tf.Tensor, firsts: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Puts values into the rows of their texts, in whose order they are; `firsts` are indices of
-    their characters.
+    """Splits values, which are in the order of the texts, into one row for each text.
+
+    `firsts` are the indices of the values' characters among those of all texts.
     """
     texts = tf.gather(characters.codes.value_rowids(), firsts)
     return tf.RaggedTensor.from_value_rowids(values, texts, characters.codes.nrows())

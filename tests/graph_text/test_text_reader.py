@@ -56,7 +56,7 @@ def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
     first, second = (
         [tokenizer.encode(text) for text in column] for column in zip(*pairs, strict=True)
     )
-    made = traced(TextReader(None, tokenizer.vocab, max_seq_length).inputs_of_ids, first, second)
+    made = traced(TextReader(None, tokenizer.vocab, max_seq_length).build_inputs, first, second)
     for name in NAMES:
         np.testing.assert_array_equal(made[name], expected[name], err_msg=name)
         assert made[name].dtype == tf.int32
@@ -64,7 +64,7 @@ def test_pairs_are_cut_as_in_the_scripts(tokenizer, max_seq_length):
 
 def test_single_texts_by_hand(tokenizer):
     rows = [tokenizer.encode(text) for text in ("the cat sat on the mat", "", "the")]
-    made = traced(lambda a: TextReader(None, tokenizer.vocab, 6).inputs_of_ids(a, None), rows)
+    made = traced(lambda a: TextReader(None, tokenizer.vocab, 6).build_inputs(a, None), rows)
     the, cat, sat, on, cls, sep = tokenizer.convert_tokens_to_ids(
         ["the", "cat", "sat", "on", "[CLS]", "[SEP]"]
     )
@@ -124,7 +124,7 @@ def test_document_windows_are_those_of_run_squad(
             dense(feature.token_to_orig_map, length, -1),
         )
         np.testing.assert_array_equal(
-            windows.is_own[row],
+            windows.has_prediction[row],
             dense(feature.token_is_max_context, length, False),
         )
 
@@ -157,14 +157,14 @@ def test_no_document_no_window(tokenizer, documents):
     assert windows.texts.shape == [0]
     assert (
         windows.pieces.shape[0]
-        == windows.is_own.shape[0]
+        == windows.has_prediction.shape[0]
         == windows.features["input_ids"].shape[0]
         == 0
     )
     windows = reader.word_windows(ragged(documents), ragged(documents))
     assert (
         windows.pieces.shape[0]
-        == windows.is_own.shape[0]
+        == windows.has_prediction.shape[0]
         == windows.features["input_ids"].shape[0]
         == 0
     )
@@ -192,12 +192,12 @@ def test_word_windows_are_those_of_run_ner(tokenizer, tmp_path, max_seq_length):
     )
     for name in NAMES:
         np.testing.assert_array_equal(windows.features[name], expected[name], err_msg=name)
-    np.testing.assert_array_equal(windows.is_own, expected["label_mask"])
+    np.testing.assert_array_equal(windows.has_prediction, expected["label_mask"])
     # Every word is tagged once, in order.
     texts = np.repeat(windows.texts.numpy()[:, None], windows.pieces.shape[1], axis=1)[
-        windows.is_own
+        windows.has_prediction
     ]
-    own = windows.pieces.numpy()[windows.is_own]
+    own = windows.pieces.numpy()[windows.has_prediction]
     assert [(text, words[text][piece]) for text, piece in zip(texts, own, strict=True)] == [
         (text, word) for text, sentence in enumerate(sentences) for word in range(len(sentence))
     ]

@@ -13,7 +13,7 @@ from absl import logging
 from keras import ops
 
 from official_bert.config import BertConfig
-from official_bert.graph_text.text_reader import TextReader, in_batches
+from official_bert.graph_text.text_reader import TextReader, run_in_batches
 from official_bert.io import writing
 from official_bert.io.errors import InputError
 from official_bert.metrics import calibration, classification
@@ -523,7 +523,9 @@ class ClassificationTask(Task):
             return self.serving_outputs(model, reader.inputs(texts["text_a"], texts.get("text_b")))
         ids = reader.tokenizer.encode(texts["text_a"])
         features, text_indices = reader.text_windows(ids, self.long_texts.doc_stride)
-        logits = in_batches(lambda batch: tf.cast(model(batch), tf.float32), features, tf.float32)
+        logits = run_in_batches(
+            lambda batch: tf.cast(model(batch), tf.float32), features, tf.float32
+        )
         num_outputs = len(self._label_names) or 1
         logits = tf.ensure_shape(logits, [None, num_outputs])
         return self._answers(self.long_texts.pool_in_graph(logits, text_indices))

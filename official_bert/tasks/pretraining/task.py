@@ -353,7 +353,7 @@ def _text_features(texts: dict, reader) -> dict:
     """
     tokenizer = reader.tokenizer
     encode = tokenizer.encode_with_masks if MASK in reader.vocab else tokenizer.encode
-    return reader.inputs_of_ids(encode(texts["text_a"]), encode(texts["text_b"]))
+    return reader.build_inputs(encode(texts["text_a"]), encode(texts["text_b"]))
 
 
 def _encoded(model, features: dict):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_bert.graph_text.text_reader import TextReader, Windows, in_batches
+from official_bert.graph_text.text_reader import TextReader, Windows, run_in_batches
 from official_bert.graph_text.tokenizer import Pieces, readable
 from official_bert.tasks.squad.answers import CERTAINLY_NO_ANSWER
 from official_bert.tasks.squad.rules import NO_POSITION, SquadRules
@@ -48,7 +48,7 @@ def answer_questions(
     windows = reader.document_windows(ids, pieces.ids, rules.doc_stride, rules.max_query_length)
     if not rules.length_aware_batches:
         windows = _padded(windows, reader.max_seq_length)
-    window_logits = in_batches(logits, windows.features, tf.float32)
+    window_logits = run_in_batches(logits, windows.features, tf.float32)
     if rules.length_aware_batches:
         window_logits = tf.where(
             windows.features["input_mask"][..., None] > 0, window_logits, NO_POSITION
@@ -88,7 +88,7 @@ def _padded(windows: Windows, length: int) -> Windows:
     return windows._replace(
         features={name: padded(values, 0) for name, values in windows.features.items()},
         pieces=padded(windows.pieces, -1),
-        is_own=padded(windows.is_own, False),
+        has_prediction=padded(windows.has_prediction, False),
     )
 
 
@@ -101,7 +101,7 @@ def _best_of_windows(
     k = tf.minimum(rules.n_best_size, tf.shape(start_logits)[1])
     # [n, k], equal ones in order.
     starts, ends = (tf.math.top_k(logits, k) for logits in (start_logits, end_logits))
-    is_start = tf.gather(windows.is_own, starts.indices, batch_dims=1)
+    is_start = tf.gather(windows.has_prediction, starts.indices, batch_dims=1)
     first, last = (tf.gather(windows.pieces, best.indices, batch_dims=1) for best in (starts, ends))
     num_pieces = last[:, None] - first[..., None] + 1  # [n, starts, ends]
     is_span = is_start[..., None] & (last >= 0)[:, None]

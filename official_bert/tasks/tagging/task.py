@@ -24,7 +24,7 @@ from official_bert.data.tables import (
     to_scheme,
     write_predictions,
 )
-from official_bert.graph_text.text_reader import TextReader, in_batches
+from official_bert.graph_text.text_reader import TextReader, run_in_batches
 from official_bert.graph_text.tokenizer import readable
 from official_bert.io import errors
 from official_bert.io.errors import InputError
@@ -63,7 +63,9 @@ def tag_words(
     windows = reader.word_windows(pieces.ids, pieces.words)
     # Each first piece of a word belongs to exactly one window; windows and words are in the order
     # of the texts.
-    numbers = tf.boolean_mask(in_batches(best, windows.features, tf.int32), windows.is_own)
+    numbers = tf.boolean_mask(
+        run_in_batches(best, windows.features, tf.int32), windows.has_prediction
+    )
     starts, ends = pieces.word_starts, pieces.word_ends
     context = tf.gather(readable(texts), starts.value_rowids())
     words = tf.strings.substr(context, starts.values, ends.values - starts.values, unit="UTF8_CHAR")
