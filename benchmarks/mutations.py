@@ -313,9 +313,9 @@ training/distribution.py: training/test_distribution.py
 training/workers.py: training/test_workers.py
     0 <= index < len(hosts[role]) -> 0 <= index <= len(hosts[role])
 training/periodic_evaluation.py: training/test_periodic_evaluation.py
-    self._finish_saving() -> pass
+    self.finish_saving() -> pass
     evaluated > best_step -> evaluated >= best_step
-    line["step"] <= first_step -> line["step"] < first_step
+    line["step"] <= self.first_step -> line["step"] < self.first_step
 training/reporting.py: training/test_reporting.py
     self._sums[GRADIENT_NORM] / self._num_steps -> self._sums[GRADIENT_NORM]
 training/run_log.py: training/test_run_log.py

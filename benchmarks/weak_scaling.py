@@ -153,7 +153,10 @@ def measure(size: str, kind: str, count: int):
         optimizer = AdamWeightDecayOptimizer(1e-4, weight_decay_rate=0.01)
         optimizer.build(variables.items())
         step = TrainingStep(
-            PretrainingObjective(model, batch_size), list(variables.values()), optimizer, 1
+            PretrainingObjective(model, batch_size),
+            list(variables.values()),
+            optimizer,
+            run_seed=1,
         )
     run_steps = compiled_steps(strategy, step)
 

@@ -11,9 +11,9 @@ from official_bert.io.errors import no_attribute
 # there.
 _PUBLIC = {
     "create_pretraining_data": {
-        "compat.training_instances": "MaskedLmInstance TrainingInstance create_float_feature create_int_feature "
-        "create_instances_from_document create_masked_lm_predictions create_training_instances "
-        "truncate_seq_pair write_instance_to_example_files"
+        "compat.training_instances": "MaskedLmInstance TrainingInstance create_float_feature "
+        "create_int_feature create_instances_from_document create_masked_lm_predictions "
+        "create_training_instances truncate_seq_pair write_instance_to_example_files"
     },
     "run_pretraining": {"modeling": "gather_indexes"},
     "extract_features": {"tokenizer_config": "_truncate_seq_pair=truncate_seq_pair"},
@@ -22,15 +22,16 @@ _PUBLIC = {
         "tasks.classification.glue": "ColaProcessor MnliProcessor MrpcProcessor XnliProcessor",
         "tasks.classification.processor": "DataProcessor",
         "tokenizer_config": "_truncate_seq_pair=truncate_seq_pair",
-        "compat.input_functions": "InputFeatures convert_examples_to_features convert_single_example "
-        "file_based_convert_examples_to_features file_based_input_fn_builder input_fn_builder",
+        "compat.input_functions": "InputFeatures convert_examples_to_features "
+        "convert_single_example file_based_convert_examples_to_features "
+        "file_based_input_fn_builder input_fn_builder",
     },
     "run_squad": {
         "tasks.squad.examples": "SquadExample read_squad_examples",
         "tasks.squad.answers": "RawResult get_final_text",
         "tasks.squad.windows": "InputFeatures",
-        "compat.feature_writer": "FeatureWriter _compute_softmax _get_best_indexes convert_examples_to_features "
-        "input_fn_builder write_predictions",
+        "compat.feature_writer": "FeatureWriter _compute_softmax _get_best_indexes "
+        "convert_examples_to_features input_fn_builder write_predictions",
     },
 }
 

@@ -1,4 +1,7 @@
-"""The original's functions of run_squad.py: windows, TFRecord files of them, and files of answers."""
+"""The original's functions of run_squad.py.
+
+They make windows of contexts, TFRecord files of windows, and files of answers.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence

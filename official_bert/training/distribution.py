@@ -250,9 +250,9 @@ def _multi_worker(options: DistributionOptions) -> tf.distribute.Strategy:
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         address = cluster.hosts[cluster.role][cluster.index]
         raise WorkerLost(
-            f"{cluster.role} {cluster.index} at {address}: the workers {addresses} cannot be reached "
-            f"({brief(error)}); check the addresses, that no other program listens there, and that "
-            "each worker is started"
+            f"{cluster.role} {cluster.index} at {address}: the workers {addresses} cannot be "
+            f"reached ({brief(error)}); check the addresses, that no other program listens there, "
+            "and that each worker is started"
         ) from error
     processes.take_back()
     return strategy

@@ -49,7 +49,8 @@ class TrainPlan:
         num_warmup_steps: the number of updates during which the learning rate warms up.
         weights: which weights are trained, and how.
         max_train_hours: the hours after which the training ends, if it does not end before.
-        reads_worker_files: whether each worker reads records of its own, and saves its position in them.
+        reads_worker_files: whether each worker reads records of its own, and saves its position in
+            them.
     """
 
     run_dir: str

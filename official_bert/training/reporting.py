@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -66,7 +66,7 @@ class TrainingReport:
 
     A report is a log line, TensorBoard scalars and a line of run_log.py.
 
-        step 200/1000  loss 6.51  masked_lm_accuracy 0.08  ...  120.3 examples/s  15398 tokens/s  00:12:33 left
+        step 200/1000  loss 6.51  ...  120.3 examples/s  15398 tokens/s  00:12:33 left
 
     The speed and the time left are computed from the interval since the last report, pauses for
     checkpoints included. The first call into TensorFlow, which compiles, does not count. A report
@@ -370,7 +370,7 @@ def _event_writer(folder: str):
         return tf.summary.create_noop_writer()
 
 
-def _write_scalars(writer, scalars: Mapping[str, float], step: int):
+def _write_scalars(writer: tf.summary.SummaryWriter, scalars: Mapping[str, float], step: int):
     """Writes scalars; a full disk costs the plot and not the run."""
     try:
         with writer.as_default(step=step), np.errstate(over="ignore"):
@@ -385,7 +385,7 @@ def _write_scalars(writer, scalars: Mapping[str, float], step: int):
         )
 
 
-def _format_number(name: str, value) -> str:
+def _format_number(name: str, value: Any) -> str:
     """Returns a number as a text of eval_results.txt.
 
     It is a float32, the type of the original's metrics. Integers and thresholds are exact: a script

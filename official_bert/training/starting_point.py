@@ -135,7 +135,9 @@ def load_weights(
 
 
 def check_same_folder(workers: Workers, checkpoints: CheckpointManager) -> None:
-    """Checks that all workers read the checkpoints that the chief reads, before anything is written.
+    """Checks that all workers read the checkpoints that the chief reads.
+
+    It is called before anything is written.
 
     Args:
         workers: the processes that train together.
@@ -314,6 +316,7 @@ def recovery_hint(options: TrainingOptions, latest: str | None) -> str:
     """
     return (
         f"the last checkpoint is valid: {latest}, from which the same command goes on; "
-        f"{options.bias_remedy}lower --learning_rate or lengthen its warm-up (--{options.warmup_flag}); to go "
-        "further back, give an older checkpoint as --init_checkpoint, and another --output_dir"
+        f"{options.bias_remedy}lower --learning_rate or lengthen its warm-up "
+        f"(--{options.warmup_flag}); to go further back, give an older checkpoint as "
+        "--init_checkpoint, and another --output_dir"
     )

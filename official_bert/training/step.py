@@ -37,7 +37,14 @@ class StepObjective(Protocol):
     def sum_names(self) -> tuple[str, ...]: ...
 
     def totals(self, features: dict) -> dict:
-        """Returns this replica's part of the sums that the loss is divided by, float32[] by name."""
+        """Returns this replica's part of the sums that the loss is divided by.
+
+        Args:
+            features: the features of this replica's examples.
+
+        Returns:
+            float32[] by name.
+        """
         ...
 
     def loss(self, features: dict, totals: dict, dropout_seed: tf.Tensor | None) -> tuple:
@@ -99,6 +106,7 @@ class TrainingStep:
         objective: Objective,
         variables: list[tf.Variable],
         optimizer: AdamWeightDecayOptimizer,
+        *,
         run_seed: int,
         jit_compile: bool = False,
         num_micro_batches: int = 1,
@@ -219,7 +227,9 @@ class TrainingStep:
             for gradient in all_reduced(sent)
         ]
 
-    def _whole_gradients(self, features, totals, seed, scale):
+    def _whole_gradients(
+        self, features: dict, totals: dict, seed: tf.Tensor, scale: tf.Tensor | None
+    ) -> tuple[list, dict]:
         """Computes the gradients of this replica's part of the loss times `scale`.
 
         Returns:
@@ -243,7 +253,9 @@ class TrainingStep:
         indices = range(self._num_micro_batches)
         return tf.stack([micro_batch_seed(seed, index) for index in indices])
 
-    def _accumulated_gradients(self, features, totals, seed, scale):
+    def _accumulated_gradients(
+        self, features: dict, totals: dict, seed: tf.Tensor, scale: tf.Tensor | None
+    ) -> tuple[list, dict]:
         """Computes the result of `_whole_gradients` from one micro-batch after the other."""
         count = self._num_micro_batches
         micro_batches = self._split(features)

@@ -181,8 +181,8 @@ class Workers:
                 f"{name}={values[name]} here" if name.startswith("--") else name for name in names
             ]
             raise InputError(
-                f"the workers differ in {', '.join(descriptions)}; start all of them with the same flags on the same "
-                "files"
+                f"the workers differ in {', '.join(descriptions)}; start all of them with the same "
+                "flags on the same files"
             )
 
     @contextlib.contextmanager

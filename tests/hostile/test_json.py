@@ -97,7 +97,13 @@ def test_lines_of_a_history_that_are_none_are_passed_over(tmp_path):
     ]
     (tmp_path / "run.jsonl").write_text("\n".join([*lines, lines[0][:-4]]))
     found = PeriodicEvaluation(
-        str(tmp_path), str(tmp_path), 2, None, "f1", dict, best=BEST, first_step=10
+        output_dir=str(tmp_path),
+        run_dir=str(tmp_path),
+        every_steps=2,
+        main_metric="f1",
+        measure=dict,
+        best=BEST,
+        first_step=10,
     )
     assert found._values == {2: 0.5, 4: None}
 

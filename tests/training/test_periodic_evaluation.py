@@ -31,14 +31,14 @@ def evaluate_all(folder, values, patience=None, first_step=0):
     """
     best, upcoming = Recorder(), iter(values)
     evaluation = PeriodicEvaluation(
-        str(folder),
-        str(folder),
-        10,
-        patience,
-        "f1",
-        lambda: {"f1": next(upcoming), "loss": 1.0},
-        best,
-        first_step,
+        output_dir=str(folder),
+        run_dir=str(folder),
+        every_steps=10,
+        patience=patience,
+        main_metric="f1",
+        measure=lambda: {"f1": next(upcoming), "loss": 1.0},
+        best=best,
+        first_step=first_step,
     )
     for step in range(first_step + 10, first_step + 10 * len(values) + 1, 10):
         if evaluation(step, {}):
@@ -66,17 +66,17 @@ def test_nothing_is_kept_before_the_checkpoint_of_the_step_is_complete(tmp_path)
     def measure():
         return log.append("measured") or {"f1": 0.5}
 
-    PeriodicEvaluation(
-        str(tmp_path),
-        str(tmp_path),
-        10,
-        None,
-        "f1",
-        measure,
-        best,
-        0,
-        finish_saving,
-    )(10, {})
+    evaluation = PeriodicEvaluation(
+        output_dir=str(tmp_path),
+        run_dir=str(tmp_path),
+        every_steps=10,
+        main_metric="f1",
+        measure=measure,
+        best=best,
+        first_step=0,
+        finish_saving=finish_saving,
+    )
+    evaluation(10, {})
     assert log == ["measured", ([], [])], "it measures beside the writing"
     assert best.steps == [10]
 
