@@ -25,7 +25,7 @@ MAX_STATEMENTS = {
     "cli": 337,
     "commands": 1059,
     "compat": 242,
-    "data": 2541,
+    "data": 2602,
     "fine_tuning": 946,
     "graph_text": 447,
     "io": 940,
@@ -44,12 +44,11 @@ MAX_MEAN_DENSITY = 4.25
 MAX_FILE_DENSITY = 5.0
 # Files that are denser: arithmetic, and what is still to be unpacked.
 MAX_DENSITY_OF_DENSE_FILES = {
-    "data/column_roles.py": 5.3,
+    "data/column_roles.py": 5.1,
     "data/pretraining/masks.py": 5.8,
     "data/pretraining/random_streams.py": 7.4,
     "data/records/framing.py": 5.4,
     "data/records/statistics.py": 5.4,
-    "data/table_formats.py": 5.4,
     "extensions/embeddings/losses.py": 5.4,
     "extensions/embeddings/metrics.py": 5.6,
     "extensions/experiments/table.py": 5.2,

@@ -54,8 +54,13 @@ class Role(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns of a table: the numbers of those of each role, the names of all, and the roles
-    that were guessed.
+    """The columns of a table.
+
+    Attributes:
+        path: the table, for messages.
+        names: the names of all columns.
+        role_columns: the numbers of the columns of each role.
+        guessed: the names of the roles whose column was guessed.
     """
 
     path: str
@@ -99,16 +104,38 @@ def decide_columns(
         InputError: a column is missing, has two roles, or could be one of several.
     """
     width = len(names) if width is None else width
-    assigned = assigned or {}
+    role_columns, assignments = _apply_flags(path, names, roles, assigned or {}, width)
+    for role in roles:
+        if role.name in role_columns:
+            continue
+        if names:
+            role_columns[role.name] = _list_usual(path, names, role, assignments)
+        else:
+            role_columns[role.name] = _list_positions(role, width)
+    _check_apart(path, names, roles, role_columns)
+    guessed = _guess(path, names, roles, role_columns, assignments)
+    columns = Columns(path, names, role_columns, frozenset(guessed))
+    _log(columns, roles)
+    return columns
+
+
+def _apply_flags(
+    path: str,
+    names: Sequence[str],
+    roles: Sequence[Role],
+    assigned: Mapping[str, str | Sequence[str]],
+    width: int,
+) -> tuple[dict[str, list[int]], dict[int, str]]:
+    """Returns the columns of the roles that flags assign, and the flag of each assigned column."""
     role_columns: dict[str, list[int]] = {}
-    assignments: dict[int, str] = {}  # the flag that assigned a column, by its number
+    assignments: dict[int, str] = {}
     for role in roles:
         if role.name not in assigned:
             continue
         value = assigned[role.name]
         if not value and role.is_required:
             raise InputError(f"{role.format_flag('')}: is empty; name the column")
-        role_columns[role.name] = []
+        numbers = []
         for column in _list_columns(value):
             flag = role.format_flag(column)
             number = _find(path, names, column, flag, width)
@@ -117,18 +144,10 @@ def decide_columns(
                     f"{flag}: is the column of {assignments[number]}, too; give each a column of "
                     "its own"
                 )
-            role_columns[role.name].append(number)
+            numbers.append(number)
             assignments[number] = flag
-    for role in roles:
-        if role.name not in role_columns:
-            role_columns[role.name] = (
-                _usual(path, names, role, assignments) if names else _at_position(role, width)
-            )
-    _check_apart(path, names, roles, role_columns)
-    guessed = _guess(path, names, roles, role_columns, assignments)
-    columns = Columns(path, names, role_columns, frozenset(guessed))
-    _log(columns, roles)
-    return columns
+        role_columns[role.name] = numbers
+    return role_columns, assignments
 
 
 def _list_columns(value: str | Sequence[str]) -> Sequence[str]:
@@ -139,20 +158,18 @@ def _list_columns(value: str | Sequence[str]) -> Sequence[str]:
 
 
 def fold_name(name: str) -> str:
-    """Returns the name of a column as names are compared: without regard to case and to blanks
-    around it.
-    """
+    """Returns the form in which names are compared: without case and surrounding blanks."""
     return name.strip().casefold()
 
 
 def _find(path: str, names: Sequence[str], column: str, where: str, width: int) -> int:
-    """Returns the number of a column that a flag names; it stays out of range if the first row
-    has no such column.
+    """Returns the number of a column that a flag names.
+
+    The number is out of range if the first row has no such column.
     """
-    for matches in (
-        [name == column for name in names],
-        [fold_name(name) == fold_name(column) for name in names],
-    ):
+    exact_matches = [name == column for name in names]
+    folded_matches = [fold_name(name) == fold_name(column) for name in names]
+    for matches in (exact_matches, folded_matches):
         if sum(matches) > 1:
             raise InputError(
                 f"{where}: {path} has several columns of this name; give its number from 0"
@@ -162,17 +179,22 @@ def _find(path: str, names: Sequence[str], column: str, where: str, width: int) 
     try:
         number = int(column)
     except ValueError:
-        remedy = (
-            f"has no such column, only {', '.join(names)}"
-            if names
-            else "names no columns; give its number from 0"
-        )
+        remedy = "names no columns; give its number from 0"
+        if names:
+            remedy = f"has no such column, only {', '.join(names)}"
         raise InputError(f"{where}: {path} {remedy}") from None
-    # Counted in the first row: a row that lacks a column has another last column.
+    return _from_start(number, width)
+
+
+def _from_start(number: int, width: int) -> int:
+    """Returns the number of a column from the start; a negative one counts from the end.
+
+    The end is that of the first row, because a row that lacks a column has another last column.
+    """
     return number + width if -width <= number < 0 else number
 
 
-def _usual(
+def _list_usual(
     path: str, names: Sequence[str], role: Role, assignments: Mapping[int, str]
 ) -> list[int]:
     """Returns the columns of usual names, without those that a flag assigns to another role."""
@@ -185,41 +207,47 @@ def _usual(
             remedy = f"name the right one, {role.format_flag()}, or its number from 0"
         raise InputError(f"{path}: each of the columns {several} could be {role.name}; {remedy}")
     if matches and not free and role.is_required:
+        other_flag = assignments[matches[0]]
         raise InputError(
-            f"{assignments[matches[0]]}: is the column that {role.name} is read from; name that of "
+            f"{other_flag}: is the column that {role.name} is read from; name that of "
             f"{role.name}, too, {role.format_flag()}"
         )
     return free
 
 
 def _is_usual(name: str, role: Role) -> bool:
+    """Returns whether a folded name is a usual one of a role."""
+    if name in role.usual_names:
+        return True
     match = _match_numbered(name) if role.is_list else None
-    return name in role.usual_names or bool(match and match[1] in role.usual_names)
+    return match is not None and match[1] in role.usual_names
 
 
-def _at_position(role: Role, width: int) -> list[int]:
+def _list_positions(role: Role, width: int) -> list[int]:
     """Returns the column of a role in a file that does not name its columns."""
     if role.position is None:
         return []
-    return [role.position + width if -width <= role.position < 0 else role.position]
+    return [_from_start(role.position, width)]
 
 
 def _check_apart(
     path: str, names: Sequence[str], roles: Sequence[Role], role_columns: Mapping[str, list[int]]
 ):
-    """Raises InputError if two roles have one column, as in a file without names whose only
-    column is the text.
+    """Raises InputError if two roles have one column.
+
+    A file without names may have only one column, for example.
     """
     column_roles: dict[int, Role] = {}
     for role in roles:
         for number in role_columns[role.name]:
             other = column_roles.setdefault(number, role)
-            if other is not role:
-                name = names[number] if number < len(names) else number
-                raise InputError(
-                    f"{path}: {other.name} and {role.name} are one column, {name}; name both, "
-                    f"{other.format_flag()} {role.format_flag()}"
-                )
+            if other is role:
+                continue
+            name = names[number] if number < len(names) else str(number)
+            raise InputError(
+                f"{path}: {other.name} and {role.name} are one column, {name}; name both, "
+                f"{other.format_flag()} {role.format_flag()}"
+            )
 
 
 def _guess(
@@ -229,36 +257,30 @@ def _guess(
     role_columns: dict[str, list[int]],
     assignments: Mapping[int, str],
 ) -> list[str]:
-    """Adds columns of required roles that no name tells, and returns these roles.
+    """Adds the columns of required roles that have no usual name, and returns these roles.
 
-    The only column that is left has the role; of a table of two columns the first is that of the
-    first role. Columns that only name the rows are not counted.
+    The only free column has the role. In a table of two columns the first one is that of the first
+    role. Columns that only name the rows are not counted.
     """
     missing = [role for role in roles if role.is_required and not role_columns[role.name]]
     if not missing:
         return []
-    used_numbers = {number for numbers in role_columns.values() for number in numbers} | set(
-        assignments
-    )
-    free_numbers = [
-        number
-        for number in range(len(names))
-        if number not in used_numbers and fold_name(names[number]) not in _ROW_NAMES
-    ]
     _refuse_other_delimiter(path, names, missing[0])
-    is_clear = len(free_numbers) == len(missing) == 1 or (
-        len(names) <= 2 and len(free_numbers) >= len(missing)
-    )
-    if is_clear and all(role.can_be_guessed for role in missing):
+    free_numbers = _list_free(names, role_columns, assignments)
+    is_only_column = len(free_numbers) == len(missing) == 1
+    is_small_table = len(names) <= 2 and len(free_numbers) >= len(missing)
+    can_be_guessed = all(role.can_be_guessed for role in missing)
+    if can_be_guessed and (is_only_column or is_small_table):
         for role, number in zip(missing, free_numbers, strict=False):
             role_columns[role.name] = [number]
         return [role.name for role in missing]
     role = missing[0]
-    what = f"{len(names)} columns, {', '.join(names)}" if names else "no names of columns"
+    what = "no names of columns"
+    if names:
+        what = f"{len(names)} columns, {', '.join(names)}"
     if not role.flag:
-        raise InputError(
-            f"{path}: has {what}, and none called {' or '.join(role.usual_names)}; name it so"
-        )
+        usual_names = " or ".join(role.usual_names)
+        raise InputError(f"{path}: has {what}, and none called {usual_names}; name it so")
     if role.can_be_guessed:
         raise InputError(f"{path}: has {what}; name that of {role.name}, {role.format_flag()}")
     raise InputError(
@@ -267,30 +289,49 @@ def _guess(
     )
 
 
+def _list_free(
+    names: Sequence[str],
+    role_columns: Mapping[str, Sequence[int]],
+    assignments: Mapping[int, str],
+) -> list[int]:
+    """Returns the columns without a role, except those that only name the rows."""
+    used_numbers = set(assignments).union(*role_columns.values())
+    free_numbers = []
+    for number, name in enumerate(names):
+        if number not in used_numbers and fold_name(name) not in _ROW_NAMES:
+            free_numbers.append(number)
+    return free_numbers
+
+
 def _refuse_other_delimiter(path: str, names: Sequence[str], role: Role):
-    """Raises InputError for a table of one column whose name has a delimiter, perhaps that of
-    another format.
+    """Raises InputError for a table of one column whose name has a delimiter.
+
+    The delimiter may be that of another format.
     """
-    if len(names) == 1 and (delimiter := _match_delimiter(names[0])):
-        remedy = f", or name the column, {role.format_flag(0)}" if role.flag else ""
-        raise InputError(
-            f"{path}: has one column, {names[0]!r}, which may be several with {delimiter[0]!r} "
-            "between them; write commas into a .csv and tabs into a .tsv, give "
-            f"--data_format{remedy}"
-        )
+    delimiter = _match_delimiter(names[0]) if len(names) == 1 else None
+    if delimiter is None:
+        return
+    remedy = f", or name the column, {role.format_flag(0)}" if role.flag else ""
+    raise InputError(
+        f"{path}: has one column, {names[0]!r}, which may be several with {delimiter[0]!r} "
+        "between them; write commas into a .csv and tabs into a .tsv, give "
+        f"--data_format{remedy}"
+    )
 
 
 def _log(columns: Columns, roles: Sequence[Role]):
-    read = {
-        role.name: columns.role_columns[role.name]
-        for role in roles
-        if role.is_read and columns.role_columns[role.name]
-    }
-    reading = ", ".join(
-        f"{role}={'+'.join(map(columns.name, numbers))}" for role, numbers in read.items()
-    )
-    numbers_read = {number for numbers in read.values() for number in numbers}
+    assignments = []
+    numbers_read = set()
+    for role in roles:
+        numbers = columns.role_columns[role.name]
+        if role.is_read and numbers:
+            role_names = [columns.name(number) for number in numbers]
+            assignments.append(f"{role.name}={'+'.join(role_names)}")
+            numbers_read.update(numbers)
     ignored = [name for number, name in enumerate(columns.names) if number not in numbers_read]
-    more = f" and {len(ignored) - _MOST_LOGGED} more" if len(ignored) > _MOST_LOGGED else ""
-    ending = f"; ignoring {', '.join(ignored[:_MOST_LOGGED])}{more}" if ignored else ""
-    logging.info("%s: Reading %s%s", columns.path, reading, ending)
+    ending = ""
+    if ignored:
+        ending = f"; ignoring {', '.join(ignored[:_MOST_LOGGED])}"
+    if len(ignored) > _MOST_LOGGED:
+        ending += f" and {len(ignored) - _MOST_LOGGED} more"
+    logging.info("%s: Reading %s%s", columns.path, ", ".join(assignments), ending)

@@ -1,9 +1,8 @@
-"""Reads tables of users in any form: TSV, CSV (RFC 4180), JSON lines and Parquet, the first three
-also in gzip.
+"""Reads tables of users: TSV, CSV (RFC 4180), JSON lines and Parquet, the first three also in gzip.
 
 In: a name, or several with commas and globs. Out: rows, of which the first has the names of the
-columns. A field of TSV and CSV is a text; one of JSON lines and Parquet is any JSON value. The one
-module that imports pyarrow, when it reads.
+columns. A field of TSV and CSV is a text; one of JSON lines and Parquet is any JSON value. Only this
+module imports pyarrow, when it reads a Parquet file.
 """
 
 import datetime
@@ -12,7 +11,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from official_bert.data import tables
@@ -24,7 +23,8 @@ from official_bert.options.fine_tuning import DATA_FORMATS
 
 TSV, CSV, JSON_LINES, PARQUET = DATA_FORMATS
 _ENDINGS = {TSV: (".tsv",), CSV: (".csv",), JSON_LINES: (".jsonl", ".json"), PARQUET: (".parquet",)}
-# What tasks with a format of their own read, too.
+_ALL_ENDINGS = tuple(itertools.chain.from_iterable(_ENDINGS.values()))
+# Tasks with another format than tables read these, too.
 OTHER_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
 _TOKENS = Role("tokens", ("tokens",), is_required=True)
 _TAGS = Role("tags", ("ner_tags", "tags"))
@@ -32,37 +32,48 @@ _is_word = re.compile(r"[^ \t\r\n]+").fullmatch
 
 
 def choose_format(path: str, data_format: str | None = None) -> str:
-    """Returns the format of a file: the given one, or that of its ending."""
+    """Returns the format of a file: `data_format`, or by default that of its ending."""
     plain_path = path.lower().removesuffix(".gz")
     for name, endings in _ENDINGS.items():
-        if data_format == name or (data_format is None and plain_path.endswith(endings)):
+        has_ending = data_format is None and plain_path.endswith(endings)
+        if has_ending or data_format == name:
             return name
-    endings = ", ".join(itertools.chain(*_ENDINGS.values()))
     raise InputError(
-        f"{path}: its name ends in none of {endings}; give --data_format={'|'.join(DATA_FORMATS)}"
+        f"{path}: its name ends in none of {', '.join(_ALL_ENDINGS)}; give "
+        f"--data_format={'|'.join(DATA_FORMATS)}"
     )
 
 
 def expand_paths(flag_value: str, flag: str) -> list[str]:
-    """Returns the files that the value of a flag names; the name of one may have commas or
-    brackets, too.
+    """Returns the files that the value of a flag names, with commas and globs.
+
+    A value that is the name of a file names this file, also if it has commas or brackets.
     """
     is_one = files.exists(flag_value) or not re.search(r"[,*?[]", flag_value)
     return [flag_value] if is_one else files.expand(flag_value.split(","), flag)
 
 
 def find_table(folder: str, stem: str, data_format: str | None = None) -> str:
-    """Returns the file of a set in a folder, in a format or in any; the TSV file if there is none.
+    """Returns the file of a set in a folder.
 
-    Names match in any case.
+    Args:
+        folder: the folder.
+        stem: the name without its ending, such as train; names match in any case.
+        data_format: the format of the file; by default any.
+
+    Returns:
+        The file, or the name of the TSV file if there is none.
+
+    Raises:
+        InputError: there are several such files.
     """
-    formats = _ENDINGS if data_format is None else {data_format: _ENDINGS[data_format]}
-    names = [f"{stem}{ending}" for endings in formats.values() for ending in endings]
+    endings = _ALL_ENDINGS if data_format is None else _ENDINGS[data_format]
+    names = [f"{stem}{ending}" for ending in endings]
     names += [f"{name}.gz" for name in names if not name.endswith(_ENDINGS[PARQUET])]
     paths = files.find_ignoring_case(folder, names)
     if len(paths) > 1:
-        several = " and ".join(map(os.path.basename, paths))
-        raise InputError(f"{folder}: has {several}; name the one to read with --{stem}_file")
+        matches = " and ".join(map(os.path.basename, paths))
+        raise InputError(f"{folder}: has {matches}; name the one to read with --{stem}_file")
     return paths[0] if paths else os.path.join(folder, names[0])
 
 
@@ -72,23 +83,22 @@ def read_rows(path: str, data_format: str | None = None, is_quoted: bool = False
     With `is_quoted`, fields of TSV may be quoted as in CSV.
     """
     name = choose_format(path, data_format)
-    return (
-        read_csv(path, "\t", decompresses=True)
-        if is_quoted and name == TSV
-        else _READERS[name](path)
-    )
+    if is_quoted and name == TSV:
+        return read_csv(path, "\t", decompresses=True)
+    return _READERS[name](path)
 
 
 def is_table(path: str) -> bool:
-    """Tells by its ending whether a file is a table of JSON lines or Parquet, for tasks with a
-    format of their own.
+    """Returns whether the name of a file is that of a table of JSON lines or Parquet.
+
+    It is for tasks that have another format than TSV and CSV.
     """
     return path.lower().endswith(OTHER_ENDINGS)
 
 
 def has_table_ending(path: str) -> bool:
     """Returns whether the name of a file is that of a table of any format."""
-    return path.lower().removesuffix(".gz").endswith(tuple(itertools.chain(*_ENDINGS.values())))
+    return path.lower().removesuffix(".gz").endswith(_ALL_ENDINGS)
 
 
 def read_records(
@@ -98,16 +108,27 @@ def read_records(
     has_header: bool = True,
     is_quoted: bool = False,
 ) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Yields the rows of tables and their fields by column; without a header the columns are 0,
-    1 and so on.
+    """Yields the rows of tables, and their fields by the name of the column.
+
+    Args:
+        flag_value: the value of the flag: paths with commas between them, or a glob.
+        flag: its name, for messages.
+        data_format: the format of all files; by default that of each ending.
+        has_header: whether the first row of TSV and CSV has the names of the columns; otherwise
+            their names are 0, 1 and so on.
+        is_quoted: whether fields of TSV may be quoted as in CSV.
+
+    Raises:
+        InputError: a row has other columns than the first one, or a column is named twice.
     """
     for path in expand_paths(flag_value, flag):
         names: Sequence[str] = ()
         for row in read_rows(path, data_format, is_quoted):
+            # The names in a file that is not made of lines come without a line.
             is_header = not names and (has_header or not row.line)
-            names = names or (
-                row.fields if is_header else [str(number) for number in range(len(row.fields))]
-            )
+            if not names:
+                numbers = [str(number) for number in range(len(row.fields))]
+                names = row.fields if is_header else numbers
             if len(set(names)) < len(names):
                 raise row.error("names a column twice; name each once")
             if len(row.fields) != len(names):
@@ -121,7 +142,7 @@ def read_records(
 
 
 def refuse_second_header(row: Row, names: Sequence[str]) -> None:
-    """Raises InputError for a row that has the names of the columns, as of files put together."""
+    """Raises InputError for a row that repeats the names of the columns, as in joined files."""
     if len(names) > 1 and list(row.fields) == list(names):
         raise row.error(
             "has the names of the columns again, as where another file begins; delete it"
@@ -129,74 +150,97 @@ def refuse_second_header(row: Row, names: Sequence[str]) -> None:
 
 
 def parse_text(row: Row, value: Any, name: str) -> str:
+    """Returns a field; raises InputError, with the name of the field, if it is not a text."""
     if not isinstance(value, str):
-        raise row.error(f"{name} is {'missing' if value is None else 'no text'}; give it a text")
+        state = "missing" if value is None else "not a text"
+        raise row.error(f"{name} is {state}; give it a text")
     if half := reading.half_pair_in(value):
         raise row.error(f"{name} has {half}; leave it out")
     return value
 
 
 def parse_label(row: Row, value: Any) -> str:
-    """Returns a label or a score as text without blanks around it; "" if there is none."""
+    """Returns a label or a score as text without surrounding blanks; "" if there is none."""
     if isinstance(value, bool):
         return str(value).lower()
-    if value is None or value != value:  # also the NaN that stands for none
+    if value is None or value != value:  # NaN, too, means that there is none.
         return ""
     if isinstance(value, list):
         raise row.error("the label is a list; give the row one label")
     if isinstance(value, (int, float)):
         return repr(value)
-    if isinstance(value, (decimal.Decimal, datetime.date, datetime.time)):  # of Parquet
+    if isinstance(value, (decimal.Decimal, datetime.date, datetime.time)):
+        # Parquet has these types.
         return str(value)
     return parse_text(row, value, "the label").strip()
 
 
 def read_tagged(flag_value: str, flag: str, labelled: bool = True) -> ConllFile:
-    """Reads sentences as `read_conll` does, from the columns `tokens` and `ner_tags`, or `tags`,
-    of their tags.
+    """Reads tagged sentences from the columns `tokens` and `ner_tags` or `tags`, as `read_conll`.
+
+    Args:
+        flag_value: the value of the flag: paths with commas between them, or a glob.
+        flag: its name, for messages.
+        labelled: whether the tags are needed and read.
+
+    Raises:
+        InputError: a token or a tag has another form, or there is no sentence.
     """
-    sentences, written, document, has_documents = [], [], 0, False
+    sentences = []
+    all_tags = []
+    document = 0
+    has_documents = False
     path = ""
     tokens_name: str | None = None
     tags_name: str | None = None
     roles = (_TOKENS, _TAGS._replace(is_required=labelled))
     for row, record in read_records(flag_value, flag):
         if path != row.path:
-            path, names = row.path, list(record)
-            decided = decide_columns(path, names, roles)
-            tokens_name = decided.column_name("tokens")
-            tags_name = decided.column_name("tags")
+            path = row.path
+            columns = decide_columns(path, list(record), roles)
+            tokens_name = columns.column_name("tokens")
+            tags_name = columns.column_name("tags")
         assert tokens_name is not None, "the role is a required one"
         words = _texts(row, record, tokens_name)
-        columns = [words]
-        tags = []
-        has_tags = False
+        _refuse_wrong(row, "token", words, _is_word, "give words without blanks")
+        tags: list[str] | None = None
         if tags_name is not None and (labelled or record.get(tags_name)):
-            has_tags = True
             tags = _texts(row, record, tags_name)
-            columns.append(tags)
-        if wrong := [word for word in words if not _is_word(word)]:
-            raise row.error(f"has the token {wrong[0]!r}; give words without blanks")
-        if wrong := [tag for tag in tags if not tables.is_tag(tag)]:
-            raise row.error(f"has the tag {wrong[0]!r}; {tables.TAG_FORMS}")
-        if wrong := [tag for tag in tags if not _is_word(tag)]:
-            raise row.error(
-                f"has the tag {wrong[0]!r}; give types without blanks, which separate the columns "
-                "of CoNLL"
-            )
-        if len(columns[-1]) != len(words):
-            raise row.error(
-                f"has {len(words)} tokens and {len(tags)} {tags_name}; give each token one tag"
-            )
+            _check_tags(row, tags, tags_name, len(words))
         if words[:1] == [tables.DOCUMENT_START]:
-            document, has_documents = document + 1, True
+            document += 1
+            has_documents = True
         elif words:
-            written += [tags] if has_tags else []
-            word_columns = list(map(list, zip(*columns, strict=True)))
-            read = tables.to_iob2(tags) if labelled else None
-            sentences.append(Sentence(row.line, document, word_columns, read, row.where))
-    scheme = tables.logged_scheme(flag_value, written) if written else tables.IOB2
-    return ConllFile(flag_value, tables.not_empty(sentences, flag_value), scheme, has_documents)
+            word_columns = [[word] for word in words]
+            if tags is not None:
+                all_tags.append(tags)
+                word_columns = [[word, tag] for word, tag in zip(words, tags, strict=True)]
+            labels = tables.to_iob2(tags) if labelled and tags is not None else None
+            sentence = Sentence(row.line, document, word_columns, labels, row.where)
+            sentences.append(sentence)
+    scheme = tables.logged_scheme(flag_value, all_tags) if all_tags else tables.IOB2
+    tables.not_empty(sentences, flag_value)
+    return ConllFile(flag_value, sentences, scheme, has_documents)
+
+
+def _check_tags(row: Row, tags: Sequence[str], tags_name: str, num_words: int):
+    """Raises InputError for tags of another form, or another number of them."""
+    _refuse_wrong(row, "tag", tags, tables.is_tag, tables.TAG_FORMS)
+    remedy = "give types without blanks, which separate the columns of CoNLL"
+    _refuse_wrong(row, "tag", tags, _is_word, remedy)
+    if len(tags) != num_words:
+        raise row.error(
+            f"has {num_words} tokens and {len(tags)} {tags_name}; give each token one tag"
+        )
+
+
+def _refuse_wrong(
+    row: Row, noun: str, values: Sequence[str], is_right: Callable[[str], object], remedy: str
+):
+    """Raises InputError for the first value that is not right."""
+    for value in values:
+        if not is_right(value):
+            raise row.error(f"has the {noun} {value!r}; {remedy}")
 
 
 def _texts(row: Row, record: dict[str, Any], name: str) -> list[str]:
@@ -206,7 +250,8 @@ def _texts(row: Row, record: dict[str, Any], name: str) -> list[str]:
 
 def _read_json_lines(path: str) -> Iterator[Row]:
     """Yields the names of all fields, in the order of their first line, and the objects."""
-    objects, num_blank = [], 0
+    objects = []
+    num_blank = 0
     for line, text in numbered_lines(path, decompresses=True):
         if not text.strip():
             num_blank += 1
@@ -226,7 +271,10 @@ def _read_json_lines(path: str) -> Iterator[Row]:
             ) from error
         objects.append((line, reading.check_object(value, f"{path}: line {line}")))
     tables.log_blank(path, num_blank)
-    names = list(dict.fromkeys(name for _, fields in objects for name in fields))
+    distinct_names: dict[str, None] = {}
+    for _, fields in objects:
+        distinct_names.update(dict.fromkeys(fields))
+    names = list(distinct_names)
     if objects:
         yield Row(path, 0, names)
     for line, fields in objects:
@@ -234,12 +282,14 @@ def _read_json_lines(path: str) -> Iterator[Row]:
 
 
 def _read_parquet(path: str) -> Iterator[Row]:
-    """Yields the names of the columns and the rows; numbers of labels become the names that
-    Hugging Face records.
+    """Yields the names of the columns, and the rows.
+
+    Numbers of labels become the names that Hugging Face records in the file.
     """
     try:
-        import pyarrow
-        from pyarrow import parquet
+        # The package is optional, so a type checker may not see it.
+        import pyarrow  # pyright: ignore[reportMissingImports]
+        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise InputError(
             f"{path}: Parquet needs pyarrow, which cannot be imported ({error}); pip install "
@@ -252,41 +302,50 @@ def _read_parquet(path: str) -> Iterator[Row]:
         columns = [column.to_pylist() for column in table.columns]
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(
-            f"{path}: cannot be read as Parquet ({brief(error)}); write it anew"
+            f"{path}: cannot be read as Parquet ({brief(error)}); write it again"
         ) from error
-    labels = _recorded_labels((table.schema.metadata or {}).get(b"huggingface"))
+    metadata = table.schema.metadata or {}
+    labels = _recorded_labels(metadata.get(b"huggingface"))
     yield Row(path, 0, table.column_names, "row")
-    for number, fields in enumerate(zip(*columns, strict=True), start=1):
-        row = Row(path, number, list(fields), "row")
+    for number, values in enumerate(zip(*columns, strict=True), start=1):
+        fields = list(values)
+        row = Row(path, number, fields, "row")
         for column, name in enumerate(table.column_names):
             if name in labels:
-                row.fields[column] = _label_name(row, row.fields[column], labels[name])
+                fields[column] = _label_name(row, fields[column], labels[name])
         yield row
 
 
 def _recorded_labels(metadata: bytes | None) -> dict[str, list[str]]:
-    """Returns the names of the labels by column, from what Hugging Face's library writes into a
-    Parquet file.
+    """Returns the names of the labels by column.
+
+    `metadata` is the JSON that Hugging Face's library writes into a Parquet file.
     """
     try:
-        features = dict(json.loads(metadata or "{}")["info"]["features"])
-    except (ValueError, LookupError, TypeError):  # another program's
+        description = json.loads(metadata or "{}")
+        features = dict(description["info"]["features"])
+    except (ValueError, LookupError, TypeError):  # Another program has written it.
         return {}
     labels = {}
     for name, feature in features.items():
-        feature = feature.get("feature", feature) if isinstance(feature, dict) else None
+        # The feature of a list has that of its elements.
+        if isinstance(feature, dict):
+            feature = feature.get("feature", feature)
         names = feature.get("names") if isinstance(feature, dict) else None
-        if isinstance(names, list) and names and all(isinstance(one, str) for one in names):
+        if not isinstance(names, list) or not names:
+            continue
+        if all(isinstance(label, str) for label in names):
             labels[name] = names
     return labels
 
 
 def _label_name(row: Row, value: Any, names: Sequence[str]) -> Any:
-    """Returns the name of a label's number, None for -1, which stands for unknown, and other
-    values as they are.
+    """Returns the name of a label's number, or None for -1, which means unknown.
+
+    Other values are returned as they are.
     """
     if isinstance(value, list):
-        return [_label_name(row, one, names) for one in value]
+        return [_label_name(row, element, names) for element in value]
     if isinstance(value, bool) or not isinstance(value, int):
         return value
     if value == -1:
@@ -294,7 +353,7 @@ def _label_name(row: Row, value: Any, names: Sequence[str]) -> Any:
     if not 0 <= value < len(names):
         raise row.error(
             f"has the label {value}, but the file names the labels 0 to {len(names) - 1}; write it "
-            "anew"
+            "again"
         )
     return names[value]
 

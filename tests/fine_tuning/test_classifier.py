@@ -171,7 +171,7 @@ NO_FLAG = "Classifier.train takes no such flag"
             ["a", 3],
             ["x", "y"],
             {},
-            "^train: row 2: --text_a_column=text_a is no text; give it a text",
+            "^train: row 2: --text_a_column=text_a is not a text; give it a text",
         ),
         (["a", "b"], ["x", float("nan")], {}, "^train: row 2: has no label"),
         (

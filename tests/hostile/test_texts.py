@@ -185,7 +185,7 @@ ROWS = [
             f"a.jsonl: {says}",
         )
         for pairs, says in (
-            (b'{"anchor": "a", "positive": 3}\n', "line 1: positive is no text; give it a text"),
+            (b'{"anchor": "a", "positive": 3}\n', "line 1: positive is not a text; give it a text"),
             (
                 b'{"anchor": "a"}\n{"positive": "b"}\n',
                 "line 1: positive is missing; give it a text",

@@ -78,7 +78,7 @@ def test_swag_as_json_lines(tmp_path):
     assert [example[1:] for example in read_swag(str(path), "train")] == expected
     assert [example[1:] for example in read_swag(f"{path},{path}", "train")] == expected * 2
     for changes, message in (
-        ({"ending1": ["b"]}, "line 1: ending1 is no text; give it a text"),
+        ({"ending1": ["b"]}, "line 1: ending1 is not a text; give it a text"),
         ({"label": -1}, "line 1: has the label '-1', which is none of 0 to 3"),
         ({"label": None}, "line 1: has the label '', which is none of 0 to 3"),
     ):
