@@ -48,7 +48,7 @@ test-tf220: .venv-tf220/installed  ## runs the tests of the core with TensorFlow
 	.venv-tf220/bin/python -m pytest $(QUICK_TESTS) $(or $(PYTEST),$(TF220_TESTS))
 
 # The files and rooms whose names tools/check_names.py reads.
-NAMED_ROOMS := cli commands compat data extensions fine_tuning graph_text io modeling optimization options tasks/classification training
+NAMED_ROOMS := checkpoints cli commands compat data extensions fine_tuning graph_text io metrics modeling optimization options serving tasks/classification training
 CHECKED_NAMES := $(NAMED_ROOMS:%=official_bert/%) $(wildcard *.py official_bert/*.py) benchmarks examples tools
 
 lint: install-dev .venv-lint/installed  ## checks lint and format with ruff, names, and the spelling with codespell

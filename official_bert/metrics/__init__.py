@@ -1,3 +1,4 @@
-"""The official metric of every task: pure functions (targets, predictions) -> {name: value} that
-need only numpy.
+"""The official metric of every task.
+
+Each metric is a pure function (targets, predictions) -> {name: value} that needs only NumPy.
 """

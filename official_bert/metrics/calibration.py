@@ -1,23 +1,32 @@
-"""Logits, the probabilities that they stand for, and how well these tell how often a model is
-right.
+"""Computes probabilities from logits, and measures and improves their calibration.
 
-Logits are float[n, labels]. Targets are the ids of the labels, int[n], or 0 and 1 for each label of
-an example that may have several, int[n, labels].
+Probabilities are calibrated if they equal the share of predictions that are correct.
+
+Logits are float[n, labels]. Targets are the ids of the labels, int[n]. If an example may have
+several labels, they are 0 or 1 for each label, int[n, labels].
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-LOWEST, HIGHEST = 0.05, 20.0  # temperatures
-RELIABILITY_FILE = "reliability{}.tsv"  # of the bins of an evaluation, by the suffix of its files
+# The range of temperatures.
+LOWEST = 0.05
+HIGHEST = 20.0
+# The file of an evaluation's bins; the evaluation's suffix goes between the braces.
+RELIABILITY_FILE = "reliability{}.tsv"
 NUM_BINS = 15
-_HALVINGS = 50  # of the interval of the temperature's logarithm
+# How often the interval of the temperature's logarithm is halved.
+_NUM_HALVINGS = 50
 
 
 def probabilities(logits: np.ndarray, is_multi_label: bool = False) -> np.ndarray:
-    """Returns the softmax of logits or, of several labels an example, the sigmoid of each, in
-    the logits' type.
+    """Returns the probabilities of logits, in the same shape and type.
+
+    Args:
+        logits: float[..., labels].
+        is_multi_label: whether an example may have several labels. The probabilities are then the
+            sigmoid of each logit, otherwise the softmax.
     """
     if is_multi_label:
         return np.exp(-np.logaddexp(0, -logits))
@@ -26,9 +35,13 @@ def probabilities(logits: np.ndarray, is_multi_label: bool = False) -> np.ndarra
 
 
 def losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Returns the cross-entropy of each example, float[n]; of several labels the mean of theirs."""
+    """Returns the cross-entropy of each example, float[n].
+
+    If an example may have several labels, it is the mean of the labels' cross-entropies.
+    """
     if targets.ndim == 2:
-        return (np.logaddexp(0, logits) - logits * targets).mean(axis=-1)
+        label_losses = np.logaddexp(0, logits) - logits * targets
+        return label_losses.mean(axis=-1)
     highest = logits.max(axis=-1)
     target_logits = np.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
     exponents = np.exp(logits - highest[:, None])
@@ -36,11 +49,10 @@ def losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
-    """Returns the temperature, from LOWEST to HIGHEST, for which the mean loss of `logits /
-    temperature` is least.
+    """Returns the temperature for which the mean loss of `logits / temperature` is lowest.
 
-    Guo et al. (2017), On calibration of modern neural networks. The loss is convex in 1 /
-    temperature.
+    It is in the range from LOWEST to HIGHEST. See Guo et al. (2017), On calibration of modern
+    neural networks. The loss is convex in 1 / temperature.
     """
     logits = logits.astype(np.float64)
     is_multi_label = targets.ndim == 2
@@ -48,7 +60,7 @@ def best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
     # Halve the interval of the logarithm of 1 / temperature by the sign of the loss's slope.
     low = np.log(1 / HIGHEST)
     high = np.log(1 / LOWEST)
-    for _ in range(_HALVINGS):
+    for _ in range(_NUM_HALVINGS):
         middle = (low + high) / 2
         scaled_logits = np.exp(middle) * logits
         errors = probabilities(scaled_logits, is_multi_label) - target_shares
@@ -57,17 +69,17 @@ def best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
             low = middle
         else:
             high = middle
-    return float(np.clip(np.exp(-(low + high) / 2), LOWEST, HIGHEST))
+    temperature = np.exp(-(low + high) / 2)
+    return float(np.clip(temperature, LOWEST, HIGHEST))
 
 
 class Bins(NamedTuple):
-    """Predictions by their probability, in bins of equal width from 0 to 1, each [bins]; an empty
-    bin has zeros.
+    """Predictions by their probability, in bins of equal width from 0 to 1.
 
     Attributes:
-        counts: how many predictions have a probability in a bin.
-        confidences: their mean probability.
-        shares: the share of them that are right.
+        counts: int[bins], the number of predictions with a probability in each bin.
+        confidences: float[bins], their mean probability, 0 for an empty bin.
+        shares: float[bins], the share of them that is correct, 0 for an empty bin.
     """
 
     counts: np.ndarray
@@ -76,31 +88,36 @@ class Bins(NamedTuple):
 
     @property
     def error(self) -> float:
-        """The expected calibration error: the mean difference of probability and share over all
-        predictions.
+        """The expected calibration error: the mean absolute difference of probability and share
+        over all predictions.
         """
         gaps = np.abs(self.shares - self.confidences)
-        return float(np.sum(self.counts * gaps) / np.sum(self.counts))
+        weighted_sum = np.sum(self.counts * gaps)
+        return float(weighted_sum / np.sum(self.counts))
 
 
 def reliability(logits: np.ndarray, targets: np.ndarray, num_bins: int = NUM_BINS) -> Bins:
-    """Sorts predictions into bins: the most probable label of each example or, of several, each
-    label by itself.
+    """Sorts predictions into bins by their probability.
+
+    A prediction is the most probable label of an example. If an example may have several labels,
+    each of its labels is a prediction.
     """
     chances = probabilities(logits, targets.ndim == 2)
     if targets.ndim == 2:
         confidences = chances.ravel()
-        is_right = targets.ravel()
+        is_correct = targets.ravel()
     else:
         confidences = chances.max(axis=-1)
-        is_right = chances.argmax(axis=-1) == targets
+        is_correct = chances.argmax(axis=-1) == targets
     # A bin includes its upper bound.
     bins = np.ceil(confidences * num_bins).astype(int) - 1
     bins = np.clip(bins, 0, num_bins - 1)
     counts = np.bincount(bins, minlength=num_bins)
     divisors = np.maximum(counts, 1)
+    confidence_sums = np.bincount(bins, confidences, num_bins)
+    correct_counts = np.bincount(bins, is_correct, num_bins)
     return Bins(
         counts=counts,
-        confidences=np.bincount(bins, confidences, num_bins) / divisors,
-        shares=np.bincount(bins, is_right, num_bins) / divisors,
+        confidences=confidence_sums / divisors,
+        shares=correct_counts / divisors,
     )

@@ -1,9 +1,8 @@
-"""Metrics of predicted classes and scores: fractions, or correlations from -1 to 1; GLUE's tasks
-have most of them.
+"""Metrics of predicted classes and scores, most of them those of GLUE's tasks.
 
-A metric whose denominator is zero is 0, such as the precision of a label that is never predicted. A
-correlation of scores is nan if an array is constant or contains a nan; a search for the best value
-must rank it below all numbers.
+The metrics are fractions, or correlations from -1 to 1. A metric with a zero denominator is 0, such
+as the precision of a label that is never predicted. A correlation of scores is nan if an array is
+constant or contains a nan. A search for the best value must rank nan below all numbers.
 """
 
 from collections.abc import Sequence
@@ -31,8 +30,7 @@ def f1(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
 
 
 def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Returns the Matthews correlation, as `matthews`: GLUE's metric for CoLA and, with three
-    classes, for AX.
+    """Returns the Matthews correlation, as `matthews`: GLUE's metric for CoLA and AX.
 
     With n examples, h correct predictions, and t_k targets and p_k predictions of class k
     (Gorodkin, 2004):
@@ -43,12 +41,13 @@ def matthews(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     num_classes = int(max(targets.max(), predictions.max())) + 1
     num_targets = np.bincount(targets, minlength=num_classes)
     num_predicted = np.bincount(predictions, minlength=num_classes)
-    num, num_correct = len(targets), int(np.sum(targets == predictions))
+    num = len(targets)
+    num_correct = int(np.sum(targets == predictions))
     covariance = num * num_correct - int(num_targets @ num_predicted)
-    # In Python's integers, because the product of the variances may exceed 64 bits.
-    variances = (num**2 - int(num_targets @ num_targets)) * (
-        num**2 - int(num_predicted @ num_predicted)
-    )
+    # These are Python's integers, because the product of the variances may exceed 64 bits.
+    target_variance = num**2 - int(num_targets @ num_targets)
+    predicted_variance = num**2 - int(num_predicted @ num_predicted)
+    variances = target_variance * predicted_variance
     return {"matthews": covariance / variances**0.5 if variances else 0.0}
 
 
@@ -57,11 +56,20 @@ def per_label(
 ) -> dict[str, float]:
     """Returns precision, recall and F1 of the labels.
 
-    With two labels, one of them an example, `precision`, `recall` and `f1` are those of the second
-    label, as in `f1`. Else `micro_...` are those of all labels together; with one label per
-    example, each of them equals the accuracy. `macro_...` are means over the labels, including
-    those without examples. `..._<label>` are the scores of one label. Targets and predictions are
-    class ids, int[n], or 0 and 1 for each label, int[n, labels].
+    Args:
+        targets: class ids, int[n], or 0 and 1 for each label, int[n, labels].
+        predictions: the same as `targets`.
+        labels: the names of the labels.
+
+    Returns:
+        The scores by their names:
+
+        - `precision`, `recall` and `f1` of the second label, as in `f1`, if there are two labels
+          and each example has one of them.
+        - Otherwise `micro_...`, the scores of all labels together. If each example has one label,
+          they all equal the accuracy.
+        - `macro_...`, the means over the labels, including those without examples.
+        - `..._<label>`, the scores of one label.
     """
     num_axes = min(np.ndim(targets), 2)
     targets, predictions = _checked(targets, predictions, num_axes)
@@ -71,27 +79,30 @@ def per_label(
         num_predicted = np.bincount(predictions, minlength=num_labels)
         num_targets = np.bincount(targets, minlength=num_labels)
     else:
-        targets, predictions = targets.astype(bool), predictions.astype(bool)
+        targets = targets.astype(bool)
+        predictions = predictions.astype(bool)
         true_positives = np.sum(targets & predictions, axis=0)
         num_predicted = np.sum(predictions, axis=0)
         num_targets = np.sum(targets, axis=0)
-    each = {
-        label: precision_recall_f1(*counts)
-        for label, *counts in zip(labels, true_positives, num_predicted, num_targets, strict=True)
-    }
+    scores_by_label = {}
+    label_counts = zip(true_positives, num_predicted, num_targets, strict=True)
+    for label, counts in zip(labels, label_counts, strict=True):
+        scores_by_label[label] = precision_recall_f1(*counts)
     micro = precision_recall_f1(
         num_true_positives=int(np.sum(true_positives)),
         num_predicted=int(np.sum(num_predicted)),
         num_targets=int(np.sum(num_targets)),
     )
     is_binary = num_axes == 1 and len(labels) == 2
-    micro_scores = {f"micro_{name}": score for name, score in micro.items()}
-    scores = dict(each[labels[1]]) if is_binary else micro_scores
+    if is_binary:
+        scores = dict(scores_by_label[labels[1]])
+    else:
+        scores = {f"micro_{name}": score for name, score in micro.items()}
     for name in micro:
-        label_scores = [one[name] for one in each.values()]
-        scores[f"macro_{name}"] = float(np.mean(label_scores))
-    for label, one in each.items():
-        for name, score in one.items():
+        values = [label_scores[name] for label_scores in scores_by_label.values()]
+        scores[f"macro_{name}"] = float(np.mean(values))
+    for label, label_scores in scores_by_label.items():
+        for name, score in label_scores.items():
             scores[f"{name}_{label}"] = score
     return scores
 
@@ -102,40 +113,62 @@ def abstaining(
     is_answered: np.ndarray,
     is_out_of_scope: np.ndarray,
 ) -> dict[str, float]:
-    """Returns the scores of predictions of which only some are given as answers; all arguments are
-    [n].
+    """Returns the scores of a model that abstains from some predictions.
 
-    `coverage` is the share of examples that are answered, `answered_accuracy` that of right answers
-    among them. If examples are out of scope, whose right answer is none, `out_of_scope_recall` is
-    the share of them that are not answered, and `in_scope_accuracy` the share of right answers to
-    the others, whether they are answered or not.
+    Args:
+        targets: the labels, int[n].
+        predictions: the most probable labels, int[n].
+        is_answered: bool[n], whether the model gives the prediction as its answer.
+        is_out_of_scope: bool[n], whether the model should abstain because no label is right.
+
+    Returns:
+        The scores by their names:
+
+        - `coverage`: the share of examples with an answer.
+        - `answered_accuracy`: the share of answers that are correct.
+        - `in_scope_accuracy`: the share of examples in scope with a correct answer.
+        - `out_of_scope_recall`: the share of examples out of scope without an answer.
+
+        Without examples out of scope the last two are absent.
     """
-    is_right = (targets == predictions) & is_answered & ~is_out_of_scope
-    found = {
+    is_correct = (targets == predictions) & is_answered & ~is_out_of_scope
+    scores = {
         "coverage": float(np.mean(is_answered)),
-        "answered_accuracy": _ratio(np.sum(is_right), np.sum(is_answered)),
+        "answered_accuracy": _ratio(np.sum(is_correct), np.sum(is_answered)),
     }
-    if not is_out_of_scope.any():
-        return found
-    return found | {
-        "in_scope_accuracy": float(np.mean(is_right[~is_out_of_scope])),
-        "out_of_scope_recall": float(np.mean(~is_answered[is_out_of_scope])),
-    }
+    if is_out_of_scope.any():
+        scores["in_scope_accuracy"] = float(np.mean(is_correct[~is_out_of_scope]))
+        scores["out_of_scope_recall"] = float(np.mean(~is_answered[is_out_of_scope]))
+    return scores
 
 
 def confusion_matrix(targets: np.ndarray, predictions: np.ndarray, num_labels: int) -> np.ndarray:
-    """Counts the examples of each true label (a row) by the predicted label (a column):
-    int64[labels, labels].
+    """Counts the examples of each true label (a row) by the predicted label (a column).
+
+    Args:
+        targets: the ids of the labels, int[n].
+        predictions: the ids of the predicted labels, int[n].
+        num_labels: the number of labels.
+
+    Returns:
+        int64[labels, labels].
     """
     targets, predictions = _checked(targets, predictions, num_axes=1)
     pairs = targets.astype(np.int64) * num_labels + predictions
-    return np.bincount(pairs, minlength=num_labels**2).reshape(num_labels, num_labels)
+    counts = np.bincount(pairs, minlength=num_labels**2)
+    return counts.reshape(num_labels, num_labels)
 
 
 def precision_recall_f1(
     num_true_positives: int, num_predicted: int, num_targets: int
 ) -> dict[str, float]:
-    """Returns `precision`, `recall` and `f1`; a score whose denominator is zero is 0."""
+    """Returns `precision`, `recall` and `f1`; a score with a zero denominator is 0.
+
+    Args:
+        num_true_positives: the number of correct predictions.
+        num_predicted: the number of predictions.
+        num_targets: the number of targets.
+    """
     return {
         "precision": _ratio(num_true_positives, num_predicted),
         "recall": _ratio(num_true_positives, num_targets),
@@ -145,14 +178,16 @@ def precision_recall_f1(
 
 def pearson(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     """Returns the Pearson correlation, as `pearson`; both arguments are float[n]."""
-    return {"pearson": _correlation(*_checked(targets, predictions, 1, np.float64))}
+    targets, predictions = _checked(targets, predictions, num_axes=1, dtype=np.float64)
+    return {"pearson": _correlation(targets, predictions)}
 
 
 def spearman(targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Returns the correlation of the ranks, as `spearman`; equal values all have the mean of
-    their ranks.
+    """Returns the correlation of the ranks, as `spearman`; both arguments are float[n].
+
+    Equal values all have the mean of their ranks.
     """
-    targets, predictions = _checked(targets, predictions, 1, np.float64)
+    targets, predictions = _checked(targets, predictions, num_axes=1, dtype=np.float64)
     if np.isnan(targets).any() or np.isnan(predictions).any():
         return {"spearman": float("nan")}
     return {"spearman": _correlation(_ranks(targets), _ranks(predictions))}
@@ -164,17 +199,22 @@ def _ratio(numerator: int, denominator: int) -> float:
 
 def _ranks(values: np.ndarray) -> np.ndarray:
     """Returns the rank of each value, from 1: float64[n]."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[which]
+    _, value_index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    distinct_ranks = np.cumsum(counts) - (counts - 1) / 2
+    return distinct_ranks[value_index]
 
 
 def _correlation(first: np.ndarray, second: np.ndarray) -> float:
-    if not all(np.isfinite(values).all() and np.ptp(values) for values in (first, second)):
-        return float("nan")
-    return float(np.clip(_unit(first) @ _unit(second), -1.0, 1.0))  # rounding errors can exceed 1
+    """Returns the Pearson correlation of two arrays, nan if one is constant or not finite."""
+    for values in (first, second):
+        if not np.isfinite(values).all() or not np.ptp(values):
+            return float("nan")
+    correlation = _centered_unit_vector(first) @ _centered_unit_vector(second)
+    # Rounding errors can exceed the range.
+    return float(np.clip(correlation, -1.0, 1.0))
 
 
-def _unit(values: np.ndarray) -> np.ndarray:
+def _centered_unit_vector(values: np.ndarray) -> np.ndarray:
     """Subtracts the mean of the values and scales them to norm 1."""
     # Squares of large or small values would exceed the range of float64.
     values = values / np.abs(values).max()
@@ -185,10 +225,12 @@ def _unit(values: np.ndarray) -> np.ndarray:
 def _checked(
     targets: np.ndarray, predictions: np.ndarray, num_axes: int, dtype: type | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Converts both to arrays and validates their shapes; numpy would broadcast some shapes that
-    differ.
+    """Converts targets and predictions to arrays, and checks that their shapes are equal.
+
+    NumPy would broadcast some shapes that differ.
     """
-    targets, predictions = np.asarray(targets, dtype), np.asarray(predictions, dtype)
+    targets = np.asarray(targets, dtype)
+    predictions = np.asarray(predictions, dtype)
     if targets.shape != predictions.shape or targets.ndim != num_axes or not targets.size:
         raise ValueError(
             f"targets of shape {targets.shape} and predictions of shape {predictions.shape}"

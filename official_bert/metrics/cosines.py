@@ -8,28 +8,49 @@ _SMALLEST_NORM = 1e-12
 
 
 def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Returns the cosine of each vector of `a`, float32[..., width], and its partner in `b`:
-    float64[...].
+    """Returns the cosine of each vector of `a` and the vector at the same place of `b`.
+
+    Args:
+        a: float32[..., width].
+        b: the same shape.
+
+    Returns:
+        float64[...].
     """
     return np.einsum("...d,...d->...", unit_vectors(a), unit_vectors(b))
 
 
 def all_cosines(queries: np.ndarray, corpus: np.ndarray) -> np.ndarray:
-    """Returns the cosines of all pairs, float32[q, n]; equal rows have equal ones, wherever they
-    stand in a block.
+    """Returns the cosines of all pairs of a query and a vector of the corpus.
+
+    Equal rows have equal cosines, wherever the rows are.
+
+    Args:
+        queries: float[q, width].
+        corpus: float[n, width].
+
+    Returns:
+        float32[q, n].
     """
     return (unit_vectors(queries) @ unit_vectors(corpus).T).astype(np.float32)
 
 
 def unit_vectors(vectors: np.ndarray, dtype: type = np.float64) -> np.ndarray:
-    """Divides vectors, float[..., width], by their norms; raises Diverged if a number is not
-    finite.
+    """Returns vectors divided by their norms.
+
+    Args:
+        vectors: float[..., width].
+        dtype: the type of the result.
+
+    Raises:
+        Diverged: a number is not finite.
     """
     vectors = np.asarray(vectors, dtype)
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    if not np.isfinite(norms).all():  # no number is below NaN: it would rank first
+    # No number is lower than NaN, which would rank first.
+    if not np.isfinite(norms).all():
         raise Diverged(
-            "the vectors have numbers that are not finite; take a model whose training did not "
+            "the vectors have numbers that are not finite; use a model whose training did not "
             "diverge"
         )
     return vectors / np.maximum(norms, _SMALLEST_NORM)

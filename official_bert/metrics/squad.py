@@ -1,8 +1,7 @@
-"""Scores the answers to SQuAD's questions, by the rules and with the keys of evaluate-v1.1.py and
-evaluate-v2.0.py.
+"""Scores the answers to SQuAD's questions as evaluate-v1.1.py and evaluate-v2.0.py do.
 
 In: questions with their true answers, and predictions as {id: answer}. Out: {name: value}, as
-    percentages.
+percentages, with the keys of these scripts.
 """
 
 import collections
@@ -14,13 +13,17 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-_without_punctuation = str.maketrans("", "", string.punctuation)
-_articles = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION_TABLE = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 class Question(NamedTuple):
-    """A question and its true answers, each of which is correct; empty if the document has no
-    answer.
+    """A question and its true answers.
+
+    Attributes:
+        qas_id: the id of the question.
+        answers: the true answers, each of which is correct. They are empty if the document does not
+            answer the question.
     """
 
     qas_id: str
@@ -35,17 +38,16 @@ class _Score(NamedTuple):
 
 
 def evaluate_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Returns `exact_match` and `f1` of SQuAD 1.1 for at least one question.
+    """Returns `exact_match` and `f1` of SQuAD 1.1.
 
     A question without a prediction counts as wrong. For a question without true answers, on which
     the script fails, "" is the true answer.
 
     Raises:
-        ValueError: There are no questions.
+        ValueError: there are no questions.
     """
-    _warn_about_missing(
-        {question.qas_id for question in questions} - predictions.keys(), "count as wrong"
-    )
+    qas_ids = {question.qas_id for question in questions}
+    _warn_about_missing(qas_ids - predictions.keys(), "count as wrong")
     scores = []
     for qas_id, answers in questions:
         score = _Score(0.0, 0.0)
@@ -67,19 +69,33 @@ def evaluate_v2(
 ) -> dict[str, float]:
     """Returns the scores of SQuAD 2.0.
 
-    They are `exact`, `f1` and `total` of all questions, of those with an answer (`HasAns_...`) and
-    of those without one (`NoAns_...`). With null odds there are also `best_exact`,
-    `best_exact_thresh`, `best_f1` and `best_f1_thresh`: the best scores over all thresholds, by the
-    rule of the script. This rule has three faults, which `best_null_odds_threshold` avoids: it
-    counts a prediction such as "the" as wrong for a question without an answer, although the scores
-    count it as correct; it considers thresholds between equal odds; and it gives the threshold 0.0
-    if the best choice is to answer no question.
+    A question without a prediction is left out of all scores. If an id is repeated, the last
+    question counts.
 
-    A question without a prediction is left out of all scores; of a repeated id the last question
-    counts.
+    Args:
+        questions: the questions with their true answers.
+        predictions: the answers by the ids of the questions.
+        null_odds: how much more likely "no answer" is than the prediction, by the ids of the
+            questions.
+        null_odds_threshold: the null odds above which a question gets no answer.
+
+    Returns:
+        `exact`, `f1` and `total` of all questions, of those with an answer (`HasAns_...`) and of
+        those without one (`NoAns_...`). With null odds there are also `best_exact`,
+        `best_exact_thresh`, `best_f1` and `best_f1_thresh`: the best scores over all thresholds, by
+        the rule of the script.
+
+    This rule has three faults, which `best_null_odds_threshold` avoids:
+
+    - It counts a prediction such as "the" as wrong for a question without an answer, although the
+      scores count it as correct.
+    - It considers thresholds between equal odds.
+    - It returns the threshold 0.0 if the best choice is to answer no question.
     """
     answers = _predicted(questions, predictions)
-    raw = {qas_id: _score_v2(predictions[qas_id], texts) for qas_id, texts in answers.items()}
+    raw = {}
+    for qas_id, texts in answers.items():
+        raw[qas_id] = _score_v2(predictions[qas_id], texts)
     scores = raw
     if null_odds is not None:
         scores = {}
@@ -109,11 +125,17 @@ def evaluate_v2(
 def best_null_odds_threshold(
     questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-    """Returns the lowest threshold for which `evaluate_v2` gives the highest F1.
+    """Returns the lowest threshold for which `evaluate_v2` returns the highest F1.
 
-    The threshold is one of the odds, or -inf if the best choice is to answer no question. The
-    predictions are those that were chosen with the threshold inf: "" only if there is no other
-    answer.
+    Args:
+        questions: the questions with their true answers.
+        predictions: the answers that the threshold inf selects: "" only if there is no other
+            answer.
+        null_odds: how much more likely "no answer" is than the prediction, by the ids of the
+            questions.
+
+    Returns:
+        One of the odds, or -inf if the best choice is to answer no question.
     """
     answers = _predicted(questions, predictions)
     gains = {}
@@ -121,19 +143,20 @@ def best_null_odds_threshold(
         gains[qas_id] = _score_v2(predictions[qas_id], texts).f1 - _null_score(texts).f1
     totals, thresholds = _totals_by_threshold(answers, gains, null_odds, null_threshold=-np.inf)
     is_last_equal = np.append(thresholds[1:] != thresholds[:-1], True)
-    return float(thresholds[is_last_equal][np.argmax(totals[is_last_equal])])
+    best = np.argmax(totals[is_last_equal])
+    return float(thresholds[is_last_equal][best])
 
 
 def normalized_words(text: str) -> list[str]:
-    """Returns the words of the text in lower case, without ASCII punctuation and without a, an
-    and the.
-    """
-    return _articles.sub(" ", text.lower().translate(_without_punctuation)).split()
+    """Returns the words of a text in lower case, without ASCII punctuation and without articles."""
+    without_punctuation = text.lower().translate(_PUNCTUATION_TABLE)
+    return _ARTICLES.sub(" ", without_punctuation).split()
 
 
 def _best_score(prediction: str, answers: Iterable[str]) -> _Score:
-    """Returns the highest exact match and the highest F1 over the true answers, which may come
-    from different ones.
+    """Returns the highest exact match and the highest F1 over the true answers.
+
+    The two scores may come from different answers.
     """
     predicted = normalized_words(prediction)
     scores = [_score(predicted, normalized_words(answer)) for answer in answers]
@@ -145,20 +168,20 @@ def _best_score(prediction: str, answers: Iterable[str]) -> _Score:
 
 def _score(predicted: list[str], expected: list[str]) -> _Score:
     exact = float(predicted == expected)
-    num_common = (collections.Counter(predicted) & collections.Counter(expected)).total()
+    common_words = collections.Counter(predicted) & collections.Counter(expected)
+    num_common = common_words.total()
     if not num_common:
         return _Score(exact, 0.0)
-    precision, recall = num_common / len(predicted), num_common / len(expected)
+    precision = num_common / len(predicted)
+    recall = num_common / len(expected)
     return _Score(exact, 2 * precision * recall / (precision + recall))
 
 
 def _score_v2(prediction: str, answers: Iterable[str]) -> _Score:
-    """Scores a prediction against the true answers that do not normalize to "", or against "" if
-    none remains.
-    """
-    worded = [answer for answer in answers if normalized_words(answer)]
-    if worded:
-        return _best_score(prediction, worded)
+    """Scores a prediction against the true answers that have words, or against "" if none has."""
+    answers_with_words = [answer for answer in answers if normalized_words(answer)]
+    if answers_with_words:
+        return _best_score(prediction, answers_with_words)
     is_correct = float(not normalized_words(prediction))
     return _Score(is_correct, is_correct)
 
@@ -171,7 +194,7 @@ def _null_score(answers: Sequence[str]) -> _Score:
 def _predicted(
     questions: Iterable[Question], predictions: Mapping[str, str]
 ) -> dict[str, Sequence[str]]:
-    """Returns the true answers by id, of the questions that have a prediction."""
+    """Returns the true answers of the questions with a prediction, by the questions' ids."""
     answers = dict(questions)
     _warn_about_missing(answers.keys() - predictions.keys(), "are left out")
     return {qas_id: texts for qas_id, texts in answers.items() if qas_id in predictions}
@@ -185,9 +208,7 @@ def _warn_about_missing(qas_ids: set[str], consequence: str):
 
 
 def _means(prefix: str, scores: Iterable[_Score]) -> dict[str, float]:
-    """Returns the mean scores as percentages with the number of scores, or nothing if there are
-    no scores.
-    """
+    """Returns the mean scores as percentages and the number of scores, or {} without scores."""
     scores = list(scores)
     if not scores:
         return {}
@@ -207,8 +228,16 @@ def _totals_by_threshold(
     null_odds: Mapping[str, float],
     null_threshold: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the total scores if 0 to n predictions are kept, and the threshold of each:
-    float64[n + 1] each.
+    """Returns the total score of each number of answered questions, and its threshold.
+
+    Args:
+        answers: the true answers by the ids of the questions.
+        gains: what answering a question adds to the total, by the ids.
+        null_odds: the null odds by the ids. Questions with the lowest odds are answered first.
+        null_threshold: the threshold at which no question is answered.
+
+    Returns:
+        The totals of 0 to n answered questions and their thresholds, float64[n + 1] each.
     """
     num_unanswerable = sum(not texts for texts in answers.values())
     scored_ids = [qas_id for qas_id in null_odds if qas_id in gains]
