@@ -16,7 +16,7 @@ from absl import logging
 
 from official_bert import model_hub
 from official_bert.checkpoints import folder, huggingface, names, tf1
-from official_bert.checkpoints.in_use import WeightsInUse
+from official_bert.checkpoints.weights_in_use import WeightsInUse
 from official_bert.config import LEFT_TO_RIGHT, BertConfig
 from official_bert.io import files, writing
 from official_bert.io.errors import InputError

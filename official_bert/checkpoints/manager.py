@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints import folder, loading, names, tf1
-from official_bert.checkpoints.in_use import WeightsInUse, check_can_resume
+from official_bert.checkpoints.weights_in_use import WeightsInUse, check_can_resume
 from official_bert.io.errors import Diverged, InputError
 
 T = TypeVar("T")

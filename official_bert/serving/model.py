@@ -1,4 +1,4 @@
-"""Opens models that answer requests: `Export` is an export, `InMemoryModel` a checkpoint.
+"""Opens models that answer requests: `Export` is an export, `CheckpointModel` a checkpoint.
 
 Both have the same signatures. `export` is the runner of official-bert export_saved_model.
 """
@@ -307,7 +307,7 @@ class _Model(abc.ABC):
         return results
 
 
-class InMemoryModel(_Model):
+class CheckpointModel(_Model):
     """The model of a folder with a checkpoint, with the signatures of an export of tensors.
 
     Attributes:
@@ -377,7 +377,7 @@ def open_model(
     batch_size: int,
     num_threads: int | None = None,
     settings: Mapping[str, Any] = MappingProxyType({}),
-) -> Export | InMemoryModel:
+) -> Export | CheckpointModel:
     """Loads an export, or builds the model of a folder with a checkpoint.
 
     Args:
@@ -394,5 +394,5 @@ def open_model(
         for runtimes in make_export_runtimes():
             runtimes.check_trained(model_dir, settings)
         set_threads(num_threads)
-        return InMemoryModel(model_dir, batch_size)
+        return CheckpointModel(model_dir, batch_size)
     return Export(model_dir, batch_size, num_threads, settings)

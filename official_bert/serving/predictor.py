@@ -17,7 +17,7 @@ from official_bert.io.errors import InputError
 from official_bert.options.fields import find_fault, value_type
 from official_bert.options.serving import PredictorOptions, PredictorSettings
 from official_bert.serving.extensible import Extensible
-from official_bert.serving.model import Export, InMemoryModel, open_model
+from official_bert.serving.model import CheckpointModel, Export, open_model
 from official_bert.tasks import registry
 from official_bert.tasks.clients import Texts
 from official_bert.tokenizer_call import list_texts
@@ -54,7 +54,7 @@ class Predictor(Extensible):
         path: the folder of the loaded version.
         task_name: the name of the model's task.
         batch_size: number of examples of a call of the model.
-        model: the opened model, an Export or an InMemoryModel of serving/model.py.
+        model: the opened model, an Export or a CheckpointModel of serving/model.py.
         method: the method that returns the model's answers in the form of transformers' pipelines,
             such as "classify"; "" if there is none.
         client: the Client of tasks/clients.py that sends texts to the model.
@@ -397,7 +397,7 @@ def check_value(field: dataclasses.Field, value: Any) -> None:
         raise InputError(f"{field.name}={value!r}: {fault}")
 
 
-def _check_settings(settings: Mapping[str, Any], model: Export | InMemoryModel):
+def _check_settings(settings: Mapping[str, Any], model: Export | CheckpointModel):
     """Refuses settings that the task of a model does not have, or that a graph has fixed."""
     record = model.record
     for name, value in settings.items():

@@ -174,7 +174,9 @@ def models_loaded_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving_model, "Export", load_export)
-        patch.setattr(serving_model, "InMemoryModel", functools.cache(serving_model.InMemoryModel))
+        patch.setattr(
+            serving_model, "CheckpointModel", functools.cache(serving_model.CheckpointModel)
+        )
         yield
 
 

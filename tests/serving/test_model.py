@@ -18,7 +18,7 @@ from official_bert import (
     model_dir,
 )
 from official_bert.options.serving import ServedOptions
-from official_bert.serving.model import Export, InMemoryModel, build
+from official_bert.serving.model import CheckpointModel, Export, build
 from official_bert.tasks import registry
 from official_bert.tokenizer_config import TokenizerConfig
 from tests import toy
@@ -42,7 +42,7 @@ def test_the_signatures_are_those_of_the_export(tmp_path, tmp_path_factory, kind
     model_dir.write_record(
         path, model_dir.TaskRecord(kind, registry.family_of(kind), loaded.record.settings)
     )
-    live = InMemoryModel(path)
+    live = CheckpointModel(path)
     assert live.record.settings == loaded.record.settings
     assert (live.labels, live.outputs) == (loaded.labels, loaded.outputs)
     assert {name: set(inputs) for name, inputs in live.inputs.items()} == {
@@ -116,7 +116,7 @@ def test_heads_beside_those_of_a_pretraining_are_ignored_with_a_warning(
     path = tmp_path / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
     safetensors.numpy.save_file(tensors | {"cls.chain.bias": np.ones(2, np.float32)}, path)
-    assert InMemoryModel(str(tmp_path)).record.task_name == "pretraining"
+    assert CheckpointModel(str(tmp_path)).record.task_name == "pretraining"
     assert "has weights that the model does not use: cls.chain.bias" in caplog.text
 
 
@@ -154,7 +154,7 @@ def test_casing_and_threshold_come_from_the_folder(tmp_path):
     }
     record = {"task_name": "squad", "family": "squad", "settings": settings}
     (tmp_path / "task.json").write_text(json.dumps(record))
-    model = InMemoryModel(str(tmp_path))
+    model = CheckpointModel(str(tmp_path))
     assert model.tokenizer.tokenize("The the") == ["The", "the"]
     found = model.record.settings
     assert {name: found[name] for name in settings} == settings

@@ -67,7 +67,7 @@ def run_of(tmp_path, family: str, **changes):
         json.dumps({**record, "settings": {**record["settings"], "abstain_below": None}})
     )
     assert 0.1 < found < 10
-    return options, trained, serving_model.InMemoryModel(str(bare)), found
+    return options, trained, serving_model.CheckpointModel(str(bare)), found
 
 
 def rows_of(path) -> list[list[str]]:
@@ -186,7 +186,7 @@ def test_a_calibrated_tagger(tmp_path):
     assert results["eval_ece_calibrated"] == pytest.approx(
         reliability(logits / found, targets).error, abs=1e-4
     )
-    served = words.of_words(serving_model.InMemoryModel(str(trained)).run(words)["probabilities"])
+    served = words.of_words(serving_model.CheckpointModel(str(trained)).run(words)["probabilities"])
     np.testing.assert_allclose(served, scipy.special.softmax(logits / found, -1), atol=1e-5)
     assert len((trained / "reliability.tsv").read_text().splitlines()) == 16
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from official_bert.checkpoints import huggingface, loading, named_variables, names, open_checkpoint
-from official_bert.checkpoints.in_use import find_adapter_rank
+from official_bert.checkpoints.weights_in_use import find_adapter_rank
 from official_bert.io.errors import InputError
 from official_bert.modeling.encoder import EncoderLayer
 from official_bert.modeling.layers import Dense

@@ -31,7 +31,7 @@ from official_bert.features import ENCODER_INPUTS
 from official_bert.io.errors import InputError
 from official_bert.modeling.bert import override_word_embeddings
 from official_bert.options.fine_tuning import WINDOWS
-from official_bert.serving.model import Export, InMemoryModel
+from official_bert.serving.model import CheckpointModel, Export
 from official_bert.tasks.clients import Texts
 from official_bert.tokenization import find_words
 from official_bert.tokenizer_config import build_pair
@@ -76,7 +76,7 @@ class _Target(NamedTuple):
 class Attributor:
     """The attributions of a classifier's words."""
 
-    def __init__(self, model: InMemoryModel | Export, columns: Sequence[str], batch_size: int):
+    def __init__(self, model: CheckpointModel | Export, columns: Sequence[str], batch_size: int):
         """Prepares the explanations of a model.
 
         Args:
@@ -87,7 +87,7 @@ class Attributor:
         Raises:
             InputError: the model has no gradients of words.
         """
-        if not isinstance(model, InMemoryModel):
+        if not isinstance(model, CheckpointModel):
             raise InputError(
                 f"{model.path}: is an export, which has no gradients; give the folder of the "
                 "trained model"

@@ -29,7 +29,7 @@ from official_bert.config import LEFT_TO_RIGHT
 from official_bert.extensions.scoring.options import SCORE_METHODS, WITHIN_WORD
 from official_bert.io.errors import InputError
 from official_bert.modeling.losses import cross_entropy
-from official_bert.serving.model import Export, InMemoryModel
+from official_bert.serving.model import CheckpointModel, Export
 from official_bert.tasks.pretraining.client import MASK
 from official_bert.tasks.pretraining.task import PretrainingTask
 
@@ -46,7 +46,7 @@ class Scorer:
         most_pieces: the largest number of WordPieces that the model reads of a text.
     """
 
-    def __init__(self, model: InMemoryModel | Export, batch_size: int):
+    def __init__(self, model: CheckpointModel | Export, batch_size: int):
         """Prepares the masked LM head of a model.
 
         Args:
@@ -56,7 +56,7 @@ class Scorer:
         Raises:
             InputError: the model is an export, or no pre-trained model that predicts words.
         """
-        if not isinstance(model, InMemoryModel):
+        if not isinstance(model, CheckpointModel):
             raise InputError(
                 f"{model.path}: is an export, which cannot score; give the folder of the trained "
                 "model"

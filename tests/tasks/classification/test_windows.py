@@ -82,7 +82,7 @@ def outputs_by_hand(folder, texts: list[str], pooling: str) -> np.ndarray:
     """Pools the logits or scores of a trained model, which is given each window alone:
     float[texts, outputs].
     """
-    model = serving_model.InMemoryModel(str(folder), 3)
+    model = serving_model.CheckpointModel(str(folder), 3)
     vocab, pool = (
         model.tokenizer.vocab,
         {"mean": np.mean, "max": np.max, "first": lambda rows, axis: rows[0]}[pooling],

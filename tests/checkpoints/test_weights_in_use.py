@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints import open_checkpoint, tf1
-from official_bert.checkpoints.in_use import check_can_resume
+from official_bert.checkpoints.weights_in_use import check_can_resume
 from official_bert.io.errors import InputError
 
 DENSE = "bert/encoder/layer_0/intermediate/dense"
