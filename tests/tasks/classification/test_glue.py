@@ -1,3 +1,7 @@
+"""The files of GLUE's and XNLI's tasks: columns, labels, metrics and submissions."""
+
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -5,29 +9,61 @@ from official_bert.io.errors import InputError
 from official_bert.tasks.classification import glue
 from official_bert.tasks.classification.examples import InputExample
 
-# A row of the labelled files and one of the test file, with what is read from them.
+
+class TaskRows(NamedTuple):
+    """A row of the labelled files of a task and one of its test file, with what is read of them."""
+
+    labelled: str
+    unlabelled: str
+    text_a: str
+    text_b: str | None = None
+    label: str = "1"
+
+
 ROWS = {
-    "CoLA": ("src\t1\t*\tA b.", "5\tA b.", "A b.", None, "1"),
-    "SST-2": ("nice film \t1", "5\tnice film ", "nice film ", None, "1"),
-    "MRPC": ("1\t11\t12\tA.\tB.", "5\t11\t12\tA.\tB.", "A.", "B.", "1"),
-    "STS-B": (
+    "CoLA": TaskRows("src\t1\t*\tA b.", "5\tA b.", text_a="A b."),
+    "SST-2": TaskRows("nice film \t1", "5\tnice film ", text_a="nice film "),
+    "MRPC": TaskRows(
+        "1\t11\t12\tA.\tB.",
+        "5\t11\t12\tA.\tB.",
+        text_a="A.",
+        text_b="B.",
+    ),
+    "STS-B": TaskRows(
         "0\tg\tf\ty\to\ts1\ts2\tA.\tB.\t3.250",
         "5\tg\tf\ty\to\ts1\ts2\tA.\tB.",
-        "A.",
-        "B.",
-        "3.250",
+        text_a="A.",
+        text_b="B.",
+        label="3.250",
     ),
-    "QQP": ("5\t1\t2\tA?\tB?\t1", "5\tA?\tB?", "A?", "B?", "1"),
-    "MNLI": (
+    "QQP": TaskRows(
+        "5\t1\t2\tA?\tB?\t1",
+        "5\tA?\tB?",
+        text_a="A?",
+        text_b="B?",
+    ),
+    "MNLI": TaskRows(
         "5\tp\tq\tg\tb1\tb2\tp1\tp2\tA.\tB.\tl1\tneutral",
         "5\tp\tq\tg\tb1\tb2\tp1\tp2\tA.\tB.",
-        "A.",
-        "B.",
-        "neutral",
+        text_a="A.",
+        text_b="B.",
+        label="neutral",
     ),
-    "QNLI": ("5\tA?\tB.\tnot_entailment", "5\tA?\tB.", "A?", "B.", "not_entailment"),
-    "RTE": ("5\tA.\tB.\tnot_entailment", "5\tA.\tB.", "A.", "B.", "not_entailment"),
-    "WNLI": ("5\tA.\tB.\t1", "5\tA.\tB.", "A.", "B.", "1"),
+    "QNLI": TaskRows(
+        "5\tA?\tB.\tnot_entailment",
+        "5\tA?\tB.",
+        text_a="A?",
+        text_b="B.",
+        label="not_entailment",
+    ),
+    "RTE": TaskRows(
+        "5\tA.\tB.\tnot_entailment",
+        "5\tA.\tB.",
+        text_a="A.",
+        text_b="B.",
+        label="not_entailment",
+    ),
+    "WNLI": TaskRows("5\tA.\tB.\t1", "5\tA.\tB.", text_a="A.", text_b="B."),
 }
 
 
@@ -39,39 +75,53 @@ def write(folder, **texts: str) -> str:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_columns(name, tmp_path):
-    row, test_row, text_a, text_b, label = ROWS[name]
+    rows = ROWS[name]
     header = "" if name == "CoLA" else "header\n"
-    file = "_matched" if name == "MNLI" else ""
-    text, test_text = f"{header}{row}\n", f"index\n{test_row}\n"
-    data_dir = write(tmp_path, train=text, **{f"dev{file}": text, f"test{file}": test_text})
+    suffix = "_matched" if name == "MNLI" else ""
+    text = f"{header}{rows.labelled}\n"
+    texts = {
+        "train": text,
+        f"dev{suffix}": text,
+        f"test{suffix}": f"index\n{rows.unlabelled}\n",
+    }
+    data_dir = write(tmp_path, **texts)
     processor = glue.PROCESSORS[name]()
-    number, test_number = {"CoLA": (0, 1), "MNLI": (5, 5)}.get(name, (1, 1))
+    # MNLI names its examples; other examples have the number of their row.
+    number = {"CoLA": 0, "MNLI": 5}.get(name, 1)
+    test_number = 5 if name == "MNLI" else 1
     assert processor.get_train_examples(data_dir) == [
-        InputExample(f"train-{number}", text_a, text_b, label)
+        InputExample(f"train-{number}", rows.text_a, rows.text_b, rows.label)
     ]
     assert processor.get_dev_examples(data_dir) == [
-        InputExample(f"dev{file}-{number}", text_a, text_b, label)
+        InputExample(f"dev{suffix}-{number}", rows.text_a, rows.text_b, rows.label)
     ]
     first_label = (processor.get_labels() or ["0.0"])[0]
     assert processor.get_test_examples(data_dir) == [
-        InputExample(f"test-{test_number}", text_a, text_b, first_label)
+        InputExample(f"test-{test_number}", rows.text_a, rows.text_b, first_label)
     ]
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_a_copy_of_the_dev_set_as_the_test_set(tmp_path, name):
-    """Only CoLA, SST-2 and QQP have other columns where the texts of a test set are."""
-    row, _, text_a, *_ = ROWS[name]
-    text = {"test_matched" if name == "MNLI" else "test": f"h\n{row}\n{row}\n"}
-    processor = glue.PROCESSORS[name]()
-    if name in ("CoLA", "SST-2", "QQP"):
-        with pytest.raises(
-            InputError,
-            match=r"test.tsv: each text, in column 2, is a number, the first 1; give the",
-        ):
-            processor.get_test_examples(write(tmp_path, **text))
-    else:
-        assert processor.get_test_examples(write(tmp_path, **text))[1].text_a == text_a
+def write_dev_set_as_test_set(folder, name: str) -> str:
+    file = "test_matched" if name == "MNLI" else "test"
+    row = ROWS[name].labelled
+    return write(folder, **{file: f"h\n{row}\n{row}\n"})
+
+
+@pytest.mark.parametrize("name", ["CoLA", "SST-2", "QQP"])
+def test_a_dev_set_as_the_test_set_is_rejected_where_its_texts_are_in_other_columns(tmp_path, name):
+    data_dir = write_dev_set_as_test_set(tmp_path, name)
+    with pytest.raises(
+        InputError,
+        match=r"test.tsv: each text, in column 2, is a number, the first 1; give the",
+    ):
+        glue.PROCESSORS[name]().get_test_examples(data_dir)
+
+
+@pytest.mark.parametrize("name", sorted(ROWS.keys() - {"CoLA", "SST-2", "QQP"}))
+def test_a_dev_set_as_the_test_set_is_read_where_its_texts_are_in_the_same_columns(tmp_path, name):
+    data_dir = write_dev_set_as_test_set(tmp_path, name)
+    examples = glue.PROCESSORS[name]().get_test_examples(data_dir)
+    assert examples[1].text_a == ROWS[name].text_a
 
 
 def test_metrics_and_the_order_of_labels():
@@ -95,7 +145,7 @@ def test_metrics_and_the_order_of_labels():
 
 
 def test_qqp_skips_its_short_rows_and_no_other_task_does(tmp_path, caplog):
-    good = ROWS["QQP"][0]
+    good = ROWS["QQP"].labelled
     data_dir = write(
         tmp_path, train=f"h\n9\t1\t2\tA?\n\n{good}\textra\n9\t1\n{good}\n", test="h\n5\tA?\n"
     )
@@ -104,20 +154,21 @@ def test_qqp_skips_its_short_rows_and_no_other_task_does(tmp_path, caplog):
     assert caplog.messages[-1:] == [f"{data_dir}/train.tsv: skipped 2 rows with too few columns"]
     with pytest.raises(InputError, match=r"test.tsv: line 2: has 2 columns, but 3 are needed"):
         glue.QqpProcessor().get_test_examples(data_dir)
-    labelled, unlabelled = ROWS["MNLI"][:2]
+    rows = ROWS["MNLI"]
     with pytest.raises(InputError, match=r"train.tsv: line 3: has 10 columns, but 11 are needed"):
         glue.MnliProcessor().get_train_examples(
-            write(tmp_path, train=f"h\n{labelled}\n{unlabelled}\n")
+            write(tmp_path, train=f"h\n{rows.labelled}\n{rows.unlabelled}\n")
         )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("header\n", "holds no example; check the file$"),
-        (
+        pytest.param("header\n", "holds no example; check the file$", id="no rows"),
+        pytest.param(
             "h\n\n0\tg\tf\ty\to\ts1\ts2\tA.\tB.\tnan\n",
             "line 3: has the score 'nan', which is not a number; correct it$",
+            id="a score of nan",
         ),
     ],
 )
@@ -126,9 +177,10 @@ def test_a_file_that_cannot_be_used(tmp_path, text, message):
         glue.StsbProcessor().get_train_examples(write(tmp_path, train=text))
 
 
-def test_mismatched_sets_are_read_when_they_are_there(tmp_path, caplog):
+def test_mismatched_sets_are_optional(tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    row, test_row = ROWS["MNLI"][:2]
+    row = ROWS["MNLI"].labelled
+    test_row = ROWS["MNLI"].unlabelled
     data_dir = write(tmp_path, dev_matched=f"h\n{row}\n", test_matched=f"h\n{test_row}\n")
     processor = glue.MnliProcessor()
     assert list(processor.dev_sets(data_dir)) == list(processor.test_sets(data_dir)) == [""]
@@ -173,28 +225,50 @@ def test_ax_with_labels_is_evaluated(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "suffix", "predictions", "file", "answers"),
+    ("name", "test_file", "predictions", "file", "answers"),
     [
-        ("CoLA", "", [1, 0, 1], "CoLA.tsv", ["1", "0", "1"]),
-        ("STS-B", "", [5.25, -0.5, 2.5], "STS-B.tsv", ["5", "0", "2.5"]),
-        ("MNLI", "", [2, 0, 1], "MNLI-m.tsv", ["neutral", "contradiction", "entailment"]),
-        ("MNLI", "_mm", [1, 1, 1], "MNLI-mm.tsv", ["entailment"] * 3),
-        ("AX", "", [1, 1, 0], "AX.tsv", ["entailment", "entailment", "contradiction"]),
+        pytest.param("CoLA", "test", [1, 0, 1], "CoLA.tsv", ["1", "0", "1"], id="CoLA"),
+        pytest.param(
+            "STS-B", "test", [5.25, -0.5, 2.5], "STS-B.tsv", ["5", "0", "2.5"], id="STS-B"
+        ),
+        pytest.param(
+            "MNLI",
+            "test_matched",
+            [2, 0, 1],
+            "MNLI-m.tsv",
+            ["neutral", "contradiction", "entailment"],
+            id="MNLI",
+        ),
+        pytest.param(
+            "MNLI",
+            "test_mismatched",
+            [1, 1, 1],
+            "MNLI-mm.tsv",
+            ["entailment"] * 3,
+            id="MNLI_mm",
+        ),
+        pytest.param(
+            "AX",
+            "AX",
+            [1, 1, 0],
+            "AX.tsv",
+            ["entailment", "entailment", "contradiction"],
+            id="AX",
+        ),
     ],
 )
-def test_submissions(tmp_path, name, suffix, predictions, file, answers):
-    test_file = {"MNLI": "test_matched", "MNLI_mm": "test_mismatched", "AX": "AX"}.get(
-        name + suffix, "test"
-    )
+def test_submissions(tmp_path, name, test_file, predictions, file, answers):
     data_dir = write(tmp_path, **{test_file: "index\tsentence\n3\tA.\n4\tB.\n9\tC.\n"})
-    processor = glue.PROCESSORS[name]()
-    path = processor.write_submission(
-        str(tmp_path / "out"), data_dir, np.array(predictions), suffix
+    path = glue.PROCESSORS[name]().write_submission(
+        str(tmp_path / "out"),
+        data_dir,
+        np.array(predictions),
+        suffix="_mm" if test_file == "test_mismatched" else "",
     )
     assert path == str(tmp_path / "out" / file)
-    with open(path) as written:
-        rows = [f"{number}\t{answer}\n" for number, answer in zip([3, 4, 9], answers, strict=True)]
-        assert written.readlines() == ["index\tprediction\n", *rows]
+    rows = [f"{index}\t{answer}\n" for index, answer in zip([3, 4, 9], answers, strict=True)]
+    with open(path) as submission:
+        assert submission.readlines() == ["index\tprediction\n", *rows]
 
 
 XNLI_HEADER = "language\tgold_label\ts1\ts2\ts3\ts4\tsentence1\tsentence2\tpromptID"

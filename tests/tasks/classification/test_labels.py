@@ -1,4 +1,4 @@
-"""Labels of tables: several in one field, and those that can't be meant."""
+"""Labels of tables: several in one field, and probable mistakes."""
 
 import pytest
 
@@ -11,21 +11,15 @@ from official_bert.tasks.classification.text import TextProcessor
 ROW = Row("a.csv", 2, [])
 
 
-def examples(values, label_type="multi", **settings):
+def training_labels(values, label_type="multi", **settings):
     """The labels of the training set with these values in the column of the label."""
-    processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values(
-            {"has_header": True, "label_type": label_type, **settings}
-        )
-    )
-    fields = [
-        ["text", "label"],
-        *([f"text {number}", value] for number, value in enumerate(values)),
-    ]
-    processor.named = {
-        "train": [Row("train", number, row, "row") for number, row in enumerate(fields)]
-    }
-    return [example.label for example in processor.get_train_examples(None)]
+    flags = {"has_header": True, "label_type": label_type, **settings}
+    processor = TextProcessor.from_settings(ClassificationSettings.from_values(flags))
+    rows = [Row("train", 0, ["text", "label"], "row")]
+    for number, value in enumerate(values):
+        rows.append(Row("train", number + 1, [f"text {number}", value], "row"))
+    processor.named = {"train": rows}
+    return [example.label for example in processor.get_train_examples("")]
 
 
 @pytest.mark.parametrize(
@@ -62,9 +56,15 @@ def test_printed_lists_that_cannot_be_read(text):
 
 def test_printed_and_real_lists_are_equal():
     assert (
-        examples(["['a', 'b']", "['b']"]) == examples([["a", "b"], ["b"]]) == [("a", "b"), ("b",)]
+        training_labels(["['a', 'b']", "['b']"])
+        == training_labels([["a", "b"], ["b"]])
+        == [("a", "b"), ("b",)]
     )
-    assert examples([[0], [0, 1], []]) == [("0",), ("0", "1"), ()]  # labels that are called so
+    assert training_labels([[0], [0, 1], []]) == [
+        ("0",),
+        ("0", "1"),
+        (),
+    ]  # labels that are called so
 
 
 @pytest.mark.parametrize(
@@ -79,45 +79,79 @@ def test_printed_and_real_lists_are_equal():
         [1, 0],
     ],
 )
-def test_zeros_and_ones_are_no_names_of_labels(values):
+def test_zeros_and_ones_are_not_names_of_labels(values):
     with pytest.raises(
         InputError, match="zeros or ones in place of labels; give the names of its labels"
     ):
-        examples(values)
+        training_labels(values)
 
 
 def test_zeros_and_ones_that_are_named():
-    assert examples(["1", "0"], labels=["0", "1"]) == [("1",), ("0",)]
+    assert training_labels(["1", "0"], labels=["0", "1"]) == [("1",), ("0",)]
     with pytest.raises(InputError, match="has the label '1', which is none of x, y"):
-        examples([[1, 0], [0, 1]], labels=["x", "y"])
+        training_labels([[1, 0], [0, 1]], labels=["x", "y"])
     with pytest.raises(InputError, match="row 1: names the label 1 twice"):
-        examples([[1, 0, 1], [0, 1, 0]], labels=["0", "1"])
+        training_labels([[1, 0, 1], [0, 1, 0]], labels=["0", "1"])
 
 
 @pytest.mark.parametrize(
     ("values", "separator", "message"),
     [
-        (["a;b", "b"], ",", """'a;b' may be some; .* give --label_separator=";"$"""),
-        (["a | b", "c|d"], ",", """'a \\| b' may be some; .* give --label_separator="\\|"$"""),
-        (["a,b", "b"], ";", "'a,b' may be some; write them with ';' between them"),
-        (["x y", "y", "x"], ",", """'x y' may be some; .* give --label_separator=" "$"""),
-        (["very good", "good"], ",", None),  # a name of two words
-        (["a;b", "b,c"], ",", None),
-        (["a", "b"], ",", None),
+        pytest.param(
+            ["a;b", "b"],
+            ",",
+            """'a;b' may be some; .* give --label_separator=";"$""",
+            id="semicolon",
+        ),
+        pytest.param(
+            ["a | b", "c|d"],
+            ",",
+            """'a \\| b' may be some; .* give --label_separator="\\|"$""",
+            id="bar",
+        ),
+        pytest.param(
+            ["a,b", "b"],
+            ";",
+            "'a,b' may be some; write them with ';' between them",
+            id="comma",
+        ),
+        pytest.param(
+            ["x y", "y", "x"],
+            ",",
+            """'x y' may be some; .* give --label_separator=" "$""",
+            id="blank between labels",
+        ),
     ],
 )
-def test_other_separators_than_that_of_the_labels(values, separator, message):
-    if message is None:
-        examples(values)
-        return
+def test_labels_with_another_separator_are_rejected(values, separator, message):
     with pytest.raises(InputError, match=message):
-        examples(values, label_separator=separator)
+        training_labels(values, label_separator=separator)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param(
+            ["very good", "good"],
+            [("very good",), ("good",)],
+            id="a name of two words",
+        ),
+        pytest.param(
+            ["a;b", "b,c"],
+            [("a;b",), ("b", "c")],
+            id="an example with several labels",
+        ),
+        pytest.param(["a", "b"], [("a",), ("b",)], id="no separator"),
+    ],
+)
+def test_labels_may_contain_other_separators(values, expected):
+    assert training_labels(values) == expected
 
 
 @pytest.mark.parametrize("value", [["a"], "['a']", '["a", "b"]'])
 def test_a_list_where_an_example_has_one_label(value):
     with pytest.raises(InputError, match=r"row 2: the label is a list; .* --label_type=multi"):
-        examples(["x", value], "single")
+        training_labels(["x", value], "single")
 
 
 @pytest.mark.parametrize("label", ["a\nb", "a\rb", "a\tb"])
@@ -127,7 +161,7 @@ def test_labels_that_the_files_of_a_model_cannot_contain(label, label_type):
         InputError,
         match=r"train: the label .* has a tab or a line end, which the files of the model",
     ):
-        examples([label, "c"], label_type)
+        training_labels([label, "c"], label_type)
     with pytest.raises(InputError, match=r"^--labels: the label .* has a tab or a line end"):
         TextProcessor.from_settings(ClassificationSettings.from_values({"labels": [label, "c"]}))
 
@@ -143,7 +177,11 @@ def test_labels_of_a_model_of_hugging_face_may_have_a_tab_where_no_file_is_writt
 
 
 def test_labels_with_other_signs_are_kept():
-    assert examples(["a = b", " c  d ", "é\u2028x"], "single") == ["a = b", "c  d", "é\u2028x"]
+    assert training_labels(["a = b", " c  d ", "é\u2028x"], "single") == [
+        "a = b",
+        "c  d",
+        "é\u2028x",
+    ]
     with pytest.raises(InputError, match="the name of a label is empty"):
         TextProcessor("text", labels=["", "b"])
 

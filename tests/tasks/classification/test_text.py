@@ -1,3 +1,5 @@
+"""The task of tables: columns, labels, and rows that cannot be used."""
+
 import contextlib
 import csv
 import io
@@ -20,6 +22,12 @@ def write(tmp_path):
         return str(tmp_path)
 
     return write_sets
+
+
+def make_processor(**settings) -> TextProcessor:
+    """The processor of a run with these flags."""
+    values = {"has_header": True} | settings
+    return TextProcessor.from_settings(ClassificationSettings.from_values(values))
 
 
 def test_columns_by_name_may_move_between_files(write):
@@ -60,15 +68,11 @@ def test_a_number_that_is_a_column_name_is_the_name(write):
 
 def test_several_labels_at_once(write):
     data_dir = write(train="text\tlabel\na\tx; y\nb\t\nc\tz;\n")
-    processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values(
-            {
-                "text_a_column": "text",
-                "label_column": "label",
-                "label_separator": ";",
-                "label_type": "multi",
-            }
-        )
+    processor = make_processor(
+        text_a_column="text",
+        label_column="label",
+        label_separator=";",
+        label_type="multi",
     )
     assert [example.label for example in processor.get_train_examples(data_dir)] == [
         ("x", "y"),
@@ -100,107 +104,160 @@ def test_scores(write):
 @pytest.mark.parametrize(
     ("rows", "settings", "message"),
     [
-        (
+        pytest.param(
             "",
             {"text_a_column": "body"},
             r"--text_a_column=body: .*has no such column, only text, label$",
+            id="a column that the header lacks",
         ),
-        (
+        pytest.param(
             "",
             {"text_a_column": "text", "has_header": False},
             r"--text_a_column=text: .*; give its number from 0",
+            id="a name of a column without a header",
         ),
-        (
+        pytest.param(
             "",
             {"text_a_column": "7", "labels": ["x", "y"]},
             r"line 2: has 2 columns, but --text_a_column=7 is expected in column 8",
+            id="a number above the last column",
         ),
-        ("", {"labels": ["a"], "is_regression": True}, "--labels: a regression has scores"),
-        ("", {"labels": ["a", "b", "a"]}, "--labels=a,b,a: names a label twice"),
-        ("", {"is_multi_label": True, "label_separator": ""}, "--label_separator=: is empty"),
-        # Counted from its own end, the label of this row would be its text.
-        (
+        pytest.param(
+            "",
+            {"labels": ["a"], "is_regression": True},
+            "--labels: a regression has scores",
+            id="labels of a regression",
+        ),
+        pytest.param(
+            "",
+            {"labels": ["a", "b", "a"]},
+            "--labels=a,b,a: names a label twice",
+            id="a label twice",
+        ),
+        pytest.param(
+            "",
+            {"is_multi_label": True, "label_separator": ""},
+            "--label_separator=: is empty",
+            id="an empty separator",
+        ),
+        # A label counted from the end of its row would be the text of this one.
+        pytest.param(
             "sunny\n",
             {},
             r"line 3: has 1 columns, but --label_column=label is expected in column 2",
+            id="a short row",
         ),
-        ("a\tb\tx\n", {}, r"line 3: has 3 columns, the header 2; take the tabs out"),
-        ("a\t \n", {}, r"line 3: has no label; complete the row"),
-        (
+        pytest.param(
+            "a\tb\tx\n",
+            {},
+            r"line 3: has 3 columns, the header 2; take the tabs out",
+            id="a long row",
+        ),
+        pytest.param(
+            "a\t \n",
+            {},
+            r"line 3: has no label; complete the row",
+            id="a blank label",
+        ),
+        pytest.param(
             "",
             {"label_column": "text"},
             r"--label_column=text: is the column of --text_a_column=0, too",
+            id="a label column that is the text",
         ),
-        ("", {"text_b_column": "1"}, r"--label_column=-1: is the column of --text_b_column=1, too"),
-        (
+        pytest.param(
+            "",
+            {"text_b_column": "1"},
+            r"--label_column=-1: is the column of --text_b_column=1, too",
+            id="a second text that is the label",
+        ),
+        pytest.param(
             "",
             {"text_a_column": None, "label_column": "0"},
             "--label_column=0: is the column that text_a is read from; name that of text_a",
+            id="a label column with the usual name of the text",
         ),
-        (
+        pytest.param(
             "b\ty\n",
             {"text_a_column": None, "text_b_column": "0"},
             "--text_b_column=0: is the column that text_a is read from;",
+            id="a second text with the usual name of the first one",
         ),
     ],
 )
 def test_rows_and_settings_that_do_not_fit(write, rows, settings, message):
     data_dir = write(train=f"text\tlabel\nfine\tx\n{rows}")
+    arguments = {"text_a_column": "0", "label_column": "-1"} | settings
     with pytest.raises(InputError, match=message):
-        TextProcessor(
-            **({"text_a_column": "0", "label_column": "-1"} | settings)
-        ).get_train_examples(data_dir)
+        TextProcessor(**arguments).get_train_examples(data_dir)
 
 
-@pytest.mark.parametrize(
-    ("header", "expected"),
-    [
-        ("id\tText\tlabel", ("b", "c")),
-        ("id\tsentence\tlabel", ("b", "c")),
-        ("label\tText\tdate", ("b", "a")),  # the name wins over the position
-        ("Label\tid\tbody", ("c", "a")),
-        ("TEXT\t label \tdate", ("a", "b")),
-        ("text\tkind\tid", ("a", "b")),  # the column that is left
-        (
-            "id\tkind\tReview Text",
-            "has 3 columns, id, kind, Review Text; name that of text_a, --text_a_column=...",
-        ),
-        (
-            "text\tkind\tdate",
-            "has 3 columns, text, kind, date; name that of label, --label_column=...",
-        ),
-        (
-            "text\tsentence\tlabel",
-            "each of the columns text and sentence could be text_a; name the right one",
-        ),
-        (
-            "text\tlabel\tLABEL",
-            "each of the columns label and LABEL could be label; name the right one",
-        ),
-        (
-            "sentence1\tsentence2\tlabel",
-            "the column sentence2 is a second text; name it, --text_b_column=sentence2",
-        ),
-    ],
-)
-@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
-def test_columns_are_known_by_their_names_in_every_format(tmp_path, ending, header, expected):
-    names, rows = header.split("\t"), ["abc", "def", "ghc", "jbf"]
+def write_table(folder, ending: str, names: list[str], rows: list[str]):
+    """Writes a training set in the format of an ending; a row has a letter for each column."""
     if ending == ".jsonl":
         lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
     else:
         separator = "," if ending == ".csv" else "\t"
         lines = [separator.join(fields) for fields in (names, *rows)]
-    (tmp_path / f"train{ending}").write_text("".join(f"{line}\n" for line in lines))
-    processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"has_header": True})
-    )
-    if isinstance(expected, str):
-        with pytest.raises(InputError, match=re.escape(expected)):
-            processor.get_train_examples(str(tmp_path))
-        return
-    example = processor.get_train_examples(str(tmp_path))[0]
-    assert (example.text_a, example.label) == expected
+    (folder / f"train{ending}").write_text("".join(f"{line}\n" for line in lines))
+
+
+ROWS = ["abc", "def", "ghc", "jbf"]
+
+
+@pytest.mark.parametrize(
+    ("header", "text_and_label"),
+    [
+        pytest.param("id\tText\tlabel", ("b", "c"), id="Text"),
+        pytest.param("id\tsentence\tlabel", ("b", "c"), id="sentence"),
+        pytest.param("label\tText\tdate", ("b", "a"), id="names before positions"),
+        pytest.param("Label\tid\tbody", ("c", "a"), id="the text remains"),
+        pytest.param("TEXT\t label \tdate", ("a", "b"), id="case and blanks"),
+        pytest.param("text\tkind\tid", ("a", "b"), id="the label remains"),
+    ],
+)
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
+def test_columns_are_recognized_by_their_names(tmp_path, ending, header, text_and_label):
+    write_table(tmp_path, ending, header.split("\t"), ROWS)
+    example = make_processor().get_train_examples(str(tmp_path))[0]
+    assert (example.text_a, example.label) == text_and_label
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        pytest.param(
+            "id\tkind\tReview Text",
+            "has 3 columns, id, kind, Review Text; name that of text_a, --text_a_column=...",
+            id="no text",
+        ),
+        pytest.param(
+            "text\tkind\tdate",
+            "has 3 columns, text, kind, date; name that of label, --label_column=...",
+            id="no label",
+        ),
+        pytest.param(
+            "text\tsentence\tlabel",
+            "each of the columns text and sentence could be text_a; name the right one",
+            id="two texts",
+        ),
+        pytest.param(
+            "text\tlabel\tLABEL",
+            "each of the columns label and LABEL could be label; name the right one",
+            id="two labels",
+        ),
+        pytest.param(
+            "sentence1\tsentence2\tlabel",
+            "the column sentence2 is a second text; name it, --text_b_column=sentence2",
+            id="a pair",
+        ),
+    ],
+)
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
+def test_columns_that_flags_have_to_name(tmp_path, ending, header, message):
+    write_table(tmp_path, ending, header.split("\t"), ROWS)
+    with pytest.raises(InputError, match=re.escape(message)):
+        make_processor().get_train_examples(str(tmp_path))
 
 
 def test_two_columns_without_usual_names_are_the_text_and_the_label_of_all_sets(write):
@@ -209,9 +266,7 @@ def test_two_columns_without_usual_names_are_the_text_and_the_label_of_all_sets(
         dev="Kind\tBody\nx\tc\n".lower(),
         test="kind\tbody\nx\td\n",
     )
-    processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"has_header": True})
-    )
+    processor = make_processor()
     assert [(one.text_a, one.label) for one in processor.get_train_examples(data_dir)] == [
         ("a", "x"),
         ("b", "y"),
@@ -225,16 +280,14 @@ def test_two_columns_without_usual_names_are_the_text_and_the_label_of_all_sets(
 @pytest.mark.parametrize(
     ("settings", "text_b"),
     [
-        ({"text_b_column": ""}, None),
-        ({"text_b_column": "sentence2"}, "b"),
-        ({"text_a_column": "sentence1"}, None),
+        pytest.param({"text_b_column": ""}, None, id="no second text"),
+        pytest.param({"text_b_column": "sentence2"}, "b", id="a second text"),
+        pytest.param({"text_a_column": "sentence1"}, None, id="a first text"),
     ],
 )
-def test_a_second_text_is_read_or_left_out_as_columns_says(write, settings, text_b):
+def test_flags_say_whether_a_second_text_is_read(write, settings, text_b):
     data_dir = write(train="sentence1\tSentence2\tlabel\na\tb\tx\nc\td\ty\n")
-    processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"has_header": True, **settings})
-    )
+    processor = make_processor(**settings)
     assert processor.get_train_examples(data_dir)[0] == InputExample("train-1", "a", text_b, "x")
 
 
@@ -244,21 +297,15 @@ def test_a_column_with_another_label_for_each_example(write, caplog):
     with pytest.raises(
         InputError, match="4 examples have 4 different labels in the column number; name the column"
     ):
-        TextProcessor.from_settings(
-            ClassificationSettings.from_values({"has_header": True})
-        ).get_train_examples(data_dir)
-    TextProcessor.from_settings(
-        ClassificationSettings.from_values({"has_header": True, "label_column": "number"})
-    ).get_train_examples(data_dir)
+        make_processor().get_train_examples(data_dir)
+    make_processor(label_column="number").get_train_examples(data_dir)
     assert "4 examples have 4 different labels; check --label_column" in caplog.text
 
 
-def test_known_labels_are_as_many_as_they_are(write, caplog):
+def test_only_a_set_that_defines_the_labels_can_have_too_many(write, caplog):
     rows = "a\tx\nb\ty\nc\tz\n"
     data_dir = write(train=f"text\tlabel\n{rows}{rows}", dev=f"text\tlabel\n{rows}")
-    processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"has_header": True})
-    )
+    processor = make_processor()
     processor.get_train_examples(data_dir)
     processor.get_dev_examples(data_dir)
     TextProcessor("text", labels=["x", "y", "z"]).get_train_examples(
@@ -273,23 +320,16 @@ def test_labels_before_texts_that_repeat(write):
     with pytest.raises(
         InputError, match="20 examples have 18 different labels in the column review; name"
     ):
-        TextProcessor.from_settings(
-            ClassificationSettings.from_values({"has_header": True})
-        ).get_train_examples(write(train=f"kind\treview\n{rows}"))
+        make_processor().get_train_examples(write(train=f"kind\treview\n{rows}"))
 
 
 def test_the_text_of_a_test_set_alone(write):
     """Without a training set only the names of the columns tell which is the text."""
 
     def texts(header: str, text_a_column: str | None = None):
-        processor = TextProcessor.from_settings(
-            ClassificationSettings.from_values(
-                {
-                    "has_header": True,
-                    "text_a_column": text_a_column,
-                    "checkpoint_labels": ["x", "y"],
-                }
-            )
+        processor = make_processor(
+            text_a_column=text_a_column,
+            checkpoint_labels=["x", "y"],
         )
         data_dir = write(test=f"{header}\nx\tb c\ny\td\n")
         return [example.text_a for example in processor.get_test_examples(data_dir)]
@@ -310,59 +350,49 @@ def test_both_texts_of_qnli(write):
     with pytest.raises(
         InputError, match="the column question is a second text; name it, --text_b_column=question"
     ):
-        TextProcessor.from_settings(
-            ClassificationSettings.from_values({"has_header": True})
-        ).get_train_examples(data_dir)
+        make_processor().get_train_examples(data_dir)
     for column, text_b in (("question", "a"), ("", None)):
-        processor = TextProcessor.from_settings(
-            ClassificationSettings.from_values({"has_header": True, "text_b_column": column})
-        )
+        processor = make_processor(text_b_column=column)
         assert processor.get_train_examples(data_dir)[0].text_b == text_b
 
 
-@pytest.mark.parametrize(("label_type", "label"), [("score", "1"), ("single", None)])
-def test_a_column_called_score_is_that_of_a_regression(write, label_type, label):
+def test_a_column_called_score_is_the_label_of_a_regression_only(write):
     data_dir = write(train="text\tscore\tsplit\na\t1\tx\nb\t2\ty\n")
-    processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"has_header": True, "label_type": label_type})
-    )
-    if label:
-        assert processor.get_train_examples(data_dir)[0].label == label
-        return
+    examples = make_processor(label_type="score").get_train_examples(data_dir)
+    assert examples[0].label == "1"
     with pytest.raises(InputError, match="name that of label, --label_column="):
-        processor.get_train_examples(data_dir)
+        make_processor(label_type="single").get_train_examples(data_dir)
 
 
-@pytest.mark.parametrize("has_other_targets", [False, True])
-def test_equal_scores(write, caplog, has_other_targets):
-    """Nothing is learned of them alone."""
-    data_dir = write(train="text\tlabel\na\t3\nb\t3.0\n", dev="text\tlabel\na\t2\nb\t2\n")
-    processor = TextProcessor.from_settings(
-        ClassificationSettings.from_values({"has_header": True, "label_type": "score"})
-    )
-    processor.allows_equal_scores = has_other_targets
-    processor.get_dev_examples(data_dir)
+EQUAL_SCORES = "text\tlabel\na\t3\nb\t3.0\n"
+
+
+def test_equal_scores_of_an_evaluation_are_warned_of(write, caplog):
+    make_processor(label_type="score").get_dev_examples(write(dev=EQUAL_SCORES))
     assert (
-        "dev.tsv: all examples have the score 2, with which no correlation is defined"
+        "dev.tsv: all examples have the score 3, with which no correlation is defined"
         in caplog.text
     )
-    if has_other_targets:
-        processor.get_train_examples(data_dir)
-        return
+
+
+def test_equal_scores_alone_cannot_be_learned(write):
+    data_dir = write(train=EQUAL_SCORES)
+    processor = make_processor(label_type="score")
     with pytest.raises(
         InputError,
         match=r"train.tsv: all examples have the score 3, so that there is nothing to learn",
     ):
         processor.get_train_examples(data_dir)
+    # A training set with other targets, such as a teacher's, may have equal scores.
+    processor.allows_equal_scores = True
+    assert len(processor.get_train_examples(data_dir)) == 2
 
 
 @pytest.mark.parametrize("text", ["1_0", "\u0663", "0x1", "1,5", "inf", "nan"])
 def test_scores_are_plain_numbers(write, text):
     data_dir = write(train=f"text\tlabel\na\t{text}\nb\t2\n")
     with pytest.raises(InputError, match=f"line 2: has the score {text!r}, which is not a number"):
-        TextProcessor.from_settings(
-            ClassificationSettings.from_values({"has_header": True, "label_type": "score"})
-        ).get_train_examples(data_dir)
+        make_processor(label_type="score").get_train_examples(data_dir)
 
 
 def test_the_header_of_a_second_file_is_refused(write):
@@ -371,7 +401,7 @@ def test_the_header_of_a_second_file_is_refused(write):
         TextProcessor("text").get_train_examples(data_dir)
 
 
-def test_texts_that_are_not_there_are_warned_of(write, caplog):
+def test_missing_texts_are_warned_of(write, caplog):
     rows = "NaN\tx\n \tx\nnone\ty\nb\ty\n"
     TextProcessor("text").get_train_examples(write(train=f"text\tlabel\n{rows}"))
     assert "train.tsv: 2 of 4 texts are empty or look like a missing value, the first 'NaN'; l" in (
@@ -388,42 +418,56 @@ def test_a_set_with_one_label_is_warned_of(write, caplog):
     assert "dev.tsv: all 2 examples have the label x" in caplog.text
 
 
+def quoting_warnings(messages: list[str]) -> list[str]:
+    return [message for message in messages if "give --quoting=csv" in message]
+
+
 @pytest.mark.parametrize(
     ("rows", "line"),
     [
-        ('fine\tx\n"say ""hi"""\ty\n', 3),
-        ('"fine"\tx\nbad\ty\n"new\nline"\ty\n', 2),
-        ('fine\tx\n"new\nline"\ty\n', 3),
-        ('fine\tx\n"a\ttab"\ty\n', 3),
-        ('"Fine" it says\tx\nbad "\ty\n', None),
+        pytest.param('fine\tx\n"say ""hi"""\ty\n', 3, id="quotes in a text"),
+        pytest.param('"fine"\tx\nbad\ty\n"new\nline"\ty\n', 2, id="quotes in the first row"),
+        pytest.param('fine\tx\n"new\nline"\ty\n', 3, id="a line end in a text"),
+        pytest.param('fine\tx\n"a\ttab"\ty\n', 3, id="a tab in a text"),
     ],
 )
-def test_fields_in_quotes_are_read_with_quoting_csv_and_warned_of_without(
-    write, caplog, rows, line
-):
+def test_quoted_fields_need_quoting_csv(write, caplog, rows, line):
     data_dir = write(train=f"text\tlabel\n{rows}")
+    # Some of the rows cannot be read without quoting, which is an error after the warning.
     with contextlib.suppress(InputError):
-        TextProcessor.from_settings(
-            ClassificationSettings.from_values({"quoting": "none"})
-        ).get_train_examples(data_dir)
-    warned = [message for message in caplog.messages if "give --quoting=csv" in message]
-    assert [
-        re.search(r"train.tsv: line (\d+): a field is in quotes", text)[1] for text in warned
-    ] == [str(line)][: bool(line)]
+        make_processor(quoting="none").get_train_examples(data_dir)
+    (warning,) = quoting_warnings(caplog.messages)
+    assert f"train.tsv: line {line}: a field is in quotes" in warning
+    examples = make_processor(quoting="csv").get_train_examples(data_dir)
     expected = list(csv.reader(io.StringIO(rows), delimiter="\t"))
-    if line:
-        examples = TextProcessor.from_settings(
-            ClassificationSettings.from_values({"quoting": "csv"})
-        ).get_train_examples(data_dir)
-        assert [[example.text_a, example.label] for example in examples] == expected
+    assert [[example.text_a, example.label] for example in examples] == expected
+
+
+def test_quotes_within_a_text_are_not_warned_of(write, caplog):
+    rows = '"Fine" it says\tx\nbad "\ty\n'
+    data_dir = write(train=f"text\tlabel\n{rows}")
+    make_processor(quoting="none").get_train_examples(data_dir)
+    assert quoting_warnings(caplog.messages) == []
 
 
 @pytest.mark.parametrize(
     ("file", "sentence"),
     [
-        ("sets/train.txt", "train.txt is there, but the task reads .tsv: convert it"),
-        ("train.tsv", "/train.tsv is there: give its folder as --data_dir"),
-        ("sets/other.tsv", "train.tsv: no such file; check the path"),
+        pytest.param(
+            "sets/train.txt",
+            "train.txt is there, but the task reads .tsv: convert it",
+            id="another ending",
+        ),
+        pytest.param(
+            "train.tsv",
+            "/train.tsv is there: give its folder as --data_dir",
+            id="beside the folder",
+        ),
+        pytest.param(
+            "sets/other.tsv",
+            "train.tsv: no such file; check the path",
+            id="another name",
+        ),
     ],
 )
 def test_a_file_of_another_form_or_beside_the_folder_is_named(tmp_path, file, sentence):
@@ -433,7 +477,7 @@ def test_a_file_of_another_form_or_beside_the_folder_is_named(tmp_path, file, se
         TextProcessor("text").get_train_examples(str(tmp_path / "sets"))
 
 
-def test_labels_that_are_given_keep_their_order_and_others_must_be_known(write):
+def test_labels_of_flags_keep_their_order_and_others_come_from_the_training_set(write):
     assert TextProcessor("text", labels=["yes", "no"]).get_labels() == ["yes", "no"]
     with pytest.raises(InputError, match="--labels: are not known; name them"):
         TextProcessor("text").get_dev_examples(write(dev="text\tlabel\na\tx\n"))
@@ -443,7 +487,7 @@ def test_labels_that_are_given_keep_their_order_and_others_must_be_known(write):
         )
 
 
-def test_labels_that_are_the_same_number_have_an_order_and_blanks_do_not_count(write):
+def test_labels_of_equal_numbers_have_an_order_and_blanks_do_not_count(write):
     data_dir = write(
         train="text\tlabel\n" + "".join(f"a\t{label}\n" for label in ("1", " 01", "10", "2 ", "1 "))
     )

@@ -1,5 +1,5 @@
-"""Long texts in windows: what they are, how they are pooled, and that every way to a prediction
-pools alike.
+"""Long texts in windows: their features, their pooling, and equal results of evaluations,
+predictions and exports.
 """
 
 import dataclasses
@@ -25,51 +25,65 @@ from tests.fine_tuning_runs import figures
 from tests.serving import exported
 from tests.shared import in_test_long
 
-LENGTH, STRIDE = 16, 5  # of the windows of a run
+LENGTH = 16
+STRIDE = 5
 SETTINGS = {"long_texts": "windows", "doc_stride": STRIDE, "max_seq_length": LENGTH}
+LABELS = "abc"
 
 
 def test_windows_share_the_label_and_the_weight_of_their_text(tokenizer):
     examples = [
-        # 7 pieces: windows from 0, 2 and 4.
+        # 7 pieces: the windows start at 0, 2 and 4.
         InputExample("a", "the cat sat on the mat in", None, "yes"),
         InputExample("b", "", None, "no"),
         PaddingInputExample(),
         InputExample("c", "rain", "", "no"),
     ]
-    encoded = encode_examples(
-        examples, ["yes", "no"], 5, tokenizer, long_texts=LongTexts(2, "mean")
-    )
+    long_texts = LongTexts(2, "mean")
+    encoded = encode_examples(examples, ["yes", "no"], 5, tokenizer, long_texts=long_texts)
     batch = encoded.features(np.arange(6), 5)
     pieces = [" ".join(tokenizer.convert_ids_to_tokens(row)) for row in batch["input_ids"].tolist()]
     assert pieces == [
-        "[CLS] the cat sat [SEP]", "[CLS] sat on the [SEP]", "[CLS] the mat in [SEP]", "[CLS] [SEP] [PAD] [PAD] [PAD]",
-        "[PAD] [PAD] [PAD] [PAD] [PAD]", "[CLS] rain [SEP] [PAD] [PAD]",
-    ]  # fmt: skip
+        "[CLS] the cat sat [SEP]",
+        "[CLS] sat on the [SEP]",
+        "[CLS] the mat in [SEP]",
+        "[CLS] [SEP] [PAD] [PAD] [PAD]",
+        "[PAD] [PAD] [PAD] [PAD] [PAD]",
+        "[CLS] rain [SEP] [PAD] [PAD]",
+    ]
     assert batch["label_ids"].tolist() == [0, 0, 0, 1, 0, 1]
     assert batch["is_real_example"].tolist() == [1, 1, 1, 1, 0, 1]
     np.testing.assert_array_equal(batch["example_weight"], np.float32([1 / 3] * 3 + [1.0] * 3))
     assert encoded.counts == {"window ": 6, "text ": 4}
+
+
+def test_pairs_have_no_windows(tokenizer):
     pair = [InputExample("dev-3", "rain", "the cat", "no")]
+    long_texts = LongTexts(2, "mean")
     with pytest.raises(
         InputError, match=r"^--long_texts=windows: is for single texts, and example dev-3 is a pair"
     ):
-        encode_examples(pair, ["yes", "no"], 5, tokenizer, long_texts=LongTexts(2, "mean"))
+        encode_examples(pair, ["yes", "no"], 5, tokenizer, long_texts=long_texts)
+
+
+def pool(pooling: str, rows: np.ndarray) -> np.ndarray:
+    """Pools the values of one text's windows, [windows, ...]."""
+    if pooling == "first":
+        return rows[0]
+    return {"mean": np.mean, "max": np.max}[pooling](rows, axis=0)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "first"])
 def test_pooling_in_numpy_and_in_the_graph(pooling):
     values = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
     counts = np.array([1, 3, 2])
-    rows = values[:1], values[1:4], values[4:]
-    pool = {"mean": np.mean, "max": np.max, "first": lambda window, axis: window[0]}[pooling]
-    wanted = [pool(row, axis=0) for row in rows]
-    rules = LongTexts(2, pooling)
-    np.testing.assert_allclose(rules.pool(values, counts), wanted, rtol=1e-6)
-    np.testing.assert_array_equal(rules.pool(values, counts)[0], values[0])
-    np.testing.assert_allclose(
-        rules.pool_in_graph(values, np.int32([0, 1, 1, 1, 2, 2])), wanted, rtol=1e-6
-    )
+    texts = np.int32([0, 1, 1, 1, 2, 2])
+    expected = [pool(pooling, rows) for rows in (values[:1], values[1:4], values[4:])]
+    long_texts = LongTexts(2, pooling)
+    pooled = long_texts.pool(values, counts)
+    np.testing.assert_allclose(pooled, expected, rtol=1e-6)
+    np.testing.assert_array_equal(pooled[0], values[0])
+    np.testing.assert_allclose(long_texts.pool_in_graph(values, texts), expected, rtol=1e-6)
 
 
 @pytest.fixture(autouse=True)
@@ -78,16 +92,13 @@ def models_are_loaded_once():
         yield
 
 
-def outputs_by_hand(folder, texts: list[str], pooling: str) -> np.ndarray:
-    """Pools the logits or scores of a trained model, which is given each window alone:
-    float[texts, outputs].
+def pool_single_windows(folder, texts: list[str], pooling: str) -> np.ndarray:
+    """Pools the logits or scores of a trained model, which runs on each window alone: float[texts,
+    outputs].
     """
     model = serving_model.CheckpointModel(str(folder), 3)
-    vocab, pool = (
-        model.tokenizer.vocab,
-        {"mean": np.mean, "max": np.max, "first": lambda rows, axis: rows[0]}[pooling],
-    )
-    found = []
+    vocab = model.tokenizer.vocab
+    pooled = []
     for text in texts:
         ids = model.tokenizer.encode(text)
         starts = range(0, max(1, len(ids) - (LENGTH - 2) + STRIDE), STRIDE)
@@ -95,9 +106,63 @@ def outputs_by_hand(folder, texts: list[str], pooling: str) -> np.ndarray:
         for start in starts:
             window = [vocab["[CLS]"], *ids[start : start + LENGTH - 2], vocab["[SEP]"]]
             outputs = model("serving_ids", {"input_ids": np.int32([window])})
-            rows.append(np.atleast_1d(outputs.get("logits", outputs.get("score"))[0]))
-        found.append(pool(np.array(rows), axis=0))
-    return np.array(found)
+            logits = outputs.get("logits", outputs.get("score"))
+            rows.append(np.atleast_1d(logits[0]))
+        pooled.append(pool(pooling, np.array(rows)))
+    return np.array(pooled)
+
+
+def probabilities(logits: np.ndarray, family: str) -> np.ndarray:
+    exponents = np.exp(logits)
+    if family == "multi-label":
+        return exponents / (1 + exponents)
+    return exponents / exponents.sum(-1, keepdims=True)
+
+
+def expected_losses(logits: np.ndarray, labels: list[str], family: str) -> np.ndarray:
+    """The losses of pooled logits or scores, float[n], for the labels as they are in the file."""
+    if family == "regression":
+        return (logits[:, 0] - np.array(labels, float)) ** 2
+    targets = np.array([[name in label.split(",") for name in LABELS] for label in labels])
+    chances = probabilities(logits, family)
+    losses = -np.log(np.where(targets, chances, 1 - chances))
+    return losses.mean(-1) if family == "multi-label" else losses[targets]
+
+
+def expected_answer(row: np.ndarray, family: str) -> str | list[str]:
+    """The label or the labels for probabilities, float[labels]."""
+    if family == "multi-label":
+        return [label for label, chance in zip(LABELS, row, strict=True) if chance > 0.5]
+    return LABELS[row.argmax()]
+
+
+def check_answers(folder, texts: list[str], expected: np.ndarray, family: str):
+    """Compares the answers of a trained model or of an export with pooled scores or probabilities,
+    float[texts, outputs].
+    """
+    predictor = Predictor(folder, batch_size=3)
+    assert not predictor.is_cut((texts[0] * 9,))
+    answers = predictor(texts)
+    if family == "regression":
+        values = [[answer["score"]] for answer in answers]
+    else:
+        values = [list(answer["probabilities"].values()) for answer in answers]
+        labels = [answer.get("label", answer.get("labels")) for answer in answers]
+        assert labels == [expected_answer(row, family) for row in expected]
+    np.testing.assert_allclose(values, expected, atol=1e-5)
+    if family == "classification":
+        predictor = Predictor(folder, batch_size=3, abstain_below=0.4)
+        labels = [answer["label"] for answer in predictor(texts)]
+        assert labels == [LABELS[row.argmax()] if row.max() >= 0.4 else None for row in expected]
+    with pytest.raises(
+        InputError,
+        match=r"^pooling='none': .*, a model of tsv, has no such setting; leave it out",
+    ):
+        Predictor(folder, batch_size=3, pooling="none")
+
+
+def load_results(folder) -> np.ndarray:
+    return np.loadtxt(folder / "test_results.tsv", ndmin=2)
 
 
 @pytest.mark.parametrize(
@@ -110,94 +175,66 @@ def test_evaluations_predictions_and_exports_pool_alike(tmp_path, family, poolin
     )
     trained = tmp_path / "trained"
     fine_tuning_runs.run(family, options, trained, do_train=True, do_eval=True, do_predict=True)
-    rows = {
-        name: (tmp_path / f"{name}.tsv").read_text().splitlines()[1:] for name in ("dev", "test")
-    }
-    texts = {name: [row.split("\t")[0] for row in rows[name]] for name in rows}
-    values = {name: outputs_by_hand(trained, texts[name], pooling) for name in rows}
+    dev_rows = read_rows(tmp_path / "dev.tsv")
+    test_texts = [row[0] for row in read_rows(tmp_path / "test.tsv")]
+    test_logits = pool_single_windows(trained, test_texts, pooling)
+    expected = test_logits if family == "regression" else probabilities(test_logits, family)
+    np.testing.assert_allclose(load_results(trained), expected, atol=1e-5)
 
-    def probabilities(logits):
-        exponents = np.exp(logits)
-        return exponents / (
-            1 + exponents if family == "multi-label" else exponents.sum(-1, keepdims=True)
-        )
-
-    wanted = values["test"] if family == "regression" else probabilities(values["test"])
-    np.testing.assert_allclose(np.loadtxt(trained / "test_results.tsv", ndmin=2), wanted, atol=1e-5)
+    export_dir = tmp_path / "text"
     serving_model.export(
-        ExportOptions(model=str(trained), export_dir=str(tmp_path / "text"), export_text=True)
+        ExportOptions(model=str(trained), export_dir=str(export_dir), export_text=True)
     )
-    for folder in (trained, tmp_path / "text"):
-        predictor = Predictor(folder, batch_size=3)
-        assert not predictor.is_cut((texts["test"][0] * 9,))
-        answers = predictor(texts["test"])
-        if family == "regression":
-            found = [[answer["score"]] for answer in answers]
-        else:
-            found = [list(answer["probabilities"].values()) for answer in answers]
-            chosen = [answer.get("label", answer.get("labels")) for answer in answers]
-            likely = [
-                [label for label, chance in zip("abc", row, strict=True) if chance > 0.5]
-                for row in wanted
-            ]
-            assert chosen == (
-                likely if family == "multi-label" else ["abc"[row.argmax()] for row in wanted]
-            )
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
-        if family == "classification":
-            chosen = [
-                answer["label"]
-                for answer in Predictor(folder, batch_size=3, abstain_below=0.4)(texts["test"])
-            ]
-            assert chosen == ["abc"[row.argmax()] if row.max() >= 0.4 else None for row in wanted]
-        with pytest.raises(
-            InputError,
-            match=r"^pooling='none': .*, a model of tsv, has no such setting; leave it out",
-        ):
-            Predictor(folder, batch_size=3, pooling="none")
+    check_answers(trained, test_texts, expected, family)
+    check_answers(export_dir, test_texts, expected, family)
 
-    labels = [row.split("\t")[1] for row in rows["dev"]]
-    if family == "regression":
-        losses = (values["dev"][:, 0] - np.array(labels, float)) ** 2
-    else:
-        targets = np.array([[name in label.split(",") for name in "abc"] for label in labels])
-        chances = probabilities(values["dev"])
-        losses = -np.log(np.where(targets, chances, 1 - chances))
-        losses = losses.mean(-1) if family == "multi-label" else losses[targets]
+    dev_logits = pool_single_windows(trained, [row[0] for row in dev_rows], pooling)
+    losses = expected_losses(dev_logits, [row[1] for row in dev_rows], family)
     assert figures(trained)["eval_loss"] == pytest.approx(losses.mean(), rel=1e-4)
-    weights = [
-        example["example_weight"][0]
-        for _, example in read_examples(str(trained / "train.tf_record"))
-    ]
+    records = read_examples(str(trained / "train.tf_record"))
+    weights = [record["example_weight"][0] for _, record in records]
     assert len(weights) > 20
-    assert sum(weights) == pytest.approx(20)  # the texts
+    assert sum(weights) == pytest.approx(20)  # There are 20 texts.
     recorded = json.loads((trained / "task.json").read_text())["settings"]
     assert recorded.items() >= (SETTINGS | {"pooling": pooling, "num_texts": 1}).items()
 
-    again = dataclasses.replace(
+    # A run without the flags reads them from the record of the model.
+    options = dataclasses.replace(
         options, long_texts=None, doc_stride=None, pooling=None, max_seq_length=None
     )
+    again = tmp_path / "again"
     changes = {"init_checkpoint": str(trained), "do_predict": True, "predict_batch_size": 3}
-    fine_tuning_runs.run(family, again, tmp_path / "again", **changes)
-    np.testing.assert_allclose(
-        np.loadtxt(tmp_path / "again" / "test_results.tsv", ndmin=2), wanted, atol=1e-5
-    )
+    fine_tuning_runs.run(family, options, again, **changes)
+    np.testing.assert_allclose(load_results(again), expected, atol=1e-5)
 
 
-def test_texts_that_fit_give_the_same_numbers_in_windows(tmp_path_factory, tmp_path):
-    cut = fine_tuning_runs.shared_run(tmp_path_factory, "classification", do_eval=True)
+def read_rows(path) -> list[list[str]]:
+    """The fields of the rows below the header of a TSV file."""
+    return [line.split("\t") for line in path.read_text().splitlines()[1:]]
+
+
+def test_short_texts_have_the_same_results_in_windows(tmp_path_factory, tmp_path):
+    truncated = fine_tuning_runs.shared_run(tmp_path_factory, "classification", do_eval=True)
     steps = {"do_train": True, "do_eval": True, "do_predict": True}
-    fine_tuning_runs.run("classification", cut.options, tmp_path, long_texts="windows", **steps)
+    fine_tuning_runs.run(
+        "classification", truncated.options, tmp_path, long_texts="windows", **steps
+    )
     for name in ("eval_results.txt", "test_results.tsv"):
-        assert (tmp_path / name).read_bytes() == (cut.output_dir / name).read_bytes()
+        assert (tmp_path / name).read_bytes() == (truncated.output_dir / name).read_bytes()
 
 
-@pytest.mark.parametrize("field", [{"long_texts": "all"}, {"doc_stride": 0}, {"pooling": "cls"}])
-def test_a_record_that_no_training_wrote_is_refused(field):
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param({"long_texts": "all"}, id="long_texts"),
+        pytest.param({"doc_stride": 0}, id="doc_stride"),
+        pytest.param({"pooling": "cls"}, id="pooling"),
+    ],
+)
+def test_a_record_that_no_training_wrote_is_rejected(setting):
+    settings = ClassificationSettings.from_values(SETTINGS | {"pooling": "mean"} | setting)
     with pytest.raises(
         InputError,
         match=r"^--long_texts=.*, --doc_stride=.*, --pooling=.*: give windows, a positive",
     ):
-        LongTexts.from_settings(
-            ClassificationSettings.from_values(SETTINGS | {"pooling": "mean"} | field)
-        )
+        LongTexts.from_settings(settings)
