@@ -216,7 +216,7 @@ class ClassificationTask(Task):
             )
 
     def _check_class_weights(self):
-        """Logs the class weights, or raises InputError if their number is not that of the labels."""
+        """Logs the class weights; raises InputError if there are more or fewer than labels."""
         weights = self.class_weights
         if not weights:
             return
@@ -479,11 +479,13 @@ class ClassificationTask(Task):
             features: the encoder features, int32[B, S] each.
 
         Returns:
-            In regression `score`, float32[B]; else `logits` and `probabilities`, float32[B, labels],
-            and the labels. With one label for each example, `label`, string[B], is the most
-            probable label, or "" below --abstain_below. For several labels, `labels`, string[B,
-            labels], has the labels with a probability above 0.5, and "" in place of the others. The
-            logits of a calibrated model are divided by its temperature.
+            - In regression `score`, float32[B].
+            - Else `logits` and `probabilities`, float32[B, labels]. The logits of a calibrated
+              model are divided by its temperature.
+            - With one label for each example, `label`, string[B]: the most probable label, or ""
+              below --abstain_below.
+            - With several labels, `labels`, string[B, labels]: the labels with a probability above
+              0.5, and "" in place of the others.
         """
         return self._answers(tf.cast(model(features), tf.float32))
 

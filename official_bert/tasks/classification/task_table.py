@@ -1,4 +1,4 @@
-"""The processors of run_classifier.py by task name: GLUE, XNLI, and `text` for files of the user."""
+"""The processors by task name: GLUE, XNLI, and `text` for files of the user."""
 
 from official_bert.tasks.classification.glue import PROCESSORS, XnliProcessor
 from official_bert.tasks.classification.text import TextProcessor

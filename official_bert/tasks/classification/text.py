@@ -439,5 +439,5 @@ class _Table:
         return row.field(self.numbers[role], self._flags[role])
 
     def text(self, row: Row, role: str) -> str:
-        """Returns the text of a row in the column of a role; raises InputError for another value."""
+        """Returns the text of a row in the column of a role; raises InputError if it has none."""
         return parse_text(row, self.field(row, role), self._flags[role])
