@@ -31,8 +31,8 @@ class VocabularyOptions(CorpusOptions):
     vocab_size: int = option(
         30522,
         check=SIZE,
-        help="The number of lines of the vocabulary. If the text gives fewer pieces, [unusedN] "
-        "fill the others.",
+        help="The number of lines of the vocabulary. If the text has fewer pieces, [unusedN] fill "
+        "the rest.",
     )
     do_lower_case: bool = option(
         True,
@@ -41,16 +41,15 @@ class VocabularyOptions(CorpusOptions):
     )
     strip_accents: bool | None = option(
         None,
-        help="Remove accents from the text, which also takes the syllables of Korean apart. "
-        "Without this flag the script removes accents when it lower-cases. Every script that uses "
-        "the vocabulary needs the same value.",
+        help="Remove accents from the text, which also splits the syllables of Korean. Without "
+        "this flag the script removes accents when it lower-cases. Every script that uses the "
+        "vocabulary needs the same value.",
     )
     character_coverage: float = option(
         0.9999,
         check=PROBABILITY,
         help="The proportion of the text's characters that the vocabulary covers, the most "
-        "frequent ones first. A word with another character becomes [UNK]. 1 covers every "
-        "character.",
+        "frequent first. A word with another character becomes [UNK]. 1 covers every character.",
     )
 
 
@@ -63,25 +62,25 @@ MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     input_file: list[str] = option(
         help="The raw text: files or glob patterns, separated by commas. The text has one sentence "
-        "a line and a blank line between documents; --input_format and --split_sentences read "
-        "others."
+        "a line and a blank line between documents. --input_format and --split_sentences are for "
+        "other text."
     )
     vocab_file: str | None = option(
         None,
         basic=True,
-        help="The WordPiece vocabulary of the model, a file with one piece a line; needed unless "
-        "--model is given.",
+        help="The WordPiece vocabulary of the model, a file with one piece a line. You need it "
+        "unless you pass --model.",
     )
     split_sentences: bool = option(
         False,
         basic=True,
-        help="Split each line, which may then be a paragraph, into sentences, by simple rules.",
+        help="Split each line into sentences by simple rules, so that a line may be a paragraph.",
     )
     output_file: list[str] = option(
-        help="The TFRecord files to write, separated by commas. The instances go into the files in "
-        "turn. With --generator=sharded it is the beginning of the names of all files, such as "
-        "NAME-00000-of-00064. A name that ends in .gz makes files that are compressed with gzip, "
-        "such as NAME-00000-of-00064.gz."
+        help="The TFRecord files to write, separated by commas. The instances are written to the "
+        "files in turn. With --generator=sharded it is the beginning of the names of all files, "
+        "such as NAME-00000-of-00064. Files whose name ends in .gz are compressed with gzip, such "
+        "as NAME-00000-of-00064.gz."
     )
     max_seq_length: int = option(
         128,
@@ -94,7 +93,7 @@ class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
         20,
         basic=True,
         check=LENGTH,
-        help="The script masks at most this many tokens of a sequence.",
+        help="The maximum number of masked tokens of a sequence.",
     )
     random_seed: int = option(
         12345,
@@ -110,8 +109,8 @@ class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     short_seq_prob: float = option(
         0.1,
         check=PROBABILITY,
-        help="The probability, for each document in each pass, that its sequences have a random, "
-        "shorter length.",
+        help="The probability that the sequences of a document have a random, shorter length in a "
+        "pass.",
     )
     use_next_sentence: bool = option(
         True,
@@ -121,36 +120,36 @@ class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
     )
     dynamic_masking: bool = option(
         False,
-        help="With --generator=sharded, leave the masks to run_pretraining.py --dynamic_masking, "
-        "for each pass anew.",
+        help="With --generator=sharded, write records without masks. run_pretraining.py "
+        "--dynamic_masking then draws new masks in each pass.",
     )
     num_shards: int | None = option(
         None,
         check=between(1, MAX_SHARDS),
-        help="With --generator=sharded: the number of files. The records depend on it. Without "
-        "this flag a file is made of 32 MiB of text, or of less, to have 16 files of 1 MiB at "
-        "least.",
+        help="With --generator=sharded, the number of files. The records depend on it. By default "
+        "a file has 32 MiB of text, or less if there would be fewer than 16 files, but at least 1 "
+        "MiB.",
     )
     generator: str = option(
         EXACT,
         basic=True,
         choices=(EXACT, SHARDED),
-        help="exact makes the original's records in the original's order, and holds the whole text "
-        "in memory. sharded makes other records with the same distribution, several times faster, "
-        "in memory that does not grow with the text, and by several processes.",
+        help="exact makes the original's records in the original's order, and keeps the whole text "
+        "in memory. sharded makes other records with the same distribution, several times faster "
+        "and with several processes, and its memory does not grow with the text.",
     )
     num_workers: int = option(
         1,
         basic=True,
         check=PROCESSES,
-        help="The number of processes that tokenize the text, and that make the records with "
-        "--generator=sharded. The records do not depend on it, and --generator=sharded keeps the "
-        "files that a killed run has finished.",
+        help="The number of processes that tokenize the text, and with --generator=sharded also "
+        "make the records. The records do not depend on it. --generator=sharded keeps the files "
+        "that a killed run has finished.",
     )
 
     @property
     def resume_hint(self) -> str:
-        """What a user is told whose run was interrupted."""
+        """The hint for a user who interrupted the run."""
         is_kept = self.generator == SHARDED
         return "the same command keeps the shards that are finished" if is_kept else ""
 
@@ -163,7 +162,7 @@ class InspectionOptions(ModelOptions):
     )
     vocab_file: str | None = option(
         None,
-        help="The vocabulary that the records were made with. It must be given unless --model is.",
+        help="The vocabulary of the records. You need it unless you pass --model.",
     )
     num_records: int = option(
         5, check=NOT_NEGATIVE, help="The number of records that the script prints as text."

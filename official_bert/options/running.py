@@ -11,8 +11,8 @@ class LaunchOptions:
     max_restarts: int = option(
         3,
         check=NOT_NEGATIVE,
-        help="The number of times that all workers are started again after one of them has failed. "
-        "The training then goes on from its last checkpoint.",
+        help="The number of times that all workers restart after one of them has failed. The "
+        "training then resumes from its last checkpoint.",
     )
     command: tuple[str, ...] = option(
         (),

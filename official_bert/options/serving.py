@@ -46,37 +46,37 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
     )
     init_checkpoint: str | None = option(
         None,
-        help=f"The checkpoint with the model's weights: {CHECKPOINT_FORMS}. It must be given "
-        "unless --model is.",
+        help=f"The checkpoint with the model's weights: {CHECKPOINT_FORMS}. You need it unless "
+        "you pass --model.",
     )
     allow_missing_weights: bool = option(False, help=ALLOW_MISSING_WEIGHTS)
     layers: str = option(
         "-1,-2,-3,-4",
         basic=True,
-        help="The encoder layers whose output is written, in this order, with commas: 0 is the "
-        "first, -1 the last.",
+        help="The encoder layers whose output is written, in this order, separated by commas. 0 is "
+        "the first layer, -1 the last.",
     )
     pooling: str | None = option(
         None,
         basic=True,
         choices=POOLINGS,
-        help="Write one vector for each line, from the first layer in --layers: the mean of the "
-        "tokens' vectors, the vector of [CLS], the largest value of each coordinate, or with "
-        "mean_sqrt_len the sum divided by the square root of the number of tokens. Without it, the "
-        "vectors of all tokens are written.",
+        help="Write one vector for each line, from the first layer in --layers. mean is the mean "
+        "of the tokens' vectors, cls the vector of [CLS], max the maximum of each component, and "
+        "mean_sqrt_len the sum divided by the square root of the number of tokens. Without this "
+        "flag, the vectors of all tokens are written.",
     )
     attentions: bool = option(
         False,
-        help="Write the attention probabilities of the layers in --layers, too: for each head a "
-        "row for each token, with the probabilities with which it attends to all tokens.",
+        help="Also write the attention probabilities of the layers in --layers: for each head, a "
+        "row for each token with its attention to all tokens.",
     )
     max_seq_length: int | None = option(
         basic=True,
         fallback=128,
         check=MIN_SEQ_LENGTH,
         fixed_by_training=True,
-        help="The number of tokens, special ones included, that an example may have. Longer "
-        "examples are truncated, and the model sees shorter ones padded.",
+        help="The maximum number of tokens of an example, special ones included. Longer examples "
+        "are truncated, and shorter ones are padded.",
     )
     batch_size: int = option(
         32,
@@ -86,7 +86,7 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
     )
     use_tpu: bool = option(
         False,
-        help="Run on the TPU that --master names. Without it the script runs on the first GPU or "
+        help="Run on the TPU of --master. Without this flag the script runs on the first GPU or "
         "the CPU.",
     )
     master: str | None = option(
@@ -109,7 +109,7 @@ class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
 class ServedOptions(
     ConfigOptions, TokenizerOptions, recorded(SquadServing, "squad", falls_back=True)
 ):
-    """What a trained model is, as far as its folder does not say it."""
+    """The properties of a trained model that its folder may lack."""
 
     task_name: str | None = option(
         None,
@@ -117,36 +117,36 @@ class ServedOptions(
         help="The task that the checkpoint was trained on: a task of run_classifier.py (such as "
         "CoLA, MNLI or text), squad, swag, codah or ner; pretraining for the vectors and the "
         "masked words of a pre-trained model; embedding for one vector of a text; or module:Class "
-        "for a task of your own. Without this flag the folder of the checkpoint says what it was "
-        "trained on.",
+        "for a task of your own. The default is the task that the folder of the checkpoint "
+        "records.",
     )
     init_checkpoint: str | None = option(
         None,
-        help=f"The checkpoint to export: {CHECKPOINT_FORMS}. It must be given unless --model is.",
+        help=f"The checkpoint to export: {CHECKPOINT_FORMS}. You need it unless you pass --model.",
     )
     max_seq_length: int | None = option(
         basic=True,
         fallback=128,
         check=MIN_SEQ_LENGTH,
         fixed_by_training=True,
-        help="The number of tokens, special ones included, to which the export truncates text. "
-        "Without this flag it is the length of the training. Requests that hold token ids may be "
-        "as long as the model has positions.",
+        help="The number of tokens, special ones included, to which the export truncates text. The "
+        "default is the length of the training. Requests of token ids may be as long as the model "
+        "has positions.",
     )
     labels: list[str] | None = option(
         None,
         basic=True,
         read_by="",
-        help="The labels of text or ner, separated by commas. Without this flag the script reads "
-        "those that training wrote beside the checkpoint.",
+        help="The labels of text or ner, separated by commas. The default is those that training "
+        "wrote into the folder of the checkpoint.",
     )
     label_type: str | None = option(
         fallback=SINGLE,
         choices=LABEL_TYPES,
         fixed_by_training=True,
         read_by="",
-        help="With text, what an example has: single is one label, multi any number of labels, "
-        "score a number.",
+        help="With text, the target of an example: single is one label, multi any number of "
+        "labels, score a number.",
     )
     pooling: str | None = option(
         fallback=WINDOW_POOLINGS[0],
@@ -160,30 +160,31 @@ class ServedOptions(
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportOptions(ServedOptions):
     export_dir: str = option(
-        help="The folder that the model server watches; the export is a folder in it, named as the "
-        "next version."
+        help="The folder that the model server watches. The export becomes a subfolder, named by "
+        "the next version number."
     )
     export_text: bool = option(
         False,
         basic=True,
         help="Export a model that reads raw text (signature serving_text) instead of token ids and "
-        "tf.Examples, of TensorFlow's own operations. Give it an own --export_dir.",
+        "tf.Examples. It needs TensorFlow's built-in operations only, and a separate "
+        "--export_dir.",
     )
     dtype: str = option(
         FLOAT32,
         basic=True,
         choices=(FLOAT32, BFLOAT16),
-        help="The type of the export's kernels and tables of embeddings, and of its matrix "
-        "products. bfloat16 halves the size of a SavedModel, and is faster on devices that "
-        "multiply it: newer GPUs and CPUs with AMX or AVX512_BF16.",
+        help="The type of the export's kernels, embedding tables and matrix products. bfloat16 "
+        "halves the size of a SavedModel, and is faster on newer GPUs and CPUs with AMX or "
+        "AVX512_BF16.",
     )
     estimator_signatures: str | None = option(
         None,
         choices=(TENSORS, EXAMPLES),
-        help="With a classifier, make serving_default the signature that an Estimator's export of "
-        "run_classifier.py's model had, with the output probabilities alone, so that its clients "
-        "need no change. tensors takes the ids, the mask, the segments and label_ids, which is "
-        "ignored; examples takes serialized tf.Examples.",
+        help="With a classifier, make serving_default the signature of an Estimator's export of "
+        "run_classifier.py's model, with probabilities as the only output, so that its clients "
+        "need no change. The inputs of tensors are the ids, the mask, the segments and label_ids, "
+        "which is ignored. That of examples is serialized tf.Examples.",
     )
 
 
@@ -194,54 +195,52 @@ POOLER, NO_POOLING = "pooler", "none"
 
 
 class PredictorSettings:
-    """Marks an options class whose flags of official-bert predict are settings of
-    official_bert.Predictor, too.
+    """Marks an options class of official-bert predict whose flags are also settings of
+    official_bert.Predictor.
     """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictorOptions(
     PredictorSettings,
-    recorded(SquadServing, "SQuAD", " Without this flag the value of the export holds."),
+    recorded(SquadServing, "SQuAD", " The default is the value of the export."),
 ):
-    """How a model answers."""
+    """How a model predicts."""
 
     model: str = option(
-        help="The exported model: the folder of a version, or an --export_dir, whose newest "
-        "version is taken. The --output_dir of a training script, or another folder or the name of "
-        "a model, needs no export."
+        help="The model: the folder of an exported version, an --export_dir with its newest "
+        "version, the --output_dir of a training script, another folder of a model, or the name of "
+        "one."
     )
     batch_size: int = option(
         32,
         basic=True,
         check=SIZE,
-        help="The number of examples that the model is given at once. The answers do not depend on "
-        "it.",
+        help="The number of examples in a batch. The predictions do not depend on it.",
     )
     num_threads: int | None = option(
         None,
         check=SIZE,
-        help="The number of threads that the model computes with; by default all processors.",
+        help="The number of threads of the computation, by default one for each processor.",
     )
     pooling: str | None = option(
         fallback=POOLER,
         basic=True,
         choices=(POOLER, NO_POOLING),
-        help="The answer of a pre-trained model to a text without [MASK]: one vector, the output "
-        "of BERT's pooler, or with none a vector for each token.",
+        help="The output of a pre-trained model for a text without [MASK]. pooler is one vector, "
+        "the output of BERT's pooler; none is a vector for each token.",
     )
     abstain_below: float | None = option(
         None,
         check=PROBABILITY,
-        help="With a classifier of one label, another threshold than its --abstain_below: no label "
-        "below this probability; with 0 every text gets one.",
+        help="With a single-label classifier, override its --abstain_below: predict no label below "
+        "this probability. With 0, every text gets a label.",
     )
     split_punctuation: bool | None = option(
         None,
-        help="With a tagger, whether punctuation and ideographs are words of their own, as in "
-        "running text, or words are what blanks separate. By default the words of a model that "
-        "run_ner.py trained are separated by blanks, as in its data, and those of a folder of "
-        "transformers are split.",
+        help="With a tagger, split punctuation and ideographs from words, as running text needs. "
+        "Otherwise only blanks separate words. The default is false for models that run_ner.py "
+        "trained, as in their data, and true for folders of transformers.",
     )
 
 
@@ -262,17 +261,16 @@ class PredictOptions(PredictorOptions):
         TSV,
         basic=True,
         choices=(TSV, JSON),
-        help="The form of a line. tsv: texts, separated by tabs. json: an object that names its "
-        "texts: text_a and text_b; text (ner); question and context; or context and ending0 to "
-        "ending3. The answer gets its id, if it has one; its other fields are ignored, with a "
-        "warning.",
+        help="The format of a line. tsv: texts, separated by tabs. json: an object whose fields "
+        "are text_a and text_b; text (ner); question and context; or context and ending0 to "
+        "ending3. A field id is copied to the output. Other fields are ignored with a warning.",
     )
     on_error: str = option(
         STOP,
         basic=True,
         choices=(STOP, REPORT),
-        help="The reaction to a line that is no valid request: stop ends the script with exit "
-        "status 1; report writes an object with the field error for that line and continues.",
+        help="What to do with an invalid line: stop ends the script with exit status 1, report "
+        "writes an object with the field error for that line and continues.",
     )
 
 
@@ -308,43 +306,44 @@ class ConversionOptions:
         help="The format to convert to: tf1 writes bert_model.ckpt, bert_config.json and "
         "vocab.txt; tf1_weights leaves out the Adam slots and global_step, which are two thirds of "
         "a training checkpoint; huggingface writes model.safetensors, config.json, vocab.txt, "
-        "tokenizer.json, and what sentence-transformers reads of vectors.",
+        "tokenizer.json, and for embedding models the files of sentence-transformers.",
     )
     task_name: str | None = option(
         None,
         choices=tuple(FAMILIES),
-        help="With huggingface, a task like that of a model whose head is one linear layer, since "
-        "its weights do not show whether it reads texts, tokens or choices. Without this flag the "
-        "record beside the checkpoint says it.",
+        help="With huggingface, the kind of task of a model whose head is one linear layer, "
+        "because the weights do not show whether it classifies texts, tokens or choices. The "
+        "default is that of the record in the checkpoint's folder.",
     )
     bert_config_file: str | None = option(
         None,
-        help="The model's configuration; by default bert_config.json or config.json beside the "
-        "checkpoint.",
+        help="The model's configuration; by default bert_config.json or config.json in the "
+        "checkpoint's folder.",
     )
     do_lower_case: bool | None = option(
         None,
         help="Whether the model reads lower-cased text, for the tokenizer_config.json in "
-        "--output_dir. Without this flag the tokenizer_config.json or tokenizer.json beside the "
-        "checkpoint tells, or else it does.",
+        "--output_dir. The default is that of the tokenizer_config.json or tokenizer.json in "
+        "the checkpoint's folder, or true if there is none.",
     )
     vocab_file: str | None = option(
         None,
-        help="The model's vocabulary; by default vocab.txt, or else tokenizer.json, beside the "
-        "checkpoint.",
+        help="The model's vocabulary; by default vocab.txt, or else tokenizer.json, in the "
+        "checkpoint's folder.",
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GrowthOptions(ConfigOptions, TokenizerOptions):
-    max_seq_length: ClassVar[int] = 1  # no flag: the configuration is read for texts of any length
+    max_seq_length: ClassVar[int] = 1  # not a flag: the configuration may have any length
 
     model: str = option(help=f"The model: {CHECKPOINT_FORMS}.")
     words: str = option(
-        help="The new words, one on each line. A word that the model's tokenizer splits into "
-        "several, as at a hyphen, is refused, and one that is a piece already is left out."
+        help="The file of the new words, one on each line. A word that the model's tokenizer "
+        "splits into several words, as at a hyphen, is rejected. One that is already a piece is "
+        "ignored."
     )
     output_dir: str = option(
-        help="The new folder for the model, in the format of the old one. The words replace "
-        "[unusedN] in its vocabulary, or get new lines at its end."
+        help="The folder for the new model, in the format of the old one. The words replace "
+        "[unusedN] in its vocabulary, or become new lines at its end."
     )

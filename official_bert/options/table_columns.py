@@ -1,4 +1,4 @@
-"""The flags of tables of texts that belong together, and the usual names of their columns."""
+"""The flags of tables of related texts, and the usual names of their columns."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ USUAL_NAMES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextTables:
-    """How the tables of texts that belong together are read."""
+    """How tables of related texts are read."""
 
     anchor_column: str | None = option(
         None,
@@ -59,11 +59,11 @@ class TextTables:
     quoting: str = option(
         NO_QUOTING,
         choices=(NO_QUOTING, CSV),
-        help="What a double quote is in a TSV file: none, a character as any other; csv, the bound "
-        "of a field.",
+        help="How a TSV file uses double quotes. With none they are ordinary characters, with csv "
+        "they enclose fields.",
     )
     data_format: str | None = option(
         None,
         choices=DATA_FORMATS,
-        help="The form of tables whose names do not end in .tsv, .csv, .jsonl or .parquet.",
+        help="The format of tables whose names do not end in .tsv, .csv, .jsonl or .parquet.",
     )

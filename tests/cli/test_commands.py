@@ -13,7 +13,7 @@ from tests.scripts import run_interpreter
 
 
 def official_bert(*words: str, status: int = 0) -> subprocess.CompletedProcess:
-    """Runs what the installed command runs; at the end it says which heavy packages are loaded."""
+    """Runs the code of the installed command, and checks that it loads no heavy package."""
     program = (
         "import sys; sys.argv[0] = '/usr/bin/official-bert'\nimport atexit; "
         "atexit.register(lambda: print([n for n in ('tensorflow', 'keras') if n in sys.modules]))\n"
@@ -24,12 +24,14 @@ def official_bert(*words: str, status: int = 0) -> subprocess.CompletedProcess:
     return finished
 
 
-@pytest.mark.parametrize("words", [[], ["--help"]])
-def test_without_a_command_it_lists_them(words):
+@pytest.mark.parametrize(
+    "words", [pytest.param([], id="no words"), pytest.param(["--help"], id="--help")]
+)
+def test_without_a_command_it_lists_all_commands(words):
     lines = official_bert(*words).stdout.splitlines()
     assert lines[0] == "usage: official-bert COMMAND [--flag=value ...]"
-    listed = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
-    assert listed == [[name, command.summary] for name, command in catalog.commands().items()]
+    rows = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
+    assert rows == [[name, command.summary] for name, command in catalog.commands().items()]
 
 
 def test_the_version_is_that_of_the_package():
@@ -53,12 +55,12 @@ def test_messages_name_the_command():
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("run-clasifier", "did you mean run_classifier?"),
-        ("run_squad.py", "did you mean run_squad?"),
-        ("--do_train", "official-bert --help lists the commands"),
+        pytest.param("run-clasifier", "did you mean run_classifier?", id="misspelled"),
+        pytest.param("run_squad.py", "did you mean run_squad?", id="name of a script"),
+        pytest.param("--do_train", "official-bert --help lists the commands", id="flag"),
     ],
 )
-def test_an_unknown_command_is_refused_with_the_nearest(name, remedy):
+def test_an_unknown_command_is_refused_with_the_most_similar_one(name, remedy):
     assert commands.unknown(name) == f"there is no command {name!r}; {remedy}"
 
 

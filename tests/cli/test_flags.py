@@ -95,10 +95,10 @@ def script(tmp_path_factory):
 
 @contextlib.contextmanager
 def _children_hear_signals():
-    """A shell starts background jobs with Ctrl-C ignored, and nohup with SIGHUP, and children
-    inherit that.
+    """Restores the default reaction of child processes to signals.
 
-    A preexec_fn could reset it, too, but may hang in a process that has threads.
+    A shell ignores Ctrl-C in background jobs, and nohup ignores SIGHUP, and children inherit that.
+    A preexec_fn could also reset it, but may hang in a process with threads.
     """
     handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -124,12 +124,22 @@ def run(script, *arguments, status=0):
 
 
 DEFAULTS = {
-    "verbose": False, "input_file": ["a.txt"], "output_file": "out", "output_files": None, "do_train": False,
-    "batch_size": 32, "rate": 5e-5, "tpu_name": None, "seed": None, "more": None, "strip": None, "kind": "plain",
-}  # fmt: skip
+    "verbose": False,
+    "input_file": ["a.txt"],
+    "output_file": "out",
+    "output_files": None,
+    "do_train": False,
+    "batch_size": 32,
+    "rate": 5e-5,
+    "tpu_name": None,
+    "seed": None,
+    "more": None,
+    "strip": None,
+    "kind": "plain",
+}
 
 
-def test_values(script):
+def test_flags_become_the_values_of_options(script):
     assert json.loads(run(script, "--input_file=a.txt").stdout) == DEFAULTS
     arguments = (
         "--input_file=a,b*",
@@ -141,13 +151,19 @@ def test_values(script):
         "--kind=fancy",
     )
     assert json.loads(run(script, *arguments, "--verbose", "--nostrip").stdout) == DEFAULTS | {
-        "verbose": True, "input_file": ["a", "b*"], "batch_size": 8, "rate": 1e-3, "tpu_name": "x", "seed": 0,
-        "strip": False, "kind": "fancy",
-    }  # fmt: skip
+        "verbose": True,
+        "input_file": ["a", "b*"],
+        "batch_size": 8,
+        "rate": 1e-3,
+        "tpu_name": "x",
+        "seed": 0,
+        "strip": False,
+        "kind": "fancy",
+    }
 
 
-def test_a_flagfile_stands_for_its_lines(script, tmp_path):
-    """In its place among the flags: the last value counts."""
+def test_a_flagfile_is_replaced_by_its_lines(script, tmp_path):
+    """Of a repeated flag the last value counts."""
     flagfile = tmp_path / "usual.flags"
     (tmp_path / "inner").write_text("--batch_size=8\n--seed=1\n")
     flagfile.write_text(
@@ -161,121 +177,170 @@ def test_a_flagfile_stands_for_its_lines(script, tmp_path):
         "--batch_size=16",
         "--strict_flags",
     )
-    given = json.loads(run(script, *words).stdout)
-    assert given == DEFAULTS | {
-        "input_file": ["a", "b"], "rate": 1e-3, "batch_size": 16, "verbose": True, "seed": 1,
-    }  # fmt: skip
+    options = json.loads(run(script, *words).stdout)
+    assert options == DEFAULTS | {
+        "input_file": ["a", "b"],
+        "rate": 1e-3,
+        "batch_size": 16,
+        "verbose": True,
+        "seed": 1,
+    }
 
 
-def test_unknown_flags_are_named_and_left_alone(script):
+def test_unknown_flags_are_ignored_with_a_warning(script):
     finished = run(
         script, "--input_file=a", "--dotrain=true", "--use_gpu", "--noverbos", "--batch_size=4"
     )
-    assert json.loads(finished.stdout)["batch_size"] == 4  # what comes behind them is still read
+    assert json.loads(finished.stdout)["batch_size"] == 4  # the flags after them are read
     assert "unknown flag, ignored: --dotrain=true; did you mean --do_train?\n" in finished.stderr
     assert "unknown flag, ignored: --noverbos; did you mean --noverbose?\n" in finished.stderr
-    assert "unknown flag, ignored: --use_gpu\n" in finished.stderr  # which resembles none
+    assert "unknown flag, ignored: --use_gpu\n" in finished.stderr  # no flag is similar
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "message"),
     [
-        (["--input_file=a", "--batch_size=0"], "py: --batch_size=0: must be positive"),
-        (
+        pytest.param(
+            ["--input_file=a", "--batch_size=0"],
+            "py: --batch_size=0: must be positive",
+            id="number out of range",
+        ),
+        pytest.param(
             ["--input_file=a", "--batch_size=many"],
             "py: --batch_size=many: must be a whole number\n",
+            id="word instead of a number",
         ),
-        (["--input_file=a", "--kind=odd"], "plain|fancy"),
-        ([], "made_up.py: --input_file: must be given\n"),
-        (["--input_file=a", "--output_file="], "--output_file=: a name is empty; give one"),
-        (["--input_file=a", "--output_files="], "--output_files=[]: a name is empty; give one"),
-        (
+        pytest.param(["--input_file=a", "--kind=odd"], "plain|fancy", id="unknown choice"),
+        pytest.param([], "made_up.py: --input_file: must be given\n", id="missing flag"),
+        pytest.param(
+            ["--input_file=a", "--output_file="],
+            "--output_file=: a name is empty; give one",
+            id="empty name",
+        ),
+        pytest.param(
+            ["--input_file=a", "--output_files="],
+            "--output_files=[]: a name is empty; give one",
+            id="empty list of names",
+        ),
+        pytest.param(
             ["--input_file=a", "-bert_hub_module_handle=b"],
             "py: --bert_hub_module_handle: Hub modules are not supported",
+            id="flag of the original",
         ),
-        (
+        pytest.param(
             ["--input_file=a", "--eval_every=500"],
             "py: --eval_every: this flag is now --eval_every_steps or --eval_every_epochs",
+            id="former flag eval_every",
         ),
-        (
+        pytest.param(
             ["--input_file=a", "--columns=text_a=text,label=kind"],
             "py: --columns: this flag is now --text_a_column, --text_b_column, --label_column",
+            id="former flag columns",
         ),
-        (["--flagfile={0}/words"], "the word 'word' belongs to no flag"),
-        (["--flagfile={0}/bytes"], "py: --flagfile: has bytes that are not text"),
-        (["--flagfile={0}/absent"], "Unable to open flagfile: [Errno 2] No such file or directory"),
-        (
+        pytest.param(
+            ["--flagfile={0}/words"],
+            "the word 'word' belongs to no flag",
+            id="stray word in a flagfile",
+        ),
+        pytest.param(
+            ["--flagfile={0}/bytes"],
+            "py: --flagfile: has bytes that are not text",
+            id="flagfile of bytes",
+        ),
+        pytest.param(
+            ["--flagfile={0}/absent"],
+            "Unable to open flagfile: [Errno 2] No such file or directory",
+            id="absent flagfile",
+        ),
+        pytest.param(
             ["--input_file=a", "--strict_flags", "--dotrain", "--use_gpu=1"],
             "py: unknown flag, which --strict_flags refuses: --dotrain; did you mean --do_train?, "
             "--use_gpu=1\n",
+            id="unknown flags with --strict_flags",
         ),
     ],
 )
-def test_wrong_flags_end_in_one_sentence(script, tmp_path, arguments, named):
+def test_wrong_flags_end_in_one_sentence(script, tmp_path, arguments, message):
     (tmp_path / "words").write_text("--input_file=a\n--unknown=1\nword\n")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    stderr = run(script, *(argument.format(tmp_path) for argument in arguments), status=1).stderr
-    assert named in stderr
+    words = [argument.format(tmp_path) for argument in arguments]
+    stderr = run(script, *words, status=1).stderr
+    assert message in stderr
     assert stderr.count("\n") == 1
 
 
-def test_what_the_user_can_mend_ends_in_one_sentence(script, tmp_path):
+def test_errors_that_the_user_can_fix_end_in_one_sentence(script, tmp_path):
     stderr = run(script, "--input_file=a", "--kind=fancy", "--seed=1", status=1).stderr
     assert stderr == f"{script}: data.txt: line 3 is odd; mend it\n"
     absent = tmp_path / "absent.txt"
     stderr = run(script, f"--input_file={absent}", "--seed=2", status=1).stderr
     assert stderr == f"{script}: {absent}: No such file or directory\n"
-    assert "Traceback" in run(script, "--input_file=a", "--seed=3", status=1).stderr, "of a defect"
+    stderr = run(script, "--input_file=a", "--seed=3", status=1).stderr
+    assert "Traceback" in stderr, "a defect keeps its traceback"
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "said"),
+    ("name", "status", "sentence"),
     [
-        ("SIGINT", 130, "interrupted"),
-        ("SIGTERM", 143, "terminated; files that were not complete are deleted"),
-        ("SIGHUP", 129, "terminated; files that were not complete are deleted"),
+        pytest.param("SIGINT", 130, "interrupted", id="SIGINT"),
+        pytest.param(
+            "SIGTERM",
+            143,
+            "terminated; files that were not complete are deleted",
+            id="SIGTERM",
+        ),
+        pytest.param(
+            "SIGHUP",
+            129,
+            "terminated; files that were not complete are deleted",
+            id="SIGHUP",
+        ),
     ],
 )
-def test_a_signal_leaves_no_unfinished_file(script, tmp_path, name, status, said):
+def test_a_signal_leaves_no_unfinished_file(script, tmp_path, name, status, sentence):
     arguments = (f"--input_file={tmp_path}/out", "--seed=4", f"--tpu={name}")
-    assert run(script, *arguments, status=status).stderr == f"{script}: {said}\n"
-    of_training = run(script, *arguments, "--do_train", status=status).stderr
-    assert of_training.endswith("; the same command resumes the training\n")
+    assert run(script, *arguments, status=status).stderr == f"{script}: {sentence}\n"
+    stderr = run(script, *arguments, "--do_train", status=status).stderr
+    assert stderr.endswith("; the same command resumes the training\n")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("given", "lines"),
+    ("flag", "expected_lines"),
     [
-        ((), ["First example: token", "odd"]),
-        (("--verbosity=-1",), ["odd"]),
-        (("--verbosity=-2",), []),
-        (("--verbosity=1",), ["*** Example ***", "label: yes", "odd"]),
+        pytest.param((), ["First example: token", "odd"], id="default"),
+        pytest.param(("--verbosity=-1",), ["odd"], id="warnings"),
+        pytest.param(("--verbosity=-2",), [], id="errors"),
+        pytest.param(
+            ("--verbosity=1",),
+            ["*** Example ***", "label: yes", "odd"],
+            id="details",
+        ),
     ],
 )
-def test_verbosity_is_obeyed(script, given, lines):
-    logged = run(script, "--input_file=a", "--seed=6", *given).stderr.splitlines()
-    assert [line.split("] ")[1] for line in logged] == lines
+def test_verbosity_chooses_the_log_lines(script, flag, expected_lines):
+    log_lines = run(script, "--input_file=a", "--seed=6", *flag).stderr.splitlines()
+    assert [line.split("] ")[1] for line in log_lines] == expected_lines
 
 
-def test_on_a_terminal_lines_and_sentences_take_the_place_of_progress(script):
-    ours, its = pty.openpty()
+def test_lines_and_sentences_replace_the_progress_line_of_a_terminal(script):
+    test_end, script_end = pty.openpty()
     command = [sys.executable, script, "--input_file=a", "--seed=5"]
-    with subprocess.Popen(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stderr=its):
-        os.close(its)
-        written = b""
-        with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
-            while more := os.read(ours, 1000):
-                written += more
-    os.close(ours)
-    first, second, _ = written.decode().split("\r\n")
+    with subprocess.Popen(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stderr=script_end):
+        os.close(script_end)
+        output = b""
+        with contextlib.suppress(OSError):  # the terminal raises it when its other end is closed
+            while chunk := os.read(test_end, 1000):
+                output += chunk
+    os.close(test_end)
+    first, second, _ = output.decode().split("\r\n")
     assert first.startswith(f"\rhalf of it is done\r{' ' * 18}\rW")
     assert first.endswith("] a line")
     assert second == f"\rnearly all of it is done\r{' ' * 24}\r{script}: the end"
 
 
-def test_help_lists_the_needed_flags_and_helpfull_all_under_headings(script):
-    needed = (
+def test_help_lists_the_basic_flags_and_helpfull_all_under_headings(script):
+    basic_text = (
         f"A made-up script.\n\nusage: {script} --flag=value ...\n\n"
         "Needed:\n"
         "  --input_file: Files to read.\n"
@@ -286,11 +351,11 @@ def test_help_lists_the_needed_flags_and_helpfull_all_under_headings(script):
         "    (default: 'false')\n"
     )
     text = run(script, "-help").stdout
-    assert text.startswith(needed)
+    assert text.startswith(basic_text)
     assert "--rate" not in text
     assert " more flags and those of every script" in text
     text = run(script, "--helpfull").stdout
-    assert text.startswith(needed)
+    assert text.startswith(basic_text)
     for line in (
         "  --kind: <plain|fancy>: The kind.\n    (default: 'plain')\n",
         "  --tpu_name: A name.\n  --tpu: Alias for --tpu_name.\n",
@@ -301,7 +366,10 @@ def test_help_lists_the_needed_flags_and_helpfull_all_under_headings(script):
 
 @pytest.mark.parametrize(
     "command",
-    [["run_ner.py", "--help"], ["-c", "from official_bert.cli.commands import main; main()"]],
+    [
+        pytest.param(["run_ner.py", "--help"], id="script"),
+        pytest.param(["-c", "from official_bert.cli.commands import main; main()"], id="command"),
+    ],
 )
 def test_a_reader_of_the_help_may_close_the_pipe(command):
     read_end, write_end = os.pipe()
@@ -320,12 +388,9 @@ def test_a_reader_of_the_help_may_close_the_pipe(command):
     assert ended.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"), [(["--do_eval=yess"], "--do_eval=yess: must be true or false")]
-)
-def test_a_flag_without_a_value_it_can_have_is_said_plainly(arguments, sentence):
-    ended = end_of("run_ner.py", "--output_dir=o", *arguments)
-    assert ended.sentence == f"run_ner.py: {sentence}"
+def test_a_boolean_flag_is_true_or_false():
+    ended = end_of("run_ner.py", "--output_dir=o", "--do_eval=yess")
+    assert ended.sentence == "run_ner.py: --do_eval=yess: must be true or false"
 
 
 @pytest.mark.parametrize(
@@ -338,10 +403,10 @@ def test_a_flag_without_a_value_it_can_have_is_said_plainly(arguments, sentence)
         (ClassificationOptions, "text_a_column", flags.TEXT),
         (ClassificationOptions, "num_train_epochs", flags.COMMON),
         (ClassificationOptions, "tpu_zone", flags.DEVICES),
-        # Which has a default of its own there.
+        # SquadOptions declares it again.
         (SquadOptions, "length_aware_batches", flags.THIS_SCRIPT),
     ],
 )
-def test_a_flag_stands_under_its_heading(options_class, name, heading):
+def test_help_shows_a_flag_under_its_heading(options_class, name, heading):
     (field,) = (field for field in dataclasses.fields(options_class) if field.name == name)
     assert flags.find_heading(options_class, field) == heading

@@ -1,6 +1,4 @@
-"""What the fields of options declare: whether a flag changes a training, and with which others
-it has an effect.
-"""
+"""Tests the declarations of flags: whether one changes a training, and which others it needs."""
 
 import dataclasses
 
@@ -25,37 +23,39 @@ TRAININGS = (
 
 # Flags that change no update of a training, by the reason.
 DATA_AND_MODEL = """
-model vocab_file bert_config_file allow_missing_weights random_seed input_file data_dir train_file task_name
-text_a_column text_b_column label_column has_header label_separator quoting data_format labels
-"""  # whose content is compared, or which is kept with the checkpoint
+model vocab_file bert_config_file allow_missing_weights random_seed input_file data_dir train_file
+task_name text_a_column text_b_column label_column has_header label_separator quoting data_format
+labels
+"""  # their content is compared, or the checkpoint keeps it
 DEVICES = """
-use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores iterations_per_loop steps_per_loop distribution_strategy
-num_devices collective jit_compile num_accumulation_steps recompute_layers
+use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores iterations_per_loop steps_per_loop
+distribution_strategy num_devices collective jit_compile num_accumulation_steps recompute_layers
 """
 AROUND_THE_TRAINING = """
-output_dir do_train do_eval do_predict save_checkpoints_steps keep_checkpoint_max log_every_steps search calibrate
-eval_input_file dev_file test_file predict_file eval_batch_size predict_batch_size max_eval_steps
-abstain_below n_best_size max_answer_length null_score_diff_threshold null_score_diff_file verbose_logging
-ensemble_dirs
+output_dir do_train do_eval do_predict save_checkpoints_steps keep_checkpoint_max log_every_steps
+search calibrate eval_input_file dev_file test_file predict_file eval_batch_size predict_batch_size
+max_eval_steps abstain_below n_best_size max_answer_length null_score_diff_threshold
+null_score_diff_file verbose_logging ensemble_dirs
 """
-# In pre-training that of the records, for the users of the model.
+# In pre-training they describe the records, for the users of the model.
 CASING = {"do_lower_case", "strip_accents"}
 FIXED_IN_FINE_TUNING = {"do_lower_case", "strip_accents", "num_bilstm_layers"}
 CHANGE_NOTHING = {*DATA_AND_MODEL.split(), *DEVICES.split(), *AROUND_THE_TRAINING.split()}
 
 
 @pytest.mark.parametrize("options_class", TRAININGS)
-def test_every_flag_of_a_training_changes_it_or_is_known_not_to(options_class):
+def test_every_flag_changes_a_training_or_is_listed_here(options_class):
     """A new flag declares that it changes a training, or is added to a list here."""
     names = {field.name for field in dataclasses.fields(options_class)}
     changing = set(flag_names(options_class, "changes_training"))
-    assert changing == names - CHANGE_NOTHING - (
-        CASING if options_class is PretrainingOptions else set()
-    )
+    unchanging = set(CHANGE_NOTHING)
+    if options_class is PretrainingOptions:
+        unchanging |= CASING
+    assert changing == names - unchanging
     assert changing >= set(flag_names(options_class, "fixed_by_training"))
 
 
-def test_what_cannot_change_in_the_middle_of_a_training():
+def test_flags_that_cannot_change_during_a_training():
     fixed = {each: set(flag_names(each, "fixed_by_training")) for each in TRAININGS}
     tuning = FIXED_IN_FINE_TUNING
     assert fixed == {
@@ -67,35 +67,42 @@ def test_what_cannot_change_in_the_middle_of_a_training():
     }
 
 
-def test_the_length_may_change_in_a_training_and_not_after_it():
+def test_the_sequence_length_may_change_during_a_training_but_not_after_it():
     for each in (
         ClassificationOptions,
         ChoiceOptions,
         SquadOptions,
         TaggingOptions,
     ):
-        assert "max_seq_length" in flag_names(each, "fixed_after_training")
-        assert {*flag_names(each, "fixed_by_training")} < {
-            *flag_names(each, "fixed_after_training")
-        }
+        fixed_after_training = set(flag_names(each, "fixed_after_training"))
+        assert "max_seq_length" in fixed_after_training
+        assert set(flag_names(each, "fixed_by_training")) < fixed_after_training
 
 
 @pytest.mark.parametrize(
     ("options_class", "idle", "needed", "missing"),
     [
-        (
+        pytest.param(
             ClassificationOptions,
             {"doc_stride": 9},
             {"long_texts": "windows"},
             "--long_texts=windows",
+            id="doc_stride",
         ),
-        (
+        pytest.param(
             ClassificationOptions,
             {"pooling": "max"},
             {"long_texts": "windows"},
             "--long_texts=windows",
+            id="pooling",
         ),
-        (PretrainingOptions, {"eval_input_file": ["e"]}, {"do_eval": True}, "--do_eval"),
+        pytest.param(
+            PretrainingOptions,
+            {"eval_input_file": ["e"]},
+            {"do_eval": True},
+            "--do_eval",
+            id="eval_input_file",
+        ),
     ],
 )
 def test_a_flag_without_effect_is_named(options_class, idle, needed, missing):
@@ -111,6 +118,6 @@ def test_a_flag_without_effect_is_named(options_class, idle, needed, missing):
     assert sentence.endswith(f": has no effect without {missing}; add that, or leave the flag out")
     completed = dataclasses.replace(options, **needed)
     assert flag_without_effect(completed, completed) is None
-    # The folder of the model may bring what the flag needs, and what is not typed needs nothing.
+    # The folder of the model may set the other flag, and a flag that is not typed needs none.
     assert flag_without_effect(options, completed) is None
     assert flag_without_effect(options_class(**required), options) is None
