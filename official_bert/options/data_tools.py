@@ -24,6 +24,8 @@ from official_bert.options.shared import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularyOptions(CorpusOptions):
+    """The flags of build_vocab."""
+
     input_file: list[str] = option(
         help="The raw text to learn from: files or glob patterns, separated by commas."
     )
@@ -60,6 +62,8 @@ MIN_SEQ_LENGTH = 5  # [CLS], [SEP], [SEP] and a token on each side
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
+    """The flags of create_pretraining_data.py."""
+
     input_file: list[str] = option(
         help="The raw text: files or glob patterns, separated by commas. The text has one sentence "
         "a line and a blank line between documents. --input_format and --split_sentences are for "
@@ -156,6 +160,8 @@ class PretrainingDataOptions(MaskingOptions, CorpusOptions, TokenizerOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InspectionOptions(ModelOptions):
+    """The flags of inspect_pretraining_data."""
+
     input_file: list[str] = option(
         help="The TFRecords of create_pretraining_data.py: files or glob patterns, separated by "
         "commas."

@@ -160,6 +160,8 @@ class FineTuningOptions(TrainingOptions, TokenizerOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFilesOptions(FineTuningOptions):
+    """The flags of the fine-tuning scripts with training, development and test files."""
+
     has_dev_set: ClassVar[bool] = True
 
     chapter: ClassVar[str] = COMMON
@@ -187,10 +189,12 @@ class DataFilesOptions(FineTuningOptions):
 
     @property
     def set_files(self) -> dict[str, str | None]:
+        """The files of the sets train, dev and test that flags name."""
         return {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
 
     @property
     def dev_batch_size(self) -> int:
+        """The number of examples in a batch of an evaluation."""
         return self.eval_batch_size
 
 
@@ -283,6 +287,8 @@ WINDOW_POOLINGS = ("mean", "max", "first")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
+    """The flags of run_classifier.py."""
+
     script: ClassVar[str] = "run_classifier"
 
     data_dir: str | None = option(
@@ -346,6 +352,8 @@ class ClassificationOptions(DataFilesOptions, TextOptions, CalibrationOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceOptions(DataFilesOptions):
+    """The flags of run_swag.py."""
+
     script: ClassVar[str] = "run_swag"
 
     task_name: str = option(
@@ -359,6 +367,8 @@ class ChoiceOptions(DataFilesOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingOptions(DataFilesOptions, CalibrationOptions):
+    """The flags of run_ner.py."""
+
     script: ClassVar[str] = "run_ner"
     task_name: ClassVar[str] = "ner"
 
@@ -463,6 +473,8 @@ def recorded(options_class: type, task: str, hint: str = "", falls_back: bool = 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadOptions(SquadServing, FineTuningOptions):
+    """The flags of run_squad.py."""
+
     script: ClassVar[str] = "run_squad"
     task_name: ClassVar[str] = "squad"
 
@@ -510,4 +522,5 @@ class SquadOptions(SquadServing, FineTuningOptions):
 
     @property
     def set_files(self) -> dict[str, str | None]:
+        """The files of the sets train, dev and test that flags name."""
         return {"train": self.train_file, "dev": None, "test": self.predict_file}

@@ -7,6 +7,8 @@ from official_bert.options.fields import NOT_NEGATIVE, PROCESSES, option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
+    """The flags of launch."""
+
     num_workers: int = option(check=PROCESSES, help="The number of workers.")
     max_restarts: int = option(
         3,

@@ -37,6 +37,8 @@ SAVED_MODEL = "saved_model"  # the format of the core's exports
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExtractionOptions(ConfigOptions, TokenizerOptions, PrecisionOptions):
+    """The flags of extract_features.py."""
+
     input_file: str = option(
         help="The text to read, with one example a line. The two texts of a pair are separated by "
         "' ||| '."
@@ -159,6 +161,8 @@ class ServedOptions(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportOptions(ServedOptions):
+    """The flags of export_saved_model."""
+
     export_dir: str = option(
         help="The folder that the model server watches. The export becomes a subfolder, named by "
         "the next version number."
@@ -295,6 +299,8 @@ CLASS_TASKS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConversionOptions:
+    """The flags of convert_checkpoint."""
+
     model: str = option(
         help="The checkpoint to convert: a TF1 checkpoint prefix or folder, the --output_dir of a "
         "training script, or a Hugging Face folder or its model.safetensors file, or the name of a "
@@ -335,6 +341,8 @@ class ConversionOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GrowthOptions(ConfigOptions, TokenizerOptions):
+    """The flags of grow_vocab."""
+
     max_seq_length: ClassVar[int] = 1  # not a flag: the configuration may have any length
 
     model: str = option(help=f"The model: {CHECKPOINT_FORMS}.")

@@ -185,6 +185,8 @@ class TrainingOptions(DistributionOptions, OptimizationOptions, PrecisionOptions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingOptions(MaskingOptions, TrainingOptions):
+    """The flags of run_pretraining.py."""
+
     script: ClassVar[str] = "run_pretraining"
     optional_files: ClassVar[tuple[str, ...]] = ("vocab_file",)
 
