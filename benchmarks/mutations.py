@@ -74,7 +74,7 @@ modeling/layers.py: training/test_step.py
     (6.0 * 0.044715 -> (3.0 * 0.044715
 modeling/cpu_bfloat16.py: modeling/test_cpu_bfloat16.py
     (_float32(product) + bias) * (1.0 / (1.0 - rate)) -> (_float32(product) + bias)
-    (upstream - tf.reduce_sum -> (upstream + tf.reduce_sum
+    (upstream - mean) -> (upstream + mean)
 modeling/attention.py: modeling/test_bert.py modeling/test_attention.py
     MASKED = -10000.0 -> MASKED = -10.0
     self.head_size**-0.5 -> self.head_size**-1.0

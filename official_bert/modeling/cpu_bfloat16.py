@@ -8,7 +8,7 @@ N rows
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -95,15 +95,16 @@ def _is_compiled(layer: keras.layers.Layer, x: tf.Tensor, dropout_seed: tf.Tenso
 
 
 def _region(function: Callable) -> Callable:
-    """Compiles a function of tensors and its gradient, for matrices and vectors of floats, which
-    computes it again.
+    """Compiles a function of tensors and its gradient, which computes the function again.
+
+    Only matrices and vectors of floats have gradients.
     """
 
-    def is_variable(argument):
+    def is_variable(argument: tf.Tensor) -> bool:
         return argument.dtype.is_floating and argument.shape.rank > 0
 
     @_compiled
-    def backward(arguments, upstream):
+    def backward(arguments: Sequence[tf.Tensor], upstream: tf.Tensor) -> list:
         floats = [argument for argument in arguments if is_variable(argument)]
         with tf.GradientTape() as tape:
             tape.watch(floats)
@@ -112,23 +113,38 @@ def _region(function: Callable) -> Callable:
         return [next(gradients) if is_variable(argument) else None for argument in arguments]
 
     forward = _compiled(function)
-    return tf.custom_gradient(
-        lambda *arguments: (forward(*arguments), lambda upstream: backward(arguments, upstream))
-    )
+
+    def forward_with_gradient(*arguments):
+        def gradient(upstream):
+            return backward(arguments, upstream)
+
+        return forward(*arguments), gradient
+
+    return tf.custom_gradient(forward_with_gradient)
 
 
 @functools.cache
 def activated(activation: Callable | None) -> Callable:
-    """Returns a function of bfloat16[N, width] and float32[width] that adds them and applies the
-    activation.
+    """Returns a function that adds a bias to a product and applies an activation.
+
+    The function takes bfloat16[N, width] and float32[width].
+
+    Args:
+        activation: a function of tensors; None for none.
     """
     if activation:
         return _region(lambda product, bias: _bfloat16(activation(_float32(product) + bias)))
+
+    # TensorFlow adds a bias without an activation within the product before.
     column_sums = _compiled(lambda x: tf.reduce_sum(_float32(x), axis=0))
-    # A bias alone TensorFlow adds within the product before.
-    return tf.custom_gradient(
-        lambda x, bias: (tf.nn.bias_add(x, _bfloat16(bias)), lambda up: (up, column_sums(up)))
-    )
+
+    def add_bias(x, bias):
+        def gradient(upstream):
+            return upstream, column_sums(upstream)
+
+        return tf.nn.bias_add(x, _bfloat16(bias)), gradient
+
+    return tf.custom_gradient(add_bias)
 
 
 @_region
@@ -142,31 +158,44 @@ def merged(
     keep: tf.Tensor,
     rate: float,
 ) -> tf.Tensor:
-    """Returns bias, dropout, sum and layer norm of bfloat16[N, hidden], twice, and three
-    float32[hidden].
+    """Adds a bias, applies dropout, adds the residual and normalises, bfloat16[N, hidden].
 
-    Dropout keeps where `keep`, bool[N, hidden], is true; `epsilon` and `rate` are float32[].
+    Args:
+        product: bfloat16[N, hidden].
+        residual: bfloat16[N, hidden].
+        bias: float32[hidden].
+        gamma: the scale of the layer norm, float32[hidden].
+        beta: the offset of the layer norm, float32[hidden].
+        epsilon: the constant of the layer norm.
+        keep: the mask of dropout, bool[N, hidden], false for a value that becomes 0.
+        rate: the rate of dropout.
     """
-    x = tf.where(keep, (_float32(product) + bias) * (1.0 / (1.0 - rate)), 0.0) + _float32(residual)
+    x = (_float32(product) + bias) * (1.0 / (1.0 - rate))
+    x = tf.where(keep, x, 0.0) + _float32(residual)
     x -= tf.reduce_mean(x, axis=-1, keepdims=True)
     variance = tf.reduce_mean(x * x, axis=-1, keepdims=True)
-    return _bfloat16(x * tf.math.rsqrt(variance + epsilon) * gamma + beta)
+    normalized = x * tf.math.rsqrt(variance + epsilon)
+    return _bfloat16(normalized * gamma + beta)
 
 
 @tf.custom_gradient
 def attention_weights(
     scores: tf.Tensor, bias: tf.Tensor, keep: tf.Tensor, rate: float
 ) -> tuple[tf.Tensor, Callable]:
-    """Returns the probabilities after dropout, bfloat16 like `scores`, to which a float32 `bias`
-    is added.
+    """Returns the probabilities after dropout, bfloat16 like the scores.
+
+    Args:
+        scores: bfloat16[B, heads, F, T].
+        bias: float32[B, 1, 1 or F, T], which is added to the scores.
+        keep: the mask of dropout, bool like the scores.
+        rate: the rate of dropout.
     """
     probabilities, weights = _softmax(scores, bias, keep, rate)
-    return weights, lambda upstream: (
-        _softmax_gradient(probabilities, weights, upstream, rate),
-        None,
-        None,
-        None,
-    )
+
+    def gradient(upstream):
+        return _softmax_gradient(probabilities, weights, upstream, rate), None, None, None
+
+    return weights, gradient
 
 
 @_compiled
@@ -174,20 +203,16 @@ def _softmax(
     scores: tf.Tensor, bias: tf.Tensor, keep: tf.Tensor, rate: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
     probabilities = tf.nn.softmax(_float32(scores) + bias)
-    return _bfloat16(probabilities), _bfloat16(
-        tf.where(keep, probabilities * (1.0 / (1.0 - rate)), 0.0)
-    )
+    weights = tf.where(keep, probabilities * (1.0 / (1.0 - rate)), 0.0)
+    return _bfloat16(probabilities), _bfloat16(weights)
 
 
 @_compiled
 def _softmax_gradient(
     probabilities: tf.Tensor, weights: tf.Tensor, upstream: tf.Tensor, rate: float
 ) -> tf.Tensor:
+    probabilities = _float32(probabilities)
     # Where a kept probability is 0 in 16 bits, its gradient is 0 anyway.
-    probabilities, upstream = (
-        _float32(probabilities),
-        tf.where(weights != 0.0, _float32(upstream) * (1.0 / (1.0 - rate)), 0.0),
-    )
-    return _bfloat16(
-        probabilities * (upstream - tf.reduce_sum(upstream * probabilities, axis=-1, keepdims=True))
-    )
+    upstream = tf.where(weights != 0.0, _float32(upstream) * (1.0 / (1.0 - rate)), 0.0)
+    mean = tf.reduce_sum(upstream * probabilities, axis=-1, keepdims=True)
+    return _bfloat16(probabilities * (upstream - mean))

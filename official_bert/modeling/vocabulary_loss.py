@@ -75,7 +75,10 @@ def score_words(
         return _score(x, table, bias, labels, block_size)
 
     # A custom gradient is for tensors: a variable would be no argument of it.
-    return WordScores(*score(x, tf.convert_to_tensor(table), tf.convert_to_tensor(bias)))
+    table = tf.convert_to_tensor(table)
+    bias = tf.convert_to_tensor(bias)
+    losses, is_correct = score(x, table, bias)
+    return WordScores(losses, is_correct)
 
 
 def _score(
@@ -96,7 +99,8 @@ def _score(
         logits, label_logits = _move_label_logits(logits, label_logits, columns)
 
         # Shift the sum of the blocks before to the largest logit so far.
-        shift = tf.maximum(largest, tf.reduce_max(logits, axis=1))
+        largest_in_block = tf.reduce_max(logits, axis=1)
+        shift = tf.maximum(largest, largest_in_block)
         exponentials = tf.exp(logits - shift[:, None])
         total *= tf.exp(largest - shift)
         total += tf.reduce_sum(exponentials, axis=1)
@@ -126,16 +130,10 @@ def _score(
         bias_gradients = []
         for block in blocks:
             factor = tf.exp(block.shift - shift) * rate
-            factor = factor[:, None]
-            product = tf.matmul(block.exponentials, block.table)
-            dx += tf.cast(product, tf.float32) * factor
-
-            factor = tf.cast(factor, x.dtype)
-            product = tf.matmul(block.exponentials, x * factor, transpose_a=True)
-            table_gradients.append(tf.cast(product, tf.float32))
-            product = tf.matmul(block.exponentials, factor, transpose_a=True)
-            product = tf.squeeze(product, axis=1)
-            bias_gradients.append(tf.cast(product, tf.float32))
+            dx_part, table_part, bias_part = _block_gradients(block, x, factor[:, None])
+            dx += dx_part
+            table_gradients.append(table_part)
+            bias_gradients.append(bias_part)
 
         # The vectors of a frequent label add up, so their sum is in float32.
         rows = labels[:, None]
@@ -149,6 +147,31 @@ def _score(
         return dx, table_gradient, bias_gradient
 
     return (losses, tf.cast(is_correct, tf.float32)), gradient
+
+
+def _block_gradients(
+    block: _Block, x: tf.Tensor, factor: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the parts of the gradients that a block contributes, without those of the labels.
+
+    Args:
+        block: the block.
+        x: float[N, H].
+        factor: the gradients of the logits divided by the exponentials of the block, float32[N, 1].
+
+    Returns:
+        The part of the gradient of x, float32[N, H], and the gradients of the words in the table,
+        float32[block, H], and in the bias, float32[block].
+    """
+    product = tf.matmul(block.exponentials, block.table)
+    dx = tf.cast(product, tf.float32) * factor
+
+    factor = tf.cast(factor, x.dtype)
+    scaled_x = x * factor
+    table_gradient = tf.matmul(block.exponentials, scaled_x, transpose_a=True)
+    bias_gradient = tf.matmul(block.exponentials, factor, transpose_a=True)
+    bias_gradient = tf.squeeze(bias_gradient, axis=1)
+    return dx, tf.cast(table_gradient, tf.float32), tf.cast(bias_gradient, tf.float32)
 
 
 def _move_label_logits(

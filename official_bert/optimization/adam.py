@@ -59,7 +59,10 @@ def dense_gradients(gradients: list) -> list:
     Args:
         gradients: tensors, sparse gradients, or None, which stays None.
     """
-    return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+    dense = []
+    for gradient in gradients:
+        dense.append(None if gradient is None else tf.convert_to_tensor(gradient))
+    return dense
 
 
 def clip_by_global_norm(

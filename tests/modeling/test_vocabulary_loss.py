@@ -24,15 +24,21 @@ def make_inputs(seed=0, scale=1.0):
 def expected_scores(x, table, bias, labels, upstream):
     """Computes the losses, the gradients of their weighted sum, and which labels are the best."""
     logits = x @ table.T + bias
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    largest = logits.max(axis=1)
+    shifted = logits - largest[:, None]
+    totals = np.exp(shifted).sum(axis=1)
+    log_softmax = shifted - np.log(totals)[:, None]
     rows = np.arange(len(labels))
     losses = -log_softmax[rows, labels]
+
     logit_gradient = np.exp(log_softmax)
     logit_gradient[rows, labels] -= 1.0
     logit_gradient *= upstream[:, None]
-    gradients = (logit_gradient @ table, logit_gradient.T @ x, logit_gradient.sum(axis=0))
-    return losses, gradients, logits[rows, labels] == logits.max(axis=1)
+    x_gradient = logit_gradient @ table
+    table_gradient = logit_gradient.T @ x
+    bias_gradient = logit_gradient.sum(axis=0)
+    is_best = logits[rows, labels] == largest
+    return losses, (x_gradient, table_gradient, bias_gradient), is_best
 
 
 def computed_scores(
@@ -41,13 +47,21 @@ def computed_scores(
     x = tf.constant(x, dtype)
     table = tf.constant(table, table_dtype or dtype)
     bias = tf.constant(bias, tf.float32)
+    labels = tf.constant(labels, tf.int32)
+    upstream = tf.constant(upstream, tf.float32)
     with tf.GradientTape() as tape:
         tape.watch([x, table, bias])
-        scores = vocabulary_loss.score_words(
-            x, table, bias, tf.constant(labels, tf.int32), block_size
-        )
-        loss = tf.reduce_sum(scores.losses * tf.constant(upstream, tf.float32))
-    return scores, tape.gradient(loss, [x, table, bias])
+        scores = vocabulary_loss.score_words(x, table, bias, labels, block_size)
+        loss = tf.reduce_sum(scores.losses * upstream)
+    gradients = tape.gradient(loss, [x, table, bias])
+    return scores, gradients
+
+
+def assert_equal_gradients(gradients, expected_gradients, **tolerances):
+    """Compares the gradients of x, the table and the bias."""
+    for gradient, expected in zip(gradients, expected_gradients, strict=True):
+        gradient = tf.cast(gradient, tf.float32)
+        np.testing.assert_allclose(gradient, expected, **tolerances)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +79,8 @@ def test_losses_and_gradients_equal_numpy(block_size):
     losses, gradients, is_best = expected_scores(*inputs, upstream)
     scores, computed_gradients = computed_scores(*inputs, upstream, block_size)
     np.testing.assert_allclose(scores.losses, losses, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(scores.is_correct, is_best.astype(np.float32))
-    for computed, expected in zip(computed_gradients, gradients, strict=True):
-        np.testing.assert_allclose(computed, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(scores.is_correct, is_best)
+    assert_equal_gradients(computed_gradients, gradients, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("block_size", [3, VOCAB_SIZE])
@@ -79,8 +92,7 @@ def test_large_logits_do_not_overflow(block_size):
     assert losses.max() > 100.0
     scores, computed_gradients = computed_scores(x, table, bias, labels, upstream, block_size)
     np.testing.assert_allclose(scores.losses, losses, rtol=1e-4, atol=1e-3)
-    for computed, expected in zip(computed_gradients, gradients, strict=True):
-        np.testing.assert_allclose(computed, expected, rtol=1e-3, atol=2e-2)
+    assert_equal_gradients(computed_gradients, gradients, rtol=1e-3, atol=2e-2)
 
 
 def test_a_label_that_ties_with_another_word_is_correct():
@@ -109,8 +121,7 @@ def test_gradients_of_likely_words_keep_their_precision_in_16_bits(dtype):
     )
     np.testing.assert_allclose(scores.losses, losses, rtol=1e-3)
     assert computed_gradients[1].dtype == tf.float32
-    for computed, expected in zip(computed_gradients, gradients, strict=True):
-        np.testing.assert_allclose(tf.cast(computed, tf.float32), expected, rtol=0.02)
+    assert_equal_gradients(computed_gradients, gradients, rtol=0.02)
 
 
 def test_a_word_that_is_impossible_has_no_gradient():
@@ -121,8 +132,7 @@ def test_a_word_that_is_impossible_has_no_gradient():
     losses, gradients, _ = expected_scores(x, table, bias, labels, upstream)
     scores, computed_gradients = computed_scores(x, table, bias, labels, upstream, block_size=1)
     np.testing.assert_allclose(scores.losses, losses, rtol=1e-5, atol=1e-6)
-    for computed, expected in zip(computed_gradients, gradients, strict=True):
-        np.testing.assert_allclose(computed, expected, rtol=1e-4, atol=1e-6)
+    assert_equal_gradients(computed_gradients, gradients, rtol=1e-4, atol=1e-6)
 
 
 def test_products_in_bfloat16_have_gradients_of_their_type():
@@ -134,5 +144,4 @@ def test_products_in_bfloat16_have_gradients_of_their_type():
     np.testing.assert_allclose(scores.losses, losses, rtol=0.02, atol=0.03)
     types = [gradient.dtype for gradient in computed_gradients]
     assert types == [tf.bfloat16, tf.bfloat16, tf.float32]
-    for computed, expected in zip(computed_gradients, gradients, strict=True):
-        np.testing.assert_allclose(tf.cast(computed, tf.float32), expected, atol=0.06)
+    assert_equal_gradients(computed_gradients, gradients, atol=0.06)
